@@ -9,11 +9,11 @@ use crate::sum::Sum;
 
 /// The handler of one connection.
 pub(crate) struct Site {
-    answer: Answer,
+    response: ResponseState,
 }
 
 /// The response in progress, if any.
-enum Answer {
+enum ResponseState {
     None,
     /// The number of bytes left to send.
     Stream(u64),
@@ -25,7 +25,7 @@ enum Answer {
 
 impl Site {
     pub(crate) fn new() -> Self {
-        Self { answer: Answer::None }
+        Self { response: ResponseState::None }
     }
 
     fn request(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
@@ -74,7 +74,7 @@ impl Site {
         cx: &mut Context<'_, Server>,
     ) -> Outcome<Server> {
         // HEAD skips the body: nothing is written, so the connection would never become unwritable.
-        self.answer = Answer::Stream(if method == Method::Head { 0 } else { length });
+        self.response = ResponseState::Stream(if method == Method::Head { 0 } else { length });
         match cx.send(Outgoing::Head(head.content_type(ContentType::BYTES))) {
             Ok(_) => self.stream_on(cx),
             Err(error) => Outcome::fail(error),
@@ -83,16 +83,16 @@ impl Site {
 
     /// Sends as much as the connection accepts. The rest follows when the connection is writable again.
     fn stream_on(&mut self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
-        while let Answer::Stream(left) = self.answer {
+        while let ResponseState::Stream(left) = self.response {
             if !cx.is_writable() {
                 return Outcome::Continue;
             }
             let length = left.min(PIECE_BYTES as u64);
             let piece = if length == 0 {
-                self.answer = Answer::None;
+                self.response = ResponseState::None;
                 Outgoing::End
             } else {
-                self.answer = Answer::Stream(left - length);
+                self.response = ResponseState::Stream(left - length);
                 Outgoing::Data(BLOCK[..length as usize].into())
             };
             if let Err(error) = cx.send(piece) {
@@ -136,10 +136,10 @@ impl Site {
         // A client that sent `Expect: 100-continue` gets the interim response alone first: HAProxy 2.6 forwards none of
         // the body if the interim and the final head arrive together.
         if head.expects_continue() {
-            self.answer = Answer::Echo(Some(Box::new(response)));
+            self.response = ResponseState::Echo(Some(Box::new(response)));
             return Outcome::Continue;
         }
-        self.answer = Answer::Echo(None);
+        self.response = ResponseState::Echo(None);
         send(cx, Outgoing::Head(response))
     }
 
@@ -154,13 +154,13 @@ impl Site {
         if !head.has_body() {
             return send(cx, Outgoing::Response(Response::text(sum.to_string())));
         }
-        self.answer = Answer::Sum(Box::new(sum));
+        self.response = ResponseState::Sum(Box::new(sum));
         Outcome::Continue
     }
 
     /// Sends a piece of the request's body back.
     fn echo_on(&mut self, piece: Outgoing, cx: &mut Context<'_, Server>) -> Outcome<Server> {
-        if let Answer::Echo(head) = &mut self.answer
+        if let ResponseState::Echo(head) = &mut self.response
             && let Some(head) = head.take()
             && let Err(error) = cx.send(Outgoing::Head(*head))
         {
@@ -172,25 +172,25 @@ impl Site {
     /// Handles a piece of the request's body.
     #[inline(never)]
     fn data(&mut self, data: Slice, cx: &mut Context<'_, Server>) -> Outcome<Server> {
-        match &mut self.answer {
-            Answer::Echo(_) => self.echo_on(Outgoing::Data(data.detach().into()), cx),
-            Answer::Sum(sum) => {
+        match &mut self.response {
+            ResponseState::Echo(_) => self.echo_on(Outgoing::Data(data.detach().into()), cx),
+            ResponseState::Sum(sum) => {
                 sum.add(&data);
                 Outcome::Continue
             }
-            Answer::None | Answer::Stream(_) => Outcome::Continue,
+            ResponseState::None | ResponseState::Stream(_) => Outcome::Continue,
         }
     }
 
     /// Handles the end of the request's body.
     #[inline(never)]
     fn end(&mut self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
-        let outcome = match &self.answer {
-            Answer::Echo(_) => self.echo_on(Outgoing::End, cx),
-            Answer::Sum(sum) => send(cx, Outgoing::Response(Response::text(sum.to_string()))),
-            Answer::None | Answer::Stream(_) => return Outcome::Continue,
+        let outcome = match &self.response {
+            ResponseState::Echo(_) => self.echo_on(Outgoing::End, cx),
+            ResponseState::Sum(sum) => send(cx, Outgoing::Response(Response::text(sum.to_string()))),
+            ResponseState::None | ResponseState::Stream(_) => return Outcome::Continue,
         };
-        self.answer = Answer::None;
+        self.response = ResponseState::None;
         outcome
     }
 }

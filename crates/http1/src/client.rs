@@ -192,7 +192,7 @@ impl Client {
             return Ok(Step::NeedMore);
         }
         if self.count == 0 || self.flags & UNSOLICITED != 0 {
-            return Err(self.fail_with(Error::Peer(Violation::ResponseUnasked)));
+            return Err(self.fail_with(Error::Peer(Violation::UnsolicitedResponse)));
         }
         if self.seen == 0
             && let Ok((spans, length)) =

@@ -78,7 +78,7 @@ pub enum Violation {
     /// A body after a status that has none.
     BodyForbidden,
     /// A response, or bytes of one, that no request waits for.
-    ResponseUnasked,
+    UnsolicitedResponse,
     /// 101 to a request that did not request another protocol, or without the name of a protocol.
     SwitchUnasked,
     /// The peer stopped sending within a response.
@@ -173,7 +173,7 @@ impl Error {
                 | Violation::ResponseTruncated
                 | Violation::StatusLine
                 | Violation::BodyForbidden
-                | Violation::ResponseUnasked
+                | Violation::UnsolicitedResponse
                 | Violation::SwitchUnasked
                 | Violation::Unanswered,
             )
@@ -244,7 +244,7 @@ impl Violation {
             Self::Truncated => "the peer stopped sending within a request",
             Self::ResponseTruncated => "the peer stopped sending within a response",
             Self::BodyForbidden => "a body follows a status that has none",
-            Self::ResponseUnasked => "a response arrived that no request waits for",
+            Self::UnsolicitedResponse => "a response arrived that no request waits for",
             Self::SwitchUnasked => "the peer switched to a protocol that was not requested",
             Self::Unanswered => "the peer stopped sending before it answered",
         }

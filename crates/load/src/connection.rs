@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tidegate::{CloseReason, Codec, Context, Event, Handler, Outcome, Remote};
 
-use super::pipeline::{Answers, Batch, Pipeline};
+use super::pipeline::{Batch, Pipeline, Responses};
 use super::worker::Worker;
 
 /// The role of a connection.
@@ -91,11 +91,11 @@ impl Handler<Pipeline> for LoadConnection {
         }
     }
 
-    fn message(&mut self, answers: Answers, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+    fn message(&mut self, responses: Responses, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
         let now = Instant::now();
-        self.owed -= answers.all;
+        self.owed -= responses.all;
         if self.role == Role::Idle {
-            if answers.good > 0 {
+            if responses.good > 0 {
                 self.connector.has_served.set(true);
                 self.mark_held();
                 return Outcome::Continue;
@@ -103,7 +103,7 @@ impl Handler<Pipeline> for LoadConnection {
             // Its only request got no good response, so there is nothing to keep open.
             return Outcome::Close;
         }
-        self.worker.exchange.stats.answered(answers.good, now.saturating_duration_since(self.begun));
+        self.worker.exchange.stats.count_responses(responses.good, now.saturating_duration_since(self.begun));
         self.connector.has_served.set(true);
         // After `Connection: close` the next requests go out on a new connection.
         if self.owed > 0 || cx.codec().is_finished() { Outcome::Continue } else { self.continue_load(now, cx) }

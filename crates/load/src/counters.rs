@@ -133,14 +133,14 @@ impl WorkerStats {
     }
 
     /// Counts good responses, each with this latency.
-    pub(crate) fn answered(&self, count: u32, after: Duration) {
+    pub(crate) fn count_responses(&self, count: u32, after: Duration) {
         self.requests.set(self.requests.get() + u64::from(count));
         self.took(count.into(), nanoseconds(after));
     }
 
     /// Counts requests that had waited for this long when the load ended. A wait below the shortest latency is not
     /// counted: it carries no information.
-    pub(crate) fn waited(&self, count: u64, so_far: Duration) {
+    pub(crate) fn count_unanswered(&self, count: u64, so_far: Duration) {
         let shortest = if self.requests.get() == 0 { 0 } else { self.latency.borrow().min() };
         let nanoseconds = nanoseconds(so_far);
         if nanoseconds >= shortest {
@@ -310,17 +310,17 @@ mod tests {
     #[test]
     fn an_unanswered_request_counts_if_it_waited_as_long_as_a_response_took() {
         let stats = WorkerStats::new(Arc::new(SharedStats::new(false)));
-        stats.answered(3, Duration::from_millis(5));
-        stats.waited(2, Duration::from_millis(1));
-        stats.waited(4, Duration::from_secs(1));
+        stats.count_responses(3, Duration::from_millis(5));
+        stats.count_unanswered(2, Duration::from_millis(1));
+        stats.count_unanswered(4, Duration::from_secs(1));
         assert_eq!(stats.requests(), 3);
         let latency = stats.take_latency();
         assert_eq!((latency.len(), latency.min() / 1_000_000), (7, 4));
         assert!(latency.max() >= 1_000_000_000);
         // Without any response, all waits count.
         let stats = WorkerStats::new(Arc::new(SharedStats::new(false)));
-        stats.waited(1, Duration::from_secs(2));
-        stats.waited(1, Duration::from_secs(1));
+        stats.count_unanswered(1, Duration::from_secs(2));
+        stats.count_unanswered(1, Duration::from_secs(1));
         assert_eq!(stats.take_latency().len(), 2);
     }
 }

@@ -128,10 +128,10 @@ pub fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     }
     let (figures, unreachable) = measure(options, &config, threads)?;
 
-    let (silence, has_table) = (report::silence(&figures), outputs.has_table());
-    let is_good = figures.errors.total() + figures.idle.lost + figures.stuck.lost == 0 && silence.is_none();
+    let (no_responses, has_table) = (report::no_responses(&figures), outputs.has_table());
+    let is_good = figures.errors.total() + figures.idle.lost + figures.stuck.lost == 0 && no_responses.is_none();
     let written = outputs.write(&figures);
-    if let Some(why) = unreachable.or(silence.filter(|_| !has_table)) {
+    if let Some(why) = unreachable.or(no_responses.filter(|_| !has_table)) {
         eprintln!("tidegate: {why}");
     }
     written?;

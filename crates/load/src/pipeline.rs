@@ -48,7 +48,7 @@ pub(crate) enum Batch {
 
 /// Consecutive responses: how many have arrived, and how many of them were good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Answers {
+pub(crate) struct Responses {
     pub(crate) all: u32,
     pub(crate) good: u32,
 }
@@ -91,18 +91,18 @@ impl Pipeline {
     }
 
     /// Takes responses with the cached head from the front of the input.
-    fn take_known(&mut self, input: &mut Input) -> Answers {
+    fn take_known(&mut self, input: &mut Input) -> Responses {
         let known = self.exchange.known.borrow();
-        let (bytes, mut at, mut answers) = (input.bytes(), 0, Answers { all: 0, good: 0 });
+        let (bytes, mut at, mut responses) = (input.bytes(), 0, Responses { all: 0, good: 0 });
         if self.rest > 0 {
             at = self.rest.min(bytes.len());
             self.rest -= at;
             if self.rest == 0 {
-                self.answered(self.verdict, 1, &mut answers);
+                self.count(self.verdict, 1, &mut responses);
             }
         }
         if self.rest == 0 && !known.head.is_empty() {
-            let (owed, mut whole) = (self.owed - answers.all, 0);
+            let (owed, mut whole) = (self.owed - responses.all, 0);
             while whole < owed && bytes[at..].starts_with(&known.head) {
                 at += known.head.len();
                 let there = bytes.len() - at;
@@ -114,19 +114,19 @@ impl Pipeline {
                 at += known.body_bytes;
                 whole += 1;
             }
-            self.answered(known.verdict, whole, &mut answers);
+            self.count(known.verdict, whole, &mut responses);
         }
-        self.owed -= answers.all;
+        self.owed -= responses.all;
         self.exchange.stats.received(at);
         input.consume(at);
         self.stray = self.owed == 0 && !input.is_empty();
-        answers
+        responses
     }
 
-    fn answered(&self, verdict: Verdict, count: u32, answers: &mut Answers) {
-        answers.all += count;
+    fn count(&self, verdict: Verdict, count: u32, responses: &mut Responses) {
+        responses.all += count;
         match verdict {
-            Verdict::Good => answers.good += count,
+            Verdict::Good => responses.good += count,
             _ => self.exchange.stats.bad(verdict, count),
         }
     }
@@ -147,7 +147,7 @@ impl Pipeline {
     }
 
     /// Decodes a response, or the available part of it, with the client codec.
-    fn read(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<Option<Answers>, Error> {
+    fn read(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<Option<Responses>, Error> {
         if !self.reading {
             self.register_requests(reply)?;
             self.reading = true;
@@ -192,27 +192,27 @@ impl Pipeline {
                 self.reading = false;
                 self.owed -= 1;
                 self.stray = self.owed == 0 && !input.is_empty() && !self.client.is_finished();
-                let mut answers = Answers { all: 0, good: 0 };
-                self.answered(self.verdict, 1, &mut answers);
-                return Ok(Some(answers));
+                let mut responses = Responses { all: 0, good: 0 };
+                self.count(self.verdict, 1, &mut responses);
+                return Ok(Some(responses));
             }
         }
     }
 
-    fn next(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<Step<Answers>, Error> {
+    fn next(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<Step<Responses>, Error> {
         if self.client.is_finished() {
             return Ok(Step::End);
         }
         if self.stray {
-            return Err(Error::Peer(Violation::ResponseUnasked));
+            return Err(Error::Peer(Violation::UnsolicitedResponse));
         }
         if !self.reading {
-            let answers = self.take_known(input);
-            if answers.all > 0 {
-                return Ok(Step::Message(answers));
+            let responses = self.take_known(input);
+            if responses.all > 0 {
+                return Ok(Step::Message(responses));
             }
             if self.stray {
-                return Err(Error::Peer(Violation::ResponseUnasked));
+                return Err(Error::Peer(Violation::UnsolicitedResponse));
             }
             if !ended && (input.is_empty() || self.may_be_known(input)) {
                 return Ok(Step::NeedMore);
@@ -230,11 +230,11 @@ impl Pipeline {
 }
 
 impl Codec for Pipeline {
-    type In = Answers;
+    type In = Responses;
     type Out = Batch;
     type Error = Error;
 
-    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answers>, Error> {
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Responses>, Error> {
         self.next(input, reply, false).inspect_err(|_| self.exchange.stats.invalid())
     }
 
@@ -249,7 +249,7 @@ impl Codec for Pipeline {
         Ok(())
     }
 
-    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answers>, Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Responses>, Error> {
         self.next(input, reply, true).inspect_err(|error| match error {
             Error::Peer(Violation::Unanswered | Violation::ResponseTruncated) => self.exchange.stats.closed(),
             _ => self.exchange.stats.invalid(),
@@ -296,7 +296,7 @@ mod tests {
             input.append(pool.copy(piece), &pool);
             while failure.is_none() {
                 match codec.decode(&mut input, &mut out) {
-                    Ok(Step::Message(answers)) => (all, good) = (all + answers.all, good + answers.good),
+                    Ok(Step::Message(responses)) => (all, good) = (all + responses.all, good + responses.good),
                     Ok(Step::NeedMore | Step::End) => break,
                     Err(error) => failure = Some(error),
                 }
@@ -304,7 +304,7 @@ mod tests {
         }
         while ends && failure.is_none() {
             match codec.decode_eof(&mut input, &mut out) {
-                Ok(Step::Message(answers)) => (all, good) = (all + answers.all, good + answers.good),
+                Ok(Step::Message(responses)) => (all, good) = (all + responses.all, good + responses.good),
                 Ok(Step::NeedMore | Step::End) => break,
                 Err(error) => failure = Some(error),
             }
@@ -354,7 +354,7 @@ mod tests {
         for text in [[OK, OK, OK].concat(), [OK, CHUNKED, "x"].concat()] {
             let (all, good, failure, errors, _) = receive("GET", 2, &[text.as_bytes()], false);
             assert_eq!((all, good), (2, 2));
-            assert_eq!(failure, Some(Error::Peer(Violation::ResponseUnasked)));
+            assert_eq!(failure, Some(Error::Peer(Violation::UnsolicitedResponse)));
             assert_eq!(errors, Errors { invalid: 1, ..Errors::default() });
         }
         // Body bytes beyond `Content-Length` are no valid response.
@@ -366,7 +366,7 @@ mod tests {
     fn end_of_input_is_an_error_only_with_responses_outstanding() {
         let closing = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nebbs";
         let until_close = "HTTP/1.0 200 OK\r\n\r\nebbs";
-        for (text, depth, answers, is_error) in [
+        for (text, depth, responses, is_error) in [
             ([OK, OK].concat(), 2, 2, false),
             ([OK, closing].concat(), 5, 2, false),
             ([OK, until_close].concat(), 5, 2, false),
@@ -376,7 +376,7 @@ mod tests {
             ([OK, &CHUNKED[..CHUNKED.len() - 1]].concat(), 2, 1, true),
         ] {
             let (all, good, failure, errors, _) = receive_split("GET", depth, text.as_bytes(), true);
-            assert_eq!((all, good, failure.is_some()), (answers, answers, is_error), "{text:?}");
+            assert_eq!((all, good, failure.is_some()), (responses, responses, is_error), "{text:?}");
             assert_eq!(errors, Errors { closed: u64::from(is_error), ..Errors::default() }, "{text:?}");
         }
     }

@@ -203,7 +203,7 @@ impl Worker {
         self.exchange.stats.left(count);
         // Without a rate there are no scheduled send times, and only responses have a latency.
         if self.schedule.is_some() {
-            self.exchange.stats.waited(count.into(), ended.saturating_duration_since(since));
+            self.exchange.stats.count_unanswered(count.into(), ended.saturating_duration_since(since));
         }
     }
 
@@ -219,7 +219,7 @@ impl Worker {
         let Some(schedule) = &self.schedule else { return 0 };
         let depth = u64::from(self.exchange.encoded.depth);
         for (batches, so_far) in schedule.waits(now) {
-            stats.waited(batches * depth, so_far);
+            stats.count_unanswered(batches * depth, so_far);
         }
         schedule.unsent(now) * depth
     }

@@ -204,7 +204,7 @@ fn a_load_without_any_response_fails() {
     for serve in ends {
         let server = Server::start(serve);
         let arguments = ["-c", "2", "-t", "1", "-d", "1s", "--pipeline", "3", "--timeout", "20s", &server.url()];
-        let said = "No good answer came; at the end 6 requests were in flight";
+        let said = "No successful response arrived; at the end 6 requests were in flight";
         let (code, figures, log) = load(&arguments);
         assert_eq!((code, requests(&figures), &figures["unanswered"]), (Some(1), 0, &6.into()), "{figures}");
         assert_eq!(log, [format!("tidegate: {said}")]);

@@ -45,7 +45,7 @@ fn an_idle_connection_with_a_bad_response_is_closed() {
     let (code, figures, _) = load(&["-c", "0", "-t", "1", "-d", "100ms", "--idle", "2", &server.url()]);
     assert!(begun.elapsed() < PATIENCE / 2, "the load waited for the server to close");
     assert_eq!((code, only_errors(&figures)), (Some(1), ("status", 2)), "{figures}");
-    assert_eq!(figures["idle"], json!({ "asked": 2, "held": 0, "lost": 0 }));
+    assert_eq!(figures["idle"], json!({ "requested": 2, "held": 0, "lost": 0 }));
     let (_, table, _) = run(&["load", "-c", "0", "-t", "1", "-d", "100ms", "--idle", "2", &server.url()]);
     assert!(table.iter().any(|line| line == "Idle connections: held 0 of 2, lost 0"), "{table:?}");
 }
@@ -58,7 +58,7 @@ fn failing_idle_connections_do_not_time_out_one_by_one() {
     let (code, figures, _) = load(&["-c", "1", "-t", "1", "-d", "100ms", "--idle", "1000", &server.url()]);
     assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
     assert_eq!((code, only_errors(&figures)), (Some(1), ("timeout", 64)), "{figures}");
-    assert_eq!(figures["idle"], json!({ "asked": 1000, "held": 0, "lost": 0 }));
+    assert_eq!(figures["idle"], json!({ "requested": 1000, "held": 0, "lost": 0 }));
 
     // All connections within the server's limit are held, including the last.
     let room = Arc::new(AtomicUsize::new(100));
@@ -68,7 +68,7 @@ fn failing_idle_connections_do_not_time_out_one_by_one() {
         while has_room && read_request(&mut stream) && stream.write_all(OK).is_ok() {}
     });
     let (code, figures, _) = load(&["-c", "0", "-t", "1", "-d", "100ms", "--idle", "1000", &server.url()]);
-    assert_eq!((code, &figures["idle"]), (Some(1), &json!({ "asked": 1000, "held": 100, "lost": 0 })), "{figures}");
+    assert_eq!((code, &figures["idle"]), (Some(1), &json!({ "requested": 1000, "held": 100, "lost": 0 })), "{figures}");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_signal_ends_a_load_while_idle_connections_open() {
         let output = load.wait_with_output().expect("it has ended");
         let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!((output.status.code(), requests(&figures), errors(&figures)), (Some(1), 0, vec![]), "{figures}");
-        assert_eq!(figures["idle"], json!({ "asked": 1000, "held": 0, "lost": 0 }));
+        assert_eq!(figures["idle"], json!({ "requested": 1000, "held": 0, "lost": 0 }));
     }
 }
 

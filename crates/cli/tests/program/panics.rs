@@ -25,18 +25,18 @@ impl Handler<http1::Server> for Clumsy {
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, http1::Server>) -> Outcome<http1::Server> {
         let head = match message {
             Incoming::Head(head) => head,
-            Incoming::Data(_) if self.at_body => panic!("asked to, within a body"),
+            Incoming::Data(_) if self.at_body => panic!("on request, within a body"),
             Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => return Outcome::Continue,
         };
         match head.path() {
-            "/panic" => panic!("asked to"),
+            "/panic" => panic!("on request"),
             "/panic/after-head" => {
                 cx.send(Outgoing::Head(StreamedResponse::new(Status::OK).length(100))).expect("it is owed");
-                panic!("asked to, within a response")
+                panic!("on request, within a response")
             }
             "/panic/after-response" => {
                 cx.send(Response::text("said").into()).expect("it is owed");
-                panic!("asked to, after a response")
+                panic!("on request, after a response")
             }
             "/panic/at-body" => self.at_body = true,
             "/panic/at-writable" => {
@@ -48,19 +48,19 @@ impl Handler<http1::Server> for Clumsy {
                 self.at_closed = true;
                 cx.send(Response::text("ok").close().into()).expect("it is owed");
             }
-            "/fail" => return Outcome::fail("asked to"),
+            "/fail" => return Outcome::fail("on request"),
             _ => drop(cx.send(Response::text("ok").into()).expect("it is owed")),
         }
         Outcome::Continue
     }
 
     fn event(&mut self, event: Event<()>, _: &mut Context<'_, http1::Server>) -> Outcome<http1::Server> {
-        assert!(!(self.at_writable && event == Event::Writable), "asked to, when writable");
+        assert!(!(self.at_writable && event == Event::Writable), "on request, when writable");
         Outcome::Continue
     }
 
     fn closed(&mut self, _: &CloseReason) {
-        assert!(!self.at_closed, "asked to, when closed");
+        assert!(!self.at_closed, "on request, when closed");
     }
 }
 

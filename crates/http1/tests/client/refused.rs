@@ -134,15 +134,15 @@ fn a_body_behind_a_status_that_has_none_is_refused() {
 #[test]
 fn a_response_that_nobody_asked_for_is_refused() {
     let mut talk = Talk::new();
-    assert_eq!(talk.receive("HTTP/1.1 200 OK\r\n\r\n"), broken(Violation::ResponseUnasked));
+    assert_eq!(talk.receive("HTTP/1.1 200 OK\r\n\r\n"), broken(Violation::UnsolicitedResponse));
     let mut talk = Talk::new();
-    assert_eq!(talk.receive("H"), broken(Violation::ResponseUnasked));
-    refused("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Violation::ResponseUnasked);
+    assert_eq!(talk.receive("H"), broken(Violation::UnsolicitedResponse));
+    refused("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Violation::UnsolicitedResponse);
     // A body in answer to HEAD is such a response.
     let mut talk = Talk::new();
     talk.say(tidegate_http1::Request::new(tidegate_http1::Method::Head, "/").unwrap()).unwrap();
     let seen = talk.receive("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
-    assert_eq!(seen, broken(Violation::ResponseUnasked));
+    assert_eq!(seen, broken(Violation::UnsolicitedResponse));
 }
 
 #[test]

@@ -294,7 +294,7 @@ fn a_million_empty_chunks_are_one_end() {
     let mut wire = String::from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     wire.push_str(&"0\r\n\r\n".repeat(1_000_000));
     // The first of them is the last chunk, and no request waits for the bytes after it.
-    assert_eq!(talk.receive(&wire), broken(Violation::ResponseUnasked));
+    assert_eq!(talk.receive(&wire), broken(Violation::UnsolicitedResponse));
     let mut talk = Talk::asked();
     let wire = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", "1\r\na\r\n".repeat(100_000));
     assert_eq!(talk.receive(&wire).map(|seen| seen.len()), Ok::<_, Error>(100_001));
@@ -352,7 +352,7 @@ fn bytes_before_a_request_are_not_its_response() {
         // The application has not decoded further, and sends another request.
         assert!(!talk.is_ready(), "{first}");
         assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests), "{first}");
-        assert_eq!(talk.receive(""), broken(Violation::ResponseUnasked), "{first}");
+        assert_eq!(talk.receive(""), broken(Violation::UnsolicitedResponse), "{first}");
     }
 }
 

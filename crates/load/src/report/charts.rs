@@ -37,7 +37,7 @@ fn by_percentile(latency: &Histogram<u64>) -> Picture {
             "Latency by percentile",
             x,
             y,
-            ["percentile: % of the answers that took no longer", named(is_log)],
+            ["percentile: % of the responses that took no longer", named(is_log)],
         );
         let steps = (nines * STEPS_PER_NINE) as u32;
         let places: Vec<_> = (0..=steps).map(|n| f64::from(n) / STEPS_PER_NINE).collect();
@@ -94,7 +94,7 @@ fn distribution(latency: &Histogram<u64>) -> Picture {
         let share_of = |bar: u64| share(bar as f64, latency.len() as f64);
         let x = Axis::log(from, to, human::time);
         let y = Axis::from_zero(bars.iter().copied().max().map_or(0.0, share_of), human::percent);
-        let mut chart = Chart::new("Distribution of the latency", x, y, [named(true), "share of the answers"]);
+        let mut chart = Chart::new("Distribution of the latency", x, y, [named(true), "share of the responses"]);
         let edge = |n: usize| from * (n as f64 * width).exp();
         for (n, bar) in bars.iter().copied().enumerate().filter(|(_, bar)| *bar > 0) {
             chart.bar("main", edge(n), edge(n + 1), share_of(bar));
@@ -102,7 +102,7 @@ fn distribution(latency: &Histogram<u64>) -> Picture {
         for (n, bar) in bars.iter().copied().enumerate() {
             let (low, high) = (human::time(edge(n)), human::time(edge(n + 1)));
             let (bar, percent) = (human::count(bar), human::percent(share_of(bar)));
-            chart.say(edge(n), edge(n + 1), &format!("{low} to {high}: {bar} answers, {percent}"));
+            chart.say(edge(n), edge(n + 1), &format!("{low} to {high}: {bar} responses, {percent}"));
         }
         chart.finish()
     });
@@ -306,11 +306,11 @@ mod tests {
     fn the_bars_include_every_response() {
         let figures = busy();
         let svg = distribution(&figures.latency).svg.expect("there is something");
-        let said = svg.split("<title>").skip(1).map(|title| {
+        let message = svg.split("<title>").skip(1).map(|title| {
             let (_, rest) = title.split_once(": ").expect("a range before");
-            let (count, _) = rest.split_once(" answers").expect("a count");
+            let (count, _) = rest.split_once(" responses").expect("a count");
             count.replace(',', "").parse::<u64>().expect("a number")
         });
-        assert_eq!(said.sum::<u64>(), figures.latency.len());
+        assert_eq!(message.sum::<u64>(), figures.latency.len());
     }
 }

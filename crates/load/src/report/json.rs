@@ -35,7 +35,7 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
             "within_stdev": rates.within_stdev,
         },
         "errors": errors,
-        "idle": { "asked": parameters.idle, "held": figures.idle.held, "lost": figures.idle.lost },
+        "idle": { "requested": parameters.idle, "held": figures.idle.held, "lost": figures.idle.lost },
         "stuck": figures.parameters.never_read.then(|| held(figures.stuck)),
         // Not errors: requests in flight and connection attempts in progress at the end.
         "unanswered": figures.unanswered,
@@ -166,7 +166,7 @@ mod tests {
                 keys(&value["errors"]),
                 ["closed", "connect", "invalid", "length", "read", "status", "timeout", "write"]
             );
-            assert_eq!(keys(&value["idle"]), ["asked", "held", "lost"]);
+            assert_eq!(keys(&value["idle"]), ["held", "lost", "requested"]);
             assert_eq!(keys(&value["cpu_seconds"]), ["system", "user"]);
             for interval in value["over_time"].as_array().expect("a list") {
                 assert_eq!(keys(interval), ["latency_max", "latency_p50", "latency_p99", "requests", "seconds"]);

@@ -46,24 +46,24 @@ fn bottleneck(figures: &LoadResults) -> Option<(f64, usize)> {
 
 /// The message if no good response came although connections sent requests. That may happen without an error of any
 /// kind, if the load ended before the timeout of a request.
-pub(crate) fn silence(figures: &LoadResults) -> Option<String> {
+pub(crate) fn no_responses(figures: &LoadResults) -> Option<String> {
     let LoadResults { unanswered, connecting, .. } = *figures;
     if figures.requests > 0 || figures.parameters.connections == 0 || figures.parameters.never_read {
         return None;
     }
     let under_way: Vec<_> = [
         (unanswered, "request was in flight", "requests were in flight"),
-        (connecting, "connection was being made", "connections were being made"),
+        (connecting, "connection attempt was in progress", "connection attempts were in progress"),
     ]
     .into_iter()
     .filter(|(count, ..)| *count > 0)
     .map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
     .collect();
-    let mut said = "No good answer came".to_owned();
+    let mut message = "No successful response arrived".to_owned();
     if !under_way.is_empty() {
-        said.push_str(&format!("; at the end {}", under_way.join(" and ")));
+        message.push_str(&format!("; at the end {}", under_way.join(" and ")));
     }
-    Some(said)
+    Some(message)
 }
 
 /// The errors by kind, with the names that all reports use.

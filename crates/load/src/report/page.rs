@@ -6,14 +6,14 @@ use std::fmt::{self, Display, Write};
 use super::chart::Escaped;
 use super::charts::{self, Picture};
 use super::variation::Variation;
-use super::{PERCENTILES, bottleneck, errors_by_kind, human, per_second, share, silence};
+use super::{PERCENTILES, bottleneck, errors_by_kind, human, no_responses, per_second, share};
 use crate::results::LoadResults;
 
 /// The output of `--html`.
 pub(crate) fn page(figures: &LoadResults) -> String {
     fill(TEMPLATE, |name| match name {
         "url" => Escaped(&figures.parameters.url).to_string(),
-        "asked" => asked_line(figures),
+        "parameters" => parameters_line(figures),
         "tiles" => tiles(figures),
         "notes" => notes(figures),
         "charts" => charts::all(figures).iter().map(figure).collect(),
@@ -40,7 +40,7 @@ fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
 }
 
 /// The parameters of the load, in a line.
-fn asked_line(figures: &LoadResults) -> String {
+fn parameters_line(figures: &LoadResults) -> String {
     let parameters = &figures.parameters;
     let mut line = format!(
         "{} over {}, {}",
@@ -78,8 +78,8 @@ fn notes(figures: &LoadResults) -> String {
     let mut note = |text: fmt::Arguments<'_>| {
         writeln!(notes, "<p class=\"note\">{text}</p>").expect("a string takes everything");
     };
-    if let Some(said) = silence(figures) {
-        note(format_args!("{said}."));
+    if let Some(message) = no_responses(figures) {
+        note(format_args!("{message}."));
     }
     if let Some((used, cores)) = bottleneck(figures) {
         let cores = some(cores, "core");
@@ -90,9 +90,8 @@ fn notes(figures: &LoadResults) -> String {
         let (percent, reached, rate) =
             (human::percent(share(reached, rate)), human::short(reached), human::short(rate));
         note(format_args!(
-            "{reached} of {rate} requests a second were reached, {percent}. Latency counts from when a request was due, \
-             so that a server that halts is not asked less (corrected for coordinated omission); what was not answered at \
-             the end counts with what it had waited."
+            "{reached} of {rate} requests a second were reached, {percent}. Latency starts at the scheduled send time, \
+             unanswered requests included (corrected for coordinated omission)."
         ));
     }
     notes
@@ -138,7 +137,7 @@ fn load(figures: &LoadResults) -> Vec<(&'static str, String)> {
     let seconds = figures.elapsed.as_secs_f64();
     let (user, system) = (figures.cpu.user.as_secs_f64(), figures.cpu.system.as_secs_f64());
     let mut rows = vec![
-        ("answers", human::count(figures.requests)),
+        ("responses", human::count(figures.requests)),
         ("time", format!("{seconds:.2} s")),
         ("received", human::bytes(figures.bytes_read as f64)),
         ("received a second", human::bytes(per_second(figures.bytes_read, seconds))),
@@ -150,7 +149,7 @@ fn load(figures: &LoadResults) -> Vec<(&'static str, String)> {
         ("CPU of the load, system", format!("{system:.2} s")),
     ];
     if parameters.idle > 0 {
-        rows.push(("idle connections asked for", human::count(parameters.idle as u64)));
+        rows.push(("idle connections requested", human::count(parameters.idle as u64)));
         rows.push(("idle connections held", human::count(figures.idle.held)));
         rows.push(("idle connections lost", human::count(figures.idle.lost)));
     }
@@ -176,14 +175,14 @@ const TEMPLATE: &str = include_str!("page.html");
 
 /// Descriptions of the errors, in the order of [`errors_by_kind`].
 const ERRORS: [&str; 8] = [
-    "connections that could not be made",
-    "connections that broke while an answer was awaited",
+    "connections that could not be established",
+    "connections that broke while a response was outstanding",
     "requests that could not be sent",
-    "requests that were not answered in time",
-    "answers with a status other than 2xx and 3xx",
-    "answers of another length than the first",
-    "connections on which no HTTP/1.1 came",
-    "connections that were closed although answers were owed",
+    "requests without a response within the timeout",
+    "responses with a status other than 2xx and 3xx",
+    "responses whose length differs from the first",
+    "connections that received other bytes than HTTP/1.1",
+    "connections that the server closed with responses outstanding",
 ];
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 
 use super::variation::Variation;
-use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, units};
+use super::{PERCENTILES, bottleneck, errors_by_kind, no_responses, per_second, share, units};
 use crate::results::LoadResults;
 
 /// The table, with the latency distribution if `latency` is set, and a newline at the end.
@@ -46,8 +46,8 @@ fn as_wrk(text: &mut String, figures: &LoadResults, latency: bool) -> fmt::Resul
 
 /// The part that wrk lacks. Lines without information are left out.
 fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
-    if let Some(said) = silence(figures) {
-        writeln!(text, "{said}")?;
+    if let Some(message) = no_responses(figures) {
+        writeln!(text, "{message}")?;
     }
     let [.., length, invalid, closed] = errors_by_kind(&figures.errors).map(|(_, count)| count);
     if length + invalid + closed > 0 {
@@ -67,7 +67,7 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
         let percent = 100.0 * share(reached, rate);
         writeln!(
             text,
-            "Rate: {reached:.2} of {rate:.2} asked for ({percent:.1}%), {} due and not sent",
+            "Rate: {reached:.2} of {rate:.2} requested ({percent:.1}%), {} due and not sent",
             figures.unsent
         )?;
         writeln!(text, "Latency counts from when a request was due (corrected for coordinated omission)")?;

@@ -77,11 +77,11 @@ fn errors_and_notes_appear_only_if_there_are_any() {
     let calm = page(&busy());
     assert!(!calm.contains("<h2>Errors</h2>") && !calm.contains("class=\"note\"") && !calm.contains("tile bad"));
     let full = page(&full());
-    assert!(full.contains("<td>8,000</td>") && full.contains("closed although"));
+    assert!(full.contains("<td>8,000</td>") && full.contains("the server closed with responses outstanding"));
     assert!(full.contains("The load was the bottleneck: it used 1.00 of 1 core."));
     assert!(full.contains("corrected for coordinated omission"));
     assert!(full.contains("tile bad"));
-    assert!(page(&empty()).contains("No good answer came."));
+    assert!(page(&empty()).contains("No successful response arrived."));
 }
 
 /// For manual review: `TIDEGATE_PAGES=DIRECTORY` writes the pages to that directory.

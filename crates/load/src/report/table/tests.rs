@@ -95,7 +95,7 @@ fn figures_that_wrk_lacks_follow_its_table() {
     assert_eq!(
         below,
         "Idle connections: held 9999 of 10000, lost 1
-Rate: 990.00 of 1000.00 asked for (99.0%), 0 due and not sent
+Rate: 990.00 of 1000.00 requested (99.0%), 0 due and not sent
 Latency counts from when a request was due (corrected for coordinated omission)
 The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
 "
@@ -114,17 +114,18 @@ The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
 #[test]
 fn no_response_at_all_is_reported_with_the_requests_in_flight() {
     let mut figures = empty();
-    let said =
-        |figures: &LoadResults| table(figures, false).lines().find(|line| line.contains("answer")).map(str::to_owned);
-    assert_eq!(said(&figures).as_deref(), Some("No good answer came"));
+    let message = |figures: &LoadResults| {
+        table(figures, false).lines().find(|line| line.contains("response arrived")).map(str::to_owned)
+    };
+    assert_eq!(message(&figures).as_deref(), Some("No successful response arrived"));
     (figures.unanswered, figures.connecting) = (16, 1);
-    let expected = "No good answer came; at the end 16 requests were in flight and 1 connection was being made";
-    assert_eq!(said(&figures).as_deref(), Some(expected));
+    let expected = "No successful response arrived; at the end 16 requests were in flight and 1 connection attempt was in progress";
+    assert_eq!(message(&figures).as_deref(), Some(expected));
     // No message if other requests were answered, or if connections never read.
     figures.requests = 1;
-    assert_eq!(said(&figures), None);
+    assert_eq!(message(&figures), None);
     (figures.requests, figures.parameters.never_read) = (0, true);
-    assert_eq!(said(&figures), None);
+    assert_eq!(message(&figures), None);
 }
 
 #[test]
