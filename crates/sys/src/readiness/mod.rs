@@ -149,7 +149,7 @@ impl Readiness {
     fn poll_socket(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         let flags = &mut socket.flags;
-        flags.set(Flags::IS_QUEUED, false);
+        flags.set(Flags::QUEUED, false);
         if flags.contains(Flags::LISTENER) {
             return self.accept(token);
         }
@@ -347,8 +347,8 @@ impl Wake for EventWaker {
 
 /// Queues a socket, unless it is queued.
 fn enqueue(ready: &mut ReadyQueue<Token>, socket: &mut table::Entry, token: Token) {
-    if !socket.flags.contains(Flags::IS_QUEUED) {
-        socket.flags.set(Flags::IS_QUEUED, true);
+    if !socket.flags.contains(Flags::QUEUED) {
+        socket.flags.set(Flags::QUEUED, true);
         if socket.flags.contains(Flags::LISTENER) {
             ready.push_listener(token);
         } else {

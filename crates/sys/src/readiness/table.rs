@@ -34,7 +34,7 @@ impl Flags {
     pub(super) const HUNG_UP: Self = Self::flag_bit(2);
     pub(super) const ERROR: Self = Self::flag_bit(3);
     /// The socket is queued.
-    pub(super) const IS_QUEUED: Self = Self::flag_bit(4);
+    pub(super) const QUEUED: Self = Self::flag_bit(4);
     /// The loop wants the bytes that arrive.
     pub(super) const RECEIVING: Self = Self::flag_bit(5);
     /// The kernel's buffer is full; an edge follows when it has room.

@@ -54,19 +54,19 @@ impl<K: Kernel> Machine<K> {
     /// Queues the socket so that its requests are armed before the next wait.
     pub(super) fn enqueue(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
-            && socket.flags.raise(Flags::IS_QUEUED)
+            && socket.flags.raise(Flags::ARM_QUEUED)
         {
-            self.line.push_back(token);
+            self.arm_queue.push_back(token);
         }
     }
 
-    /// Arms the requests of all sockets in the line. Where the kernel takes no more, the others keep their place.
+    /// Arms the requests of all sockets in the queue. Where the kernel takes no more, the others keep their place.
     pub(super) fn arm_all(&mut self) -> io::Result<()> {
-        while let Some(token) = self.line.pop_front() {
+        while let Some(token) = self.arm_queue.pop_front() {
             if let Err(error) = self.arm_socket(token) {
                 if let Some(socket) = self.sockets.get_mut(token) {
-                    socket.flags.set(Flags::IS_QUEUED, true);
-                    self.line.push_front(token);
+                    socket.flags.set(Flags::ARM_QUEUED, true);
+                    self.arm_queue.push_front(token);
                 }
                 return Err(error);
             }
@@ -77,7 +77,7 @@ impl<K: Kernel> Machine<K> {
     /// Arms and cancels the requests that the state of a socket requires: the one place that does, except for sends.
     fn arm_socket(&mut self, token: Token) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
-        socket.flags.set(Flags::IS_QUEUED, false);
+        socket.flags.set(Flags::ARM_QUEUED, false);
         let (flags, operations, fd) = (socket.flags, socket.operations, socket.descriptor.as_raw_fd());
         if flags.contains(Flags::CLOSING) {
             return Kind::OF_SOCKETS.into_iter().try_for_each(|kind| self.cancel(token, kind));
@@ -92,7 +92,7 @@ impl<K: Kernel> Machine<K> {
             return self.arm(token, Kind::Accept, Request::Poll { fd, events: libc::POLLIN, multishot: true });
         }
         if socket.flags.take(Flags::SEND_WAITS) {
-            self.due.push_back((token, Completion::Sent(Ok(0))));
+            self.due_completions.push_back((token, Completion::Sent(Ok(0))));
         }
         if socket.room == SendRoom::Awaited {
             self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: true })?;
@@ -118,7 +118,7 @@ impl<K: Kernel> Machine<K> {
         }
         if let Ok(Err(errno)) = rustix::net::sockopt::socket_error(&socket.descriptor) {
             socket.flags.set(Flags::FAILED, true);
-            self.due.push_back((token, Completion::Failed(errno.into())));
+            self.due_completions.push_back((token, Completion::Failed(errno.into())));
         }
     }
 

@@ -44,7 +44,7 @@ impl<K: Kernel> Machine<K> {
     /// Queues a socket with those of its class, unless it is queued already.
     pub(super) fn poll_socket_later(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
-            && socket.flags.raise(Flags::QUEUED)
+            && socket.flags.raise(Flags::READY_QUEUED)
         {
             if socket.flags.contains(Flags::LISTENER) {
                 self.direct_io.ready.push_listener(token);
@@ -57,7 +57,7 @@ impl<K: Kernel> Machine<K> {
     /// The completion of a queued socket, if it has one.
     pub(super) fn poll_socket(&mut self, token: Token) -> Option<(Token, Completion)> {
         let socket = self.sockets.get_mut(token)?;
-        socket.flags.set(Flags::QUEUED, false);
+        socket.flags.set(Flags::READY_QUEUED, false);
         let reported = if socket.flags.contains(Flags::LISTENER) {
             self.accept(token)
         } else if socket.room == SendRoom::Found {

@@ -102,14 +102,14 @@ struct Machine<K: Kernel> {
     direct_io: DirectIo,
     sends: Sends,
     /// Sockets whose requests have to be armed or cancelled before the next wait. Each is in here at most once.
-    line: VecDeque<Token>,
+    arm_queue: VecDeque<Token>,
     /// Completions that are reported before the kernel's next event, unless the socket is closed by then.
-    due: VecDeque<(Token, Completion)>,
+    due_completions: VecDeque<(Token, Completion)>,
     /// Events that may still be read in this turn.
-    turn: usize,
+    events_left: usize,
     /// How many more times the driver may poll the kernel for events in this turn.
     polls_left: u32,
-    /// Whether the last look tried kernel events before queued sockets: the two alternate.
+    /// Whether the last call of `next` tried kernel events before queued sockets: the two alternate.
     takes_event: bool,
     /// Whether a small send went by a system call since the last wait: the next one goes through the ring.
     sent_alone: bool,
@@ -132,9 +132,9 @@ impl<K: Kernel> Machine<K> {
             buffers,
             direct_io,
             sends: Sends::new(),
-            line: VecDeque::new(),
-            due: VecDeque::new(),
-            turn: 0,
+            arm_queue: VecDeque::new(),
+            due_completions: VecDeque::new(),
+            events_left: 0,
             polls_left: 0,
             takes_event: false,
             sent_alone: false,
@@ -265,14 +265,17 @@ impl<K: Kernel> Machine<K> {
             Err(error) => return Err(error),
         };
         let starves = !self.receives_paused && !self.buffers.suffice();
-        let may_block =
-            armed && self.due.is_empty() && self.line.is_empty() && self.direct_io.ready.is_empty() && !starves;
+        let may_block = armed
+            && self.due_completions.is_empty()
+            && self.arm_queue.is_empty()
+            && self.direct_io.ready.is_empty()
+            && !starves;
         let waited = self.kernel.wait(if may_block { timeout } else { Some(Duration::ZERO) });
         if self.kernel.queued() == 0 {
             self.sends.submitted();
         }
         self.direct_io.ready.begin_turn();
-        (self.turn, self.polls_left, self.sent_alone) = (EVENTS_PER_TURN_MAX, POLLS_AGAIN_PER_TURN_MAX, false);
+        (self.events_left, self.polls_left, self.sent_alone) = (EVENTS_PER_TURN_MAX, POLLS_AGAIN_PER_TURN_MAX, false);
         waited
     }
 
@@ -285,7 +288,7 @@ impl<K: Kernel> Machine<K> {
     /// another class only queues that socket. One call makes the kernel do the work of about twenty sockets, so the
     /// driver calls again while work is left.
     fn next_light(&mut self) -> Option<(Token, Completion)> {
-        while let Some((token, completion)) = self.due.pop_front() {
+        while let Some((token, completion)) = self.due_completions.pop_front() {
             let is_open = |socket: &table::Entry| !socket.flags.contains(Flags::CLOSING);
             if self.sockets.get(token).is_some_and(is_open) {
                 return Some((token, completion));
@@ -303,17 +306,17 @@ impl<K: Kernel> Machine<K> {
                 true => self.next_event().or_else(|| self.next_queued(Class::Light)),
                 false => self.next_queued(Class::Light).or_else(|| self.next_event()),
             };
-            if next.is_some() || self.turn == 0 || !self.poll_again() {
+            if next.is_some() || self.events_left == 0 || !self.poll_again() {
                 return next;
             }
         }
     }
 
     fn next_event(&mut self) -> Option<(Token, Completion)> {
-        while self.turn > 0
+        while self.events_left > 0
             && let Some(event) = self.kernel.next()
         {
-            self.turn -= 1;
+            self.events_left -= 1;
             if let Some(completion) = self.complete(event) {
                 return Some(completion);
             }

@@ -105,7 +105,7 @@ impl<K: Kernel> Machine<K> {
             socket.flags.set(Flags::STARVED, false);
             let flags = socket.flags;
             // Armed here, before the sockets that have had a buffer. If the kernel does not take the request now, the
-            // socket is armed with the others in the line.
+            // socket is armed with the others in the queue.
             self.enqueue(token);
             let _ = self.arm_receive(token, self.wants(flags));
         }

@@ -49,7 +49,7 @@ impl Flags {
     /// The loop wants the bytes that arrive; for a listener, the connections.
     pub(super) const RECEIVING: Self = Self::flag_bit(0);
     /// The socket is in the line of those whose requests are armed or cancelled before the next wait.
-    pub(super) const IS_QUEUED: Self = Self::flag_bit(1);
+    pub(super) const ARM_QUEUED: Self = Self::flag_bit(1);
     /// The loop has stopped receiving on the socket before, so its receives are single-shot.
     pub(super) const ONE_SHOT: Self = Self::flag_bit(2);
     /// The peer's end of the stream was reported.
@@ -73,7 +73,7 @@ impl Flags {
     /// The poll reported that the peer has hung up, or has sent urgent bytes, before which a receive stops.
     pub(super) const HUNG_UP: Self = Self::flag_bit(13);
     /// The socket is queued, to receive or accept by a system call, or to report that there is room to send.
-    pub(super) const QUEUED: Self = Self::flag_bit(14);
+    pub(super) const READY_QUEUED: Self = Self::flag_bit(14);
     /// The socket found no buffer, and is in the queue of those that wait for one.
     pub(super) const STARVED: Self = Self::flag_bit(15);
 }

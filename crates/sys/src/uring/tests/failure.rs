@@ -73,7 +73,7 @@ fn a_failure_follows_earlier_bytes_with_single_shot_receives() {
     assert!(matches!(stage.next(), Some((_, Completion::Received(part))) if part.len() < bytes.len()));
     stage.close_peer(token, peer);
     stage.inject(token, Kind::HangUp, i32::from(libc::POLLERR | libc::POLLHUP), true);
-    stage.machine.turn += 1;
+    stage.machine.events_left += 1;
     assert!(stage.next().is_none(), "there are bytes left to receive");
     stage.run_until_idle();
     let reports = stage.take(token);
