@@ -88,16 +88,16 @@ fn assign_listeners(listeners: Vec<Socket>, loops: usize) -> io::Result<Vec<Vec<
             None => groups.push((address, vec![listener])),
         }
     }
-    let mut hands: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
+    let mut per_loop: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
     for (_, group) in groups {
-        for (number, hand) in hands.iter_mut().enumerate().skip(group.len()) {
-            hand.push(group[number % group.len()].try_clone()?);
+        for (number, sockets) in per_loop.iter_mut().enumerate().skip(group.len()) {
+            sockets.push(group[number % group.len()].try_clone()?);
         }
         for (number, listener) in group.into_iter().enumerate() {
-            hands[number % loops].push(listener);
+            per_loop[number % loops].push(listener);
         }
     }
-    Ok(hands)
+    Ok(per_loop)
 }
 
 impl Server {
@@ -280,10 +280,10 @@ impl Server {
         let (listen, live) = (Arc::new(listen), Arc::new(AtomicUsize::new(0)));
         let mut limits = self.limits;
         limits.memory_max /= self.loops;
-        let hands = assign_listeners(listeners, self.loops).map_err(StartError::System)?;
+        let per_loop = assign_listeners(listeners, self.loops).map_err(StartError::System)?;
         let hands_over = self.load_balancing == LoadBalancing::LeastLoaded && self.loops > 1;
         let group = hands_over.then(|| LoopGroup::new(self.loops, live.clone()));
-        for (number, hand) in hands.into_iter().enumerate() {
+        for (number, sockets) in per_loop.into_iter().enumerate() {
             let (listen, live, limits) = (listen.clone(), live.clone(), limits.clone());
             let handle = group.as_ref().map(|group| group.handle(number));
             running.add(plan, limits.memory_max, move |event_loop| {
