@@ -290,7 +290,7 @@ impl Server {
                 if let Some(handle) = handle {
                     event_loop.join_group(handle);
                 }
-                listen(number, event_loop, hand, limits, live)
+                listen(number, event_loop, sockets, limits, live)
             })?;
         }
         running.into_handle(|superseded| {
