@@ -27,19 +27,23 @@ struct Marks {
 }
 
 impl Marks {
-    /// No position is reported before its bytes have left; and when the connection is at rest, all positions whose
-    /// bytes have left are reported. Below a filter a position may wait for bytes that were sealed together with it.
+    /// No position is reported before its bytes have left.
     #[track_caller]
-    fn check<S: Stack>(&self, sent: u64, at_rest: bool) {
-        let left = |mark: &u64| S::wire_bytes(*mark as usize) as u64 <= sent;
-        let all = self.all.borrow();
-        let reported = self.reported.get();
-        assert!(
-            all.len() >= reported && all[..reported].iter().all(left),
-            "one of {reported} positions was reported too early"
-        );
-        assert!(S::FILTERED || !at_rest || !all[reported..].iter().any(left), "a position was not reported");
+    fn check<S: Stack>(&self, sent: u64) {
+        let (all, reported) = (self.all.borrow(), self.reported.get());
+        let are_sent = all.len() >= reported && all[..reported].iter().all(|mark| is_sent::<S>(*mark, sent));
+        assert!(are_sent, "one of {reported} positions was reported too early");
     }
+
+    /// Whether all positions whose bytes have left are reported. Below a filter a position may wait for bytes that were
+    /// sealed together with it.
+    fn are_reported<S: Stack>(&self, sent: u64) -> bool {
+        S::FILTERED || !self.all.borrow()[self.reported.get()..].iter().any(|mark| is_sent::<S>(*mark, sent))
+    }
+}
+
+fn is_sent<S: Stack>(mark: u64, sent: u64) -> bool {
+    S::wire_bytes(mark as usize) as u64 <= sent
 }
 
 /// Follows the positions while a peer does not read, and while it does.
@@ -50,16 +54,17 @@ fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, b
     for listens in [false, true, false] {
         caller.set_reading(listens);
         stage.happens(stage.units(1) / 10, || {
-            marks.check::<S>(sent(), false);
+            marks.check::<S>(sent());
             caller.inspect(|seen| listens && seen.received.len() > bytes.len() / 8)
         });
     }
     stage.rest(stage.units(1));
-    marks.check::<S>(sent(), true);
+    stage.until("all positions that have left are reported", || marks.are_reported::<S>(sent()));
+    marks.check::<S>(sent());
     assert!(marks.reported.get() < marks.all.borrow().len(), "not everything can have left");
     caller.set_reading(true);
     stage.until("the server ends", || {
-        marks.check::<S>(sent(), false);
+        marks.check::<S>(sent());
         caller.is_over()
     });
     assert!(caller.all_received(stage) == bytes, "other bytes arrived");
@@ -99,7 +104,7 @@ pub(crate) fn positions_that_are_a_byte_apart_are_distinct<S: Stack>(stage: &Sta
     let to = promises::<S>(stage, &server, &marks, &bytes, 1);
     let caller = Caller::<S>::new(stage, &to);
     stage.until("the server ends", || {
-        marks.check::<S>(server.counts().sent_bytes, false);
+        marks.check::<S>(server.counts().sent_bytes);
         caller.is_over()
     });
     assert!(caller.all_received(stage) == bytes, "other bytes arrived");
