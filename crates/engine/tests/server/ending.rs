@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Channel, ChannelError, Limits, Server, ServerHandle};
+use tidegate_engine::{Channel, ChannelError, Limits, LoadBalancing, Server, ServerHandle};
 
-use crate::support::{PATIENCE, ask, connect, has_ended, port, read_line, serve, sum, until};
+use crate::support::{PATIENCE, ask, connect, has_ended, port, read_line, serve, start, sum, until};
 
 #[test]
 fn a_drain_ends_idle_connections_finishes_busy_ones_and_refuses_new_ones() {
@@ -46,12 +46,16 @@ fn the_deadline_of_a_drain_cuts_off_remaining_connections() {
 
 #[test]
 fn a_clone_begins_a_drain_reads_the_counts_and_cuts_the_drain_short() {
-    let server = serve(2, Limits::default());
-    let mut clients: Vec<_> = (0..4).map(|_| connect(&server)).collect();
-    for client in &mut clients {
-        client.write_all(b"stay\n").unwrap();
-        ask(client, "heard");
-    }
+    // Both loops have connections: a loop without one ends as soon as the drain begins.
+    let server = start(Server::bind("127.0.0.1:0").unwrap().loops(2).load_balancing(LoadBalancing::LeastLoaded));
+    let mut clients: Vec<_> = (0..4)
+        .map(|_| {
+            let mut client = connect(&server);
+            client.write_all(b"stay\n").unwrap();
+            ask(&mut client, "heard");
+            client
+        })
+        .collect();
     let clone = server.clone();
     let waiting = std::thread::spawn(move || server.wait());
     clone.begin_drain(PATIENCE);
