@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use tidegate::codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
+use tidegate::codec::{Blame, Broadcast, Codec, Fault, Input, Output, Slice, Step};
 use tidegate::framing::{FramingError, Lines};
 
 /// A request of a client.
@@ -70,6 +70,9 @@ impl Codec for Tides {
         self.0.decode_eof(input, reply).map_err(Wrong::Line)?.try_map(|line| parse_request(text(&line)?))
     }
 }
+
+/// An answer has the same bytes for every connection.
+impl Broadcast for Tides {}
 
 /// The client's side.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tidegate_buffer::WaterMarks;
 use tidegate_codec::framing::{Payload, Raw};
-use tidegate_codec::{Codec, Over, Slice};
+use tidegate_codec::{Over, Pipeline, Slice};
 use tidegate_engine::Limits;
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
@@ -86,8 +86,8 @@ fn play<C, D>(
     server: impl Fn() -> C + 'static,
     client: impl Fn() -> D + 'static,
 ) where
-    C: Codec<In = Slice, Out = Payload>,
-    D: Codec<In = Slice, Out = Payload>,
+    C: Pipeline<In = Slice, Out = Payload>,
+    D: Pipeline<In = Slice, Out = Payload>,
 {
     let manners = Manners::new(&mut choices);
     let (limits, has_handlers) = (limits(&mut choices), choices.byte() & 1 == 0);

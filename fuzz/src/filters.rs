@@ -5,7 +5,7 @@
 //! decodes.
 
 use tidegate_codec::framing::{Lines, Payload};
-use tidegate_codec::{Codec, Output, Over, Slice};
+use tidegate_codec::{Output, Over, Pipeline, Slice};
 use tidegate_testkit::contract::{Contract, Transcript};
 use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
@@ -54,7 +54,7 @@ impl Check<'_> {
     /// Decodes the bytes below a stack, or the bytes above it after `wire` has encoded them.
     fn stack<C>(&self, make: impl Fn() -> C, wire: &dyn Fn(&[u8]) -> Vec<u8>)
     where
-        C: Codec<In = Slice, Out = Payload>,
+        C: Pipeline<In = Slice, Out = Payload>,
     {
         if self.record == 0 {
             self.run(make, self.bytes);
@@ -79,7 +79,7 @@ impl Check<'_> {
 
     fn run<C>(&self, make: impl Fn() -> C, wire: &[u8]) -> Transcript
     where
-        C: Codec<In = Slice, Out = Payload>,
+        C: Pipeline<In = Slice, Out = Payload>,
     {
         let answer = |line: Slice, codec: &mut C, out: &mut Output<'_>| {
             // A line that ends with CR is refused: with LF alone it would not decode to itself.

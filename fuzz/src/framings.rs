@@ -4,7 +4,7 @@
 //! then a message to encode: it is refused, or decodes to itself.
 
 use tidegate_codec::framing::{Delimiter, Fixed, FramingError, LengthField, Lines, Payload};
-use tidegate_codec::{Codec, Slice};
+use tidegate_codec::{Pipeline, Slice};
 use tidegate_testkit::contract::Contract;
 
 use crate::choices::Choices;
@@ -84,7 +84,7 @@ pub fn length_field(data: &[u8]) {
 /// Checks the contract on `wire`, with an application that echoes, and then on a frame of the same bytes.
 fn check<C>(framing: &C, encoded: impl Fn(&C, &[u8]) -> Result<bytes::Bytes, FramingError>, wire: &[u8], seed: u8)
 where
-    C: Codec<In = Slice, Out = Payload, Error = FramingError> + Clone,
+    C: Pipeline<In = Slice, Out = Payload, Error = FramingError> + Clone,
 {
     // A longer wire only costs time.
     let wire = &wire[..wire.len().min(WIRE_BYTES_MAX)];

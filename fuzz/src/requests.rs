@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_codec::framing::{Payload, Raw};
-use tidegate_codec::{Codec, Over, Slice};
+use tidegate_codec::{Over, Pipeline, Slice};
 use tidegate_engine::{
     Channel, ChannelError, Client, CloseReason, Context, Event, Handler, Limits, Outcome, SendError, task,
 };
@@ -51,8 +51,8 @@ fn play<C, D>(
     server: impl Fn() -> C + 'static,
     client: D,
 ) where
-    C: Codec<In = Incoming, Out = Outgoing>,
-    D: Codec<In = Slice, Out = Payload>,
+    C: Pipeline<In = Incoming, Out = Outgoing>,
+    D: Pipeline<In = Slice, Out = Payload>,
 {
     let way = *choices.pick(&[Way::AtTheEnd, Way::AtOnce, Way::Later, Way::InPieces, Way::Fails]);
     let limits = limits(&mut choices);
@@ -130,7 +130,7 @@ struct Answering {
 }
 
 impl Answering {
-    fn begin<C: Codec<In = Incoming, Out = Outgoing>>(&self, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn begin<C: Pipeline<In = Incoming, Out = Outgoing>>(&self, cx: &mut Context<'_, C>) -> Outcome<C> {
         match self.way {
             Way::AtTheEnd | Way::AtOnce => said(cx.send(Response::text("ok").into())),
             Way::Later => {
@@ -146,7 +146,7 @@ impl Answering {
     }
 }
 
-impl<C: Codec<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
+impl<C: Pipeline<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
     type Post = ();
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
@@ -178,7 +178,7 @@ impl<C: Codec<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
 
 /// The outcome of a send. Not every message is a valid response to every request, since a successful CONNECT has no
 /// body; then the connection fails.
-fn said<C: Codec, T, E: Error + 'static>(result: Result<T, SendError<Outgoing, E>>) -> Outcome<C> {
+fn said<C: Pipeline, T, E: Error + 'static>(result: Result<T, SendError<Outgoing, E>>) -> Outcome<C> {
     result.into()
 }
 
@@ -196,7 +196,7 @@ struct Sending {
 impl Sending {
     async fn send<D>(self, mut channel: Channel<D>, wire: &[u8], come: &RefCell<Vec<u8>>) -> Result<(), ChannelError>
     where
-        D: Codec<In = Slice, Out = Payload>,
+        D: Pipeline<In = Slice, Out = Payload>,
     {
         for piece in wire.chunks(self.piece) {
             channel.ready().await?;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tidegate_codec::{Codec, Step};
+use tidegate_codec::{Pipeline, Step};
 use tidegate_http1::{
     BodyLength, Chunk, Client, Fields, Interim, Outgoing, Request, Response, Server, Status, StreamedRequest,
     StreamedResponse, client,
@@ -175,7 +175,7 @@ impl Pair {
 }
 
 /// The output of one side, split in two.
-fn sent<C: Codec<Error: std::fmt::Debug>>(harness: &mut CodecHarness<C>, choices: &mut Choices<'_>) -> [Vec<u8>; 2] {
+fn sent<C: Pipeline<Error: std::fmt::Debug>>(harness: &mut CodecHarness<C>, choices: &mut Choices<'_>) -> [Vec<u8>; 2] {
     harness.flush().expect("no filter buffers output");
     let mut bytes = harness.take_sent();
     let rest = bytes.split_off(choices.length(bytes.len()));

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_buffer::{Input, Outbound, Pool, Slice, WritePosition};
+use tidegate_buffer::Input;
 
 use crate::fault::Fault;
 use crate::output::Output;
@@ -41,14 +41,66 @@ impl<T> Step<T> {
     }
 }
 
+/// What happens to a connection, for [`Codec::on`].
+///
+/// ```text
+///           ┌────────────────────────────┐
+///           ▼                            │ Resumed, Drain
+///  Opened ─────▶ decode, encode, timeouts ─┬─▶ Close ──▶ the pending bytes are sent; our side is shut down
+///                                          ├─▶ Fail ───▶ Close, and so on
+///                                          └─▶ a reset: the codec gets no event
+/// ```
+///
+/// The connection closes when the application closes it (`Close`), when the protocol is complete
+/// ([`CodecStatus::is_finished`], then `Close`), when the application fails (`Fail`, then `Close`), and when a method of the
+/// codec returns an error (`Close`). It is reset, and the codec gets no event, when the peer or the application resets
+/// it, and when the application fails while the codec is [`close_delimited`](CodecStatus::is_close_delimited).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lifecycle {
+    /// The connection is open, and this codec gets its bytes from now on. It comes once, before every other call. A
+    /// protocol in which this side speaks first writes its greeting now; below it, a filter may still be in its
+    /// handshake.
+    Opened,
+    /// Decoding resumes: re-arm the deadline, or continue it. The application had suspended decoding because no task
+    /// requests a message, or the loop had because the peer did not read; the codec could not see the peer's bytes
+    /// meanwhile. One suspension may cause several of these.
+    Resumed,
+    /// The application shuts down: the protocol announces it to the peer, or accepts no further message. Accepted bytes
+    /// are still sent.
+    Drain,
+    /// The application failed in the middle of a message: the codec writes the protocol's reply for that case.
+    Fail,
+    /// The connection is about to be closed: the codec writes the protocol's closing message, if it has one.
+    Close,
+}
+
+/// What the engine has to know of a codec's state, for [`Codec::status`]. By default all is false.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CodecStatus {
+    /// The protocol is complete on this connection, in both directions. The loop closes it after everything was sent.
+    pub is_finished: bool,
+    /// The codec always reports the end of the connection by [`is_finished`](Self::is_finished), as in HTTP. Then
+    /// neither the end of the peer's stream nor a drain closes the connection of a handler by default. This value does
+    /// not change.
+    pub reports_finish: bool,
+    /// Decoding must wait until a message is encoded. Bytes that arrive meanwhile stay in the kernel, so that a peer
+    /// cannot fill our memory while it waits for a response.
+    pub is_blocked: bool,
+    /// The end of the connection would now look like the end of a message, although it is not. A connection that fails
+    /// is then reset instead of closed.
+    pub is_close_delimited: bool,
+}
+
 /// One protocol: bytes in, messages out; messages in, bytes out.
 ///
 /// The loop calls [`decode`](Codec::decode) until it returns [`NeedMore`](Step::NeedMore). Every call either yields a
 /// message or needs more input, so a codec that yields without consuming must end on its own. A codec never blocks,
 /// never panics on a peer's input, and refuses oversized input *before* it allocates for it.
 ///
-/// Only [`decode`](Codec::decode) and [`encode`](Codec::encode) are required. A stack of stages is a codec as well,
-/// [`Over`](crate::Over); most of the other methods exist for it.
+/// Only [`decode`](Codec::decode) and [`encode`](Codec::encode) are required. A codec whose messages may be encoded
+/// once for many connections is a [`Broadcast`](crate::Broadcast) as well. A codec, alone or [over](crate::Over) a
+/// filter, is a [`Pipeline`](crate::Pipeline).
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -94,28 +146,6 @@ pub trait Codec: 'static {
     /// The protocol cannot express the message, at least not now. Nothing was written, and the connection stays open.
     fn encode(&mut self, message: Self::Out, out: &mut Output<'_>) -> Result<(), Self::Error>;
 
-    /// Writes a message that a codec of the same kind has already encoded with [`encode_once`](Codec::encode_once), so
-    /// that a broadcast encodes once. The bytes are linked whatever their size, so that all queues share them.
-    ///
-    /// A codec whose encoding depends on the connection's earlier messages must refuse it.
-    ///
-    /// # Errors
-    /// As for [`encode`](Codec::encode).
-    fn write_encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Self::Error> {
-        out.link_shared(bytes);
-        Ok(())
-    }
-
-    /// Encodes a message for [`encoded`](Codec::write_encoded) of other connections; [`Encoded`](crate::Encoded) calls it.
-    /// This codec belongs to no connection, and its buffered bytes are written at once.
-    ///
-    /// # Errors
-    /// As for [`encode`](Codec::encode).
-    fn encode_once(&mut self, message: Self::Out, out: &mut Output<'_>) -> Result<(), Self::Error> {
-        self.encode(message, out)?;
-        self.flush(out)
-    }
-
     /// Decodes after the peer has shut down its sending side, until this returns [`Step::End`].
     ///
     /// [`Step::NeedMore`] means that the next message must wait until a message is encoded.
@@ -132,112 +162,18 @@ pub trait Codec: 'static {
         })
     }
 
-    /// Makes progress without a request of the application: handshakes, acknowledgements. Yields no message.
+    /// Something happens to the connection.
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode).
-    fn drive_handshake(&mut self, _input: &mut Input, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
+    fn on(&mut self, _event: Lifecycle, _out: &mut Output<'_>) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// Whether the loop must read bytes even if the application wants no message: during a handshake.
-    fn wants_input(&self) -> bool {
-        false
+    /// The codec's state, as far as the engine has to know it. It is read after every dispatch, so it must be cheap.
+    fn status(&self) -> CodecStatus {
+        CodecStatus::default()
     }
-
-    /// Whether messages can be exchanged; false during a handshake.
-    fn is_established(&self) -> bool {
-        true
-    }
-
-    /// Whether the protocol is complete on this connection, in both directions. The loop then closes it after
-    /// everything was sent.
-    fn is_finished(&self) -> bool {
-        false
-    }
-
-    /// Whether [`is_finished`](Codec::is_finished) reports the end of a connection. Then a handler does not close it at
-    /// the end of the peer's stream.
-    fn reports_finish(&self) -> bool {
-        false
-    }
-
-    /// Whether decoding must wait until a message is encoded. Bytes that arrive meanwhile stay in the kernel, so that a
-    /// peer cannot fill our memory while it waits for a response.
-    fn is_blocked(&self) -> bool {
-        false
-    }
-
-    /// Whether the end of the connection would now look like the end of a message, although it is not. A connection
-    /// that fails is then reset instead of closed.
-    fn is_close_delimited(&self) -> bool {
-        false
-    }
-
-    /// Called when decoding resumes: re-arm the deadline, or continue it. The application had suspended decoding
-    /// because no task requests a message, or the loop had because the peer did not read; the codec could not see the
-    /// peer's bytes meanwhile. One suspension may cause several calls.
-    fn restart_timeouts(&mut self, _now: Instant) {}
-
-    /// The application failed in the middle of a message: writes the protocol's reply for that case, before the
-    /// connection is closed.
-    fn fail(&mut self, _out: &mut Output<'_>) {}
-
-    /// The application shuts down: the protocol announces it to the peer, or accepts no further message. Accepted bytes
-    /// are still sent.
-    ///
-    /// # Errors
-    /// As for [`decode`](Codec::decode).
-    fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    /// The connection is about to be closed without an error: writes the protocol's closing message, if it has one.
-    ///
-    /// # Errors
-    /// As for [`decode`](Codec::decode).
-    fn close(&mut self, _out: &mut Output<'_>) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    /// Writes bytes that were buffered to be sent together.
-    ///
-    /// # Errors
-    /// As for [`decode`](Codec::decode).
-    fn flush(&mut self, _out: &mut Output<'_>) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    /// Buffered bytes; they count against the water marks.
-    fn buffered_bytes(&self) -> usize {
-        0
-    }
-
-    /// Bytes of memory that buffer input which the codec has taken and not decoded; they count when a loop's memory is
-    /// used up. Only a codec with an [`Input`] of its own has some.
-    fn input_memory(&self) -> usize {
-        0
-    }
-
-    /// The write position of the uppermost codec of the pipeline; `queue` is the one below this codec.
-    fn write_position(&self, queue: &Outbound) -> WritePosition {
-        queue.written()
-    }
-
-    /// The offset in the queue below at which everything up to `position` is written, as soon as that is known.
-    fn wire_offset(&self, position: WritePosition) -> Option<u64> {
-        Some(position.0)
-    }
-
-    /// A queue whose next piece is in a file that must be read, because a filter must process its bytes. The engine
-    /// reads the file piece by piece, and flushes again.
-    fn file_to_load(&mut self) -> Option<&mut Outbound> {
-        None
-    }
-
-    /// Moves the remaining input into memory of its own, so that it does not pin the loop's scratch. Only a codec with
-    /// an [`Input`] of its own has to implement it.
-    fn compact(&mut self, _pool: &Pool) {}
 
     /// The time of the next call of [`handle_timeout`](Codec::handle_timeout), if any.
     fn poll_timeout(&self) -> Option<Instant> {

@@ -2,10 +2,9 @@
 //!
 //! The bytes of a broadcast are the same for every connection, so they are made once, on any thread. Each loop copies
 //! them once into its own memory, and every queue on it links that copy, through
-//! [`Codec::write_encoded`](crate::Codec::write_encoded).
+//! [`Broadcast::write_encoded`](crate::Broadcast::write_encoded).
 //!
-//! That works for protocols in which a message has the same bytes at any time, as in the framings. A protocol whose
-//! encoding depends on earlier messages, such as HTTP/1.1, refuses it. Filters do not matter: the encoded bytes are
+//! That works for protocols in which a message has the same bytes at any time, as in the framings. Filters do not matter: the encoded bytes are
 //! those that the codec above all filters writes, and each connection's own filters process them afterwards.
 
 use std::fmt;
@@ -15,17 +14,17 @@ use std::time::{Instant, SystemTime};
 use bytes::Bytes;
 use tidegate_buffer::{Outbound, Pool};
 
-use crate::codec::Codec;
 use crate::fault::{Blame, Fault};
 use crate::filter::Filter;
 use crate::output::{Output, Time};
 use crate::over::Over;
+use crate::pipeline::Broadcast;
 
 /// The bytes of a message, encoded for codecs of the kind `C`; cloned without copying, and sent to any thread.
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
-/// use tidegate::codec::{Codec, Encoded, Outbound, Output, Pool, Time};
+/// use tidegate::codec::{Broadcast, Encoded, Outbound, Output, Pool, Time};
 /// use tidegate::framing::Lines;
 ///
 /// let news: Encoded<Lines> = Encoded::new(&mut Lines::new(), "high water at noon".into())?;
@@ -36,7 +35,7 @@ use crate::over::Over;
 /// let shared = pool.copy(news.bytes());
 /// let mut connections: Vec<_> = (0..3).map(|_| (Lines::new(), Outbound::new(&pool))).collect();
 /// for (lines, queue) in &mut connections {
-///     Codec::write_encoded(lines, shared.clone(), &mut Output::new(queue, &pool, &time))?;
+///     Broadcast::write_encoded(lines, shared.clone(), &mut Output::new(queue, &pool, &time))?;
 ///     queue.flush();
 ///     assert_eq!(queue.front(), Some(&news.bytes()[..]));
 /// }
@@ -47,7 +46,7 @@ pub struct Encoded<C> {
     kind: PhantomData<fn(C)>,
 }
 
-impl<C: Codec> Encoded<C> {
+impl<C: Broadcast> Encoded<C> {
     /// Encodes `message` with `codec`, a separate one without a connection: limits and options that change the bytes
     /// must be set as on the connections.
     ///
@@ -103,14 +102,14 @@ impl<C> fmt::Debug for Encoded<C> {
     }
 }
 
-/// Encodes `message` with `codec`, for [`Codec::write_encoded`] of other codecs of its kind, and returns all of its bytes
+/// Encodes `message` with `codec`, for [`Broadcast::write_encoded`] of other codecs of its kind, and returns all of its bytes
 /// contiguously.
 ///
 /// # Errors
 /// [`EncodeError::Codec`] if the codec refuses the message, and [`EncodeError::File`] if it links a piece of a file:
 /// the connection that sends a file reads it, so it cannot be shared. After an error, drop the codec: it may keep the
 /// rest of the message.
-pub fn encode<C: Codec>(
+pub fn encode<C: Broadcast>(
     codec: &mut C,
     message: C::Out,
     pool: &Pool,
@@ -118,9 +117,6 @@ pub fn encode<C: Codec>(
 ) -> Result<Bytes, EncodeError<C::Error>> {
     let mut queue = Outbound::new(pool);
     codec.encode_once(message, &mut Output::new(&mut queue, pool, time)).map_err(EncodeError::Codec)?;
-    if codec.file_to_load().is_some() {
-        return Err(EncodeError::File);
-    }
     queue.flush();
     let mut bytes = Vec::new();
     while let Some(front) = queue.front() {
@@ -177,7 +173,7 @@ mod tests {
     use tidegate_buffer::{ENTRY_BYTES, FileRegion, Input, LINK_BYTES_MIN, Slice};
 
     use super::*;
-    use crate::codec::Step;
+    use crate::codec::{Codec, Step};
     use crate::framing::{FramingError, LengthField, Lines, Raw};
 
     /// Adds one to every byte, takes no files, and reports the number of bytes that it has seen.
@@ -204,11 +200,8 @@ mod tests {
         }
     }
 
-    /// Sends files, behind a byte, and buffers bytes until it is flushed.
-    #[derive(Default)]
-    struct Files {
-        held: Vec<u8>,
-    }
+    /// Sends files, behind a byte, and texts.
+    struct Files;
 
     enum Say {
         File(FileRegion),
@@ -230,23 +223,20 @@ mod tests {
                     out.write(b"F");
                     out.link_file(region);
                 }
-                Say::Text(text) => self.held.extend_from_slice(text),
+                Say::Text(text) => out.write(text),
             }
             Ok(())
         }
-
-        fn flush(&mut self, out: &mut Output<'_>) -> Result<(), Infallible> {
-            out.write(&std::mem::take(&mut self.held));
-            Ok(())
-        }
     }
+
+    impl Broadcast for Files {}
 
     fn region(length: u64) -> FileRegion {
         FileRegion { file: Arc::new(File::open("/dev/null").unwrap()), offset: 0, length }
     }
 
     /// The bytes that a connection with this codec sends for those bytes.
-    fn sent<C: Codec>(codec: &mut C, bytes: &[u8]) -> Vec<u8> {
+    fn sent<C: Broadcast>(codec: &mut C, bytes: &[u8]) -> Vec<u8> {
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let mut queue = Outbound::new(&pool);
         let mut out = Output::new(&mut queue, &pool, &time);
@@ -282,8 +272,8 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_the_codec_buffers_are_part_of_it() {
-        assert_eq!(Encoded::new(&mut Files::default(), Say::Text(b"ebb")).unwrap().bytes(), "ebb");
+    fn texts_and_no_files_are_encoded() {
+        assert_eq!(Encoded::new(&mut Files, Say::Text(b"ebb")).unwrap().bytes(), "ebb");
     }
 
     #[test]
@@ -302,11 +292,11 @@ mod tests {
 
     #[test]
     fn pieces_of_files_are_refused_with_or_without_a_filter() {
-        let alone = Encoded::new(&mut Files::default(), Say::File(region(5))).unwrap_err();
+        let alone = Encoded::new(&mut Files, Say::File(region(5))).unwrap_err();
         assert!(matches!(alone, EncodeError::File));
-        let mut below = Over::new(Shift::default(), Files::default());
+        let mut below = Over::new(Shift::default(), Files);
         assert!(matches!(Encoded::new(&mut below, Say::File(region(5))), Err(EncodeError::File)));
-        let empty = Encoded::new(&mut Files::default(), Say::File(region(0))).unwrap();
+        let empty = Encoded::new(&mut Files, Say::File(region(0))).unwrap();
         assert_eq!(empty.bytes(), "F", "an empty piece is nothing");
     }
 
@@ -332,12 +322,12 @@ mod tests {
         let before = pool.ledger().used();
         let mut queues: Vec<_> = (0..100).map(|_| Outbound::new(&pool)).collect();
         for queue in &mut queues {
-            Codec::write_encoded(&mut Lines::new(), news.clone(), &mut Output::new(queue, &pool, &time)).unwrap();
+            Broadcast::write_encoded(&mut Lines::new(), news.clone(), &mut Output::new(queue, &pool, &time)).unwrap();
         }
         assert_eq!(pool.ledger().used(), before + 100 * ENTRY_BYTES);
         let (mut lines, queue) = (Lines::new(), &mut queues[0]);
         lines.encode("own".into(), &mut Output::new(queue, &pool, &time)).unwrap();
-        Codec::write_encoded(&mut lines, news, &mut Output::new(queue, &pool, &time)).unwrap();
+        Broadcast::write_encoded(&mut lines, news, &mut Output::new(queue, &pool, &time)).unwrap();
         queue.flush();
         let mut seen = Vec::new();
         while let Some(front) = queue.front() {

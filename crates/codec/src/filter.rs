@@ -17,7 +17,7 @@ use crate::output::Output;
 /// ```
 /// use std::convert::Infallible;
 /// use std::time::{Instant, SystemTime};
-/// use tidegate::codec::{Codec, Filter, Input, Outbound, Output, Over, Pool, Step, Time};
+/// use tidegate::codec::{Filter, Input, Outbound, Output, Over, Pool, Stages, Step, Time};
 /// use tidegate::framing::Lines;
 ///
 /// /// Turns every bit around, both ways.

@@ -1,16 +1,16 @@
 //! The contract of a protocol: bytes in, messages out; messages in, bytes out.
 //!
 //! A [`Codec`] is one protocol, free of I/O: it has no socket, no thread and no clock of its own. A [`Filter`] turns
-//! bytes into bytes, both ways: TLS, a PROXY header. [`Over`] puts a codec over a filter and is itself a codec, so a
+//! bytes into bytes, both ways: TLS, a PROXY header. [`Over`] puts a codec over a filter. Either is a [`Pipeline`], so a
 //! pipeline is a type, and stages that do not fit do not compile. A test drives any of it with byte slices.
 //!
 //! A codec writes straight into the connection's outbound queue, through [`Output`]; a message for many connections is
-//! encoded once, as [`Encoded`].
+//! encoded once, as [`Encoded`], if the codec is a [`Broadcast`].
 //!
 //! The framings in [`framing`] are codecs ready for use, and the shortest examples of how one is written. Any codec
 //! can be put through the contract tests of `tidegate-testkit`.
 //!
-//! Read next: `codec.rs`, then `filter.rs` and `over.rs`.
+//! Read next: `codec.rs`, then `filter.rs`, `over.rs` and `pipeline.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -21,11 +21,13 @@ mod filter;
 pub mod framing;
 mod output;
 mod over;
+mod pipeline;
 
-pub use codec::{Codec, Step};
+pub use codec::{Codec, CodecStatus, Lifecycle, Step};
 pub use encoded::{EncodeError, Encoded, encode};
 pub use fault::{Blame, Fault};
 pub use filter::Filter;
 pub use output::{Output, Time};
 pub use over::{Over, OverError};
+pub use pipeline::{Broadcast, Pipeline, Stages};
 pub use tidegate_buffer::{FileRegion, Input, Outbound, Pool, Slice, WritePosition};

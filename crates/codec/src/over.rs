@@ -1,14 +1,15 @@
-//! `Over`: a codec over a filter, which is itself a codec.
+//! `Over`: a codec over a filter.
 
 use std::fmt;
 use std::time::Instant;
 
 use tidegate_buffer::{Input, Outbound, Pool, Slice, WritePosition};
 
-use crate::codec::{Codec, Step};
+use crate::codec::{CodecStatus, Lifecycle, Step};
 use crate::fault::{Blame, Fault};
 use crate::filter::Filter;
 use crate::output::Output;
+use crate::pipeline::{Broadcast, Pipeline, Stages, sealed};
 
 /// The codec `C` over the filter `F`: `Over<Tls, http1::Server>` speaks HTTP over TLS.
 ///
@@ -25,7 +26,7 @@ pub struct Over<F, C> {
     ended: bool,
 }
 
-impl<F: Filter, C: Codec> Over<F, C> {
+impl<F: Filter, C: Pipeline> Over<F, C> {
     /// Stacks `codec` on `filter`.
     #[must_use]
     pub fn new(filter: F, codec: C) -> Self {
@@ -44,7 +45,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
 
     /// Replaces the codec. Bytes that were already read, and bytes that wait, are kept.
     #[must_use]
-    pub fn map<D: Codec>(self, to: impl FnOnce(C) -> D) -> Over<F, D> {
+    pub fn map<D: Pipeline>(self, to: impl FnOnce(C) -> D) -> Over<F, D> {
         let Self { filter, codec, plain, gather, wire, ended } = self;
         Over { filter, codec: to(codec), plain, gather, wire, ended }
     }
@@ -53,13 +54,13 @@ impl<F: Filter, C: Codec> Over<F, C> {
     /// the codec, and the plain bytes that the codec has not decoded; they precede the bytes still on the wire.
     ///
     /// Decode until [`Step::End`] first: bytes that the filter has not converted stay in the connection's input and
-    /// would be read as plain bytes. Also [flush](Codec::flush) or [close](Codec::close) first: encoded bytes that have
+    /// would be read as plain bytes. Also [flush](Stages::flush) first: encoded bytes that have
     /// not passed through the filter are lost.
     ///
     /// ```
     /// use std::convert::Infallible;
     /// use std::time::{Instant, SystemTime};
-    /// use tidegate::codec::{Codec, Filter, Input, Outbound, Output, Over, Pool, Step, Time};
+    /// use tidegate::codec::{Filter, Input, Outbound, Output, Over, Pool, Stages, Step, Time};
     /// use tidegate::framing::Lines;
     ///
     /// /// Upper case up to the first full stop.
@@ -105,7 +106,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
         (self.filter, self.codec, self.plain)
     }
 
-    fn decode_plain(&mut self, reply: &Output<'_>) -> Result<Step<C::In>, <Self as Codec>::Error> {
+    fn decode_plain(&mut self, reply: &Output<'_>) -> Result<Step<C::In>, <Self as Stages>::Error> {
         let mut reply = reply.with_queue(&mut self.gather);
         let step = if self.ended {
             self.codec.decode_eof(&mut self.plain, &mut reply)
@@ -116,7 +117,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
     }
 
     /// Decodes until there is a message or the filter needs more bytes.
-    fn advance(&mut self, wire: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, <Self as Codec>::Error> {
+    fn advance(&mut self, wire: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, <Self as Stages>::Error> {
         self.plain.set_escaping(wire.is_escaping());
         loop {
             match self.decode_plain(reply) {
@@ -147,7 +148,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
     }
 }
 
-impl<F: Filter, C: Codec> Codec for Over<F, C> {
+impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
     type In = C::In;
     type Out = C::Out;
     type Error = OverError<F::Error, C::Error>;
@@ -158,15 +159,6 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
 
     fn encode(&mut self, message: C::Out, out: &mut Output<'_>) -> Result<(), Self::Error> {
         self.codec.encode(message, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
-    }
-
-    fn write_encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Self::Error> {
-        self.codec.write_encoded(bytes, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
-    }
-
-    /// Bypasses the filter: the peer of another connection could not read this filter's output.
-    fn encode_once(&mut self, message: C::Out, out: &mut Output<'_>) -> Result<(), Self::Error> {
-        self.codec.encode_once(message, out).map_err(OverError::Codec)
     }
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
@@ -184,7 +176,7 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.plain.set_escaping(input.is_escaping());
         loop {
             let mut moved = false;
-            if !self.ended && self.wants_input() {
+            if !self.ended && !self.is_established() {
                 match self.filter.inbound(input, &mut self.plain, reply).map_err(OverError::Filter)? {
                     Step::Message(()) => moved = true,
                     Step::NeedMore => {}
@@ -199,46 +191,21 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         }
     }
 
-    fn wants_input(&self) -> bool {
-        !self.filter.is_established() || self.codec.wants_input()
-    }
-
     fn is_established(&self) -> bool {
         self.filter.is_established() && self.codec.is_established()
     }
 
-    fn is_finished(&self) -> bool {
-        self.codec.is_finished()
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.on(event, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)?;
+        if event == Lifecycle::Close {
+            self.flush(out)?;
+            self.filter.close(out).map_err(OverError::Filter)?;
+        }
+        Ok(())
     }
 
-    fn reports_finish(&self) -> bool {
-        self.codec.reports_finish()
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.codec.is_blocked()
-    }
-
-    fn is_close_delimited(&self) -> bool {
-        self.codec.is_close_delimited()
-    }
-
-    fn restart_timeouts(&mut self, now: Instant) {
-        self.codec.restart_timeouts(now);
-    }
-
-    fn fail(&mut self, out: &mut Output<'_>) {
-        self.codec.fail(&mut out.with_queue(&mut self.gather));
-    }
-
-    fn drain(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error> {
-        self.codec.drain(&mut reply.with_queue(&mut self.gather)).map_err(OverError::Codec)
-    }
-
-    fn close(&mut self, out: &mut Output<'_>) -> Result<(), Self::Error> {
-        self.codec.close(&mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)?;
-        self.flush(out)?;
-        self.filter.close(out).map_err(OverError::Filter)
+    fn status(&self) -> CodecStatus {
+        self.codec.status()
     }
 
     fn flush(&mut self, out: &mut Output<'_>) -> Result<(), Self::Error> {
@@ -293,6 +260,19 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
             done.map_err(OverError::Codec)?;
         }
         Ok(())
+    }
+}
+
+impl<F: Filter, C: Pipeline> sealed::Sealed for Over<F, C> {}
+
+impl<F: Filter, C: Broadcast> Broadcast for Over<F, C> {
+    /// Bypasses the filter: the peer of another connection could not read this filter's output.
+    fn encode_once(&mut self, message: C::Out, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.encode_once(message, out).map_err(OverError::Codec)
+    }
+
+    fn write_encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.write_encoded(bytes, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
     }
 }
 

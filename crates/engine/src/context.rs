@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_codec::{Codec, Output, Time};
+use tidegate_codec::{Broadcast, Output, Pipeline, Time};
 use tidegate_sys::{Address, Side, Token};
 
 use crate::connection::Link;
@@ -20,7 +20,7 @@ use crate::wheel::DeadlineTick;
 /// A handler's view of its connection: the codec and the outbound queue, never the handler itself.
 ///
 /// `P` is the type that other threads may post to the handler.
-pub struct Context<'a, C: Codec, P = ()> {
+pub struct Context<'a, C: Pipeline, P = ()> {
     codec: &'a mut C,
     link: &'a mut Link,
     core: &'a mut Core,
@@ -28,7 +28,7 @@ pub struct Context<'a, C: Codec, P = ()> {
     post: PhantomData<fn(P)>,
 }
 
-impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
+impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     #[inline]
     pub(crate) fn new(codec: &'a mut C, link: &'a mut Link, core: &'a mut Core, token: Token) -> Self {
         // Attached here and not in `send`: after a write in between, the compiler no longer knows how the caller built
@@ -93,7 +93,7 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     /// Resumes decoding, beginning with bytes that were read already.
     pub fn resume(&mut self) {
         if self.link.pause(false) {
-            self.codec.restart_timeouts(self.core.time.now());
+            self.link.resume_codec(self.codec, self.core);
         }
     }
 
@@ -170,7 +170,10 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     }
 
     /// Makes the connection a member of a group, until it leaves or is closed. Joining a second time has no effect.
-    pub fn join(&mut self, group: &Group<C>) {
+    pub fn join(&mut self, group: &Group<C>)
+    where
+        C: Broadcast,
+    {
         self.core.join(group.shared(), self.token);
     }
 
@@ -209,7 +212,7 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     }
 }
 
-impl<C: Codec, P> fmt::Debug for Context<'_, C, P> {
+impl<C: Pipeline, P> fmt::Debug for Context<'_, C, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("token", &self.token).finish_non_exhaustive()
     }

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Ledger, Pool};
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token, memory};
 
@@ -175,7 +175,7 @@ impl EventLoop {
         make: M,
     ) -> io::Result<()>
     where
-        C: Codec,
+        C: Pipeline,
         H: Handler<C>,
         M: FnMut(&Address) -> (C, H) + 'static,
     {
@@ -196,7 +196,7 @@ impl EventLoop {
         serve: S,
     ) -> io::Result<()>
     where
-        C: Codec,
+        C: Pipeline,
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
         M: FnMut() -> C + 'static,
@@ -239,7 +239,7 @@ impl EventLoop {
         handler: H,
     ) -> io::Result<Remote<H::Post>>
     where
-        C: Codec,
+        C: Pipeline,
         H: Handler<C>,
     {
         self.refresh_time();
@@ -254,7 +254,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// The driver's, if it refuses the stream.
-    pub fn open<C: Codec>(
+    pub fn open<C: Pipeline>(
         &mut self,
         socket: Socket,
         peer: &Address,
@@ -584,9 +584,9 @@ impl EventLoop {
         for _ in 0..MESSAGES_PER_TURN_MAX {
             match self.messages.next() {
                 Some(LoopMessage::Post { token, post }) => self.local.dispatch(token, SlotEvent::Posted(post)),
-                Some(LoopMessage::Broadcast(broadcast)) => {
-                    self.delivery = Delivery::begin(&broadcast, &self.local.core.borrow());
-                    catch_and_log(move || drop(broadcast));
+                Some(LoopMessage::Broadcast(message)) => {
+                    self.delivery = Delivery::begin(&message, &self.local.core.borrow());
+                    catch_and_log(move || drop(message));
                     if !self.continue_delivery(&mut budget) {
                         return;
                     }

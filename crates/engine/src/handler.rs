@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::future::Future;
 
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 
 use crate::channel::Channel;
 use crate::close_reason::CloseReason;
@@ -34,7 +34,7 @@ use crate::server::serve::start;
 ///     }
 /// }
 /// ```
-pub trait Handler<C: Codec>: 'static {
+pub trait Handler<C: Pipeline>: 'static {
     /// The type that other threads may post to it, through a [`Remote`](crate::Remote).
     type Post: Send + 'static;
 
@@ -83,9 +83,9 @@ pub enum Event<P> {
 
 impl<P: Send + 'static> Event<P> {
     /// The default outcome: for the events that a handler's own [`event`](Handler::event) does not handle.
-    pub fn by_default<C: Codec>(self, cx: &Context<'_, C, P>) -> Outcome<C> {
+    pub fn by_default<C: Pipeline>(self, cx: &Context<'_, C, P>) -> Outcome<C> {
         match self {
-            Self::ReadClosed | Self::Drain if !cx.codec().reports_finish() => Outcome::Close,
+            Self::ReadClosed | Self::Drain if !cx.codec().status().reports_finish => Outcome::Close,
             _ => Outcome::Continue,
         }
     }
@@ -112,7 +112,7 @@ pub enum Outcome<C> {
     Switch(Switch<C>),
 }
 
-impl<C: Codec> Outcome<C> {
+impl<C: Pipeline> Outcome<C> {
     /// Closes the connection because of `error`, once everything was sent.
     pub fn fail(error: impl Into<Box<dyn Error>>) -> Self {
         Self::Fail(error.into())
@@ -156,12 +156,12 @@ impl<C: Codec> Outcome<C> {
     /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
     /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
     /// ```
-    pub fn switch<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
+    pub fn switch<D: Pipeline, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
         Self::Switch(Switch::new(to))
     }
 }
 
-impl<C: Codec> Outcome<C> {
+impl<C: Pipeline> Outcome<C> {
     /// Continues as a channel: with the codec that `to` makes of the present codec, and a task that runs `serve`.
     /// Everything else is as for [`switch`](Outcome::switch), and the task behaves as one of
     /// [`Server::serve`](crate::Server::serve).
@@ -199,7 +199,7 @@ impl<C: Codec> Outcome<C> {
     /// ```
     pub fn channel<D, F, E>(to: impl FnOnce(C) -> D + 'static, serve: impl FnOnce(Channel<D>) -> F + 'static) -> Self
     where
-        D: Codec,
+        D: Pipeline,
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
     {
@@ -209,7 +209,7 @@ impl<C: Codec> Outcome<C> {
     }
 }
 
-impl<C: Codec, T, E: Into<Box<dyn Error>>> From<Result<T, E>> for Outcome<C> {
+impl<C: Pipeline, T, E: Into<Box<dyn Error>>> From<Result<T, E>> for Outcome<C> {
     fn from(result: Result<T, E>) -> Self {
         result.map_or_else(Self::fail, |_| Self::Continue)
     }
@@ -220,8 +220,8 @@ pub struct Switch<C> {
     to: Box<dyn FnOnce(C) -> Box<dyn InstallProtocol>>,
 }
 
-impl<C: Codec> Switch<C> {
-    fn new<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
+impl<C: Pipeline> Switch<C> {
+    fn new<D: Pipeline, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
         Self {
             to: Box::new(|codec| {
                 let (codec, handler) = to(codec);
@@ -230,7 +230,7 @@ impl<C: Codec> Switch<C> {
         }
     }
 
-    pub(crate) fn to_application<D: Codec, A: Application<D>>(to: impl FnOnce(C) -> (D, A) + 'static) -> Self {
+    pub(crate) fn to_application<D: Pipeline, A: Application<D>>(to: impl FnOnce(C) -> (D, A) + 'static) -> Self {
         Self { to: Box::new(|codec| Box::new(to(codec))) }
     }
 

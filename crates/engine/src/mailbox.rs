@@ -28,7 +28,7 @@ use std::time::Instant;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Token, Waker};
 
-use crate::group::Broadcast;
+use crate::group::GroupMessage;
 use crate::limits::MAILBOX_MESSAGES_MAX;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
@@ -181,7 +181,7 @@ pub(crate) enum LoopMessage {
     /// To one connection.
     Post { token: Token, post: Box<dyn Any + Send> },
     /// To the members of a group.
-    Broadcast(Arc<Broadcast>),
+    Broadcast(Arc<GroupMessage>),
     /// Stop accepting, let connections finish, and end by then.
     Drain(Instant),
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use tidegate_buffer::Pool;
 use tidegate_codec::framing::{LengthField, Lines, Payload};
-use tidegate_codec::{Codec, Over, Slice};
+use tidegate_codec::{Over, Pipeline, Slice};
 use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, Context, EventLoop, Handler, Limits, Outcome, task};
 use tidegate_sys::readiness::Readiness;
@@ -27,7 +27,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 struct Echo;
 
-impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
+impl<C: Pipeline<In = Slice, Out = Payload>> Handler<C> for Echo {
     type Post = ();
 
     fn message(&mut self, message: Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
@@ -56,7 +56,7 @@ fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
     tasks_leave_nothing_behind();
 }
 
-async fn echo<C: Codec<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Result<(), Box<dyn Error>> {
+async fn echo<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Result<(), Box<dyn Error>> {
     while let Some(message) = channel.recv().await? {
         channel.send(message.into())?;
     }
@@ -99,7 +99,7 @@ fn tasks_leave_nothing_behind() {
 }
 
 /// Sends `first`, and then again and again the bytes that are echoed, to a handler and to a channel.
-fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: impl Fn() -> C, first: &[u8], wire: &[u8]) {
+fn allocates_nothing<C: Pipeline<In = Slice, Out = Payload>>(codec: impl Fn() -> C, first: &[u8], wire: &[u8]) {
     for with_channel in [false, true] {
         let change = allocated(codec(), with_channel, first, wire);
         // The test runner's own thread may allocate meanwhile; an allocation per message would count hundreds of
@@ -112,7 +112,7 @@ fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: impl Fn() -> C,
     }
 }
 
-fn allocated<C: Codec<In = Slice, Out = Payload>>(codec: C, with_channel: bool, first: &[u8], wire: &[u8]) -> Stats {
+fn allocated<C: Pipeline<In = Slice, Out = Payload>>(codec: C, with_channel: bool, first: &[u8], wire: &[u8]) -> Stats {
     let pool = Pool::new();
     let driver = Readiness::new(&pool).expect("there is a descriptor left");
     let mut event_loop = EventLoop::new(Box::new(driver), pool);

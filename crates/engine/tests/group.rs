@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::{ENTRY_BYTES, Pool, Slice, WaterMarks};
 use tidegate_codec::framing::{LengthField, Lines, Payload};
-use tidegate_codec::{Codec, Encoded, Over};
+use tidegate_codec::{Broadcast, Encoded, Over, Pipeline};
 use tidegate_engine::{
     Channel, ChannelError, Context, Event, EventLoop, Group, GroupFull, Handler, Limits, Outcome, PublishError, Remote,
     Server, ServerHandle, Slow,
@@ -23,9 +23,9 @@ use tidegate_testkit::filters::ToyTls;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Joins at once, and follows commands.
-struct Joins<C: Codec>(Group<C>);
+struct Joins<C: Broadcast>(Group<C>);
 
-impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Joins<C> {
+impl<C: Broadcast + Pipeline<In = Slice, Out = Payload>> Handler<C> for Joins<C> {
     type Post = &'static str;
 
     fn open(&mut self, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_codec::framing::{FramingError, LengthField, Lines, Payload};
-use tidegate_codec::{Codec, FileRegion, Input, Output, Over, Slice, Step};
+use tidegate_codec::{Codec, FileRegion, Input, Output, Over, Pipeline, Slice, Step};
 use tidegate_engine::{Context, Event, Handler, Limits, Outcome, Server, ServerHandle};
 use tidegate_testkit::Random;
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, StripPrefix, ToyTls};
@@ -22,7 +22,7 @@ const MIB: usize = 1 << 20;
 /// Echoes every message; reading stops while the connection is unwritable.
 struct Echo;
 
-impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
+impl<C: Pipeline<In = Slice, Out = Payload>> Handler<C> for Echo {
     type Post = ();
 
     fn message(&mut self, message: Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
@@ -30,7 +30,7 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
     }
 }
 
-fn serve<C: Codec, H: Handler<C>>(make: impl Fn() -> (C, H) + Send + Sync + 'static) -> ServerHandle {
+fn serve<C: Pipeline, H: Handler<C>>(make: impl Fn() -> (C, H) + Send + Sync + 'static) -> ServerHandle {
     let server = Server::bind("127.0.0.1:0").expect("an address").loops(1);
     server.limits(Limits::default()).start(make).expect("the port is free")
 }
@@ -183,7 +183,7 @@ fn a_peer_that_does_not_read_stops_the_server_from_reading() {
 fn a_greeting_waits_for_the_handshake() {
     struct Greets;
 
-    impl<C: Codec<Out = Payload>> Handler<C> for Greets {
+    impl<C: Pipeline<Out = Payload>> Handler<C> for Greets {
         type Post = ();
 
         fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
@@ -236,7 +236,7 @@ impl Codec for FileServer {
 
 struct Sends(Arc<File>, u64);
 
-impl<C: Codec<Out = FileRegion>> Handler<C> for Sends {
+impl<C: Pipeline<Out = FileRegion>> Handler<C> for Sends {
     type Post = ();
 
     fn message(&mut self, _: C::In, cx: &mut Context<'_, C>) -> Outcome<C> {

@@ -31,7 +31,7 @@ mod sync {
 
 /// The items that the mailbox imports from the module of that name.
 mod group {
-    pub(crate) struct Broadcast;
+    pub(crate) struct GroupMessage;
 }
 
 /// The items that the mailbox imports from the module of that name.

@@ -17,13 +17,13 @@ mod request;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_codec::{Codec, Input, Output, Slice, Step};
+use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
 
 pub use self::config::{Config, Limits};
 pub use self::head::ResponseHead;
 pub use self::request::{InvalidRequest, Outgoing, Request, StreamedRequest};
 use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
-use crate::error::{Error, Exceeded, Misuse, Violation};
+use crate::error::{Error, Exceeded, Violation};
 use crate::head::{CHUNKED, HTTP_10, KEEP_ALIVE, UNTIL_CLOSE, UPGRADE};
 use crate::parse::ParseStop;
 use crate::status::Status;
@@ -411,12 +411,6 @@ impl Codec for Client {
         self.send(message, out).map_err(Error::Caller)
     }
 
-    /// Always refused: the response to a request that was encoded elsewhere cannot be read without the request's kind.
-    #[cold]
-    fn write_encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
-        Err(Error::Caller(Misuse::NoRequestUnderWay))
-    }
-
     /// Decodes what is complete. The end of the connection may be the end of a body.
     #[cold]
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
@@ -440,39 +434,30 @@ impl Codec for Client {
         Err(self.fail_with(Error::Peer(violation)))
     }
 
-    fn drive_handshake(&mut self, _input: &mut Input, reply: &mut Output<'_>) -> Result<(), Error> {
-        self.since.get_or_insert(reply.now());
-        Ok(())
-    }
-
-    fn is_finished(&self) -> bool {
-        self.inbound == Inbound::Closed
-    }
-
-    fn reports_finish(&self) -> bool {
-        true
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.inbound == Inbound::Switched
-    }
-
-    fn restart_timeouts(&mut self, now: Instant) {
-        if self.inbound.is_body() {
-            self.resume_body(now);
-        } else {
-            self.since = self.since.map(|_| now);
-        }
-    }
-
-    /// Takes no further request. After the last response the connection ends.
-    #[cold]
-    fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Error> {
-        self.flags |= LAST;
-        if self.is_idle() {
-            self.close_down();
+    /// After a drain it takes no further request: the connection ends after the last response.
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
+        match event {
+            Lifecycle::Opened => self.since = Some(out.now()),
+            Lifecycle::Resumed if self.inbound.is_body() => self.resume_body(out.now()),
+            Lifecycle::Resumed => self.since = self.since.map(|_| out.now()),
+            Lifecycle::Drain => {
+                self.flags |= LAST;
+                if self.is_idle() {
+                    self.close_down();
+                }
+            }
+            _ => {}
         }
         Ok(())
+    }
+
+    fn status(&self) -> CodecStatus {
+        CodecStatus {
+            is_finished: self.inbound == Inbound::Closed,
+            reports_finish: true,
+            is_blocked: self.inbound == Inbound::Switched,
+            is_close_delimited: false,
+        }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

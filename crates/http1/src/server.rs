@@ -12,11 +12,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_codec::{Codec, Input, Output, Slice, Step};
+use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
 
 use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
 use crate::encode::CONTINUE;
-use crate::error::{Error, Exceeded, Misuse, Violation};
+use crate::error::{Error, Exceeded, Violation};
 use crate::head::{self, CHUNKED, Method, RequestHead, Spans};
 use crate::limits::Config;
 use crate::parse::{self, ParseStop};
@@ -405,16 +405,6 @@ impl Codec for Server {
         self.send(message, out).map_err(Error::Caller)
     }
 
-    /// Always refused: a response answers one request, and announces whether its own connection closes, so it cannot be
-    /// encoded once for several connections.
-    #[cold]
-    fn write_encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
-        Err(Error::Caller(match self.outbound {
-            Outbound::Idle | Outbound::Owed => Misuse::NoRequest,
-            _ => Misuse::ResponseUnderWay,
-        }))
-    }
-
     /// Decodes what is complete. While a response is owed it returns [`Step::NeedMore`]: the remaining input is decoded
     /// once that response is complete.
     #[cold]
@@ -439,52 +429,36 @@ impl Codec for Server {
         }
     }
 
-    fn drive_handshake(&mut self, _input: &mut Input, reply: &mut Output<'_>) -> Result<(), Error> {
-        self.since.get_or_insert(reply.now());
+    /// At a failure it sends a 500, if a response is owed and none of it was written.
+    ///
+    /// At a drain, the response to the last request that has arrived announces the close. Closing an idle connection at
+    /// once would fail a request that is in flight, so there is a grace period first: see `drain_grace` of
+    /// [`Limits`](crate::Limits).
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
+        match event {
+            Lifecycle::Opened => self.since = Some(out.now()),
+            Lifecycle::Resumed if self.inbound.is_body() => self.resume_body(out.now()),
+            Lifecycle::Resumed => self.since = self.since.map(|_| out.now()),
+            Lifecycle::Drain => {
+                self.flags |= DRAINING;
+                if self.inbound == Inbound::Head && self.flags & BEGUN == 0 {
+                    self.since = Some(out.now());
+                }
+            }
+            Lifecycle::Fail => self.give_up(out),
+            _ => {}
+        }
         Ok(())
     }
 
     #[inline]
-    fn is_finished(&self) -> bool {
-        self.inbound == Inbound::Closed && self.outbound == Outbound::Idle
-    }
-
-    fn reports_finish(&self) -> bool {
-        true
-    }
-
-    /// Sends a 500, if a response is owed and none of it was written.
-    #[cold]
-    fn fail(&mut self, out: &mut Output<'_>) {
-        self.give_up(out);
-    }
-
-    fn is_blocked(&self) -> bool {
-        matches!(self.inbound, Inbound::Await | Inbound::Switched)
-    }
-
-    fn is_close_delimited(&self) -> bool {
-        self.outbound == Outbound::UntilClose
-    }
-
-    fn restart_timeouts(&mut self, now: Instant) {
-        if self.inbound.is_body() {
-            self.resume_body(now);
-        } else {
-            self.since = self.since.map(|_| now);
+    fn status(&self) -> CodecStatus {
+        CodecStatus {
+            is_finished: self.inbound == Inbound::Closed && self.outbound == Outbound::Idle,
+            reports_finish: true,
+            is_blocked: matches!(self.inbound, Inbound::Await | Inbound::Switched),
+            is_close_delimited: self.outbound == Outbound::UntilClose,
         }
-    }
-
-    /// The response to the last request that has arrived announces the close. Closing an idle connection at once would
-    /// fail a request that is in flight, so there is a grace period first: see `drain_grace` of
-    /// [`Limits`](crate::Limits).
-    #[cold]
-    fn drain(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
-        self.flags |= DRAINING;
-        if self.inbound == Inbound::Head && self.flags & BEGUN == 0 {
-            self.since = Some(reply.now());
-        }
-        Ok(())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

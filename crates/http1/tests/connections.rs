@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use support::{GET, Talk};
-use tidegate_codec::Step;
+use tidegate_codec::{Lifecycle, Step};
 use tidegate_http1::{
     Config, Error, Exceeded, Incoming, Limits, Misuse, Outgoing, Response, Status, StreamedResponse, Violation,
 };
@@ -253,7 +253,7 @@ fn a_suspension_between_two_pieces_does_not_reset_lateness() {
         talk.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").expect("the request is good");
         let piece = vec![b'a'; piece];
         let comes = |_: &i32| {
-            talk.harness.suspend(Duration::from_secs(pause));
+            talk.harness.suspend(Duration::from_secs(pause)).expect("it has no error to report");
             talk.wait(10).and_then(|()| talk.receive(&piece)).is_ok()
         };
         (0..50).take_while(comes).count()
@@ -325,8 +325,7 @@ fn a_body_has_a_deadline_from_piece_to_piece() {
 }
 
 fn drain(talk: &mut Talk) {
-    let (codec, mut out) = talk.harness.parts();
-    tidegate_codec::Codec::drain(codec, &mut out).expect("draining cannot fail");
+    talk.harness.notify(Lifecycle::Drain).expect("draining cannot fail");
 }
 
 /// Answers, and returns whether that was the last response.
@@ -461,8 +460,7 @@ fn a_connection_drained_within_a_response_ends_with_the_next_or_its_grace() {
 #[test]
 fn an_application_that_fails_is_500_unless_something_was_said() {
     let fail = |talk: &mut Talk| {
-        let (codec, mut out) = talk.harness.parts();
-        tidegate_codec::Codec::fail(codec, &mut out);
+        talk.harness.notify(Lifecycle::Fail).expect("the codec writes its reply");
         assert!(talk.is_finished());
         talk.sent()
     };

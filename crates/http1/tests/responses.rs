@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use support::{GET, Talk};
-use tidegate_codec::{EncodeError, Encoded, FileRegion};
+use tidegate_codec::FileRegion;
 use tidegate_http1::{
-    Body, Chunk, Config, ContentType, Error, Fields, Interim, InvalidField, Misuse, Outgoing, Response, Server, Status,
+    Body, Chunk, Config, ContentType, Error, Fields, Interim, InvalidField, Misuse, Outgoing, Response, Status,
     StreamedResponse,
 };
 
@@ -233,22 +233,6 @@ fn fields_larger_than_a_segment_arrive_whole() {
     let lines = String::from_utf8(fields.bytes().to_vec()).expect("text");
     let sent = sent(&request("GET", "HTTP/1.1"), [Response::text("hello").fields(fields).into()]);
     assert!(sent.ends_with(&format!("\r\n{lines}Content-Length: 5\r\n\r\nhello")));
-}
-
-#[test]
-fn bytes_that_were_encoded_elsewhere_are_refused_at_any_time() {
-    let mut talk = Talk::new();
-    assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
-    talk.receive(GET).expect("the request is good");
-    assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
-    talk.say(StreamedResponse::new(Status::OK)).expect("a response is owed");
-    talk.sent();
-    assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::ResponseUnderWay)));
-    talk.say(Outgoing::End).expect("it is under way");
-    assert_eq!(talk.sent(), "0\r\n\r\n", "and the connection lives");
-    assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
-    let once = Encoded::new(&mut Server::default(), Response::text("hello").into());
-    assert_eq!(once.unwrap_err(), EncodeError::Codec(Error::Caller(Misuse::NoRequest)));
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl Handler<Pipeline> for LoadConnection {
         self.worker.exchange.stats.count_responses(responses.good, now.saturating_duration_since(self.begun));
         self.connector.has_served.set(true);
         // After `Connection: close` the next requests go out on a new connection.
-        if self.owed > 0 || cx.codec().is_finished() { Outcome::Continue } else { self.continue_load(now, cx) }
+        if self.owed > 0 || cx.codec().status().is_finished { Outcome::Continue } else { self.continue_load(now, cx) }
     }
 
     fn event(&mut self, event: Event<Instant>, cx: &mut Cx<'_>) -> Outcome<Pipeline> {

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use tidegate::codec::{Codec, Input, Outbound, Output, Step};
+use tidegate::codec::{Codec, CodecStatus, Input, Outbound, Output, Step};
 use tidegate::http1::client::{Incoming, Outgoing};
 use tidegate::http1::{BodyLength, Client, Error, Violation};
 
@@ -191,7 +191,7 @@ impl Pipeline {
             if is_complete {
                 self.reading = false;
                 self.owed -= 1;
-                self.stray = self.owed == 0 && !input.is_empty() && !self.client.is_finished();
+                self.stray = self.owed == 0 && !input.is_empty() && !self.client.status().is_finished;
                 let mut responses = Responses { all: 0, good: 0 };
                 self.count(self.verdict, 1, &mut responses);
                 return Ok(Some(responses));
@@ -200,7 +200,7 @@ impl Pipeline {
     }
 
     fn next(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<Step<Responses>, Error> {
-        if self.client.is_finished() {
+        if self.client.status().is_finished {
             return Ok(Step::End);
         }
         if self.stray {
@@ -256,12 +256,9 @@ impl Codec for Pipeline {
         })
     }
 
-    fn is_finished(&self) -> bool {
-        self.ended || self.client.is_finished()
-    }
-
-    fn reports_finish(&self) -> bool {
-        true
+    fn status(&self) -> CodecStatus {
+        let client = self.client.status();
+        CodecStatus { is_finished: self.ended || client.is_finished, ..client }
     }
 }
 

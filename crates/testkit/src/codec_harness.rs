@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::{RECEIVE_BYTES_MAX, Scratch};
-use tidegate_codec::{Codec, FileRegion, Input, Outbound, Output, Pool, Step, Time, WritePosition};
+use tidegate_codec::{FileRegion, Input, Lifecycle, Outbound, Output, Pipeline, Pool, Step, Time, WritePosition};
 
 /// A codec in a test harness. The harness receives bytes as a loop does, through a [`Scratch`] and an [`Input`], and
 /// returns the bytes that the codec writes.
@@ -32,7 +32,7 @@ pub struct CodecHarness<C> {
     now: Instant,
 }
 
-impl<C: Codec> CodecHarness<C> {
+impl<C: Pipeline> CodecHarness<C> {
     /// A harness for `codec` with a pool of its own.
     #[must_use]
     pub fn new(codec: C) -> Self {
@@ -43,7 +43,7 @@ impl<C: Codec> CodecHarness<C> {
     #[must_use]
     pub fn with_pool(codec: C, pool: &Pool) -> Self {
         let now = Instant::now();
-        Self {
+        let mut harness = Self {
             codec,
             input: Input::new(),
             queue: Outbound::new(pool),
@@ -51,7 +51,20 @@ impl<C: Codec> CodecHarness<C> {
             pool: pool.clone(),
             time: Time::new(now, SystemTime::UNIX_EPOCH),
             now,
-        }
+        };
+        // An error comes again with the first step.
+        let _ = harness.notify(Lifecycle::Opened);
+        harness
+    }
+
+    /// Notifies the codec of what happens to the connection, and flushes what it writes.
+    ///
+    /// # Errors
+    /// Those of the codec.
+    pub fn notify(&mut self, event: Lifecycle) -> Result<(), C::Error> {
+        let done = self.codec.on(event, &mut Output::new(&mut self.queue, &self.pool, &self.time));
+        self.queue.flush();
+        done
     }
 
     /// Receives `bytes`, decodes every complete message, then flushes and compacts: all that a loop does in one
@@ -143,9 +156,7 @@ impl<C: Codec> CodecHarness<C> {
     /// # Errors
     /// Those of the codec.
     pub fn close(&mut self) -> Result<(), C::Error> {
-        let done = self.codec.close(&mut Output::new(&mut self.queue, &self.pool, &self.time));
-        self.queue.flush();
-        done
+        self.notify(Lifecycle::Close)
     }
 
     /// Ends a dispatch: unread input moves out of the scratch into memory of its own.
@@ -199,11 +210,14 @@ impl<C: Codec> CodecHarness<C> {
     }
 
     /// Advances the clock while decoding is suspended: the codec's deadline is not checked meanwhile, and the codec
-    /// restarts its timeouts when decoding resumes.
-    pub fn suspend(&mut self, by: Duration) {
+    /// re-arms its timeouts when decoding resumes.
+    ///
+    /// # Errors
+    /// Those of the codec.
+    pub fn suspend(&mut self, by: Duration) -> Result<(), C::Error> {
         self.now += by;
         self.time.advance(self.now, || SystemTime::UNIX_EPOCH);
-        self.codec.restart_timeouts(self.now);
+        self.notify(Lifecycle::Resumed)
     }
 
     /// Whether nothing refers to the bytes that were received last. This must hold after
@@ -222,9 +236,11 @@ impl<C: Codec> CodecHarness<C> {
 
     /// Replaces the codec by what `to` makes of it; input and queue stay.
     #[must_use]
-    pub fn map<D: Codec>(self, to: impl FnOnce(C) -> D) -> CodecHarness<D> {
+    pub fn map<D: Pipeline>(self, to: impl FnOnce(C) -> D) -> CodecHarness<D> {
         let Self { codec, input, queue, scratch, pool, time, now } = self;
-        CodecHarness { codec: to(codec), input, queue, scratch, pool, time, now }
+        let mut harness = CodecHarness { codec: to(codec), input, queue, scratch, pool, time, now };
+        let _ = harness.notify(Lifecycle::Opened);
+        harness
     }
 
     /// The codec, and an output over the queue.

@@ -27,7 +27,7 @@ mod transcript;
 use std::fmt::Debug;
 
 use tidegate_buffer::RECEIVE_BYTES_MAX;
-use tidegate_codec::{Codec, Fault, Output, Pool, Step};
+use tidegate_codec::{Fault, Output, Pipeline, Pool, Stages, Step};
 
 use crate::codec_harness::CodecHarness;
 use crate::random::{Random, seed};
@@ -38,7 +38,7 @@ pub use transcript::{Outcome, Transcript};
 ///
 /// # Panics
 /// If it is not, or if memory is still in use at the end.
-pub fn check<C: Codec<In: Debug>>(make: impl Fn() -> C, wire: &[u8]) -> Transcript {
+pub fn check<C: Pipeline<In: Debug>>(make: impl Fn() -> C, wire: &[u8]) -> Transcript {
     Contract::new(make).check(wire)
 }
 
@@ -46,7 +46,7 @@ pub fn check<C: Codec<In: Debug>>(make: impl Fn() -> C, wire: &[u8]) -> Transcri
 ///
 /// # Panics
 /// If it does not.
-pub fn refuses_before_allocating<C: Codec<In: Debug>>(make: impl Fn() -> C, wire: &[u8]) -> Transcript {
+pub fn refuses_before_allocating<C: Pipeline<In: Debug>>(make: impl Fn() -> C, wire: &[u8]) -> Transcript {
     Contract::new(make).refuses_before_allocating(wire)
 }
 
@@ -55,7 +55,7 @@ pub fn refuses_before_allocating<C: Codec<In: Debug>>(make: impl Fn() -> C, wire
 ///
 /// # Panics
 /// If one does.
-pub fn never_panics<C: Codec<In: Debug>>(make: impl Fn() -> C, valid: &[u8], rounds: usize) {
+pub fn never_panics<C: Pipeline<In: Debug>>(make: impl Fn() -> C, valid: &[u8], rounds: usize) {
     Contract::new(make).never_panics(valid, rounds);
 }
 
@@ -73,7 +73,7 @@ pub fn never_panics<C: Codec<In: Debug>>(make: impl Fn() -> C, valid: &[u8], rou
 /// assert_eq!(seen.messages, ["ebb", "flow"]);
 /// assert_eq!(seen.replies, b"ebb\nflow\n");
 /// ```
-pub struct Contract<'a, C: Codec> {
+pub struct Contract<'a, C: Pipeline> {
     make: Box<dyn Fn() -> C + 'a>,
     render: Box<Render<'a, C>>,
     open: Box<Act<'a, C>>,
@@ -84,12 +84,12 @@ pub struct Contract<'a, C: Codec> {
     ends: bool,
 }
 
-type Render<'a, C> = dyn Fn(&<C as Codec>::In) -> String + 'a;
+type Render<'a, C> = dyn Fn(&<C as Stages>::In) -> String + 'a;
 type Normal<'a> = dyn Fn(&[u8]) -> Vec<u8> + 'a;
 type Act<'a, C> = dyn Fn(&mut C, &mut Output<'_>) + 'a;
-type Answer<'a, C> = dyn Fn(<C as Codec>::In, &mut C, &mut Output<'_>) + 'a;
+type Answer<'a, C> = dyn Fn(<C as Stages>::In, &mut C, &mut Output<'_>) + 'a;
 
-impl<'a, C: Codec<In: Debug>> Contract<'a, C> {
+impl<'a, C: Pipeline<In: Debug>> Contract<'a, C> {
     /// Codecs come from `make`, and messages are compared by their `Debug` text.
     #[must_use]
     pub fn new(make: impl Fn() -> C + 'a) -> Self {
@@ -97,7 +97,7 @@ impl<'a, C: Codec<In: Debug>> Contract<'a, C> {
     }
 }
 
-impl<'a, C: Codec> Contract<'a, C> {
+impl<'a, C: Pipeline> Contract<'a, C> {
     /// Codecs come from `make`, and messages are compared by the text that `render` makes of them.
     #[must_use]
     pub fn rendered(make: impl Fn() -> C + 'a, render: impl Fn(&C::In) -> String + 'a) -> Self {
@@ -286,14 +286,14 @@ impl<'a, C: Codec> Contract<'a, C> {
 }
 
 /// One connection under test.
-struct Run<'r, 'a, C: Codec> {
+struct Run<'r, 'a, C: Pipeline> {
     contract: &'r Contract<'a, C>,
     harness: CodecHarness<C>,
     seen: Transcript,
     messages_max: usize,
 }
 
-impl<C: Codec> Run<'_, '_, C> {
+impl<C: Pipeline> Run<'_, '_, C> {
     fn is_open(&self) -> bool {
         self.seen.outcome == Outcome::Open
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tidegate_buffer::Pool;
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, Counts, EventLoop, Handler, Limits, Remote};
 use tidegate_sys::Socket;
@@ -116,7 +116,7 @@ impl Embedded<Infallible> {
     #[must_use]
     pub fn serving<C, F, E>(codec: C, serve: impl FnOnce(Channel<C>) -> F + 'static) -> Self
     where
-        C: Codec,
+        C: Pipeline,
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
     {
@@ -127,7 +127,7 @@ impl Embedded<Infallible> {
     #[must_use]
     pub fn serving_with_limits<C, F, E>(codec: C, serve: impl FnOnce(Channel<C>) -> F + 'static, limits: Limits) -> Self
     where
-        C: Codec,
+        C: Pipeline,
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
     {
@@ -150,13 +150,13 @@ impl Embedded<Infallible> {
 impl<P: Send + 'static> Embedded<P> {
     /// A newly accepted connection, with the default limits.
     #[must_use]
-    pub fn new<C: Codec, H: Handler<C, Post = P>>(codec: C, handler: H) -> Self {
+    pub fn new<C: Pipeline, H: Handler<C, Post = P>>(codec: C, handler: H) -> Self {
         Self::with_limits(codec, handler, Limits::default())
     }
 
     /// A newly accepted connection.
     #[must_use]
-    pub fn with_limits<C: Codec, H: Handler<C, Post = P>>(codec: C, handler: H, limits: Limits) -> Self {
+    pub fn with_limits<C: Pipeline, H: Handler<C, Post = P>>(codec: C, handler: H, limits: Limits) -> Self {
         let mut embedded = Self::without_connection(&limits);
         let adopted = embedded.event_loop.adopt(Socket::Simulated(0), &wire::peer(), limits, codec, handler);
         embedded.remote = Some(adopted.expect("a wire of bytes takes any stream"));
@@ -174,7 +174,7 @@ impl<P: Send + 'static> Embedded<P> {
 
     /// The other end of this connection, which speaks messages: `codec` is the peer's, for example a client's.
     #[must_use]
-    pub fn peer<C: Codec>(self, codec: C) -> Peer<P, C> {
+    pub fn peer<C: Pipeline>(self, codec: C) -> Peer<P, C> {
         Peer::new(self, codec)
     }
 

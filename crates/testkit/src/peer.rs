@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_buffer::RECEIVE_BYTES_MAX;
-use tidegate_codec::{Codec, Step};
+use tidegate_codec::{Pipeline, Step};
 
 use crate::codec_harness::CodecHarness;
 use crate::embedded::Embedded;
@@ -42,7 +42,7 @@ pub struct Peer<P: Send + 'static, C> {
     has_ended: bool,
 }
 
-impl<P: Send + 'static, C: Codec> Peer<P, C> {
+impl<P: Send + 'static, C: Pipeline> Peer<P, C> {
     pub(crate) fn new(pipe: Embedded<P>, codec: C) -> Self {
         Self { pipe, harness: CodecHarness::new(codec), unread: Vec::new(), has_ended: false }
     }

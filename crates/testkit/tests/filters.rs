@@ -8,7 +8,8 @@ use bytes::Bytes;
 use tidegate_buffer::Scratch;
 use tidegate_codec::framing::{Fixed, FramingError, Lines, Payload};
 use tidegate_codec::{
-    Blame, Codec, Fault, FileRegion, Filter, Input, Outbound, Output, Over, OverError, Pool, Slice, Step, Time,
+    Blame, Codec, Fault, FileRegion, Filter, Input, Outbound, Output, Over, OverError, Pipeline, Pool, Slice, Stages,
+    Step, Time,
 };
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::filters::{PrefixError, RECORD_BYTES_MAX, StripPrefix, ToyTls, ToyTlsError};
@@ -41,7 +42,7 @@ fn texts(messages: Vec<Slice>) -> Vec<String> {
 }
 
 /// The result of decoding to the end of the stream.
-fn ended<C: Codec<In = Slice>>(harness: &mut CodecHarness<C>) -> Result<Vec<String>, C::Error> {
+fn ended<C: Pipeline<In = Slice>>(harness: &mut CodecHarness<C>) -> Result<Vec<String>, C::Error> {
     let mut messages = Vec::new();
     while let Step::Message(message) = harness.decode_eof()? {
         messages.push(message);
@@ -66,13 +67,13 @@ fn a_handshake_is_made_and_messages_go_both_ways() {
 #[test]
 fn the_handshake_runs_without_a_pending_receive() {
     let (mut client, mut server) = (client(), server());
-    assert!(server.codec().wants_input());
+    assert!(!server.codec().is_established());
     server.receive(&client.take_sent());
     server.drive_handshake().unwrap();
     server.flush().unwrap();
     client.receive(&server.take_sent());
     client.drive_handshake().unwrap();
-    assert!(!server.codec().wants_input() && !client.codec().wants_input());
+    assert!(server.codec().is_established() && client.codec().is_established());
 }
 
 #[test]
@@ -165,7 +166,7 @@ fn a_stream_that_ends_with_a_goodbye_is_complete() {
     assert_eq!(texts(client.decode(&server.take_sent()).unwrap()), ["answer"], "the other side is still open");
 }
 
-fn step_message<C: Codec<In = Slice, Error: std::fmt::Debug>>(harness: &mut CodecHarness<C>) -> Slice {
+fn step_message<C: Pipeline<In = Slice, Error: std::fmt::Debug>>(harness: &mut CodecHarness<C>) -> Slice {
     match harness.step() {
         Ok(Step::Message(message)) => message,
         _ => panic!("a message is complete"),

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use tidegate_codec::framing::{Delimiter, Fixed, LengthField, Lines, Payload, Raw};
-use tidegate_codec::{Blame, Codec, Input, Output, Over, Slice, Step};
+use tidegate_codec::{Blame, Codec, Input, Output, Over, Pipeline, Slice, Step};
 use tidegate_testkit::contract::{Contract, Transcript, never_panics, refuses_before_allocating};
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, StripPrefix, ToyTls};
 
@@ -16,7 +16,7 @@ const RECORDS: [usize; 3] = [1, 7, RECORD_BYTES_MAX];
 /// Checks the contract with an application that echoes over `make`.
 fn echo<C>(make: impl Fn() -> C, wire: &[u8], replies: impl Fn(&[u8]) -> Vec<u8>) -> Transcript
 where
-    C: Codec<In = Slice, Out = Payload>,
+    C: Pipeline<In = Slice, Out = Payload>,
 {
     Contract::new(make)
         .answer(|message, codec, out| codec.encode(message.into(), out).expect("what came may be sent"))
@@ -65,7 +65,7 @@ impl Codec for Bytewise {
 /// Checks that `plain` gives the same messages, echoes and blame alone and under every stack.
 fn same_under_every_stack<C>(make: impl Fn() -> C + Copy, plain: &[u8]) -> Transcript
 where
-    C: Codec<In = Slice, Out = Payload>,
+    C: Pipeline<In = Slice, Out = Payload>,
 {
     let alone = echo(make, plain, <[u8]>::to_vec);
     let prefixed = [PREFIX, plain].concat();
@@ -156,7 +156,9 @@ fn messages_longer_than_a_record_and_a_receive_come_whole() {
     let (line, wire) = ([b'x'; 100_000], [&[b'x'; 100_000][..], b"\n"].concat());
     let make = || Over::new(ToyTls::server(KEY), Lines::new().with_line_bytes_max(100_000));
     let seen = Contract::rendered(make, |line| line.len().to_string())
-        .answer(|line, codec, out| codec.encode(line.into(), out).expect("what came may be sent"))
+        .answer(|line, codec, out| {
+            tidegate_codec::Stages::encode(codec, line.into(), out).expect("what came may be sent");
+        })
         .replies(decode_wire)
         .rounds(4)
         .check(&ToyTls::client_wire(KEY, &wire, RECORD_BYTES_MAX));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate_codec::framing::Payload;
-use tidegate_codec::{Codec, Slice};
+use tidegate_codec::{Pipeline, Slice};
 use tidegate_engine::{Channel, ChannelError, Client, CloseReason, Context, Event, Handler, Limits, Outcome, task};
 use tidegate_sys::Address;
 
@@ -56,7 +56,7 @@ impl Echo {
     }
 }
 
-impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
+impl<C: Pipeline<In = Slice, Out = Payload>> Handler<C> for Echo {
     type Post = ();
 
     fn message(&mut self, bytes: Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
@@ -100,7 +100,7 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
 /// The same as an async task.
 pub(super) async fn echo<C>(mut channel: Channel<C>, manners: Manners) -> Result<(), Box<dyn Error>>
 where
-    C: Codec<In = Slice, Out = Payload>,
+    C: Pipeline<In = Slice, Out = Payload>,
 {
     let mut come = 0;
     while let Some(bytes) = channel.recv().await? {
@@ -186,7 +186,7 @@ impl Exchange {
     /// Performs the steps, then reads to the end.
     pub(super) async fn run<C>(&self, address: Address, limits: Limits, codec: C, steps: &[Step])
     where
-        C: Codec<In = Slice, Out = Payload>,
+        C: Pipeline<In = Slice, Out = Payload>,
     {
         if let Ok(channel) = Client::at(address).limits(limits).connect(codec).await
             && let Err(error) = self.go_through(channel, steps).await
@@ -203,7 +203,7 @@ impl Exchange {
 
     async fn go_through<C>(&self, mut channel: Channel<C>, steps: &[Step]) -> Result<(), ChannelError>
     where
-        C: Codec<In = Slice, Out = Payload>,
+        C: Pipeline<In = Slice, Out = Payload>,
     {
         for step in steps {
             match *step {
@@ -245,7 +245,7 @@ impl Exchange {
     /// Receives once, and returns whether there may be more.
     async fn receive<C>(&self, channel: &mut Channel<C>) -> Result<bool, ChannelError>
     where
-        C: Codec<In = Slice, Out = Payload>,
+        C: Pipeline<In = Slice, Out = Payload>,
     {
         let message = channel.recv().within(RECEIVE_PATIENCE).await?;
         if let Some(bytes) = &message {

@@ -10,6 +10,7 @@ use super::payload::{Envelope, enveloped};
 use super::{FramingError, Payload, checked_limit, truncated_at_eof};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
+use crate::pipeline::Broadcast;
 
 /// Frames that each end with the same byte string, which is not part of the message.
 ///
@@ -122,6 +123,8 @@ impl Codec for Delimiter {
         truncated_at_eof(step, input)
     }
 }
+
+impl Broadcast for Delimiter {}
 
 /// The default for the longest frame, in bytes, its delimiter not counted.
 pub const DELIMITED_BYTES_MAX: usize = 64 * 1024;

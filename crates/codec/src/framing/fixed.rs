@@ -5,6 +5,7 @@ use tidegate_buffer::{Input, Slice};
 use super::{FramingError, Payload, checked_limit, truncated_at_eof};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
+use crate::pipeline::Broadcast;
 
 /// Frames of one length. There is nothing between them, and nothing to encode around them.
 ///
@@ -66,6 +67,8 @@ impl Codec for Fixed {
         truncated_at_eof(step, input)
     }
 }
+
+impl Broadcast for Fixed {}
 
 #[cfg(test)]
 mod tests {

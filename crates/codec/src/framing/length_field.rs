@@ -7,6 +7,7 @@ use super::payload::{Envelope, enveloped};
 use super::{FramingError, Payload, checked_limit, truncated_at_eof};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
+use crate::pipeline::Broadcast;
 
 /// Frames with a field that contains their length.
 ///
@@ -250,6 +251,8 @@ impl Codec for LengthField {
         truncated_at_eof(step, input)
     }
 }
+
+impl Broadcast for LengthField {}
 
 /// The default for the longest frame, in bytes, header included.
 pub const FRAME_BYTES_MAX: usize = 1024 * 1024;

@@ -8,6 +8,7 @@ use super::payload::{Envelope, enveloped};
 use super::{FramingError, Payload, checked_limit};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
+use crate::pipeline::Broadcast;
 
 /// Lines of bytes. Each ends with LF or with CRLF, which is not part of the message.
 ///
@@ -166,6 +167,8 @@ impl Codec for Lines {
         }
     }
 }
+
+impl Broadcast for Lines {}
 
 /// The default for the longest line, in bytes, its end not counted.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;

@@ -5,8 +5,9 @@ use std::convert::Infallible;
 use tidegate_buffer::{Input, Slice};
 
 use super::Payload;
-use crate::codec::{Codec, Step};
+use crate::codec::{Codec, CodecStatus, Step};
 use crate::output::Output;
+use crate::pipeline::Broadcast;
 
 /// Every piece of received bytes is a message of at least one byte: for relays, and for the bytes between two
 /// protocols.
@@ -47,11 +48,13 @@ impl Codec for Raw {
         Ok(())
     }
 
-    /// Always: only the end of the stream shows the receiver that the bytes are complete.
-    fn is_close_delimited(&self) -> bool {
-        true
+    /// Always close-delimited: only the end of the stream shows the receiver that the bytes are complete.
+    fn status(&self) -> CodecStatus {
+        CodecStatus { is_close_delimited: true, ..CodecStatus::default() }
     }
 }
+
+impl Broadcast for Raw {}
 
 #[cfg(test)]
 mod tests {

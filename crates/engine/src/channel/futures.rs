@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 
 use super::handle::Handle;
 use super::{Channel, ChannelError};
@@ -15,19 +15,19 @@ use crate::loop_core::Core;
 
 /// The future of `recv`: the next message, or `None` when no further one will come.
 #[must_use = "a future does nothing until it is awaited"]
-pub struct Recv<'a, C: Codec> {
+pub struct Recv<'a, C: Pipeline> {
     handle: &'a Handle<C>,
     /// The connection has its waker.
     waits: bool,
 }
 
-impl<'a, C: Codec> Recv<'a, C> {
+impl<'a, C: Pipeline> Recv<'a, C> {
     pub(super) fn new(handle: &'a Handle<C>) -> Self {
         Self { handle, waits: false }
     }
 }
 
-impl<C: Codec> Future for Recv<'_, C> {
+impl<C: Pipeline> Future for Recv<'_, C> {
     type Output = Result<Option<C::In>, ChannelError>;
 
     #[inline]
@@ -38,7 +38,7 @@ impl<C: Codec> Future for Recv<'_, C> {
     }
 }
 
-impl<C: Codec> Drop for Recv<'_, C> {
+impl<C: Pipeline> Drop for Recv<'_, C> {
     /// No reader waits in `recv` any more: the loop receives nothing, and the protocol's deadlines are suspended.
     fn drop(&mut self) {
         if self.waits {
@@ -49,9 +49,9 @@ impl<C: Codec> Drop for Recv<'_, C> {
 
 /// The future of `ready`: more may be sent without exceeding the water marks.
 #[must_use = "a future does nothing until it is awaited"]
-pub struct Ready<'a, C: Codec>(pub(super) &'a Handle<C>);
+pub struct Ready<'a, C: Pipeline>(pub(super) &'a Handle<C>);
 
-impl<C: Codec> Future for Ready<'_, C> {
+impl<C: Pipeline> Future for Ready<'_, C> {
     type Output = Result<(), ChannelError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -61,13 +61,13 @@ impl<C: Codec> Future for Ready<'_, C> {
 
 /// The future of `flushed`: the kernel has all bytes up to the position.
 #[must_use = "a future does nothing until it is awaited"]
-pub struct Flushed<'a, C: Codec> {
+pub struct Flushed<'a, C: Pipeline> {
     pub(super) handle: &'a Handle<C>,
     /// Set until the first poll, which watches it.
     pub(super) position: Option<WritePosition>,
 }
 
-impl<C: Codec> Future for Flushed<'_, C> {
+impl<C: Pipeline> Future for Flushed<'_, C> {
     type Output = Result<(), ChannelError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -84,9 +84,9 @@ impl<C: Codec> Future for Flushed<'_, C> {
 
 /// The future of [`Channel::close`]: the connection is closed. It fails if not everything could be sent.
 #[must_use = "the connection is closed in any case; the future returns whether everything was sent"]
-pub struct Close<C: Codec>(pub(super) Channel<C>);
+pub struct Close<C: Pipeline>(pub(super) Channel<C>);
 
-impl<C: Codec> Future for Close<C> {
+impl<C: Pipeline> Future for Close<C> {
     type Output = Result<(), ChannelError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -94,7 +94,7 @@ impl<C: Codec> Future for Close<C> {
     }
 }
 
-impl<C: Codec> Close<C> {
+impl<C: Pipeline> Close<C> {
     pub(super) fn begin(channel: Channel<C>) -> Self {
         // A connection that cannot be reached now is closed when the handle is dropped.
         let _ = channel.handle.with(|connection, core, token| connection.close(core, token));
@@ -116,7 +116,7 @@ pub struct Within<F> {
 }
 
 impl<F> Within<F> {
-    fn new<C: Codec>(handle: &Handle<C>, future: F, duration: Duration) -> Self {
+    fn new<C: Pipeline>(handle: &Handle<C>, future: F, duration: Duration) -> Self {
         Self { by: handle.deadline_after(duration), future }
     }
 }
@@ -150,7 +150,7 @@ pub(crate) trait ChannelFuture {
 
 macro_rules! channel_future {
     ($future:ident, $self:ident => $handle:expr) => {
-        impl<'a, C: Codec> $future<'a, C> {
+        impl<'a, C: Pipeline> $future<'a, C> {
             /// Limits the wait to a duration, precise to a millisecond.
             pub fn within(self, duration: Duration) -> Within<Self> {
                 let $self = &self;
@@ -158,7 +158,7 @@ macro_rules! channel_future {
             }
         }
 
-        impl<C: Codec> ChannelFuture for $future<'_, C> {
+        impl<C: Pipeline> ChannelFuture for $future<'_, C> {
             fn now(&self) -> Instant {
                 let $self = self;
                 $handle.local().now()
@@ -170,7 +170,7 @@ macro_rules! channel_future {
             }
         }
 
-        impl<C: Codec> std::fmt::Debug for $future<'_, C> {
+        impl<C: Pipeline> std::fmt::Debug for $future<'_, C> {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(stringify!($future))
             }
@@ -182,7 +182,7 @@ channel_future!(Recv, future => future.handle);
 channel_future!(Ready, future => future.0);
 channel_future!(Flushed, future => future.handle);
 
-impl<C: Codec> std::fmt::Debug for Close<C> {
+impl<C: Pipeline> std::fmt::Debug for Close<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Close")
     }

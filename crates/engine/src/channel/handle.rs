@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
-use tidegate_codec::Codec;
+use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::{Address, Side, Token};
 
 use super::ChannelError;
@@ -27,7 +27,7 @@ pub(crate) struct Handle<C> {
     codec: PhantomData<fn() -> C>,
 }
 
-impl<C: Codec> Handle<C> {
+impl<C: Pipeline> Handle<C> {
     pub(crate) fn new(local: Rc<Local>, token: Token) -> Self {
         Self { local: Some(local), token, codec: PhantomData }
     }
@@ -41,7 +41,7 @@ impl<C: Codec> Handle<C> {
     }
 
     /// Passes the connection on: dropping this handle has no effect then.
-    pub(crate) fn transfer<D: Codec>(&mut self) -> Handle<D> {
+    pub(crate) fn transfer<D: Pipeline>(&mut self) -> Handle<D> {
         Handle { local: self.local.take(), token: self.token, codec: PhantomData }
     }
 
@@ -83,7 +83,7 @@ impl<C: Codec> Handle<C> {
     }
 
     /// Replaces the connection's codec by the one that `to` makes of it.
-    pub(crate) fn switch<D: Codec>(&self, to: impl FnOnce(C) -> D + 'static) -> Result<(), ChannelError> {
+    pub(crate) fn switch<D: Pipeline>(&self, to: impl FnOnce(C) -> D + 'static) -> Result<(), ChannelError> {
         let token = self.token;
         let mut core = self.local().core.try_borrow_mut().map_err(|_| ChannelError::Busy)?;
         let switched = core
@@ -112,7 +112,10 @@ impl<C: Codec> Handle<C> {
         })
     }
 
-    pub(crate) fn join(&self, group: &Group<C>) -> Result<(), ChannelError> {
+    pub(crate) fn join(&self, group: &Group<C>) -> Result<(), ChannelError>
+    where
+        C: Broadcast,
+    {
         self.with(|connection, core, token| {
             connection.check_writable()?;
             core.join(group.shared(), token);

@@ -22,7 +22,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
-use tidegate_codec::Codec;
+use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::{Address, Side, Token};
 
 pub use self::error::ChannelError;
@@ -65,11 +65,11 @@ use crate::group::{Group, Member};
 /// println!("listening on {}", server.address());
 /// # Ok::<(), tidegate::StartError>(())
 /// ```
-pub struct Channel<C: Codec> {
+pub struct Channel<C: Pipeline> {
     handle: Handle<C>,
 }
 
-impl<C: Codec> Channel<C> {
+impl<C: Pipeline> Channel<C> {
     pub(crate) fn new(handle: Handle<C>) -> Self {
         Self { handle }
     }
@@ -116,7 +116,10 @@ impl<C: Codec> Channel<C> {
     ///
     /// # Errors
     /// [`ChannelError::Closed`] once nothing can be sent any more, [`ChannelError::Busy`] from within a handler.
-    pub fn join(&mut self, group: &Group<C>) -> Result<(), ChannelError> {
+    pub fn join(&mut self, group: &Group<C>) -> Result<(), ChannelError>
+    where
+        C: Broadcast,
+    {
         self.handle.join(group)
     }
 
@@ -284,7 +287,7 @@ impl<C: Codec> Channel<C> {
     /// # Errors
     /// [`ChannelError::Busy`] from within a handler. If `to` panics, [`ChannelError::Closed`] with the reason; the
     /// connection is closed then.
-    pub fn switch<D: Codec>(mut self, to: impl FnOnce(C) -> D + 'static) -> Result<Channel<D>, ChannelError> {
+    pub fn switch<D: Pipeline>(mut self, to: impl FnOnce(C) -> D + 'static) -> Result<Channel<D>, ChannelError> {
         self.handle.switch(to)?;
         Ok(Channel::new(self.handle.transfer()))
     }
@@ -343,13 +346,13 @@ impl<C: Codec> Channel<C> {
     }
 }
 
-impl<C: Codec> Drop for Channel<C> {
+impl<C: Pipeline> Drop for Channel<C> {
     fn drop(&mut self) {
         self.handle.release(Half::Both);
     }
 }
 
-impl<C: Codec> fmt::Debug for Channel<C> {
+impl<C: Pipeline> fmt::Debug for Channel<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Channel({})", self.id())
     }

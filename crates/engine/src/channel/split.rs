@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tidegate_buffer::WritePosition;
-use tidegate_codec::Codec;
+use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::Address;
 
 use super::{Channel, ChannelError, Flushed, Handle, Ready, Recv, id};
@@ -26,17 +26,17 @@ use crate::group::{Group, Member};
 ///     reader.switch(|_| Raw);
 /// }
 /// ```
-pub struct ReadHalf<C: Codec> {
+pub struct ReadHalf<C: Pipeline> {
     handle: Handle<C>,
 }
 
 /// The half of a [`Channel`] that sends. Dropping it shuts down the sending side once everything was sent; when the
 /// other half is dropped as well, the connection is closed.
-pub struct WriteHalf<C: Codec> {
+pub struct WriteHalf<C: Pipeline> {
     handle: Handle<C>,
 }
 
-impl<C: Codec> ReadHalf<C> {
+impl<C: Pipeline> ReadHalf<C> {
     pub(super) fn new(handle: Handle<C>) -> Self {
         Self { handle }
     }
@@ -104,7 +104,7 @@ impl<C: Codec> ReadHalf<C> {
     }
 }
 
-impl<C: Codec> WriteHalf<C> {
+impl<C: Pipeline> WriteHalf<C> {
     pub(super) fn new(handle: Handle<C>) -> Self {
         Self { handle }
     }
@@ -121,7 +121,10 @@ impl<C: Codec> WriteHalf<C> {
     ///
     /// # Errors
     /// As [`Channel::join`].
-    pub fn join(&mut self, group: &Group<C>) -> Result<(), ChannelError> {
+    pub fn join(&mut self, group: &Group<C>) -> Result<(), ChannelError>
+    where
+        C: Broadcast,
+    {
         self.handle.join(group)
     }
 
@@ -175,25 +178,25 @@ impl<C: Codec> WriteHalf<C> {
     }
 }
 
-impl<C: Codec> Drop for ReadHalf<C> {
+impl<C: Pipeline> Drop for ReadHalf<C> {
     fn drop(&mut self) {
         self.handle.release(Half::Reader);
     }
 }
 
-impl<C: Codec> Drop for WriteHalf<C> {
+impl<C: Pipeline> Drop for WriteHalf<C> {
     fn drop(&mut self) {
         self.handle.release(Half::Writer);
     }
 }
 
-impl<C: Codec> fmt::Debug for ReadHalf<C> {
+impl<C: Pipeline> fmt::Debug for ReadHalf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ReadHalf({})", id(self.handle.token()))
     }
 }
 
-impl<C: Codec> fmt::Debug for WriteHalf<C> {
+impl<C: Pipeline> fmt::Debug for WriteHalf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WriteHalf({})", id(self.handle.token()))
     }

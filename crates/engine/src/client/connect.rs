@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_sys::{Address, Completion, Operation, Token};
 
 use crate::channel::{Channel, Handle};
@@ -36,7 +36,7 @@ pub struct Connect<C> {
     codec: Option<C>,
 }
 
-impl<C: Codec> Connect<C> {
+impl<C: Pipeline> Connect<C> {
     pub(crate) fn new(client: &Client, codec: C) -> Self {
         Self { race: Race::new(client), codec: Some(codec) }
     }
@@ -45,7 +45,7 @@ impl<C: Codec> Connect<C> {
 // Nothing in it is pinned.
 impl<C> Unpin for Connect<C> {}
 
-impl<C: Codec> Future for Connect<C> {
+impl<C: Pipeline> Future for Connect<C> {
     type Output = Result<Channel<C>, ConnectError>;
 
     /// # Panics
@@ -66,7 +66,7 @@ pub struct ConnectWith<C, H> {
     ours: Option<(C, H)>,
 }
 
-impl<C: Codec, H: Handler<C>> ConnectWith<C, H> {
+impl<C: Pipeline, H: Handler<C>> ConnectWith<C, H> {
     pub(crate) fn new(client: &Client, codec: C, handler: H) -> Self {
         Self { race: Race::new(client), ours: Some((codec, handler)) }
     }
@@ -75,7 +75,7 @@ impl<C: Codec, H: Handler<C>> ConnectWith<C, H> {
 // Nothing in it is pinned.
 impl<C, H> Unpin for ConnectWith<C, H> {}
 
-impl<C: Codec, H: Handler<C>> Future for ConnectWith<C, H> {
+impl<C: Pipeline, H: Handler<C>> Future for ConnectWith<C, H> {
     type Output = Result<Remote<H::Post>, ConnectError>;
 
     /// # Panics

@@ -10,7 +10,7 @@ mod resolve;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_sys::{Address, SocketOptions};
 
 pub use self::connect::{Connect, ConnectWith};
@@ -128,7 +128,7 @@ impl Client {
     ///
     /// # Panics
     /// If no event loop runs on this thread.
-    pub fn connect<C: Codec>(&self, codec: C) -> Connect<C> {
+    pub fn connect<C: Pipeline>(&self, codec: C) -> Connect<C> {
         Connect::new(self, codec)
     }
 
@@ -140,7 +140,7 @@ impl Client {
     ///
     /// # Panics
     /// If no event loop runs on this thread.
-    pub fn connect_with<C: Codec, H: Handler<C>>(&self, codec: C, handler: H) -> ConnectWith<C, H> {
+    pub fn connect_with<C: Pipeline, H: Handler<C>>(&self, codec: C, handler: H) -> ConnectWith<C, H> {
         ConnectWith::new(self, codec, handler)
     }
 }

@@ -2,14 +2,14 @@
 //! channel, which request one message at a time.
 
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 
 use crate::close_reason::CloseReason;
 use crate::context::Context;
 use crate::handler::{Event, Handler, Outcome};
 
 /// The user of a connection.
-pub(crate) trait Application<C: Codec>: 'static {
+pub(crate) trait Application<C: Pipeline>: 'static {
     /// Whether it requests messages instead of being called with them.
     const PULLS: bool;
 
@@ -73,7 +73,7 @@ pub(crate) trait Application<C: Codec>: 'static {
 /// A handler, as an application.
 pub(crate) struct HandlerApplication<H>(pub(crate) H);
 
-impl<C: Codec, H: Handler<C>> Application<C> for HandlerApplication<H> {
+impl<C: Pipeline, H: Handler<C>> Application<C> for HandlerApplication<H> {
     const PULLS: bool = false;
 
     type Post = H::Post;

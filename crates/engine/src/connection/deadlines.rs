@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use tidegate_codec::{Codec, Output};
+use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
 
 use super::dispatch::{Dispatched, Exit};
@@ -17,7 +17,7 @@ use crate::limits::GRACE_CHECK_INTERVAL;
 use crate::loop_core::Core;
 use crate::wheel::DeadlineTick;
 
-impl<C: Codec, A: Application<C>> Connection<C, A> {
+impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// The timer has fired.
     pub(super) fn on_timer(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
         if self.link.is_closing() && self.link.intersects(Link::SHUT) {
@@ -41,7 +41,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         if due.is_some_and(|at| !self.has_grace(core, token, now.saturating_duration_since(at))) {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let handled = self.codec.handle_timeout(&mut out);
-            self.close_on_error(handled);
+            self.link.close_on_error(handled);
         }
         if core.wheel.has_passed(self.link.deadline) {
             if core.was_delayed() && self.has_grace(core, token, core.wheel.since(self.link.deadline)) {

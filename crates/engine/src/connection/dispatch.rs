@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{LoadError, Slice};
-use tidegate_codec::{Codec, Output, Step};
+use tidegate_codec::{Lifecycle, Output, Pipeline, Step};
 use tidegate_sys::{Completion, Operation, Token};
 
 use super::{Application, Connection, Disposition, Link, SlotEntry, SlotEvent, SocketState};
@@ -67,7 +67,7 @@ impl DispatchBudget {
     }
 }
 
-impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
+impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
     fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition {
         if self.is_closed() {
             return self.on_event_after_close(&event);
@@ -137,7 +137,7 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
     }
 }
 
-impl<C: Codec, A: Application<C>> Connection<C, A> {
+impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// What the end of a dispatch means for the connection.
     pub(super) fn disposition(&self, dispatched: Dispatched<C>) -> Disposition {
         match dispatched {
@@ -165,9 +165,9 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
             Slow::Skip | Slow::Shed => {}
         }
-        let blocked = self.codec.is_blocked();
+        let blocked = self.codec.status().is_blocked;
         let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
-        if self.codec.write_encoded(delivery.bytes().clone(), &mut out).is_err() {
+        if !delivery.write(&mut self.codec, &mut out) {
             return DeliveryOutcome::Dropped;
         }
         self.link.update_level(&self.codec);
@@ -212,13 +212,11 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             SlotEvent::Failed(error) => return Err(self.on_io_error(error)),
             SlotEvent::Opened => {
                 core.counters.connections += 1;
-                self.link.set(Link::HANDSHAKE, !self.codec.is_established());
-                self.call(core, token, |application, cx| application.open(cx))?;
+                self.open(core, token)?;
             }
             SlotEvent::Switched => {
-                self.link.set(Link::HANDSHAKE, !self.codec.is_established());
                 self.link.reset_for_next_handler();
-                self.call(core, token, |application, cx| application.open(cx))?;
+                self.open(core, token)?;
             }
             SlotEvent::Timer => self.on_timer(core, token)?,
             SlotEvent::Posted(post) => {
@@ -232,20 +230,25 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             SlotEvent::Drain => self.drain(core, token)?,
             SlotEvent::ServingDone => self.on_serving_done(core),
             SlotEvent::DrainTimeout => {
-                let reset = !self.link.outbound_is_empty() || self.codec.is_close_delimited();
+                let reset = !self.link.outbound_is_empty() || self.codec.status().is_close_delimited;
                 return Err(Exit::close(CloseReason::Drained, reset));
             }
             SlotEvent::Shed => return Err(Exit::close(CloseReason::Shed, true)),
-            SlotEvent::Panicked if self.codec.is_close_delimited() => {
+            SlotEvent::Panicked if self.codec.status().is_close_delimited => {
                 return Err(Exit::close(CloseReason::Panicked, true));
             }
-            SlotEvent::Panicked => {
-                self.link.closing = Some(Rc::new(CloseReason::Panicked));
-                self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
-            }
+            SlotEvent::Panicked => self.fail_codec(core, Rc::new(CloseReason::Panicked)),
             SlotEvent::Accepted(_) | SlotEvent::Connected(_) | SlotEvent::Closed => {}
         }
         Ok(Next::Process)
+    }
+
+    /// The codec and the application get the connection.
+    fn open(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+        let opened = self.notify_codec(core, Lifecycle::Opened);
+        self.link.close_on_error(opened);
+        self.link.set(Link::HANDSHAKE, !self.codec.is_established());
+        self.call(core, token, |application, cx| application.open(cx))
     }
 
     fn on_received(&mut self, core: &mut Core, bytes: Slice) {
@@ -293,12 +296,23 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         if !self.link.is_closing() && !self.application.observes_drain() {
             self.drain_codec(core);
         }
-        self.application.on_serving_done(self.codec.reports_finish());
+        self.application.on_serving_done(self.codec.status().reports_finish);
     }
 
     fn drain_codec(&mut self, core: &mut Core) {
-        let drained = self.codec.drain(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
-        self.close_on_error(drained);
+        let drained = self.notify_codec(core, Lifecycle::Drain);
+        self.link.close_on_error(drained);
+    }
+
+    /// The application failed: the codec writes its error reply, if it has one, and the connection closes.
+    pub(super) fn fail_codec(&mut self, core: &Core, reason: Rc<CloseReason>) {
+        self.link.closing = Some(reason);
+        let failed = self.notify_codec(core, Lifecycle::Fail);
+        self.link.close_on_error(failed);
+    }
+
+    fn notify_codec(&mut self, core: &Core, event: Lifecycle) -> Result<(), C::Error> {
+        self.codec.on(event, &mut Output::new(self.link.outbound(), &core.pool, &core.time))
     }
 
     /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up.
@@ -308,7 +322,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         loop {
             let starved = self.decode(core, token, &mut budget)?;
             self.link.set(Link::HAS_BACKLOG, !starved);
-            if !self.link.is_closing() && self.codec.is_finished() {
+            if !self.link.is_closing() && self.codec.status().is_finished {
                 self.link.closing = Some(Rc::new(CloseReason::Done));
             }
             self.flush(core, token, &mut budget)?;
@@ -341,7 +355,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
         if self.has_become_writable() && !self.application.reads_while_unwritable() {
             // The application no longer blocks the connection: bytes that came meanwhile are not late.
-            self.codec.restart_timeouts(core.time.now());
+            self.link.resume_codec(&mut self.codec, core);
         }
         while !A::PULLS && self.may_decode() && budget.messages > 0 {
             let ended = self.link.intersects(Link::PEER_ENDED);
@@ -394,7 +408,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 }
                 self.notify(core, token, Event::ReadClosed)?;
             }
-            Err(fault) => self.close_on_error(Err(fault)),
+            Err(fault) => self.link.close_on_error(Err(fault)),
         }
         Ok(())
     }
@@ -405,13 +419,13 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn fail_handshake(&mut self, core: &Core) {
         let (outbound, input) = self.link.queues();
         let ended = self.codec.decode_eof(input, &mut Output::new(outbound, &core.pool, &core.time));
-        self.close_on_error(ended.map(drop));
+        self.link.close_on_error(ended.map(drop));
     }
 
     /// Whether the codec wants bytes even if the application wants no messages. While the peer does not read what
     /// waits on the wire, the codec does not elicit more from it.
     pub(super) fn wants_input(&self) -> bool {
-        self.codec.wants_input()
+        !self.codec.is_established()
             && !self.link.intersects(Link::READ_FAILED)
             && self.link.wire_cost() <= self.link.settings().limits.water.replies_cap
     }
@@ -433,7 +447,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn drive_handshake(&mut self, core: &Core) {
         let (outbound, input) = self.link.queues();
         let pumped = self.codec.drive_handshake(input, &mut Output::new(outbound, &core.pool, &core.time));
-        self.close_on_error(pumped);
+        self.link.close_on_error(pumped);
     }
 
     /// The codec has replied: the water marks do not stop it in the middle of that, so there is a cap.
@@ -485,7 +499,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             let mut flushed = self.codec.flush(&mut out);
             // Not while the codec buffers something: files that a filter has to see are read piece by piece.
             if last && flushed.is_ok() && self.codec.is_established() && self.codec.buffered_bytes() == 0 {
-                flushed = self.codec.close(&mut out);
+                flushed = self.codec.on(Lifecycle::Close, &mut out);
                 self.link.set(Link::CLOSE_WRITTEN, true);
             }
             if let Err(fault) = flushed {
@@ -565,7 +579,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         if self.has_become_writable() {
             if !self.application.reads_while_unwritable() {
                 // At once, even if the event comes a turn later: bytes that come before it are decoded before.
-                self.codec.restart_timeouts(core.time.now());
+                self.link.resume_codec(&mut self.codec, core);
             }
             if self.link.admits_edge(core.counters.turns) {
                 self.link.set(Link::EDGE_DUE, false);
@@ -638,7 +652,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         // Bytes that were read already are decoded first: neither a flood of tiny messages nor the bytes after a
         // request that has not been answered yet must pile up.
         let read = !self.link.input.is_empty() || self.codec.input_memory() > 0;
-        let full = self.link.intersects(Link::HAS_BACKLOG) || (read && self.codec.is_blocked());
+        let full = self.link.intersects(Link::HAS_BACKLOG) || (read && self.codec.status().is_blocked);
         let wanted = !A::PULLS || self.application.wants_message();
         (self.may_decode() && wanted && !full) || self.wants_input()
     }
@@ -673,13 +687,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             Outcome::Continue => {}
             Outcome::Close => self.link.closing = Some(Rc::new(CloseReason::Done)),
             Outcome::Abort => return Err(Exit::close(CloseReason::Aborted, true)),
-            Outcome::Fail(error) if self.codec.is_close_delimited() => {
+            Outcome::Fail(error) if self.codec.status().is_close_delimited => {
                 return Err(Exit::close(CloseReason::Failed(error), true));
             }
-            Outcome::Fail(error) => {
-                self.link.closing = Some(Rc::new(CloseReason::Failed(error)));
-                self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
-            }
+            Outcome::Fail(error) => self.fail_codec(core, Rc::new(CloseReason::Failed(error))),
             Outcome::Switch(switch) => {
                 // A barrier: the old codec's output is sent before the new one's.
                 self.flush(core, token, &mut DispatchBudget::barrier())?;
@@ -697,15 +708,6 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             core.schedule(token);
         }
         self.link.set(Link::SCHEDULED, true);
-    }
-
-    /// Begins to close if the codec failed. The codec gets no more bytes then.
-    #[inline(never)]
-    pub(super) fn close_on_error(&mut self, result: Result<(), C::Error>) {
-        if let Err(fault) = result {
-            self.link.set(Link::READ_FAILED, true);
-            self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Protocol(Box::new(fault))));
-        }
     }
 
     /// The connection broke; if it was closing, the reason is known already. A peer that can still see it gets a

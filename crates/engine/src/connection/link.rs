@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use slab::Slab;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Input, Outbound, Pool, Writability, WritePosition};
-use tidegate_codec::Codec;
+use tidegate_codec::{Fault, Lifecycle, Output, Pipeline};
 use tidegate_sys::Address;
 
 use crate::close_reason::CloseReason;
 use crate::limits::Limits;
+use crate::loop_core::Core;
 use crate::server::load_balancing::LoopHandle;
 use crate::wheel::DeadlineTick;
 
@@ -200,14 +201,14 @@ impl Link {
 
     /// The cost of the pending bytes, which is compared with the water marks.
     #[inline]
-    pub(crate) fn cost(&self, codec: &impl Codec) -> u64 {
+    pub(crate) fn cost(&self, codec: &impl Pipeline) -> u64 {
         self.outbound.cost() + codec.buffered_bytes() as u64
     }
 
     /// Compares the cost of the pending bytes with the water marks. The dispatch notifies the application of the edge,
     /// never this function.
     #[inline(always)]
-    pub(crate) fn update_level(&mut self, codec: &impl Codec) {
+    pub(crate) fn update_level(&mut self, codec: &impl Pipeline) {
         // With every message, and most of the time nothing changes.
         if !(self.is_writable() && self.cost(codec) <= self.settings.limits.water.high) {
             self.change_level(self.cost(codec));
@@ -223,7 +224,7 @@ impl Link {
     /// Whether so much waits that the application may send no more. That is never so while the connection is
     /// writable, since the high mark does not lie above the cap.
     #[inline]
-    pub(crate) fn is_full(&self, codec: &impl Codec) -> bool {
+    pub(crate) fn is_full(&self, codec: &impl Pipeline) -> bool {
         !self.is_writable() && self.cost(codec) > self.settings.limits.water.cap
     }
 
@@ -251,6 +252,21 @@ impl Link {
         let paused = self.intersects(Self::PAUSED);
         self.set(Self::PAUSED, pause && !injected::is_injected(Bug::PauseIgnored));
         paused
+    }
+
+    /// Decoding resumes after a suspension.
+    pub(crate) fn resume_codec<C: Pipeline>(&mut self, codec: &mut C, core: &Core) {
+        let resumed = codec.on(Lifecycle::Resumed, &mut Output::new(&mut self.outbound, &core.pool, &core.time));
+        self.close_on_error(resumed);
+    }
+
+    /// Begins to close if the codec failed. The codec gets no more bytes then.
+    #[inline(never)]
+    pub(super) fn close_on_error<E: Fault>(&mut self, result: Result<(), E>) {
+        if let Err(fault) = result {
+            self.set(Self::READ_FAILED, true);
+            self.closing.get_or_insert_with(|| Rc::new(CloseReason::Protocol(Box::new(fault))));
+        }
     }
 
     pub(crate) fn watch(&mut self, position: WritePosition) {

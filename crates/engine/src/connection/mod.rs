@@ -17,7 +17,7 @@ use std::io;
 use std::rc::Rc;
 
 use tidegate_buffer::Slice;
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_sys::{Accepted, Token};
 
 pub(crate) use self::application::{Application, HandlerApplication};
@@ -35,7 +35,7 @@ pub(crate) struct Connection<C, A> {
     application: A,
 }
 
-impl<C: Codec, H: Handler<C>> Connection<C, HandlerApplication<H>> {
+impl<C: Pipeline, H: Handler<C>> Connection<C, HandlerApplication<H>> {
     pub(crate) fn new(link: Link, codec: C, handler: H) -> Self {
         Self { link, codec, application: HandlerApplication(handler) }
     }
@@ -144,7 +144,7 @@ pub(crate) trait InstallProtocol {
     fn install(self: Box<Self>, link: Link) -> Box<dyn SlotEntry>;
 }
 
-impl<D: Codec, A: Application<D>> InstallProtocol for (D, A) {
+impl<D: Pipeline, A: Application<D>> InstallProtocol for (D, A) {
     fn install(self: Box<Self>, mut link: Link) -> Box<dyn SlotEntry> {
         let (codec, application) = *self;
         link.input.set_escaping(A::PULLS);

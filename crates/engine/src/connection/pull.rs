@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 
 use tidegate_buffer::WritePosition;
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_codec::{Codec, Output, Step};
+use tidegate_codec::{Output, Pipeline, Step};
 use tidegate_sys::Token;
 
 use super::dispatch::{DispatchBudget, Exit};
@@ -124,7 +124,7 @@ impl ChannelState {
 
     /// The next request for a message that has not arrived yet returns `None`, unless the protocol or the application
     /// finds its end by itself.
-    fn drain<C: Codec>(&mut self, reports_finish: bool) {
+    fn drain<C: Pipeline>(&mut self, reports_finish: bool) {
         if !reports_finish && !self.intersects(Self::IGNORES_DRAIN) {
             self.set(Self::DRAIN_DUE, true);
             Application::<C>::wake_reader(self);
@@ -142,7 +142,7 @@ impl ChannelState {
     }
 
     /// Sets the deadline of the connection to the channel's, which is passed for good once it has come.
-    fn note_deadline<C: Codec>(&mut self, cx: &mut Context<'_, C>) {
+    fn note_deadline<C: Pipeline>(&mut self, cx: &mut Context<'_, C>) {
         if cx.set_deadline(self.deadline()) {
             self.writer_state().deadline = DeadlineTick::PASSED;
         }
@@ -153,7 +153,7 @@ impl ChannelState {
     }
 }
 
-impl<C: Codec> Application<C> for ChannelState {
+impl<C: Pipeline> Application<C> for ChannelState {
     const PULLS: bool = true;
 
     type Post = ();
@@ -161,7 +161,7 @@ impl<C: Codec> Application<C> for ChannelState {
     fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         if let Some(start) = self.writer_state.as_mut().and_then(|state| state.start.take()) {
             self.writer_state = None;
-            self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().reports_finish());
+            self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().status().reports_finish);
             cx.defer(start);
         }
         self.note_deadline(cx);
@@ -187,7 +187,7 @@ impl<C: Codec> Application<C> for ChannelState {
                 Application::<C>::wake_reader(self);
             }
             Event::Drain if self.intersects(Self::OUTBOUND) => {}
-            Event::Drain => self.drain::<C>(cx.codec().reports_finish()),
+            Event::Drain => self.drain::<C>(cx.codec().status().reports_finish),
             Event::Posted(()) | Event::ReadClosed => {}
         }
         Outcome::Continue
@@ -246,7 +246,7 @@ impl<C: Codec> Application<C> for ChannelState {
     }
 }
 
-impl<C: Codec, A: Application<C>> Connection<C, A> {
+impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     pub(super) fn is_closed(&self) -> bool {
         A::PULLS && self.application.is_closed()
     }
@@ -280,11 +280,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// ones.
     fn close_with(&mut self, core: &mut Core, token: Token, reason: CloseReason) -> Disposition {
         let reason = Rc::new(reason);
-        if self.codec.is_close_delimited() {
+        if self.codec.status().is_close_delimited {
             return Disposition::Close { reason, reset: true };
         }
-        self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
-        self.link.closing = Some(reason);
+        self.fail_codec(core, reason);
         self.schedule_unless_pending(core, token);
         Disposition::Keep
     }
@@ -297,7 +296,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 }
 
-impl<C: Codec> Connection<C, ChannelState> {
+impl<C: Pipeline> Connection<C, ChannelState> {
     pub(crate) fn with_channel(mut link: Link, codec: C) -> Self {
         link.input.set_escaping(true);
         Self { link, codec, application: ChannelState::new() }
@@ -324,7 +323,7 @@ impl<C: Codec> Connection<C, ChannelState> {
         let gone = self.application.intersects(ChannelState::CLOSED);
         if self.application.intersects(ChannelState::SUSPENDED) {
             // Before anything is decoded: bytes that lay here while no task waited were not late.
-            self.codec.restart_timeouts(core.time.now());
+            self.link.resume_codec(&mut self.codec, core);
         }
         if self.link.intersects(Link::READ_FAILED) || (self.link.is_closing() && !gone) {
             return Poll::Ready(self.end_of_messages());
@@ -360,7 +359,7 @@ impl<C: Codec> Connection<C, ChannelState> {
                 Poll::Ready(Ok(None))
             }
             Err(fault) => {
-                self.close_on_error(Err(fault));
+                self.link.close_on_error(Err(fault));
                 self.schedule_unless_pending(core, token);
                 Poll::Ready(self.end_of_messages())
             }
@@ -499,7 +498,7 @@ impl<C: Codec> Connection<C, ChannelState> {
 
     pub(crate) fn pause(&mut self, core: &mut Core, token: Token, pause: bool) {
         if self.link.pause(pause) && !pause {
-            self.codec.restart_timeouts(core.time.now());
+            self.link.resume_codec(&mut self.codec, core);
             Application::<C>::wake_reader(&mut self.application);
         }
         self.schedule_unless_pending(core, token);
@@ -567,7 +566,7 @@ impl<C: Codec> Connection<C, ChannelState> {
     }
 
     /// Continues with another codec, once the output of this one is flushed.
-    pub(crate) fn switch<D: Codec>(
+    pub(crate) fn switch<D: Pipeline>(
         &mut self,
         core: &mut Core,
         token: Token,

@@ -10,9 +10,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use tidegate_buffer::Slice;
+use tidegate_codec::Output;
 use tidegate_sys::Token;
 
-use super::{Broadcast, Shared, Slow};
+use super::{GroupMessage, Shared, Slow};
 use crate::limits::{DELIVERIES_PER_TURN_MAX, MESSAGE_TIME, RECIPIENTS_PER_TURN_MAX};
 use crate::loop_core::Core;
 use crate::mailbox::Mailbox;
@@ -137,7 +138,7 @@ impl DeliveryBudget {
 
 /// The delivery of a message to one member after the other.
 pub(crate) struct Delivery {
-    broadcast: Arc<Broadcast>,
+    message: Arc<GroupMessage>,
     /// The bytes in this loop's memory; the queues of all members share them.
     bytes: Slice,
     /// The first member that may not have the message yet; `None` when all have it.
@@ -159,19 +160,19 @@ pub(crate) enum DeliveryOutcome {
 
 impl Delivery {
     /// Copies a message into the loop's memory, if the group has members on the loop.
-    pub(crate) fn begin(broadcast: &Arc<Broadcast>, core: &Core) -> Option<Self> {
-        if !core.groups.groups.contains_key(&broadcast.group.number) {
+    pub(crate) fn begin(message: &Arc<GroupMessage>, core: &Core) -> Option<Self> {
+        if !core.groups.groups.contains_key(&message.group.number) {
             return None;
         }
-        Some(Self { broadcast: broadcast.clone(), bytes: core.pool.copy(&broadcast.bytes), next: Some(0) })
+        Some(Self { message: message.clone(), bytes: core.pool.copy(&message.bytes), next: Some(0) })
     }
 
     /// Delivers the message to members until the budget is used up. Returns whether all members have it.
     pub(crate) fn deliver_to_members(&mut self, core: &mut Core, budget: &mut DeliveryBudget) -> bool {
-        let group = &self.broadcast.group;
+        let group = &self.message.group;
         // Taken out, because the dispatched connections may change the groups.
         let Some(mut local) = core.groups.groups.remove(&group.number) else { return true };
-        let except = self.broadcast.except.as_ref().filter(|except| Arc::ptr_eq(&except.mailbox, &local.mailbox));
+        let except = self.message.except.as_ref().filter(|except| Arc::ptr_eq(&except.mailbox, &local.mailbox));
         let except = except.map(|except| except.token);
         let (mut skipped, mut gone) = (0, Vec::new());
         let mut members = self.next.into_iter().flat_map(|next| local.members.range(next..)).copied();
@@ -202,17 +203,18 @@ impl Delivery {
         self.next.is_none()
     }
 
-    pub(crate) fn bytes(&self) -> &Slice {
-        &self.bytes
+    /// Writes the message with a codec of its kind. Returns whether the codec took it.
+    pub(crate) fn write<C: 'static>(&self, codec: &mut C, out: &mut Output<'_>) -> bool {
+        (self.message.group.write)(codec, self.bytes.clone(), out)
     }
 
     /// The type of codec that the message was encoded for.
     pub(crate) fn kind(&self) -> std::any::TypeId {
-        self.broadcast.group.kind
+        self.message.group.kind
     }
 
     pub(crate) fn slow(&self) -> Slow {
-        self.broadcast.group.slow
+        self.message.group.slow
     }
 }
 

@@ -13,14 +13,15 @@
 
 mod local_members;
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tidegate_codec::{Codec, EncodeError, Encoded};
+use tidegate_buffer::Slice;
+use tidegate_codec::{Broadcast, EncodeError, Encoded, Output};
 use tidegate_sys::Token;
 
 pub(crate) use self::local_members::{Delivery, DeliveryBudget, DeliveryOutcome, Groups};
@@ -88,7 +89,7 @@ pub enum Slow {
     Shed,
 }
 
-impl<C: Codec> Group<C> {
+impl<C: Broadcast> Group<C> {
     /// A group without members.
     #[must_use]
     pub fn new(slow: Slow) -> Self {
@@ -96,6 +97,7 @@ impl<C: Codec> Group<C> {
             number: NUMBERS.fetch_add(1, Relaxed),
             slow,
             kind: TypeId::of::<C>(),
+            write: write_encoded::<C>,
             loops: Mutex::default(),
             members: AtomicUsize::new(0),
             skipped: AtomicU64::new(0),
@@ -146,11 +148,11 @@ impl<C: Codec> Group<C> {
         if loops.is_empty() || encoded.is_empty() {
             return Ok(());
         }
-        let broadcast =
-            Broadcast { group: self.shared.clone(), bytes: encoded.bytes().clone(), except: except.cloned() };
-        let broadcast = Arc::new(broadcast);
+        let message =
+            GroupMessage { group: self.shared.clone(), bytes: encoded.bytes().clone(), except: except.cloned() };
+        let message = Arc::new(message);
         let mut full = 0;
-        loops.retain(|mailbox| match mailbox.send(LoopMessage::Broadcast(broadcast.clone())) {
+        loops.retain(|mailbox| match mailbox.send(LoopMessage::Broadcast(message.clone())) {
             Ok(()) => true,
             Err(Refused::Full(_)) => {
                 full += 1;
@@ -236,11 +238,21 @@ pub(crate) struct Shared {
     /// Unique among groups; loops look groups up by it.
     number: u64,
     slow: Slow,
+    /// The type of the codec.
     kind: TypeId,
+    write: WriteEncoded,
     /// The loops that have members. Each adds and removes itself.
     loops: Mutex<Vec<Arc<Mailbox>>>,
     members: AtomicUsize,
     skipped: AtomicU64,
+}
+
+/// Writes encoded bytes with a codec of the group's kind, whose type the loop does not know. Returns whether the codec
+/// took them.
+type WriteEncoded = fn(&mut dyn Any, Slice, &mut Output<'_>) -> bool;
+
+fn write_encoded<C: Broadcast>(codec: &mut dyn Any, bytes: Slice, out: &mut Output<'_>) -> bool {
+    codec.downcast_mut::<C>().is_some_and(|codec| codec.write_encoded(bytes, out).is_ok())
 }
 
 impl Shared {
@@ -250,7 +262,7 @@ impl Shared {
 }
 
 /// A message on its way to the loops.
-pub(crate) struct Broadcast {
+pub(crate) struct GroupMessage {
     group: Arc<Shared>,
     bytes: Bytes,
     except: Option<Member>,

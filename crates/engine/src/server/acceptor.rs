@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_sys::{Accepted, Address, Operation, Socket, Token};
 
 use crate::close_reason::CloseReason;
@@ -35,7 +35,7 @@ pub(crate) struct MakeHandlerConnection<M>(pub(crate) M);
 
 impl<C, H, M> MakeConnection for MakeHandlerConnection<M>
 where
-    C: Codec,
+    C: Pipeline,
     H: Handler<C>,
     M: FnMut(&Address) -> (C, H) + 'static,
 {

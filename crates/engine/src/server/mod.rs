@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
 pub use self::backend::{Backend, UnknownBackend};
@@ -225,7 +225,7 @@ impl Server {
     /// [`StartError`], with what to do about it.
     pub fn start<C, H>(self, make: impl Fn() -> (C, H) + Send + Sync + 'static) -> Result<ServerHandle, StartError>
     where
-        C: Codec,
+        C: Pipeline,
         H: Handler<C>,
     {
         let make = Arc::new(make);
@@ -246,7 +246,7 @@ impl Server {
         each: impl Fn(usize) -> M + Send + Sync + 'static,
     ) -> Result<ServerHandle, StartError>
     where
-        C: Codec,
+        C: Pipeline,
         H: Handler<C>,
         M: FnMut(&Address) -> (C, H) + 'static,
     {

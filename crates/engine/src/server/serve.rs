@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_sys::{Address, Socket, Token};
 
 use super::Server;
@@ -37,7 +37,7 @@ impl Server {
         serve: impl Fn(Channel<C>) -> F + Send + Sync + 'static,
     ) -> Result<ServerHandle, StartError>
     where
-        C: Codec,
+        C: Pipeline,
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
     {
@@ -93,7 +93,7 @@ impl Server {
         each: impl Fn(usize) -> (M, S) + Send + Sync + 'static,
     ) -> Result<ServerHandle, StartError>
     where
-        C: Codec,
+        C: Pipeline,
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
         M: FnMut() -> C + 'static,
@@ -125,7 +125,7 @@ impl<M, S> MakeTaskConnection<M, S> {
 
 impl<C, F, E, M, S> MakeConnection for MakeTaskConnection<M, S>
 where
-    C: Codec,
+    C: Pipeline,
     F: Future<Output = Result<(), E>> + 'static,
     E: Into<Box<dyn Error>> + 'static,
     M: FnMut() -> C + 'static,
@@ -143,7 +143,7 @@ where
 /// Starts the task of a connection that has just been opened.
 pub(crate) fn start<C, F, E>(local: &Rc<Local>, token: Token, serve: impl FnOnce(Channel<C>) -> F)
 where
-    C: Codec,
+    C: Pipeline,
     F: Future<Output = Result<(), E>> + 'static,
     E: Into<Box<dyn Error>> + 'static,
 {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Instant;
 
 use tidegate_codec::framing::{Lines, Payload};
-use tidegate_codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
+use tidegate_codec::{Blame, Codec, CodecStatus, Fault, Input, Lifecycle, Output, Slice, Step};
 
 /// Lines, with everything else that a protocol may do: the codec answers `reply N` with N bytes; it refuses `error`
 /// with final bytes; `panic` panics, in either direction; `end` ends the messages; `quit` finishes the protocol.
@@ -59,27 +59,25 @@ impl Codec for Habits {
         self.lines.encode(line, out).map_err(|_| Habit::Refused)
     }
 
-    fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    fn reports_finish(&self) -> bool {
-        self.reports_finish
-    }
-
-    fn is_close_delimited(&self) -> bool {
-        self.is_close_delimited
-    }
-
-    fn restart_timeouts(&mut self, now: Instant) {
-        self.restarts += 1;
-        if self.deadline.is_some() {
-            self.deadline = Some(now + PATIENCE);
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Habit> {
+        match event {
+            Lifecycle::Resumed => {
+                self.restarts += 1;
+                self.deadline = self.deadline.map(|_| out.now() + PATIENCE);
+            }
+            Lifecycle::Fail => out.write(b"failed\n"),
+            _ => {}
         }
+        Ok(())
     }
 
-    fn fail(&mut self, out: &mut Output<'_>) {
-        out.write(b"failed\n");
+    fn status(&self) -> CodecStatus {
+        CodecStatus {
+            is_finished: self.finished,
+            reports_finish: self.reports_finish,
+            is_close_delimited: self.is_close_delimited,
+            ..CodecStatus::default()
+        }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

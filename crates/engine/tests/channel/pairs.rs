@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_engine::{Channel, EventLoop, Handler, Limits};
 use tidegate_sys::{Address, Socket};
 
@@ -18,13 +18,13 @@ impl Pairs {
         Self { event_loop: EventLoop::readiness().expect("there is a descriptor left") }
     }
 
-    pub(crate) fn open<C: Codec>(&mut self, codec: C) -> (Channel<C>, Peer) {
+    pub(crate) fn open<C: Pipeline>(&mut self, codec: C) -> (Channel<C>, Peer) {
         let (ours, theirs) = pair();
         let opened = self.event_loop.open(ours, &Address::Unix(PathBuf::new()), Limits::default(), codec);
         (opened.expect("the driver takes it"), theirs)
     }
 
-    pub(crate) fn adopt<C: Codec, H: Handler<C>>(&mut self, codec: C, handler: H) -> Peer {
+    pub(crate) fn adopt<C: Pipeline, H: Handler<C>>(&mut self, codec: C, handler: H) -> Peer {
         let (ours, theirs) = pair();
         let adopted = self.event_loop.adopt(ours, &Address::Unix(PathBuf::new()), Limits::default(), codec, handler);
         adopted.expect("the driver takes it");
@@ -32,7 +32,7 @@ impl Pairs {
     }
 
     /// Two channels, each of which is the other's peer.
-    pub(crate) fn connected<C: Codec>(&mut self, limits: &Limits, codec: impl Fn() -> C) -> [Channel<C>; 2] {
+    pub(crate) fn connected<C: Pipeline>(&mut self, limits: &Limits, codec: impl Fn() -> C) -> [Channel<C>; 2] {
         let (one, other) = UnixStream::pair().expect("there are descriptors left");
         [one, other].map(|stream| {
             let (socket, peer) = (Socket::from_stream(stream).expect("a stream"), Address::Unix(PathBuf::new()));

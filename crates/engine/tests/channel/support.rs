@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tidegate_buffer::WaterMarks;
 use tidegate_codec::framing::{Lines, Payload};
-use tidegate_codec::{Codec, Over, Slice};
+use tidegate_codec::{Over, Pipeline, Slice};
 use tidegate_engine::{Channel, ChannelError, Limits};
 use tidegate_testkit::filters::ToyTls;
 
@@ -47,7 +47,7 @@ pub(crate) fn note(journal: &Journal, come: &Result<Option<Slice>, ChannelError>
 }
 
 /// Notes every message, and how it ends.
-pub(crate) async fn listen<C: Codec<In = Slice>>(journal: Journal, mut channel: Channel<C>) -> Served {
+pub(crate) async fn listen<C: Pipeline<In = Slice>>(journal: Journal, mut channel: Channel<C>) -> Served {
     loop {
         let come = channel.recv().await;
         note(&journal, &come);
@@ -58,7 +58,7 @@ pub(crate) async fn listen<C: Codec<In = Slice>>(journal: Journal, mut channel: 
 }
 
 /// Sends every message back.
-pub(crate) async fn echo<C: Codec<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Served {
+pub(crate) async fn echo<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Served {
     while let Some(message) = channel.recv().await? {
         channel.send(message.into())?;
     }
@@ -72,7 +72,7 @@ pub(crate) fn marks(high: u64, low: u64) -> Limits {
 
 /// A codec of lines, and the wire form of its peer.
 pub(crate) trait Stack: Copy + 'static {
-    type C: Codec<In = Slice, Out = Payload>;
+    type C: Pipeline<In = Slice, Out = Payload>;
     fn codec(self) -> Self::C;
     /// The first bytes of the peer.
     fn hello(self) -> Vec<u8>;

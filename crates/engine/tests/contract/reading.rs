@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_buffer::{RECEIVE_BYTES_MAX, WaterMarks};
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_codec::framing::{Lines, Payload};
 use tidegate_engine::{Channel, Client, Event, Limits, Outcome, Remote, task};
 use tidegate_sys::Address;
@@ -43,7 +43,7 @@ impl ReceivedBytes {
 }
 
 /// A handler that pauses when it opens and whenever `pauses` returns true, and resumes on a post.
-fn listen_receiving<S: Stack, C: Codec<In = tidegate_codec::Slice>>(
+fn listen_receiving<S: Stack, C: Pipeline<In = tidegate_codec::Slice>>(
     stage: &Stage,
     server: &Site,
     codec: impl Fn() -> C + 'static,
@@ -154,7 +154,7 @@ pub(crate) fn a_pause_in_the_middle_of_a_message_delays_it<S: Stack>(stage: &Sta
 }
 
 /// A task that receives messages only when `goes_on` is set.
-async fn hear_late<C: Codec<In = tidegate_codec::Slice>>(
+async fn hear_late<C: Pipeline<In = tidegate_codec::Slice>>(
     mut channel: Channel<C>,
     received: Rc<ReceivedBytes>,
     goes_on: Rc<Cell<bool>>,
@@ -261,7 +261,7 @@ pub(crate) fn writability_alone_moves_everything<S: Stack>(stage: &Stage) {
 }
 
 /// Pours and reads with a task each.
-async fn pour_and_read<C: Codec<In = tidegate_codec::Slice, Out = Payload>>(
+async fn pour_and_read<C: Pipeline<In = tidegate_codec::Slice, Out = Payload>>(
     channel: Channel<C>,
     bytes: Vec<u8>,
 ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {

@@ -1,24 +1,24 @@
 //! The two pipelines that every scenario runs over: plain bytes, and bytes through a filter.
 
 use tidegate_codec::framing::{Payload, Raw};
-use tidegate_codec::{Codec, Over, Slice};
+use tidegate_codec::{Over, Pipeline, Slice};
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, ToyTls};
 
 /// A pipeline of bytes, with the wire form of its other end, for a raw_peer socket.
 pub(crate) trait Stack: 'static {
-    type Codec: Codec<In = Slice, Out = Payload>;
+    type Codec: Pipeline<In = Slice, Out = Payload>;
 
     /// Whether bytes differ from their wire form.
     const FILTERED: bool;
 
     /// The same pipeline with another codec on top.
-    type With<C: Codec>: Codec<In = C::In, Out = C::Out>;
+    type With<C: Pipeline>: Pipeline<In = C::In, Out = C::Out>;
 
     fn server() -> Self::Codec;
     fn client() -> Self::Codec;
 
-    fn server_with<C: Codec>(codec: C) -> Self::With<C>;
-    fn client_with<C: Codec>(codec: C) -> Self::With<C>;
+    fn server_with<C: Pipeline>(codec: C) -> Self::With<C>;
+    fn client_with<C: Pipeline>(codec: C) -> Self::With<C>;
 
     /// How many wire bytes, at least, a side sends for `plain` bytes, its hello included.
     fn wire_bytes(plain: usize) -> usize;
@@ -41,7 +41,7 @@ pub(crate) struct Plain;
 
 impl Stack for Plain {
     type Codec = Raw;
-    type With<C: Codec> = C;
+    type With<C: Pipeline> = C;
 
     const FILTERED: bool = false;
 
@@ -53,11 +53,11 @@ impl Stack for Plain {
         Raw
     }
 
-    fn server_with<C: Codec>(codec: C) -> C {
+    fn server_with<C: Pipeline>(codec: C) -> C {
         codec
     }
 
-    fn client_with<C: Codec>(codec: C) -> C {
+    fn client_with<C: Pipeline>(codec: C) -> C {
         codec
     }
 
@@ -87,7 +87,7 @@ pub(crate) struct Filtered;
 
 impl Stack for Filtered {
     type Codec = Over<ToyTls, Raw>;
-    type With<C: Codec> = Over<ToyTls, C>;
+    type With<C: Pipeline> = Over<ToyTls, C>;
 
     const FILTERED: bool = true;
 
@@ -99,11 +99,11 @@ impl Stack for Filtered {
         Self::client_with(Raw)
     }
 
-    fn server_with<C: Codec>(codec: C) -> Over<ToyTls, C> {
+    fn server_with<C: Pipeline>(codec: C) -> Over<ToyTls, C> {
         Over::new(ToyTls::server(KEY), codec)
     }
 
-    fn client_with<C: Codec>(codec: C) -> Over<ToyTls, C> {
+    fn client_with<C: Pipeline>(codec: C) -> Over<ToyTls, C> {
         Over::new(ToyTls::client(KEY), codec)
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
-use tidegate_codec::{Codec, Slice};
+use tidegate_codec::{Pipeline, Slice};
 use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, CloseReason, Context, Counts, Event, EventLoop, Handler, Limits, Outcome};
 use tidegate_sys::{Address, Driver, Socket};
@@ -258,7 +258,7 @@ impl Stage {
         act: impl Fn() -> A + 'static,
     ) -> Address
     where
-        C: Codec<In = Slice>,
+        C: Pipeline<In = Slice>,
         A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
         self.listen_at(Family::V4, site, limits, codec, act)
@@ -273,7 +273,7 @@ impl Stage {
         act: impl Fn() -> A + 'static,
     ) -> Address
     where
-        C: Codec<In = Slice>,
+        C: Pipeline<In = Slice>,
         A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
         let (socket, address) = self.listener(family);
@@ -310,7 +310,7 @@ impl Stage {
         serve: impl Fn(Channel<C>) -> F + 'static,
     ) -> Address
     where
-        C: Codec,
+        C: Pipeline,
         F: Future<Output = Served> + 'static,
     {
         let (socket, address) = self.listener(Family::V4);
@@ -477,7 +477,7 @@ pub(crate) enum Call {
 
 impl Call {
     /// The default outcome.
-    pub(crate) fn by_default<C: Codec>(self, cx: &Cx<'_, C>) -> Outcome<C> {
+    pub(crate) fn by_default<C: Pipeline>(self, cx: &Cx<'_, C>) -> Outcome<C> {
         match self {
             Self::Event(event) => event.by_default(cx),
             _ => Outcome::Continue,
@@ -516,7 +516,7 @@ impl<A> Probe<A> {
 
 impl<C, A> Handler<C> for Probe<A>
 where
-    C: Codec<In = Slice>,
+    C: Pipeline<In = Slice>,
     A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
 {
     type Post = Post;

@@ -55,7 +55,7 @@ fn a_flood_of_tiny_messages_does_not_pile_up_in_memory() {
     run(pipe, &most);
 }
 
-fn watch_memory<C: tidegate_codec::Codec>(
+fn watch_memory<C: tidegate_codec::Pipeline>(
     most: &Rc<Cell<usize>>,
 ) -> impl FnMut(Call, &mut crate::support::Cx<'_, C>) -> Outcome<C> + 'static {
     let most = most.clone();
@@ -70,7 +70,7 @@ struct Counting<F>(Probe<F>);
 
 impl<C, F> tidegate_engine::Handler<C> for Counting<F>
 where
-    C: tidegate_codec::Codec<In = tidegate_codec::Slice>,
+    C: tidegate_codec::Pipeline<In = tidegate_codec::Slice>,
     F: FnMut(Call, &mut crate::support::Cx<'_, C>) -> Outcome<C> + 'static,
 {
     type Post = &'static str;

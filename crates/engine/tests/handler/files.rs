@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_codec::{Codec, FileRegion, Over};
+use tidegate_codec::{FileRegion, Over, Pipeline};
 use tidegate_engine::{Event, Handler, Outcome};
 use tidegate_testkit::filters::{StripPrefix, ToyTls};
 use tidegate_testkit::{Embedded, Random};
@@ -10,7 +10,7 @@ use tidegate_testkit::{Embedded, Random};
 use crate::support::{Call, Cx, Habits, Journal, Parcel, Post, Probe, by_default, file, marks};
 
 /// Answers each message with a line, the region, and another line; watches the position of the last one.
-fn serve<C: Codec<Out = Parcel>>(region: &FileRegion) -> impl FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static {
+fn serve<C: Pipeline<Out = Parcel>>(region: &FileRegion) -> impl FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static {
     let region = region.clone();
     move |call, cx| {
         if let Call::Message(_) = call {
@@ -24,7 +24,7 @@ fn serve<C: Codec<Out = Parcel>>(region: &FileRegion) -> impl FnMut(Call, &mut C
 }
 
 /// The water marks are above the length of these regions, which counts against them.
-fn embedded<C: Codec, H: Handler<C, Post = Post>>(codec: C, handler: H) -> Embedded<Post> {
+fn embedded<C: Pipeline, H: Handler<C, Post = Post>>(codec: C, handler: H) -> Embedded<Post> {
     Embedded::with_limits(codec, handler, marks(4 << 20, 1 << 20))
 }
 

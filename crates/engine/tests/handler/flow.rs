@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use tidegate_buffer::WaterMarks;
-use tidegate_codec::framing::{Lines, Payload};
-use tidegate_codec::{Codec, Input, Output, Over, Slice, Step};
+use tidegate_codec::framing::Lines;
+use tidegate_codec::{Filter, Input, Outbound, Output, Over, Step};
 use tidegate_engine::{Event, Limits, Outcome, SendError};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
@@ -375,39 +375,33 @@ fn messages_before_a_handshake_may_exceed_every_water_mark() {
     assert_eq!(plain.len(), (1 << 20) + 1);
 }
 
-/// Acknowledges every byte with a thousand, also while the handler is paused.
+/// A handshake without an end: acknowledges every byte with a thousand, also while the handler is paused.
 struct Acknowledges;
 
-impl Codec for Acknowledges {
-    type In = Slice;
-    type Out = Payload;
+impl Filter for Acknowledges {
     type Error = Infallible;
 
-    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
-        self.drive_handshake(input, reply).map(|()| Step::NeedMore)
-    }
-
-    fn encode(&mut self, _: Payload, _: &mut Output<'_>) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn drive_handshake(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<(), Infallible> {
-        for _ in &*input.take_all() {
+    fn inbound(&mut self, wire: &mut Input, _: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Infallible> {
+        for _ in &*wire.take_all() {
             reply.write(&[b'a'; 1_000]);
         }
+        Ok(Step::NeedMore)
+    }
+
+    fn outbound(&mut self, _: &mut Outbound, _: &mut Output<'_>) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn wants_input(&self) -> bool {
-        true
+    fn is_established(&self) -> bool {
+        false
     }
 }
 
 #[test]
-fn a_codec_that_reads_while_paused_stops_when_its_replies_are_unread() {
+fn a_handshake_stops_when_its_replies_are_unread() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
-        Acknowledges,
+        Over::new(Acknowledges, Lines::new()),
         Probe::new(&journal, |call, cx| {
             if let Call::Open = call {
                 cx.pause();

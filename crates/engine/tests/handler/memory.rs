@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use tidegate_codec::framing::{LengthField, Lines, Payload};
-use tidegate_codec::{Codec, Over, Slice};
+use tidegate_codec::{Over, Pipeline, Slice};
 use tidegate_engine::{Limits, Outcome};
 use tidegate_testkit::filters::StripPrefix;
 
@@ -64,7 +64,7 @@ fn bytes_that_wait_to_be_decoded_count_as_well() {
 
 fn shed_for_undecoded_bytes<C>(make: impl Fn() -> C, first_bytes: &[u8])
 where
-    C: Codec<In = Slice, Out = Payload>,
+    C: Pipeline<In = Slice, Out = Payload>,
 {
     let mut pairs = Pairs::new(3 * MIB);
     let (small, large) = (Journal::default(), Journal::default());

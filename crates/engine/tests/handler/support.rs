@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Pool, WaterMarks};
 use tidegate_codec::framing::{FramingError, Lines, Payload};
-use tidegate_codec::{Blame, Codec, Fault, FileRegion, Input, Output, Slice, Step};
+use tidegate_codec::{Blame, Codec, CodecStatus, Fault, FileRegion, Input, Lifecycle, Output, Pipeline, Slice, Step};
 use tidegate_engine::{CloseReason, Context, Event, EventLoop, Handler, Limits, Outcome, Remote};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Socket};
@@ -57,7 +57,7 @@ pub(crate) struct Probe<F> {
 }
 
 impl<F> Probe<F> {
-    pub(crate) fn new<C: Codec>(journal: &Journal, act: F) -> Self
+    pub(crate) fn new<C: Pipeline>(journal: &Journal, act: F) -> Self
     where
         F: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
@@ -65,7 +65,7 @@ impl<F> Probe<F> {
     }
 
     /// Runs the closure, without a note.
-    pub(crate) fn act<C: Codec>(&mut self, call: Call, cx: &mut Cx<'_, C>) -> Outcome<C>
+    pub(crate) fn act<C: Pipeline>(&mut self, call: Call, cx: &mut Cx<'_, C>) -> Outcome<C>
     where
         F: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
@@ -75,7 +75,7 @@ impl<F> Probe<F> {
 
 impl<C, F> Handler<C> for Probe<F>
 where
-    C: Codec<In = Slice>,
+    C: Pipeline<In = Slice>,
     F: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
 {
     type Post = Post;
@@ -101,15 +101,15 @@ where
 }
 
 /// The default handling of an event.
-pub(crate) fn by_default<C: Codec>(call: &Call, cx: &Cx<'_, C>) -> Outcome<C> {
+pub(crate) fn by_default<C: Pipeline>(call: &Call, cx: &Cx<'_, C>) -> Outcome<C> {
     match call {
-        Call::Event(Event::ReadClosed | Event::Drain) if !cx.codec().reports_finish() => Outcome::Close,
+        Call::Event(Event::ReadClosed | Event::Drain) if !cx.codec().status().reports_finish => Outcome::Close,
         _ => Outcome::Continue,
     }
 }
 
 /// Echoes every message, and handles events by default.
-pub(crate) fn echo<C: Codec<Out = Payload>>(call: Call, cx: &mut Cx<'_, C>) -> Outcome<C> {
+pub(crate) fn echo<C: Pipeline<Out = Payload>>(call: Call, cx: &mut Cx<'_, C>) -> Outcome<C> {
     match call {
         Call::Message(message) => cx.send(message.into()).into(),
         call => by_default(&call, cx),
@@ -192,28 +192,18 @@ impl Codec for Habits {
         Ok(())
     }
 
-    fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    fn reports_finish(&self) -> bool {
-        self.reports_finish
-    }
-
-    fn fail(&mut self, out: &mut Output<'_>) {
-        out.write(b"failed\n");
-    }
-
-    fn drain(&mut self, reply: &mut Output<'_>) -> Result<(), HabitError> {
-        reply.write(b"draining\n");
-        Ok(())
-    }
-
-    fn close(&mut self, out: &mut Output<'_>) -> Result<(), HabitError> {
-        if self.says_bye {
-            out.write(b"bye\n");
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), HabitError> {
+        match event {
+            Lifecycle::Fail => out.write(b"failed\n"),
+            Lifecycle::Drain => out.write(b"draining\n"),
+            Lifecycle::Close if self.says_bye => out.write(b"bye\n"),
+            _ => {}
         }
         Ok(())
+    }
+
+    fn status(&self) -> CodecStatus {
+        CodecStatus { is_finished: self.finished, reports_finish: self.reports_finish, ..CodecStatus::default() }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -283,7 +273,7 @@ impl Pairs {
     }
 
     /// A connection; the test gets the other end, which blocks.
-    pub(crate) fn connect<C: Codec, H: Handler<C>>(
+    pub(crate) fn connect<C: Pipeline, H: Handler<C>>(
         &mut self,
         limits: Limits,
         codec: C,

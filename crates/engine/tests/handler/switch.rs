@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_codec::framing::{Fixed, LengthField, Lines};
-use tidegate_codec::{Codec, Over};
+use tidegate_codec::{Over, Pipeline};
 use tidegate_engine::{Context, Event, Handler, Outcome};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::{StripPrefix, ToyTls};
@@ -16,7 +16,7 @@ fn lines_until<D, H>(
     to: impl Fn() -> (D, H) + Clone + 'static,
 ) -> impl Handler<Lines, Post = &'static str>
 where
-    D: Codec,
+    D: Pipeline,
     H: Handler<D, Post = &'static str>,
 {
     Probe::new(journal, move |call, cx: &mut Context<'_, Lines, _>| match call {

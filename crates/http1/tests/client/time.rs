@@ -151,7 +151,7 @@ fn a_suspension_between_two_pieces_does_not_reset_lateness() {
         talk.receive("HTTP/1.1 200 OK\r\n\r\n").unwrap();
         let piece = "a".repeat(piece);
         let comes = |_: &i32| {
-            talk.harness.suspend(Duration::from_secs(pause));
+            talk.harness.suspend(Duration::from_secs(pause)).expect("it has no error to report");
             talk.wait(10).and_then(|()| talk.receive(&piece)).is_ok()
         };
         (0..50).take_while(comes).count()

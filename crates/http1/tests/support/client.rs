@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::RECEIVE_BYTES_MAX;
-use tidegate_codec::{Codec, Input, Output, Step};
+use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
 use tidegate_http1::client::{Config, Incoming, Limits, Outgoing};
 use tidegate_http1::{Client, Error, Misuse, Request, ResponseHead, Violation};
 use tidegate_testkit::CodecHarness;
@@ -89,12 +89,11 @@ impl Talk {
     }
 
     pub(crate) fn drain(&mut self) {
-        let (client, mut out) = self.harness.parts();
-        client.drain(&mut out).expect("a client may always drain");
+        self.harness.notify(Lifecycle::Drain).expect("a client may always drain");
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.harness.codec().is_finished()
+        self.harness.codec().status().is_finished
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -222,8 +221,12 @@ impl Codec for Gathering {
         self.gather_from(|client| client.decode_eof(input, reply))
     }
 
-    fn is_finished(&self) -> bool {
-        self.client.is_finished()
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
+        self.client.on(event, out)
+    }
+
+    fn status(&self) -> CodecStatus {
+        self.client.status()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

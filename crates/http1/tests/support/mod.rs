@@ -7,7 +7,7 @@ pub(crate) mod agreement;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_codec::{Codec, Input, Output, Step};
+use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
 use tidegate_http1::{Config, Error, Incoming, Limits, Outgoing, RequestHead, Response, Server, Trailers};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::Contract;
@@ -104,12 +104,12 @@ impl Codec for Gathering {
         }
     }
 
-    fn is_finished(&self) -> bool {
-        self.server.is_finished()
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
+        self.server.on(event, out)
     }
 
-    fn drain(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
-        self.server.drain(reply)
+    fn status(&self) -> CodecStatus {
+        self.server.status()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -157,7 +157,7 @@ pub(crate) fn seen_with(config: Config, wire: &[u8]) -> Seen {
         }
     }
     harness.flush().expect("nothing is held back");
-    seen.finished = harness.codec().is_finished();
+    seen.finished = harness.codec().status().is_finished;
     seen.cut_off = seen.error.is_none() && (harness.decode_eof().is_err() || !harness.input().is_empty());
     seen.sent = String::from_utf8(harness.take_sent()).expect("responses are text");
     seen
@@ -228,20 +228,13 @@ impl Talk {
         self.harness.encode(message.into()).map(drop)
     }
 
-    /// Sends bytes that were encoded elsewhere.
-    pub(crate) fn say_encoded(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let bytes = self.harness.pool().copy(bytes);
-        let (server, mut out) = self.harness.parts();
-        server.write_encoded(bytes, &mut out)
-    }
-
     pub(crate) fn sent(&mut self) -> String {
         self.harness.flush().expect("nothing is held back");
         String::from_utf8(self.harness.take_sent()).expect("responses are text")
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.harness.codec().is_finished()
+        self.harness.codec().status().is_finished
     }
 
     pub(crate) fn wait(&mut self, seconds: u64) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tidegate_buffer::Pool;
-use tidegate_codec::Codec;
+use tidegate_codec::Pipeline;
 use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, Counts, EventLoop, Handler, Limits};
 use tidegate_sys::{Address, Driver, Socket};
@@ -107,7 +107,7 @@ impl SimNode {
     /// As [`with`](Self::with), and so do the methods below.
     pub fn listen<C, H, M>(&self, port: u16, limits: Limits, make: M) -> io::Result<Address>
     where
-        C: Codec,
+        C: Pipeline,
         H: Handler<C>,
         M: FnMut(&Address) -> (C, H) + 'static,
     {
@@ -122,7 +122,7 @@ impl SimNode {
     /// `AddrInUse` if the port has a listener.
     pub fn serve<C, F, E, M, S>(&self, port: u16, limits: Limits, codec: M, serve: S) -> io::Result<Address>
     where
-        C: Codec,
+        C: Pipeline,
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
         M: FnMut() -> C + 'static,

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate_codec::framing::{FramingError, Lines};
-use tidegate_codec::{Codec, FileRegion, Input, Output, Over, Slice, Step};
+use tidegate_codec::{Codec, FileRegion, Input, Output, Over, Pipeline, Slice, Step};
 use tidegate_engine::{Channel, Client, Context, Event, Group, Handler, Limits, Outcome, Slow, task};
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
@@ -159,7 +159,7 @@ fn region(file: &Arc<File>, lines: u64) -> Say {
 /// Answers as a handler.
 struct Clerk(Arc<File>);
 
-impl<C: Codec<In = Slice, Out = Say>> Handler<C> for Clerk {
+impl<C: Pipeline<In = Slice, Out = Say>> Handler<C> for Clerk {
     type Post = u64;
 
     fn message(&mut self, line: Slice, cx: &mut Context<'_, C, u64>) -> Outcome<C> {
@@ -216,7 +216,7 @@ impl<C: Codec<In = Slice, Out = Say>> Handler<C> for Clerk {
 }
 
 /// Answers as a channel.
-async fn attend<C: Codec<In = Slice, Out = Say>>(mut channel: Channel<C>, file: Arc<File>) -> Served {
+async fn attend<C: Pipeline<In = Slice, Out = Say>>(mut channel: Channel<C>, file: Arc<File>) -> Served {
     while let Some(line) = channel.recv().await? {
         channel.ready().await?;
         match Request::parse(&line) {
@@ -249,7 +249,7 @@ async fn attend<C: Codec<In = Slice, Out = Say>>(mut channel: Channel<C>, file: 
 /// Sends all requests at once and reads slowly. Returns the answers, and the error if the connection broke.
 async fn ask<C>(client: Client, codec: C, requests: Vec<Request>, leisure: u64) -> (String, Option<Box<dyn Error>>)
 where
-    C: Codec<In = Slice>,
+    C: Pipeline<In = Slice>,
     C::Out: From<String>,
 {
     let lines = RefCell::new(String::new());
