@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
+use tidegate::engine::RunningListener;
 use tidegate::http1::Config;
 use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http1};
 
@@ -18,10 +19,11 @@ use crate::site::Site;
 /// The flags of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Address to listen on: IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME (abstract); port 0 picks a
-    /// free port. Ignored if the environment passes listeners (LISTEN_FDS, LISTEN_PID) or --takeover provides them
+    /// Address to listen on, may be repeated: IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME (abstract);
+    /// port 0 picks a free port. Ignored if the environment passes listeners (LISTEN_FDS, LISTEN_PID). With --takeover,
+    /// an address at which the running server listens keeps its listeners
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    listen: Address,
+    listen: Vec<Address>,
     /// Number of event loops, each on its own thread [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     loops: Option<u16>,
@@ -148,7 +150,7 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<ServerHandle, S
     if let Some(bytes) = options.write_rate_min {
         limits.write_rate_min = bytes;
     }
-    let server = inherited.unwrap_or_else(|| Server::at(options.listen.clone()));
+    let server = inherited.unwrap_or_else(|| Server::on(options.listen.iter().cloned().collect()));
     let mut server = server.backend(options.backend).limits(limits);
     if options.least_loaded {
         server = server.load_balancing(LoadBalancing::LeastLoaded);
@@ -174,14 +176,17 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<ServerHandle, S
     server.start(move || (http1::Server::new(config.clone()), Site::new()))
 }
 
-/// Prints the start-up line: address, backend, number of loops.
+/// Prints a start-up line for each address: address, backend, number of loops.
 fn announce(running: &ServerHandle) {
-    let (address, loops) = (running.address(), running.loops());
-    let scheme = if address.ip().is_some() { "http://" } else { "" };
+    let (backend, loops) = (running.backend(), running.loops());
     let plural = if loops == 1 { "" } else { "s" };
-    let line = format!("tidegate: listening on {scheme}{address} ({}, {loops} loop{plural})\n", running.backend());
+    let mut lines = String::new();
+    for address in running.listeners().iter().flat_map(RunningListener::addresses) {
+        let scheme = if address.ip().is_some() { "http://" } else { "" };
+        lines.push_str(&format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})\n"));
+    }
     // A closed standard output does not stop the server.
-    let _ = io::stdout().write_all(line.as_bytes());
+    let _ = io::stdout().write_all(lines.as_bytes());
 }
 
 fn log_to_stderr(quiet: bool) {

@@ -40,7 +40,7 @@ use crate::remote::Remote;
 use crate::server::acceptor::{Acceptor, MakeConnection, MakeHandlerConnection};
 use crate::server::load_balancing::LoopHandle;
 use crate::server::serve::MakeTaskConnection;
-use crate::server::{Backend, StartError};
+use crate::server::{Backend, ListenerCounts, StartError};
 use crate::task::{self, BlockOnWaker, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns
@@ -99,8 +99,9 @@ pub struct EventLoop {
     failed_shed: Option<FailedShed>,
     /// How often waiting has failed in a row.
     waits_failed: u32,
-    /// Its place among loops that hand connections to each other.
-    handle: Option<LoopHandle>,
+    /// The listener whose sockets are added now: its place among loops that hand connections to each other, and its
+    /// counts.
+    listener: (Option<LoopHandle>, Option<Arc<ListenerCounts>>),
 }
 
 impl EventLoop {
@@ -120,7 +121,7 @@ impl EventLoop {
             exhausted: false,
             failed_shed: None,
             waits_failed: 0,
-            handle: None,
+            listener: (None, None),
         }
     }
 
@@ -214,16 +215,17 @@ impl EventLoop {
     ) -> io::Result<()> {
         let mut core = self.local.core.borrow_mut();
         let (token, _) = core.reserve(Operation::Listen(listener))?;
-        let settings = Settings::in_group(limits, live, self.handle.clone());
-        let reception = self.handle.as_ref().and_then(|handle| handle.receive(&core.mailbox, token));
-        core.slots.put(token, Box::new(Acceptor::new(settings, admit, reception)));
+        let (handle, counts) = self.listener.clone();
+        let handoffs = handle.as_ref().and_then(|handle| handle.receive(&core.mailbox, token));
+        let settings = Settings::of_listener(limits, live, handle, counts);
+        core.slots.put(token, Box::new(Acceptor::new(settings, admit, handoffs)));
         Ok(())
     }
 
-    /// From now on accepted connections may be handed to other loops of the group, and theirs to this one: to the
-    /// first of its listeners, which has to have the same limits, and to admit the same, as any other.
-    pub(crate) fn join_group(&mut self, handle: LoopHandle) {
-        self.handle = Some(handle);
+    /// The sockets that are added next belong to one listener, with these counts. If it has a handle, its connections
+    /// may be handed to other loops, and theirs to this one: to the first of these sockets.
+    pub(crate) fn begin_listener(&mut self, handle: Option<LoopHandle>, counts: Option<Arc<ListenerCounts>>) {
+        self.listener = (handle, counts);
     }
 
     /// Takes over a connected stream, and calls [`open`](Handler::open) of its handler.

@@ -51,5 +51,8 @@ pub use group::{Group, GroupFull, Member, PublishError, Slow};
 pub use handler::{Event, Handler, Outcome, Switch};
 pub use limits::Limits;
 pub use remote::{PostError, Remote};
-pub use server::{Backend, LoadBalancing, Server, ServerHandle, StartError, Superseded, UnknownBackend};
+pub use server::{
+    Backend, Listener, ListenerCounts, LoadBalancing, RunningListener, ServedListener, Server, ServerHandle,
+    StartError, Superseded, UnknownBackend,
+};
 pub use task::blocking::{Blocking, BlockingError, blocking};

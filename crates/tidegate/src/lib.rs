@@ -88,8 +88,8 @@ pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing};
 pub use tidegate_engine as engine;
 pub use tidegate_engine::{
     Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError, Context, Event, EventLoop, Group,
-    Handler, Limits, LoadBalancing, Member, Outcome, PostError, PublishError, ReadHalf, Remote, SendError, Server,
-    ServerHandle, Slow, StartError, WriteHalf, blocking, task,
+    Handler, Limits, Listener, LoadBalancing, Member, Outcome, PostError, PublishError, ReadHalf, Remote, SendError,
+    Server, ServerHandle, Slow, StartError, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

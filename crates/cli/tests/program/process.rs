@@ -26,6 +26,38 @@ fn the_start_up_line_names_address_backend_and_loops() {
 }
 
 #[test]
+fn several_addresses_have_one_set_of_loops_and_one_drain() {
+    let directory = Directory::new();
+    let unix = format!("unix:{}", directory.path("http.sock"));
+    let mut program = Program::at(&unix, &["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--loops", "2"]);
+    until("a line for each address", || program.output().len() == 3);
+    assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+    for line in &program.output()[1..] {
+        let address = line.strip_prefix("tidegate: listening on http://").expect("an address");
+        assert!(address.ends_with("2 loops)"), "{line}");
+        let address: std::net::SocketAddr = address.split(' ').next().unwrap().parse().expect("an address");
+        assert_eq!(Peer::to(&address.into()).get("/plaintext").status, 200);
+    }
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+    assert_eq!(program.log(), Vec::<String>::new());
+}
+
+#[test]
+fn addresses_in_use_among_others_are_all_named_and_nothing_starts() {
+    let program = Program::serve(&["--loops", "1", "--listen", "127.0.0.1:0"]);
+    until("a line for each address", || program.output().len() == 2);
+    let host = |line: &str| line.split("http://").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
+    let [first, second] = [host(&program.output()[0]), host(&program.output()[1])];
+    let directory = Directory::new();
+    let free = format!("unix:{}", directory.path("http.sock"));
+    let (code, output, errors) = run(&["serve", "--listen", &first, "--listen", &free, "--listen", &second]);
+    assert_eq!((code, output.len(), errors.len()), (Some(2), 0, 1), "{output:?} {errors:?}");
+    assert!(errors[0].contains(&first) && errors[0].contains(&second), "{errors:?}");
+    assert!(!std::path::Path::new(&directory.path("http.sock")).exists());
+}
+
+#[test]
 fn the_default_is_one_loop_per_core() {
     let cores = std::thread::available_parallelism().unwrap();
     let program = Program::serve(&[]);

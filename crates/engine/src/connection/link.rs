@@ -16,6 +16,7 @@ use tidegate_sys::Address;
 use crate::close_reason::CloseReason;
 use crate::limits::Limits;
 use crate::loop_core::Core;
+use crate::server::ListenerCounts;
 use crate::server::load_balancing::LoopHandle;
 use crate::wheel::DeadlineTick;
 
@@ -26,18 +27,24 @@ pub(crate) struct Settings {
     pub(crate) live: Arc<AtomicUsize>,
     /// Counts them by loops, if the loops hand connections to each other.
     pub(crate) handle: Option<LoopHandle>,
+    counts: Option<Arc<ListenerCounts>>,
     peers: RefCell<Slab<Address>>,
 }
 
 impl Settings {
     pub(crate) fn new(limits: Limits, live: Arc<AtomicUsize>) -> Rc<Self> {
-        Self::in_group(limits, live, None)
+        Self::of_listener(limits, live, None, None)
     }
 
-    pub(crate) fn in_group(mut limits: Limits, live: Arc<AtomicUsize>, handle: Option<LoopHandle>) -> Rc<Self> {
+    pub(crate) fn of_listener(
+        mut limits: Limits,
+        live: Arc<AtomicUsize>,
+        handle: Option<LoopHandle>,
+        counts: Option<Arc<ListenerCounts>>,
+    ) -> Rc<Self> {
         // The application must not become writable above the cap, where it may send no more.
         limits.water.high = limits.water.high.min(limits.water.cap);
-        Rc::new(Self { limits, live, handle, peers: RefCell::default() })
+        Rc::new(Self { limits, live, handle, counts, peers: RefCell::default() })
     }
 }
 
@@ -98,6 +105,10 @@ impl Link {
     pub(super) const HAS_BACKLOG: u16 = 1 << 15;
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
+        if let Some(counts) = &settings.counts {
+            counts.connections.fetch_add(1, Ordering::Relaxed);
+            counts.accepted.fetch_add(1, Ordering::Relaxed);
+        }
         Self {
             outbound: Outbound::new(pool),
             input: Input::new(),
@@ -297,6 +308,9 @@ impl Drop for Link {
         self.settings.live.fetch_sub(1, Ordering::Relaxed);
         if let Some(handle) = &self.settings.handle {
             handle.remove_connection();
+        }
+        if let Some(counts) = &self.settings.counts {
+            counts.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

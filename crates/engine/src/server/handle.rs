@@ -7,12 +7,13 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
-use tidegate_sys::Address;
+use tidegate_sys::{Address, Side, Socket};
 
 use crate::counters::{Counts, Published};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::backend::BackendPlan;
+use crate::server::listener::ListenerCounts;
 use crate::server::start_error::StartError;
 use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
@@ -59,7 +60,7 @@ pub struct ServerHandle(Arc<ServerState>);
 /// What all handles of a server share.
 #[derive(Debug)]
 pub(crate) struct ServerState {
-    address: Address,
+    listeners: Vec<RunningListener>,
     loops: Vec<RunningLoop>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     running: Arc<RunningLoops>,
@@ -169,11 +170,64 @@ struct RunningLoop {
     thread: ThreadId,
 }
 
+/// A listener of a running server.
+#[derive(Debug)]
+pub struct RunningListener {
+    label: String,
+    addresses: Vec<Address>,
+    counts: Arc<ListenerCounts>,
+}
+
+impl RunningListener {
+    pub(crate) fn new(label: &str, sockets: &[Socket]) -> Result<Self, StartError> {
+        let mut addresses = Vec::new();
+        for socket in sockets {
+            let address = socket.address(Side::Local).map_err(StartError::System)?;
+            // Loops share an address.
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        if addresses.is_empty() {
+            return Err(StartError::NoListener);
+        }
+        Ok(Self { label: label.into(), addresses, counts: Arc::default() })
+    }
+
+    /// The label of its [`Listener`](crate::Listener).
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Its addresses, with the real ports.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Its connections on all loops.
+    #[must_use]
+    pub fn counts(&self) -> &ListenerCounts {
+        &self.counts
+    }
+
+    pub(crate) fn shared_counts(&self) -> Arc<ListenerCounts> {
+        self.counts.clone()
+    }
+}
+
 impl ServerHandle {
-    /// The address on which the server listens; the port is the real one.
+    /// The first address of the first listener; the port is the real one.
     #[must_use]
     pub fn address(&self) -> &Address {
-        &self.0.address
+        &self.0.listeners[0].addresses[0]
+    }
+
+    /// All listeners, in the order in which they were added; the server's own comes first.
+    #[must_use]
+    pub fn listeners(&self) -> &[RunningListener] {
+        &self.0.listeners
     }
 
     /// The driver of all loops, `epoll` or `uring`; or `uring and epoll` if io_uring was not available to some of them.
@@ -250,10 +304,10 @@ impl ServerHandle {
 }
 
 impl ServerState {
-    /// A server at `address` without loops yet.
-    pub(crate) fn new(address: Address) -> Self {
+    /// A server without loops yet.
+    pub(crate) fn new(listeners: Vec<RunningListener>) -> Self {
         Self {
-            address,
+            listeners,
             loops: Vec::new(),
             threads: Mutex::default(),
             running: Arc::default(),
@@ -264,7 +318,7 @@ impl ServerState {
     }
 
     /// Starts one loop more. `listen` is called on its thread. Dropping this then ends the other loops.
-    pub(crate) fn add(
+    pub(crate) fn start_loop(
         &mut self,
         plan: BackendPlan,
         memory_max: usize,
@@ -393,9 +447,9 @@ mod tests {
     /// Without io_uring the second plan falls back to epoll as well, and each name is reported once.
     #[test]
     fn the_handle_reports_the_backend_of_each_loop() {
-        let mut state = ServerState::new("127.0.0.1:1".parse().expect("it is an address"));
+        let mut state = ServerState::new(Vec::new());
         for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {
-            state.add(plan, 1 << 20, |_| Ok(())).expect("it starts");
+            state.start_loop(plan, 1 << 20, |_| Ok(())).expect("it starts");
         }
         let running = state.into_handle(|_| Ok(None)).expect("it starts");
         let second = running.backends().nth(1);

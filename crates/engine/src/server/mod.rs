@@ -1,6 +1,6 @@
-//! `Server`: where it listens, how many loops it has, and which loop accepts from which listener.
+//! `Server`: its listeners, how many loops it has, and which loop accepts from which listener.
 //!
-//! Read next: `handle.rs`, the running server; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a
+//! Read next: `listener.rs`, addresses with what serves them; `handle.rs`, the running server; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a
 //! stream becomes a channel with a task; `load_balancing.rs`, how a loop hands a stream to another; `takeover.rs`, the
 //! other source of listeners.
 
@@ -8,36 +8,36 @@ pub(crate) mod acceptor;
 mod backend;
 mod control_socket;
 mod handle;
+mod listener;
 pub(crate) mod load_balancing;
 pub(crate) mod serve;
 mod start_error;
 mod takeover;
 mod watchdog;
 
-use std::cell::RefCell;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
+use tidegate_sys::{Address, ListenOptions, Side, Socket, inherited};
 
 pub use self::backend::{Backend, UnknownBackend};
 use self::handle::ServerState;
-pub use self::handle::{ServerHandle, Superseded};
+pub use self::handle::{RunningListener, ServerHandle, Superseded};
+use self::listener::Listen;
+pub use self::listener::{Listener, ListenerCounts, ServedListener};
 pub use self::load_balancing::LoadBalancing;
-use self::load_balancing::LoopGroup;
+use self::load_balancing::{LoopGroup, LoopHandle};
 pub use self::start_error::StartError;
 use self::takeover::Takeover;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
-use crate::loop_core::catch_and_log;
 
 /// A server that has not been started.
 ///
@@ -62,19 +62,14 @@ use crate::loop_core::catch_and_log;
 #[derive(Debug)]
 #[must_use = "a server does nothing until it is started"]
 pub struct Server {
-    source: Source,
+    /// The listener that `start` and `serve` add, if it was given an address.
+    main: Option<Listener>,
+    listeners: Vec<ServedListener>,
     loops: usize,
     backend: Backend,
     load_balancing: LoadBalancing,
-    options: ListenOptions,
     limits: Limits,
     takeover: Option<PathBuf>,
-}
-
-#[derive(Debug)]
-enum Source {
-    Address(Address),
-    Listeners(Vec<OwnedFd>),
 }
 
 /// Assigns listeners to loops, so that each listener is accepted from, and each loop accepts at each address: closing a
@@ -101,18 +96,40 @@ fn assign_listeners(listeners: Vec<Socket>, loops: usize) -> io::Result<Vec<Vec<
 }
 
 impl Server {
-    /// A server at `address`: `IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH`, or `unix:@NAME` for a name in
-    /// the abstract namespace of Linux. For port 0 the kernel chooses a free one.
+    /// A server without listeners: [`listener`](Server::listener) adds one, [`run`](Server::run) starts it.
+    pub fn new() -> Self {
+        Self {
+            main: None,
+            listeners: Vec::new(),
+            loops: std::thread::available_parallelism().map_or(1, usize::from),
+            backend: Backend::default(),
+            load_balancing: LoadBalancing::default(),
+            limits: Limits::default(),
+            takeover: None,
+        }
+    }
+
+    /// A server with one protocol, at `address`: `IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH`, or
+    /// `unix:@NAME` for a name in the abstract namespace of Linux. For port 0 the kernel chooses a free one.
     ///
     /// # Errors
     /// [`StartError::Address`] if the text is not an address.
     pub fn bind(address: &str) -> Result<Self, StartError> {
-        address.parse().map(Self::at).map_err(|_| StartError::Address(address.into()))
+        Listener::bind(address).map(Self::on)
     }
 
-    /// A server at an address.
+    /// The same protocol at one address more.
+    ///
+    /// # Errors
+    /// [`StartError::Address`] if the text is not an address.
+    pub fn and_bind(mut self, address: &str) -> Result<Self, StartError> {
+        self.main = Some(self.main.unwrap_or_default().and_bind(address)?);
+        Ok(self)
+    }
+
+    /// A server with one protocol, at an address.
     pub fn at(address: Address) -> Self {
-        Self::new(Source::Address(address))
+        Self::on(Listener::at(address))
     }
 
     /// A server on a TCP listener that the caller opened.
@@ -125,10 +142,9 @@ impl Server {
         Self::on_listeners(vec![listener.into()])
     }
 
-    /// A server on listening stream sockets that the caller opened. Every one of them is accepted from, for any number
-    /// of loops: by one loop, or by several if it is the only one at its address.
+    /// A server on listening stream sockets that the caller opened, as [`Listener::on`].
     pub fn on_listeners(listeners: Vec<OwnedFd>) -> Self {
-        Self::new(Source::Listeners(listeners))
+        Self::on(Listener::on(listeners))
     }
 
     /// A server on the listeners that a service manager has passed to this process (`LISTEN_PID` and `LISTEN_FDS`, as
@@ -142,16 +158,17 @@ impl Server {
         Ok(listeners.map(Self::on_listeners))
     }
 
-    fn new(source: Source) -> Self {
-        Self {
-            source,
-            loops: std::thread::available_parallelism().map_or(1, usize::from),
-            backend: Backend::default(),
-            load_balancing: LoadBalancing::default(),
-            options: ListenOptions::default(),
-            limits: Limits::default(),
-            takeover: None,
-        }
+    /// A server with one protocol, on a listener: [`start`](Server::start) or [`serve`](Server::serve) names the
+    /// protocol.
+    pub fn on(listener: Listener) -> Self {
+        Self { main: Some(listener), ..Self::new() }
+    }
+
+    /// Adds a listener with what serves its connections. The loops, the drain and the takeover are the same for all
+    /// listeners of a server.
+    pub fn listener(mut self, listener: ServedListener) -> Self {
+        self.listeners.push(listener);
+        self
     }
 
     /// How many loops run, each on a thread of its own; one per core unless set.
@@ -172,13 +189,14 @@ impl Server {
         self
     }
 
-    /// Options of the listener and its streams. Loops share a TCP address by `reuse_port`, whatever these options say.
+    /// Options of the server's own listener and its streams, as [`Listener::options`].
     pub fn options(mut self, options: ListenOptions) -> Self {
-        self.options = options;
+        self.main = Some(self.main.unwrap_or_default().options(options));
         self
     }
 
-    /// What protects the server.
+    /// What protects the server. [`Limits::connections_max`] is for all listeners without limits of their own together,
+    /// and the lowest `memory_max` of all listeners is that of the server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -219,7 +237,7 @@ impl Server {
         self
     }
 
-    /// Starts the loops. `make` makes a codec and a handler for each connection.
+    /// Starts the loops. `make` makes a codec and a handler for each connection of the server's own listener.
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.
@@ -228,16 +246,10 @@ impl Server {
         C: Pipeline,
         H: Handler<C>,
     {
-        let make = Arc::new(make);
-        self.start_each(move |_| {
-            let make = make.clone();
-            move |_: &Address| make()
-        })
+        self.run_main(|listener| listener.handle(make))
     }
 
-    /// Starts the loops. `each` is called once on each loop's thread, with the loop's number. It returns a closure that
-    /// makes a codec and a handler for each connection there, given the peer's address; so handlers of one loop can
-    /// share what is not `Send`. `each` may start tasks, which end with the loop.
+    /// Starts the loops. `each` is called once on each loop's thread, as [`Listener::handle_each`] describes.
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.
@@ -250,139 +262,126 @@ impl Server {
         H: Handler<C>,
         M: FnMut(&Address) -> (C, H) + 'static,
     {
-        self.launch(move |number, event_loop, listeners, limits, live| {
-            let make = Rc::new(RefCell::new(each(number)));
-            listeners.into_iter().try_for_each(|listener| {
-                let make = make.clone();
-                event_loop.listen(listener, limits.clone(), live.clone(), move |peer| (make.borrow_mut())(peer))
-            })
-        })
+        self.run_main(|listener| listener.handle_each(each))
     }
 
-    /// Starts the loops. `listen` is called once on each loop's thread, with its number, the listeners that it is to
-    /// accept from, its limits, and the count of connections that all loops share.
-    pub(crate) fn launch(
+    /// Starts the loops. The server's own listener is the first of its listeners.
+    pub(crate) fn run_main(
         mut self,
-        listen: impl Fn(usize, &mut EventLoop, Vec<Socket>, Limits, Arc<AtomicUsize>) -> io::Result<()>
-        + Send
-        + Sync
-        + 'static,
+        served: impl FnOnce(Listener) -> ServedListener,
     ) -> Result<ServerHandle, StartError> {
+        let main = self.main.take().ok_or(StartError::NoListener)?;
+        self.listeners.insert(0, served(main));
+        self.run()
+    }
+
+    /// Starts the loops with the listeners that were [added](Server::listener). If one of their addresses cannot be used,
+    /// nothing is started.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    pub fn run(mut self) -> Result<ServerHandle, StartError> {
+        if self.main.is_some() {
+            return Err(StartError::NotServed);
+        }
         self.check()?;
         let plan = self.backend.plan()?;
-        let takeover = self.begin_takeover()?;
-        let listeners = self.listeners()?;
-        let none = || StartError::System(io::Error::new(io::ErrorKind::InvalidInput, "there is no listener"));
-        let first = listeners.first().ok_or_else(none)?;
-        let mut running = ServerState::new(first.address(Side::Local).map_err(StartError::System)?);
-        let kept = if takeover.is_some() { &listeners[..] } else { &[] };
-        let kept = kept.iter().map(Socket::try_clone).collect::<io::Result<_>>().map_err(StartError::System)?;
-        let (listen, live) = (Arc::new(listen), Arc::new(AtomicUsize::new(0)));
-        let mut limits = self.limits;
-        limits.memory_max /= self.loops;
-        let per_loop = assign_listeners(listeners, self.loops).map_err(StartError::System)?;
-        let hands_over = self.load_balancing == LoadBalancing::LeastLoaded && self.loops > 1;
-        let group = hands_over.then(|| LoopGroup::new(self.loops, live.clone()));
-        for (number, sockets) in per_loop.into_iter().enumerate() {
-            let (listen, live, limits) = (listen.clone(), live.clone(), limits.clone());
-            let handle = group.as_ref().map(|group| group.handle(number));
-            running.add(plan, limits.memory_max, move |event_loop| {
-                if let Some(handle) = handle {
-                    event_loop.join_group(handle);
-                }
-                listen(number, event_loop, sockets, limits, live)
+        let (takeover, taken) = self.begin_takeover()?;
+        let opened = listener::open_all(&self.listeners, self.loops, taken)?;
+        let kept = if takeover.is_some() { &opened[..] } else { &[] };
+        let kept = kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<_>>();
+        let kept = kept.map_err(StartError::System)?;
+        let memory_max = self.memory_max() / self.loops;
+        let shared = Arc::new(AtomicUsize::new(0));
+        let mut per_loop: Vec<Vec<LoopListener>> = (0..self.loops).map(|_| Vec::new()).collect();
+        let mut running = Vec::new();
+        for (served, sockets) in self.listeners.iter().zip(opened) {
+            running.push(RunningListener::new(served.listener.name(), &sockets)?);
+            let own = served.listener.limits.clone();
+            let live = if own.is_some() { Arc::default() } else { shared.clone() };
+            let limits = Limits { memory_max, ..own.unwrap_or_else(|| self.limits.clone()) };
+            let hands_over = self.load_balancing == LoadBalancing::LeastLoaded && self.loops > 1;
+            let group = hands_over.then(|| LoopGroup::new(self.loops, live.clone()));
+            let sockets = assign_listeners(sockets, self.loops).map_err(StartError::System)?;
+            for (number, sockets) in sockets.into_iter().enumerate() {
+                per_loop[number].push(LoopListener {
+                    listen: served.listen.clone(),
+                    limits: limits.clone(),
+                    live: live.clone(),
+                    counts: running[running.len() - 1].shared_counts(),
+                    handle: group.as_ref().map(|group| group.handle(number)),
+                    sockets,
+                });
+            }
+        }
+        let mut state = ServerState::new(running);
+        for (number, listeners) in per_loop.into_iter().enumerate() {
+            state.start_loop(plan, memory_max, move |event_loop| {
+                listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))
             })?;
         }
-        running.into_handle(|superseded| {
+        state.into_handle(|superseded| {
             let Some((path, takeover)) = takeover else { return Ok(None) };
             takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
         })
     }
 
+    /// The limits of all listeners.
+    fn all_limits(&self) -> impl Iterator<Item = &Limits> {
+        self.listeners.iter().map(|served| served.listener.limits.as_ref().unwrap_or(&self.limits))
+    }
+
+    fn memory_max(&self) -> usize {
+        self.all_limits().map(|limits| limits.memory_max).min().unwrap_or(self.limits.memory_max)
+    }
+
     fn check(&self) -> Result<(), StartError> {
-        if !self.limits.water.is_sound() {
+        if self.listeners.is_empty() {
+            return Err(StartError::NoListener);
+        }
+        if !self.all_limits().all(|limits| limits.water.is_sound()) {
             return Err(StartError::WaterMarks);
         }
-        if self.limits.memory_max / self.loops < MEMORY_PER_LOOP_MIN {
-            return Err(StartError::Memory { bytes: self.limits.memory_max, loops: self.loops });
+        let bytes = self.memory_max();
+        if bytes / self.loops < MEMORY_PER_LOOP_MIN {
+            return Err(StartError::Memory { bytes, loops: self.loops });
         }
         Ok(())
     }
 
     /// Checks whether a server runs at the path, if one was set, and takes its listeners.
-    fn begin_takeover(&mut self) -> Result<Option<(PathBuf, Takeover)>, StartError> {
-        let Some(path) = self.takeover.take() else { return Ok(None) };
+    fn begin_takeover(&mut self) -> Result<TakenOver, StartError> {
+        let Some(path) = self.takeover.take() else { return Ok((None, None)) };
         match Takeover::begin(&path) {
-            Ok((takeover, listeners)) => {
-                listeners.map_or(Ok(()), |listeners| self.replace_listeners(listeners))?;
-                Ok(Some((path, takeover)))
-            }
+            Ok((takeover, listeners)) => Ok((Some((path, takeover)), listeners)),
             Err(error) => Err(StartError::Takeover(path, error)),
         }
     }
+}
 
-    /// Replaces the source by listeners that were taken over. A different configured address is logged: this server
-    /// does not listen there.
-    fn replace_listeners(&mut self, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
-        let taken = Source::Listeners(listeners);
-        if let Source::Address(wanted) = std::mem::replace(&mut self.source, taken) {
-            let listeners = self.listeners()?;
-            let addresses = listeners.iter().map(|listener| listener.address(Side::Local));
-            let found = addresses.filter_map(Result::ok).any(|address| match (&wanted, &address) {
-                (Address::Ip(wanted), Address::Ip(address)) if wanted.port() == 0 => wanted.ip() == address.ip(),
-                _ => wanted == address,
-            });
-            if !found {
-                catch_and_log(|| {
-                    let reason = "the listeners of the server before are used";
-                    tracing::warn!(subsystem = "takeover", address = %wanted, reason, "address ignored");
-                });
-            }
-        }
-        Ok(())
+/// A takeover that has begun, with its path, and the listeners of the server before.
+type TakenOver = (Option<(PathBuf, Takeover)>, Option<Vec<OwnedFd>>);
+
+impl Default for Server {
+    fn default() -> Self {
+        Self::new()
     }
+}
 
-    /// The listeners to accept from. On TCP each loop has its own listener, and the kernel distributes connections over
-    /// them; other listeners are shared.
-    fn listeners(&self) -> Result<Vec<Socket>, StartError> {
-        let address = match &self.source {
-            Source::Address(address) => address,
-            Source::Listeners(descriptors) => {
-                let adopt = |descriptor: &OwnedFd| {
-                    handover::check(descriptor.as_fd())?;
-                    Socket::from_listener(descriptor.try_clone()?, &self.options)
-                };
-                return descriptors.iter().map(adopt).collect::<io::Result<_>>().map_err(StartError::System);
-            }
-        };
-        let first = self.bound(address)?;
-        let address = first.address(Side::Local).map_err(StartError::System)?;
-        let mut listeners = vec![first];
-        if address.ip().is_some() {
-            for _ in 1..self.loops {
-                listeners.push(Socket::listen(&address, &self.shared_options()).map_err(StartError::System)?);
-            }
-        }
-        Ok(listeners)
-    }
+/// What one loop needs to accept from one listener.
+struct LoopListener {
+    listen: Arc<Listen>,
+    limits: Limits,
+    /// Connections that count against `limits`.
+    live: Arc<AtomicUsize>,
+    counts: Arc<ListenerCounts>,
+    handle: Option<LoopHandle>,
+    sockets: Vec<Socket>,
+}
 
-    /// The first listener. Where loops share the address, a listener that does not share tries it first: otherwise a
-    /// second server could silently take half of the connections of the first.
-    fn bound(&self, address: &Address) -> Result<Socket, StartError> {
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),
-            _ => StartError::Listen(address.clone(), error),
-        };
-        let alone = Socket::listen(address, &self.options).map_err(failed)?;
-        if self.loops == 1 || address.ip().is_none() || self.options.reuse_port {
-            return Ok(alone);
-        }
-        let address = alone.address(Side::Local).map_err(StartError::System)?;
-        drop(alone);
-        Socket::listen(&address, &self.shared_options()).map_err(failed)
-    }
-
-    fn shared_options(&self) -> ListenOptions {
-        ListenOptions { reuse_port: true, ..self.options.clone() }
+impl LoopListener {
+    fn start(self, number: usize, event_loop: &mut EventLoop) -> io::Result<()> {
+        event_loop.begin_listener(self.handle, Some(self.counts));
+        (self.listen)(number, event_loop, self.sockets, &self.limits, &self.live)
     }
 }

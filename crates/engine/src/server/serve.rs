@@ -1,6 +1,5 @@
 //! Serving with channels: a task for each connection.
 
-use std::cell::RefCell;
 use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
@@ -99,15 +98,7 @@ impl Server {
         M: FnMut() -> C + 'static,
         S: Fn(Channel<C>) -> F + 'static,
     {
-        self.launch(move |number, event_loop, listeners, limits, live| {
-            let (codec, serve) = each(number);
-            let both = Rc::new((RefCell::new(codec), serve));
-            listeners.into_iter().try_for_each(|listener| {
-                let (first, second) = (both.clone(), both.clone());
-                let (codec, serve) = (move || (first.0.borrow_mut())(), move |channel| second.1(channel));
-                event_loop.serve(listener, limits.clone(), live.clone(), codec, serve)
-            })
-        })
+        self.run_main(|listener| listener.serve_each(each))
     }
 }
 

@@ -20,6 +20,12 @@ pub enum StartError {
     InUse(Address),
     /// The system does not let us listen there.
     Listen(Address, io::Error),
+    /// Several addresses cannot be used; this is the error of each.
+    Several(Box<[StartError]>),
+    /// The server has no listener.
+    NoListener,
+    /// The server has an address of its own, and nothing serves it.
+    NotServed,
     /// The listeners that the environment announces cannot be used.
     Inherited(io::Error),
     /// The path cannot be used for a takeover, or the takeover from the server there failed.
@@ -58,6 +64,14 @@ impl fmt::Display for StartError {
             }
             Self::InUse(address) => write!(f, "{address} is in use: stop what listens there, or choose another port"),
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Several(errors) => errors.iter().enumerate().try_for_each(|(number, error)| {
+                let separator = if number == 0 { "" } else { "; " };
+                write!(f, "{separator}{error}")
+            }),
+            Self::NoListener => f.write_str("there is no listener: bind an address, or add a listener"),
+            Self::NotServed => {
+                f.write_str("the server's own address is not served: call `start` or `serve`, not `run`")
+            }
             Self::Inherited(error) => write!(f, "cannot use the listeners that LISTEN_FDS announces: {error}"),
             Self::Takeover(path, error) => write!(f, "cannot use {} for a takeover: {error}", path.display()),
             Self::WaterMarks => f.write_str("the low water mark has to lie above zero and not above the high one"),

@@ -5,6 +5,7 @@
 mod addresses;
 mod connections;
 mod ending;
+mod listeners;
 mod posts;
 mod spread;
 mod support;

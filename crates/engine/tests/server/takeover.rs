@@ -458,7 +458,7 @@ fn a_descriptor_that_is_no_listener_is_refused() {
     let error = begin(Server::on_listeners(vec![connected.into()]), 1).unwrap_err();
     assert!(matches!(error, StartError::System(_)), "{error}");
     let error = begin(Server::on_listeners(vec![]), 1).unwrap_err();
-    assert!(matches!(error, StartError::System(_)), "{error}");
+    assert!(matches!(error, StartError::NoListener), "{error}");
     assert!(Server::from_environment().unwrap().is_none(), "nothing was passed to this process");
 }
 

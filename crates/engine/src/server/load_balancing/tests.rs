@@ -44,7 +44,7 @@ impl Pair {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();
                 let listener = Socket::from_listener(listener, &ListenOptions::default()).unwrap();
-                event_loop.join_group(group.handle(number));
+                event_loop.begin_listener(Some(group.handle(number)), None);
                 let make = |_: &Address| (Lines::new(), Echo);
                 event_loop.listen(listener, limits.clone(), group.live.clone(), make).unwrap();
                 (Some(event_loop), address)

@@ -1,0 +1,393 @@
+//! `Listener`: addresses with what serves their connections. A server has any number of them on one set of loops.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use tidegate_codec::Pipeline;
+use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
+
+use super::start_error::StartError;
+use crate::channel::Channel;
+use crate::event_loop::EventLoop;
+use crate::handler::Handler;
+use crate::limits::Limits;
+
+/// Addresses whose connections are served alike: by one protocol, with one set of limits.
+///
+/// ```
+/// use tidegate::framing::Lines;
+/// use tidegate::{Channel, ChannelError, Listener, Server};
+///
+/// async fn echo(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
+///     while let Some(line) = channel.recv().await? {
+///         channel.send(line.into())?;
+///     }
+///     Ok(())
+/// }
+///
+/// async fn discard(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
+///     while channel.recv().await?.is_some() {}
+///     Ok(())
+/// }
+///
+/// // Two protocols on one set of loops; the first has two addresses.
+/// let server = Server::new()
+///     .loops(1)
+///     .listener(Listener::bind("127.0.0.1:0")?.and_bind("127.0.0.1:0")?.label("echo").serve(Lines::new, echo))
+///     .listener(Listener::bind("127.0.0.1:0")?.label("discard").serve(Lines::new, discard))
+///     .run()?;
+/// for listener in server.listeners() {
+///     println!("{}: {:?}, {} connections", listener.label(), listener.addresses(), listener.counts().connections());
+/// }
+/// # server.drain(std::time::Duration::ZERO);
+/// # Ok::<(), tidegate::StartError>(())
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "a listener does nothing until it is added to a server"]
+pub struct Listener {
+    sources: Vec<Source>,
+    options: ListenOptions,
+    pub(super) limits: Option<Limits>,
+    label: String,
+}
+
+#[derive(Debug)]
+enum Source {
+    Address(Address),
+    Descriptor(OwnedFd),
+}
+
+impl FromIterator<Address> for Listener {
+    /// A listener at all these addresses.
+    fn from_iter<A: IntoIterator<Item = Address>>(addresses: A) -> Self {
+        addresses.into_iter().fold(Self::default(), Self::and_at)
+    }
+}
+
+impl Listener {
+    /// A listener at `address`: `IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH`, or `unix:@NAME` for a name in
+    /// the abstract namespace of Linux. For port 0 the kernel chooses a free one.
+    ///
+    /// # Errors
+    /// [`StartError::Address`] if the text is not an address.
+    pub fn bind(address: &str) -> Result<Self, StartError> {
+        Self::default().and_bind(address)
+    }
+
+    /// A listener at an address.
+    pub fn at(address: Address) -> Self {
+        Self::default().and_at(address)
+    }
+
+    /// A listener on listening stream sockets that the caller opened. Every one of them is accepted from, for any number
+    /// of loops: by one loop, or by several if it is the only one at its address.
+    pub fn on(descriptors: Vec<OwnedFd>) -> Self {
+        Self { sources: descriptors.into_iter().map(Source::Descriptor).collect(), ..Self::default() }
+    }
+
+    /// One address more.
+    ///
+    /// # Errors
+    /// [`StartError::Address`] if the text is not an address.
+    pub fn and_bind(self, address: &str) -> Result<Self, StartError> {
+        address.parse().map(|address| self.and_at(address)).map_err(|_| StartError::Address(address.into()))
+    }
+
+    /// One address more.
+    pub fn and_at(mut self, address: Address) -> Self {
+        self.sources.push(Source::Address(address));
+        self
+    }
+
+    /// The name of the listener in counters; empty unless set.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Options of the sockets and their streams. Loops share a TCP address by `reuse_port`, whatever these options say.
+    pub fn options(mut self, options: ListenOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The limits of these connections. A listener without limits of its own has those of the server, and its
+    /// connections count together with those of all other such listeners.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// Serves each connection with the codec and the handler that `make` makes.
+    pub fn handle<C, H>(self, make: impl Fn() -> (C, H) + Send + Sync + 'static) -> ServedListener
+    where
+        C: Pipeline,
+        H: Handler<C>,
+    {
+        let make = Arc::new(make);
+        self.handle_each(move |_| {
+            let make = make.clone();
+            move |_: &Address| make()
+        })
+    }
+
+    /// The same with state for each loop. `each` is called once on each loop's thread, with the loop's number. It
+    /// returns a closure that makes a codec and a handler for each connection there, given the peer's address; so
+    /// handlers of one loop can share what is not `Send`. `each` may start tasks, which end with the loop.
+    pub fn handle_each<C, H, M>(self, each: impl Fn(usize) -> M + Send + Sync + 'static) -> ServedListener
+    where
+        C: Pipeline,
+        H: Handler<C>,
+        M: FnMut(&Address) -> (C, H) + 'static,
+    {
+        self.served(move |number, event_loop, sockets, limits, live| {
+            let make = Rc::new(RefCell::new(each(number)));
+            sockets.into_iter().try_for_each(|socket| {
+                let make = make.clone();
+                event_loop.listen(socket, limits.clone(), live.clone(), move |peer| (make.borrow_mut())(peer))
+            })
+        })
+    }
+
+    /// Serves each connection by a task that runs `serve` on its channel; `codec` makes the codec. As
+    /// [`Server::serve`](crate::Server::serve) otherwise.
+    pub fn serve<C, F, E>(
+        self,
+        codec: impl Fn() -> C + Send + Sync + 'static,
+        serve: impl Fn(Channel<C>) -> F + Send + Sync + 'static,
+    ) -> ServedListener
+    where
+        C: Pipeline,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        let (codec, serve) = (Arc::new(codec), Arc::new(serve));
+        self.serve_each(move |_| {
+            let (codec, serve) = (codec.clone(), serve.clone());
+            (move || codec(), move |channel| serve(channel))
+        })
+    }
+
+    /// The same with state for each loop: `each` is called once on each loop's thread, with the loop's number, and
+    /// returns what makes codecs and what serves channels there.
+    pub fn serve_each<C, F, E, M, S>(self, each: impl Fn(usize) -> (M, S) + Send + Sync + 'static) -> ServedListener
+    where
+        C: Pipeline,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+        M: FnMut() -> C + 'static,
+        S: Fn(Channel<C>) -> F + 'static,
+    {
+        self.served(move |number, event_loop, sockets, limits, live| {
+            let (codec, serve) = each(number);
+            let both = Rc::new((RefCell::new(codec), serve));
+            sockets.into_iter().try_for_each(|socket| {
+                let (first, second) = (both.clone(), both.clone());
+                let (codec, serve) = (move || (first.0.borrow_mut())(), move |channel| second.1(channel));
+                event_loop.serve(socket, limits.clone(), live.clone(), codec, serve)
+            })
+        })
+    }
+
+    fn served(
+        self,
+        listen: impl Fn(usize, &mut EventLoop, Vec<Socket>, &Limits, &Arc<AtomicUsize>) -> io::Result<()>
+        + Send
+        + Sync
+        + 'static,
+    ) -> ServedListener {
+        ServedListener { listener: self, listen: Arc::new(listen) }
+    }
+
+    /// The sockets to accept from. On TCP each loop has its own, and the kernel distributes connections over them; other
+    /// sockets are shared. Every address that cannot be used is added to `failed`, every path of a new Unix socket to
+    /// `created`.
+    fn open(
+        &self,
+        loops: usize,
+        taken: &mut Vec<Socket>,
+        created: &mut Vec<PathBuf>,
+        failed: &mut Vec<StartError>,
+    ) -> Vec<Socket> {
+        let mut sockets = Vec::new();
+        for source in &self.sources {
+            let opened = match source {
+                Source::Descriptor(descriptor) => self.adopt(descriptor).map(|socket| vec![socket]),
+                Source::Address(address) => {
+                    let there = take_matching(taken, address);
+                    if there.is_empty() {
+                        let opened = self.listen_at(address, loops);
+                        if let (Ok(_), Address::Unix(path)) = (&opened, address) {
+                            created.push(path.clone());
+                        }
+                        opened
+                    } else {
+                        Ok(there)
+                    }
+                }
+            };
+            match opened {
+                Ok(opened) => sockets.extend(opened),
+                Err(error) => failed.push(error),
+            }
+        }
+        sockets
+    }
+
+    /// Takes over a socket that was opened elsewhere.
+    pub(super) fn adopt(&self, descriptor: &OwnedFd) -> Result<Socket, StartError> {
+        let socket = handover::check(descriptor.as_fd())
+            .and_then(|()| Socket::from_listener(descriptor.try_clone()?, &self.options));
+        socket.map_err(StartError::System)
+    }
+
+    fn listen_at(&self, address: &Address, loops: usize) -> Result<Vec<Socket>, StartError> {
+        let first = self.first(address, loops)?;
+        let address = first.address(Side::Local).map_err(StartError::System)?;
+        let mut sockets = vec![first];
+        if address.ip().is_some() {
+            for _ in 1..loops {
+                sockets.push(Socket::listen(&address, &self.shared_options()).map_err(StartError::System)?);
+            }
+        }
+        Ok(sockets)
+    }
+
+    /// The first socket at an address. Where loops share the address, a socket that does not share tries it first:
+    /// otherwise a second server could silently take half of the connections of the first.
+    fn first(&self, address: &Address, loops: usize) -> Result<Socket, StartError> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),
+            _ => StartError::Listen(address.clone(), error),
+        };
+        let alone = Socket::listen(address, &self.options).map_err(failed)?;
+        if loops == 1 || address.ip().is_none() || self.options.reuse_port {
+            return Ok(alone);
+        }
+        let address = alone.address(Side::Local).map_err(StartError::System)?;
+        drop(alone);
+        Socket::listen(&address, &self.shared_options()).map_err(failed)
+    }
+
+    fn shared_options(&self) -> ListenOptions {
+        ListenOptions { reuse_port: true, ..self.options.clone() }
+    }
+
+    /// Its label.
+    pub(super) fn name(&self) -> &str {
+        &self.label
+    }
+
+    /// The addresses that it was configured with.
+    fn configured(&self) -> impl Iterator<Item = &Address> {
+        self.sources.iter().filter_map(|source| match source {
+            Source::Address(address) => Some(address),
+            Source::Descriptor(_) => None,
+        })
+    }
+}
+
+/// The sockets among `taken` that were bound to `address`, or to another port of it where it has port 0.
+fn take_matching(taken: &mut Vec<Socket>, address: &Address) -> Vec<Socket> {
+    taken.extract_if(.., |socket| is_at(socket, address)).collect()
+}
+
+fn is_at(socket: &Socket, address: &Address) -> bool {
+    socket.address(Side::Local).is_ok_and(|local| match (address, &local) {
+        (Address::Ip(wanted), Address::Ip(local)) if wanted.port() == 0 => wanted.ip() == local.ip(),
+        _ => *address == local,
+    })
+}
+
+pub(super) type Listen =
+    dyn Fn(usize, &mut EventLoop, Vec<Socket>, &Limits, &Arc<AtomicUsize>) -> io::Result<()> + Send + Sync;
+
+/// A [`Listener`] with what serves its connections; for [`Server::listener`](crate::Server::listener).
+#[must_use = "a listener does nothing until it is added to a server"]
+pub struct ServedListener {
+    pub(super) listener: Listener,
+    pub(super) listen: Arc<Listen>,
+}
+
+impl fmt::Debug for ServedListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServedListener").field(&self.listener).finish()
+    }
+}
+
+/// Opens the sockets of all listeners, or none of them. `taken` are those of the server before: an address that is
+/// configured here again keeps its sockets, and the others are closed. If there is one listener, and none of its addresses
+/// was taken, it uses all that were.
+///
+/// # Errors
+/// All addresses that cannot be used.
+pub(super) fn open_all(
+    listeners: &[ServedListener],
+    loops: usize,
+    taken: Option<Vec<OwnedFd>>,
+) -> Result<Vec<Vec<Socket>>, StartError> {
+    let is_takeover = taken.is_some();
+    let first = listeners.first().ok_or(StartError::NoListener)?;
+    let taken = taken.unwrap_or_default();
+    let mut taken = taken.iter().map(|descriptor| first.listener.adopt(descriptor)).collect::<Result<Vec<_>, _>>()?;
+    if is_takeover
+        && let [only] = listeners
+        && !only.listener.configured().any(|address| taken.iter().any(|socket| is_at(socket, address)))
+    {
+        for address in only.listener.configured() {
+            log_ignored(address, "the listeners of the server before are used");
+        }
+        return Ok(vec![taken]);
+    }
+    let (mut created, mut failed) = (Vec::new(), Vec::new());
+    let open = |served: &ServedListener| served.listener.open(loops, &mut taken, &mut created, &mut failed);
+    let opened = listeners.iter().map(open).collect();
+    if !failed.is_empty() {
+        for path in created {
+            // An abstract name has no file.
+            let _ = std::fs::remove_file(path);
+        }
+        return Err(if failed.len() == 1 { failed.remove(0) } else { StartError::Several(failed.into()) });
+    }
+    for socket in &taken {
+        if let Ok(address) = socket.address(Side::Local) {
+            log_ignored(&address, "only the server before listened there");
+        }
+    }
+    Ok(opened)
+}
+
+fn log_ignored(address: &Address, reason: &'static str) {
+    crate::loop_core::catch_and_log(|| {
+        tracing::warn!(subsystem = "takeover", %address, reason, "address ignored");
+    });
+}
+
+/// The connections of one listener, on all loops.
+#[derive(Debug, Default)]
+pub struct ListenerCounts {
+    pub(crate) connections: AtomicUsize,
+    pub(crate) accepted: AtomicU64,
+}
+
+impl ListenerCounts {
+    /// Open connections. A closed connection counts for as long as a task keeps its channel.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
+    }
+
+    /// Accepted connections, since the server has started.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Relaxed)
+    }
+}
