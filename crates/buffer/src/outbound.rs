@@ -240,23 +240,54 @@ impl Outbound {
     pub fn take_flushed(&mut self, from: &mut Self) {
         while from.has_flushed() {
             let part = from.unlink_head();
-            let length = part.len();
-            from.sent += length;
-            match &part {
-                _ if length == 0 => {}
-                Part::Copied { segment, start, end } if self.would_copy(length as usize) => {
-                    self.write(segment.view(*start as usize, *end as usize));
-                }
-                _ => {
-                    if let Part::Bytes { charge, .. } = &part {
-                        self.pool().ledger().charge(*charge as usize);
-                    }
-                    self.push(part);
-                    self.written += length;
-                }
-            }
+            from.sent += part.len();
+            self.append_part(part);
         }
         from.drop_spent_heads();
+    }
+
+    /// The same for at most `bytes_max` bytes: a part that is longer is divided. Returns how many bytes it moved.
+    pub fn take_flushed_up_to(&mut self, from: &mut Self, bytes_max: u64) -> u64 {
+        let mut left = bytes_max;
+        while left > 0 && from.has_flushed() {
+            let mut entries = from.entries();
+            let head = &mut entries.get_mut(from.list.head).part;
+            let length = head.len();
+            let part = if length > left {
+                let piece = head.split_to(left);
+                drop(entries);
+                if let Part::Bytes { charge, .. } = &piece {
+                    from.pool_ref().ledger().refund(*charge as usize);
+                }
+                piece
+            } else {
+                drop(entries);
+                from.unlink_head()
+            };
+            left -= part.len();
+            from.sent += part.len();
+            self.append_part(part);
+        }
+        from.drop_spent_heads();
+        bytes_max - left
+    }
+
+    /// Appends a part of another queue, which has given up the ledger's charge for it.
+    fn append_part(&mut self, part: Part) {
+        let length = part.len();
+        match &part {
+            _ if length == 0 => {}
+            Part::Copied { segment, start, end } if self.would_copy(length as usize) => {
+                self.write(segment.view(*start as usize, *end as usize));
+            }
+            _ => {
+                if let Part::Bytes { charge, .. } = &part {
+                    self.pool().ledger().charge(*charge as usize);
+                }
+                self.push(part);
+                self.written += length;
+            }
+        }
     }
 
     /// Counts the first `count` bytes as sent, and releases their memory.

@@ -67,6 +67,29 @@ impl Part {
         }
     }
 
+    /// Divides it: returns the first `count` bytes, and keeps the others. The charge is divided as well.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(crate) fn split_to(&mut self, count: u64) -> Self {
+        assert!(count <= self.len(), "{count} bytes of a part of {}", self.len());
+        let piece = match self {
+            Self::Vacant => Self::Vacant,
+            Self::Copied { segment, start, .. } => {
+                Self::Copied { segment: segment.clone(), start: *start, end: *start + count as u32 }
+            }
+            Self::Slice(slice) => Self::Slice(slice.slice(..count as usize)),
+            Self::Bytes { bytes, charge } => {
+                let divided = (*charge).min(count as u32);
+                *charge -= divided;
+                Self::Bytes { bytes: bytes.slice(..count as usize), charge: divided }
+            }
+            Self::File(region) => Self::File(FileRegion { length: count, ..region.clone() }),
+        };
+        self.advance(count);
+        piece
+    }
+
     /// Its bytes, unless they are in a file.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {

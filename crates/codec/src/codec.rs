@@ -75,7 +75,7 @@ pub enum Lifecycle {
     Close,
 }
 
-/// What the engine has to know of a codec's state, for [`Codec::status`]. By default all is false.
+/// What the engine has to know of a codec's state, for [`Codec::status`]. By default all is false and zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CodecStatus {
     /// The protocol is complete on this connection, in both directions. The loop closes it after everything was sent.
@@ -90,6 +90,8 @@ pub struct CodecStatus {
     /// The end of the connection would now look like the end of a message, although it is not. A connection that fails
     /// is then reset instead of closed.
     pub is_close_delimited: bool,
+    /// Bytes that the codec buffers until it may send them; they count against the water marks.
+    pub buffered_bytes: usize,
 }
 
 /// One protocol: bytes in, messages out; messages in, bytes out.

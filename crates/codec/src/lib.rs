@@ -19,6 +19,7 @@ mod encoded;
 mod fault;
 mod filter;
 pub mod framing;
+pub mod mux;
 mod output;
 mod over;
 mod pipeline;

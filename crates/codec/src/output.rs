@@ -95,6 +95,11 @@ impl<'a> Output<'a> {
         self.queue.take_flushed(from);
     }
 
+    /// The same for at most `bytes_max` bytes; returns how many it moved.
+    pub fn take_flushed_up_to(&mut self, from: &mut Outbound, bytes_max: u64) -> u64 {
+        self.queue.take_flushed_up_to(from, bytes_max)
+    }
+
     /// Bytes written so far.
     #[must_use]
     pub fn written(&self) -> WritePosition {

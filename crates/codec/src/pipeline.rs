@@ -156,6 +156,11 @@ impl<C: Codec> Stages for C {
     }
 
     #[inline(always)]
+    fn buffered_bytes(&self) -> usize {
+        Codec::status(self).buffered_bytes
+    }
+
+    #[inline(always)]
     fn poll_timeout(&self) -> Option<Instant> {
         Codec::poll_timeout(self)
     }

@@ -457,6 +457,7 @@ impl Codec for Client {
             reports_finish: true,
             is_blocked: self.inbound == Inbound::Switched,
             is_close_delimited: false,
+            buffered_bytes: 0,
         }
     }
 

@@ -458,6 +458,7 @@ impl Codec for Server {
             reports_finish: true,
             is_blocked: matches!(self.inbound, Inbound::Await | Inbound::Switched),
             is_close_delimited: self.outbound == Outbound::UntilClose,
+            buffered_bytes: 0,
         }
     }
 

@@ -7,7 +7,7 @@
 //!   and moves the clock. Users test their protocols with it. [`Peer`] is its other end as messages.
 //! - [`network`] runs several event loops on hosts of a simulated network, with virtual time and seeded faults.
 //! - [`shim`] is a driver that wraps another one and fails system calls as planned.
-//! - [`filters`] has two filters for tests, one of them a toy TLS.
+//! - [`filters`] has two filters for tests, one of them a toy TLS. [`ToyMux`] is a small protocol with streams.
 //! - [`Random`] is a small seeded generator, the same on every machine. A failing test prints its seed, and [`replay`]
 //!   returns the command that runs it again.
 //!
@@ -26,6 +26,7 @@ mod peer;
 mod random;
 mod replay;
 pub mod shim;
+mod toy_mux;
 mod wire;
 
 pub use codec_harness::CodecHarness;
@@ -33,3 +34,4 @@ pub use embedded::Embedded;
 pub use peer::Peer;
 pub use random::{Random, seed, seeds};
 pub use replay::replay;
+pub use toy_mux::{ToyMux, ToyMuxConfig, ToyMuxError};

@@ -241,6 +241,20 @@ impl Outbound {
         from.turn_over();
     }
 
+    /// Copies at most `bytes_max` of the flushed bytes to the end of this queue, and counts them as sent in `from`.
+    pub fn take_flushed_up_to(&mut self, from: &mut Self, bytes_max: u64) -> u64 {
+        let mut left = bytes_max;
+        while left > 0
+            && let Some(front) = from.front()
+        {
+            let length = front.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.write(&front[..length]);
+            from.advance(length as u64);
+            left -= length as u64;
+        }
+        bytes_max - left
+    }
+
     /// Counts the first `count` bytes as sent, and lets go of their memory.
     ///
     /// # Panics

@@ -44,6 +44,7 @@ pub(crate) enum Operation {
     Shrink(usize),
     Clear(usize),
     Take(usize, usize),
+    TakeUpTo(usize, usize, usize),
     Load(usize, usize),
     Replace(usize),
     Trim,
@@ -224,6 +225,14 @@ impl World {
                 let [model, other] = self.models.get_disjoint_mut([to, from]).unwrap();
                 model.waiting.extend(other.waiting.iter().take(other.flushed));
                 other.advance(other.flushed);
+            }
+            Operation::TakeUpTo(to, from, bytes_max) => {
+                let [queue, other] = self.queues.get_disjoint_mut([to, from]).unwrap();
+                let taken = queue.take_flushed_up_to(other, bytes_max as u64) as usize;
+                let [model, other] = self.models.get_disjoint_mut([to, from]).unwrap();
+                assert_eq!(taken, other.flushed.min(bytes_max));
+                model.waiting.extend(other.waiting.iter().take(taken));
+                other.advance(taken);
             }
             Operation::Load(queue, bytes_max) => self.load(queue, bytes_max),
             Operation::Replace(queue) => {

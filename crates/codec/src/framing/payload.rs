@@ -48,7 +48,7 @@ impl Payload {
     }
 
     /// Writes the payload without an envelope.
-    pub(super) fn write_bare(self, out: &mut Output<'_>) {
+    pub(crate) fn write_bare(self, out: &mut Output<'_>) {
         match self {
             Self::Slice(slice) => out.link(slice),
             Self::Bytes(bytes) | Self::Encoded(bytes) => out.link_bytes(bytes),

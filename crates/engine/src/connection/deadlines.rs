@@ -20,7 +20,7 @@ use crate::wheel::DeadlineTick;
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// The timer has fired.
     pub(super) fn on_timer(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
-        if self.link.is_closing() && self.link.intersects(Link::SHUT) {
+        if self.link.is_closing() && self.link.is_shut() {
             let overdue = core.wheel.has_passed(self.link.progress) || core.wheel.has_passed(self.link.deadline);
             return if overdue { Err(self.close_now()) } else { Ok(()) };
         }
@@ -74,7 +74,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     pub(super) fn next_timer(&mut self, core: &mut Core, token: Token) -> DeadlineTick {
         let mut timer = self.progress_deadline(core, token);
         if self.link.is_closing() {
-            if self.link.intersects(Link::SHUT) {
+            if self.link.is_shut() {
                 timer = timer.earlier(self.link.deadline);
             }
         } else {
@@ -98,7 +98,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         let limits = &self.link.settings().limits;
         let timeout = if !self.link.outbound_is_empty() || self.buffered_bytes() > 0 {
             Some(limits.write_timeout)
-        } else if self.link.is_closing() && self.link.intersects(Link::SHUT) {
+        } else if self.link.is_closing() && self.link.is_shut() {
             Some(limits.linger_timeout)
         } else {
             None
@@ -109,7 +109,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 if core.driver.is_sending(token) {
                     return DeadlineTick::NEVER;
                 }
-                if !self.link.intersects(Link::SHUT) {
+                if !self.link.is_shut() {
                     self.link.update_acknowledged(core.driver.unacknowledged(token));
                 }
                 self.link.progress = core.wheel.tick_after(core.time.now(), timeout);

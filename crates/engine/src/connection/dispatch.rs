@@ -3,10 +3,7 @@
 //!
 //! Everything is bounded: messages, sends and rounds. A connection with work left continues after the others.
 //!
-//! Closing in good order goes through these states, all of them with `closing` set: the codec writes its closing
-//! bytes; the pending bytes are sent; our side is shut down; and the peer has a moment to end its side, since closing
-//! a socket that has unread bytes would reset the connection and might destroy the last answer before the peer reads
-//! it.
+//! The states of closing in good order are in `closing.rs`.
 
 use std::any::{Any, TypeId};
 use std::io;
@@ -18,6 +15,7 @@ use tidegate_buffer::{LoadError, Slice};
 use tidegate_codec::{Lifecycle, Output, Pipeline, Step};
 use tidegate_sys::{Completion, Operation, Token};
 
+use super::closing::{WriteEvent, WriteSide};
 use super::{Application, Connection, Disposition, Link, SlotEntry, SlotEvent, SocketState};
 use crate::close_reason::CloseReason;
 use crate::context::Context;
@@ -204,7 +202,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             SlotEvent::Received(_) | SlotEvent::Sent(_) | SlotEvent::Scheduled => {}
             SlotEvent::Ended => {
                 self.link.set(Link::PEER_ENDED, true);
-                if self.link.intersects(Link::SHUT) && self.link.is_closing() {
+                if self.link.is_shut() && self.link.is_closing() {
                     return Err(self.close_now());
                 }
                 self.application.wake_reader();
@@ -253,7 +251,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     fn on_received(&mut self, core: &mut Core, bytes: Slice) {
         core.counters.received_bytes += bytes.len() as u64;
-        if self.link.intersects(Link::SHUT) && self.link.is_closing() {
+        if self.link.is_shut() && self.link.is_closing() {
             // The peer is still busy sending, and has probably not read our last answer yet.
             self.link.progress = DeadlineTick::NEVER;
         }
@@ -462,7 +460,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     pub(super) fn flush(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C> {
         loop {
             self.flush_codec(core);
-            if self.link.intersects(Link::SHUT) {
+            if self.link.is_shut() {
                 // What the codec replied after the shutdown cannot be sent any more.
                 self.link.outbound().clear();
             }
@@ -492,19 +490,21 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Has the codec write the bytes that it buffers, and its closing bytes if this is the end.
     fn flush_codec(&mut self, core: &mut Core) {
-        if !self.link.intersects(Link::WRITE_FAILED) {
-            let last =
-                (self.link.is_closing() || self.link.is_write_shut()) && !self.link.intersects(Link::CLOSE_WRITTEN);
+        if self.link.is_closing() {
+            self.link.advance_write_side(WriteEvent::Finish);
+        }
+        if !self.link.has_write_failed() {
+            let last = self.link.write_side() == WriteSide::Finishing;
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let mut flushed = self.codec.flush(&mut out);
             // Not while the codec buffers something: files that a filter has to see are read piece by piece.
             if last && flushed.is_ok() && self.codec.is_established() && self.codec.buffered_bytes() == 0 {
                 flushed = self.codec.on(Lifecycle::Close, &mut out);
-                self.link.set(Link::CLOSE_WRITTEN, true);
+                self.link.advance_write_side(WriteEvent::Written);
             }
             if let Err(fault) = flushed {
                 // The bytes that it could not write are lost; those that it wrote before are still sent.
-                self.link.set(Link::WRITE_FAILED, true);
+                self.link.set_write_failed();
                 self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Protocol(Box::new(fault))));
             }
         }
@@ -515,7 +515,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// count.
     pub(super) fn buffered_bytes(&self) -> usize {
         let stuck = self.link.intersects(Link::READ_FAILED | Link::PEER_ENDED) && !self.codec.is_established();
-        if self.link.intersects(Link::WRITE_FAILED) || stuck { 0 } else { self.codec.buffered_bytes() }
+        if self.link.has_write_failed() || stuck { 0 } else { self.codec.buffered_bytes() }
     }
 
     /// Reads a piece of a file for a filter that must see its bytes. Returns whether there was one.
@@ -540,16 +540,14 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if self.link.is_closing() && self.link.intersects(Link::PEER_ENDED) {
             return Err(self.close_now());
         }
-        if !(self.link.is_closing() || self.link.is_write_shut()) {
-            return Ok(());
+        if self.link.is_closing() {
+            self.link.advance_write_side(WriteEvent::Finish);
         }
-        let shuts = !self.link.intersects(Link::SHUT);
-        if shuts {
-            self.link.set(Link::SHUT | Link::WRITE_FAILED, true);
+        if self.link.advance_write_side(WriteEvent::Sent) {
             self.link.progress = DeadlineTick::NEVER;
             core.driver.submit(token, Operation::ShutdownWrite);
         }
-        if self.link.is_closing() && (self.link.take(Link::SHUT_WANTED) || shuts) {
+        if self.link.is_closing() && self.link.advance_write_side(WriteEvent::Linger) {
             // The handler's deadline is of no use any more: the field now bounds the wait for the peer's end.
             self.link.deadline = core.wheel.tick_after(core.time.now(), LINGER_MAX);
         }
@@ -647,7 +645,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         if self.link.is_closing() {
             // To see the peer's end; and for a handshake that our last bytes wait for.
-            return self.link.intersects(Link::SHUT) || self.wants_input();
+            return self.link.is_shut() || self.wants_input();
         }
         // Bytes that were read already are decoded first: neither a flood of tiny messages nor the bytes after a
         // request that has not been answered yet must pile up.

@@ -13,6 +13,7 @@ use tidegate_buffer::{Input, Outbound, Pool, Writability, WritePosition};
 use tidegate_codec::{Fault, Lifecycle, Output, Pipeline};
 use tidegate_sys::Address;
 
+use super::closing::{WriteEvent, WriteSide};
 use crate::close_reason::CloseReason;
 use crate::limits::Limits;
 use crate::loop_core::Core;
@@ -66,8 +67,9 @@ pub(crate) struct Link {
     acknowledged: u32,
     flags: u16,
     level: Writability,
-    /// The turn in which the application last got a writable event, wrapping.
-    edge_turn: u8,
+    /// The state of the sending side in the lowest three bits. Above: the turn in which the application last got a
+    /// writable event, wrapping.
+    write_side_and_turn: u8,
 }
 
 impl Link {
@@ -89,20 +91,14 @@ impl Link {
     pub(super) const HANDSHAKE: u16 = 1 << 7;
     /// The level fell, so the application is to be notified when it rises.
     pub(super) const EDGE_DUE: u16 = 1 << 8;
-    /// Our sending side is to be shut down once everything was sent.
-    pub(super) const SHUT_WANTED: u16 = 1 << 9;
-    /// Our sending side is shut down.
-    pub(super) const SHUT: u16 = 1 << 10;
     /// It is queued for another dispatch, or in the backlog.
-    pub(super) const SCHEDULED: u16 = 1 << 11;
-    /// The codec's closing bytes were written.
-    pub(super) const CLOSE_WRITTEN: u16 = 1 << 12;
-    /// The codec failed to write, or nothing can be sent any more: it is not called to write again.
-    pub(super) const WRITE_FAILED: u16 = 1 << 13;
+    pub(super) const SCHEDULED: u16 = 1 << 9;
+    /// The codec failed to write: it is not called to write again.
+    const WRITE_FAILED: u16 = 1 << 10;
     /// The codec failed to read: it gets no more bytes.
-    pub(super) const READ_FAILED: u16 = 1 << 14;
+    pub(super) const READ_FAILED: u16 = 1 << 11;
     /// The last dispatch left bytes that were read already and may be decoded.
-    pub(super) const HAS_BACKLOG: u16 = 1 << 15;
+    pub(super) const HAS_BACKLOG: u16 = 1 << 12;
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
         if let Some(counts) = &settings.counts {
@@ -121,7 +117,7 @@ impl Link {
             acknowledged: 0,
             flags: 0,
             level: Writability::default(),
-            edge_turn: 0,
+            write_side_and_turn: WriteSide::Open as u8,
         }
     }
 
@@ -202,8 +198,38 @@ impl Link {
         self.closing.is_some()
     }
 
+    /// Whether the application sends no more.
     pub(crate) fn is_write_shut(&self) -> bool {
-        self.intersects(Self::SHUT_WANTED | Self::SHUT)
+        self.write_side() > WriteSide::Open
+    }
+
+    #[inline]
+    pub(super) fn write_side(&self) -> WriteSide {
+        WriteSide::from_bits(self.write_side_and_turn & WRITE_SIDE_BITS)
+    }
+
+    /// Whether our sending side is shut down.
+    #[inline]
+    pub(super) fn is_shut(&self) -> bool {
+        self.write_side() >= WriteSide::Shut
+    }
+
+    /// Moves the sending side towards its end. Returns whether that changed its state.
+    pub(super) fn advance_write_side(&mut self, event: WriteEvent) -> bool {
+        let before = self.write_side();
+        let after = before.after(event);
+        self.write_side_and_turn = self.write_side_and_turn & !WRITE_SIDE_BITS | after as u8;
+        after != before
+    }
+
+    /// Whether the codec is not called to write again.
+    pub(super) fn has_write_failed(&self) -> bool {
+        self.intersects(Self::WRITE_FAILED) || self.is_shut()
+    }
+
+    /// The codec failed to write.
+    pub(super) fn set_write_failed(&mut self) {
+        self.set(Self::WRITE_FAILED, true);
     }
 
     pub(crate) fn is_writable(&self) -> bool {
@@ -251,11 +277,11 @@ impl Link {
     }
 
     /// Whether the application may get a writable event in this turn: one, however often the connection is
-    /// dispatched. Turns are compared modulo 256, so every 256th may be taken for the one before it, which delays the
+    /// dispatched. Turns are compared modulo 32, so every 32nd may be taken for the one before it, which delays the
     /// event by one turn.
     pub(super) fn admits_edge(&mut self, turn: u64) -> bool {
-        let turn = turn as u8;
-        std::mem::replace(&mut self.edge_turn, turn) != turn
+        let now = (turn as u8) << WRITE_SIDE_BITS.count_ones() | self.write_side() as u8;
+        std::mem::replace(&mut self.write_side_and_turn, now) != now
     }
 
     /// Pauses or resumes; returns whether it was paused.
@@ -287,7 +313,7 @@ impl Link {
     }
 
     pub(crate) fn shut_write(&mut self) {
-        self.set(Self::SHUT_WANTED, true);
+        self.advance_write_side(WriteEvent::Finish);
     }
 
     pub(crate) fn set_deadline(&mut self, tick: DeadlineTick) {
@@ -351,6 +377,9 @@ impl Peer {
         }
     }
 }
+
+/// The bits of [`WriteSide`].
+const WRITE_SIDE_BITS: u8 = 7;
 
 /// A least rate requires no more than this from one check to the next.
 const PROGRESS_BYTES_MAX: u32 = 1 << 29;

@@ -7,6 +7,7 @@
 //! [`Link`].
 
 mod application;
+mod closing;
 mod deadlines;
 mod dispatch;
 mod link;

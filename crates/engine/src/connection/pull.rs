@@ -270,7 +270,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         reason: &mut Option<CloseReason>,
     ) -> Disposition {
         let done = self.link.closing.as_ref().is_none_or(|closing| matches!(**closing, CloseReason::Done));
-        if self.is_closed() || !done || self.link.intersects(Link::SHUT) {
+        if self.is_closed() || !done || self.link.is_shut() {
             return Disposition::Keep;
         }
         reason.take().map_or(Disposition::Keep, |reason| self.close_with(core, token, reason))

@@ -1,0 +1,163 @@
+//! Multiplexing: many streams in one session, each with its own queue, windows and end.
+//!
+//! A [`Mux`] is a codec whose messages are the events of streams. It is free of I/O like any other: it reads and writes
+//! frames, and [`Streams`] counts. The bytes of a stream wait in a queue of its own until [`transmit`] writes them,
+//! which happens late: when the session has a window *and* the connection has room. So the bytes of an urgent stream
+//! overtake those that wait, and one stream whose peer grants nothing stops no other.
+//!
+//! | what | where |
+//! |---|---|
+//! | the protocol's side | here: [`Mux`], [`StreamEvent`], [`transmit`] |
+//! | streams, windows | `streams.rs`; the order of sending: `schedule.rs` |
+//! | the events with stream numbers, for one application | `raw.rs` |
+
+mod raw;
+mod schedule;
+mod streams;
+
+use tidegate_buffer::{Outbound, Slice};
+
+pub use self::raw::{RawStreams, StreamCommand};
+pub use self::streams::{FlowError, StreamKey, Streams, WindowUpdate, Windows};
+use crate::codec::Codec;
+use crate::output::Output;
+
+/// What happens on a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamEvent {
+    /// The peer has opened it.
+    Opened(StreamKey),
+    /// Bytes have arrived, and count against its window.
+    Data {
+        /// The stream.
+        stream: StreamKey,
+        /// The bytes.
+        bytes: Slice,
+    },
+    /// The peer sends no more on it.
+    Ended(StreamKey),
+    /// The peer has reset it: nothing more is sent or received.
+    Reset {
+        /// The stream.
+        stream: StreamKey,
+        /// The reason, as a number of the protocol.
+        code: u64,
+    },
+}
+
+/// Why a stream is reset before both sides have ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResetCause {
+    /// The application does not want the rest of the peer's bytes, and no error has happened.
+    Unneeded,
+    /// The application has cancelled the stream.
+    Cancelled,
+    /// The application or a codec of ours has failed.
+    Failed,
+    /// The peer has broken the protocol on this stream.
+    Violation,
+    /// A limit of ours was reached, so that the stream was not served.
+    Refused,
+    /// The application has chosen this number.
+    Code(u64),
+}
+
+/// Why no stream can be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The peer allows no further stream before one ends.
+    Full,
+    /// The session ends, or its numbers are used up: open another session.
+    Ending,
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the peer allows no further stream before one ends",
+            Self::Ending => "the session ends: open another one",
+        })
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A protocol with streams: a codec whose messages are [`StreamEvent`]s, and what it writes for a stream.
+///
+/// Decoding a frame registers it in [`streams`](Mux::streams): a stream that the peer opens with
+/// [`Streams::open`], bytes with [`Streams::receive`], credit with [`Streams::grant`], an end with
+/// [`Streams::end_by_peer`]. The caller, which is the engine or [`RawStreams`], closes streams
+/// ([`Streams::close`]): after both sides have ended, and after a reset.
+///
+/// Frames that concern no stream, or a stream that is closed, are the protocol's own business; what it replies goes to
+/// the output of [`decode`](Codec::decode).
+pub trait Mux: Codec<In = StreamEvent> {
+    /// What the protocol keeps for each stream.
+    type State: Default + 'static;
+
+    /// The streams.
+    fn streams(&self) -> &Streams<Self::State>;
+
+    /// The streams, mutable.
+    fn streams_mut(&mut self) -> &mut Streams<Self::State>;
+
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was written.
+    fn open(&mut self, out: &mut Output<'_>) -> Result<StreamKey, OpenError>;
+
+    /// Writes the first `length` flushed bytes of `queue` as a frame of a stream, and the stream's end with them if
+    /// they are the last. `length` is at most [`frame_bytes_max`](Mux::frame_bytes_max), and within the windows.
+    fn write_data(&mut self, stream: StreamKey, queue: &mut Outbound, length: u32, is_last: bool, out: &mut Output<'_>);
+
+    /// Writes credit.
+    fn write_update(&mut self, update: WindowUpdate, out: &mut Output<'_>);
+
+    /// Writes a reset of a stream that is open.
+    fn write_reset(&mut self, stream: StreamKey, cause: ResetCause, out: &mut Output<'_>);
+
+    /// The most bytes of one frame: a stream's turn.
+    fn frame_bytes_max(&self) -> u32 {
+        16 * 1024
+    }
+}
+
+/// The queues of streams, by the numbers that [`Streams::set_owner`] has set.
+pub trait StreamQueues {
+    /// Calls `act` with the queue of a stream, and whether the stream ends behind the queued bytes. `act` returns
+    /// whether all was written, the end included. A queue that is gone is not an error.
+    fn with(&mut self, owner: [u32; 2], act: impl FnOnce(&mut Outbound, bool) -> bool);
+}
+
+/// Writes the bytes of streams that are ready, in their order, until `bytes_max` wait in `out`, no stream is ready, or
+/// the window of the session is used up; and credit that is due.
+pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: u64, out: &mut Output<'_>) {
+    while let Some(update) = mux.streams_mut().next_update() {
+        mux.write_update(update, out);
+    }
+    while out.pending() < bytes_max {
+        let Some(key) = mux.streams_mut().next_ready() else { break };
+        let Some(owner) = mux.streams().owner(key) else { continue };
+        queues.with(owner, |queue, ends| write_turn(mux, key, queue, ends, out));
+    }
+}
+
+/// One turn of a stream. Returns whether all was written.
+fn write_turn<M: Mux>(mux: &mut M, key: StreamKey, queue: &mut Outbound, ends: bool, out: &mut Output<'_>) -> bool {
+    queue.flush();
+    let pending = queue.pending();
+    let allowance = mux.streams().send_allowance(key).min(mux.frame_bytes_max());
+    let length = pending.min(allowance.into()) as u32;
+    let is_all = u64::from(length) == pending;
+    if length > 0 || (ends && is_all) {
+        mux.write_data(key, queue, length, ends && is_all, out);
+        if ends && is_all {
+            mux.streams_mut().end_locally(key);
+        }
+    }
+    mux.streams_mut().on_sent(key, length, !is_all);
+    is_all
+}

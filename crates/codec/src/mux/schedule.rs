@@ -1,0 +1,92 @@
+//! `Schedule`: which stream sends next. Streams of one urgency take turns; those of a lower one come before all others.
+//! A stream that waits for the window of the session is in a list of its own, and keeps its place.
+
+use super::streams::{NONE, URGENCIES};
+
+/// The links of the entries in a list.
+pub(super) trait Links {
+    fn next(&self, index: u32) -> u32;
+
+    fn set_next(&mut self, index: u32, next: u32);
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    ready: [List; URGENCIES],
+    stalled: [List; URGENCIES],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { head: NONE, tail: NONE }
+    }
+}
+
+impl List {
+    fn push(&mut self, links: &mut impl Links, index: u32) {
+        links.set_next(index, NONE);
+        match self.tail {
+            NONE => self.head = index,
+            tail => links.set_next(tail, index),
+        }
+        self.tail = index;
+    }
+
+    fn pop(&mut self, links: &impl Links) -> Option<u32> {
+        let index = self.head;
+        if index == NONE {
+            return None;
+        }
+        self.head = links.next(index);
+        if self.head == NONE {
+            self.tail = NONE;
+        }
+        Some(index)
+    }
+
+    /// Puts all of `other` in front.
+    fn prepend(&mut self, links: &mut impl Links, other: &mut Self) {
+        if other.head == NONE {
+            return;
+        }
+        links.set_next(other.tail, self.head);
+        if self.tail == NONE {
+            self.tail = other.tail;
+        }
+        self.head = other.head;
+        *other = Self::default();
+    }
+}
+
+impl Schedule {
+    pub(super) fn push_ready(&mut self, links: &mut impl Links, index: u32, urgency: usize) {
+        self.ready[urgency].push(links, index);
+    }
+
+    /// A stream whose bytes wait for the window of the session.
+    pub(super) fn push_stalled(&mut self, links: &mut impl Links, index: u32, urgency: usize) {
+        self.stalled[urgency].push(links, index);
+    }
+
+    /// The session has a window again.
+    pub(super) fn resume_stalled(&mut self, links: &mut impl Links) {
+        for (ready, stalled) in self.ready.iter_mut().zip(&mut self.stalled) {
+            ready.prepend(links, stalled);
+        }
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        self.ready.iter().any(|list| list.head != NONE)
+    }
+
+    /// The next stream, and the urgency of the list that it was in.
+    pub(super) fn pop_ready(&mut self, links: &impl Links) -> Option<(u32, usize)> {
+        self.ready.iter_mut().enumerate().find_map(|(urgency, list)| Some((list.pop(links)?, urgency)))
+    }
+}

@@ -1,0 +1,569 @@
+//! `Streams`: the streams of one session by number, their windows both ways, and the order in which they send.
+//!
+//! Flow control is by credit, as in RFC 9113 §5.2: a side sends no more bytes on a stream, and on all streams together,
+//! than the other side has granted. The table counts both directions; a protocol only reads and writes the frames that
+//! carry the numbers. What arrives beyond a window is an error, what the application has consumed is granted again once
+//! it is half a window.
+//!
+//! A stream that closes gives the part of the session's window that it still occupies back, so no window is leaked.
+
+use hashbrown::HashTable;
+
+use super::schedule::{Links, Schedule};
+
+/// A stream of a session: its number, and its place in the table. A key of a stream that is closed finds nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamKey {
+    pub(super) index: u32,
+    id: u32,
+}
+
+impl StreamKey {
+    /// The number of the stream in the protocol.
+    #[must_use]
+    pub fn id(self) -> u32 {
+        self.id
+    }
+
+    /// Its place in the table: unique among the streams that are open, and small.
+    #[must_use]
+    pub fn index(self) -> u32 {
+        self.index
+    }
+}
+
+/// The initial windows of a session and its streams, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// What the peer may send on one stream before some of it is consumed.
+    pub stream_receive: u32,
+    /// What the peer may send on all streams together before some of it is consumed.
+    pub session_receive: u32,
+    /// What we may send on one stream before the peer grants more.
+    pub stream_send: u32,
+    /// What we may send on all streams together before the peer grants more.
+    pub session_send: u32,
+}
+
+/// A peer that does not respect flow control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlowError {
+    /// It sent more bytes than the window of the stream or the session allows.
+    Exceeded,
+    /// It granted so much that the window has more than 2^31 − 1 bytes.
+    Overflow,
+    /// It opened and reset many more streams than it let end, so that they cost us more than it (CVE-2023-44487).
+    ResetFlood,
+}
+
+/// Credit for the peer, which a protocol writes as a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowUpdate {
+    /// The number of the stream; `None` for the session.
+    pub stream: Option<u32>,
+    /// How many bytes more the peer may send.
+    pub bytes: u32,
+}
+
+/// The streams of one session; without memory of its own while there are none. `S` is what a protocol keeps for each.
+#[derive(Debug)]
+pub struct Streams<S = ()> {
+    entries: Vec<Entry<S>>,
+    /// The first vacant entry.
+    vacant: u32,
+    by_id: HashTable<u32>,
+    schedule: Option<Box<Schedule>>,
+    /// Streams whose window has to be announced.
+    updates: Vec<u32>,
+    send_window: i64,
+    receive: Received,
+    windows: Windows,
+    by_peer: u32,
+    /// Streams of the peer that it has reset, less those that have ended since.
+    resets: u32,
+}
+
+#[derive(Debug)]
+struct Entry<S> {
+    id: u32,
+    /// The next entry of the list in which this one is: of vacant ones, of ready ones.
+    next: u32,
+    owner: [u32; 2],
+    send_window: i32,
+    receive: Received,
+    flags: u8,
+    urgency: u8,
+    state: S,
+}
+
+/// The inbound bytes of a window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Received {
+    /// Bytes that arrived and were not granted again.
+    outstanding: u32,
+    /// Those of them that were consumed.
+    consumed: u32,
+}
+
+/// The peer opened it, and it counts as open.
+const BY_PEER: u8 = 1;
+/// It is in a list of the schedule.
+const LISTED: u8 = 1 << 1;
+/// It has bytes and waits for its window.
+const BLOCKED: u8 = 1 << 2;
+/// We send no more on it.
+const LOCAL_ENDED: u8 = 1 << 3;
+/// The peer sends no more on it.
+const PEER_ENDED: u8 = 1 << 4;
+/// Its window is to be announced.
+const UPDATES: u8 = 1 << 5;
+/// No stream.
+const VACANT: u8 = 1 << 6;
+
+impl<S: Default> Streams<S> {
+    /// A table without streams.
+    ///
+    /// # Panics
+    /// If a window has more than 2^31 − 1 bytes.
+    #[must_use]
+    pub fn new(windows: Windows) -> Self {
+        let Windows { stream_receive, session_receive, stream_send, session_send } = windows;
+        let largest = stream_receive.max(session_receive).max(stream_send).max(session_send);
+        assert!(i64::from(largest) <= WINDOW_MAX, "a window of {largest} bytes");
+        Self {
+            entries: Vec::new(),
+            vacant: NONE,
+            by_id: HashTable::new(),
+            schedule: None,
+            updates: Vec::new(),
+            send_window: session_send.into(),
+            receive: Received::default(),
+            windows,
+            by_peer: 0,
+            resets: 0,
+        }
+    }
+
+    /// Streams that are not closed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Streams that the peer has opened and that have not ended in both directions. A protocol bounds them.
+    #[must_use]
+    pub fn opened_by_peer(&self) -> usize {
+        self.by_peer as usize
+    }
+
+    /// Adds a stream. The caller has checked that the number is not in use.
+    pub fn open(&mut self, id: u32, by_peer: bool) -> StreamKey {
+        debug_assert!(self.find(id).is_none(), "stream {id} is open");
+        let entry = Entry {
+            id,
+            next: NONE,
+            owner: [0; 2],
+            send_window: self.windows.stream_send as i32,
+            receive: Received::default(),
+            flags: if by_peer { BY_PEER } else { 0 },
+            urgency: URGENCY_DEFAULT,
+            state: S::default(),
+        };
+        self.by_peer += u32::from(by_peer);
+        let index = if self.vacant == NONE {
+            if self.entries.len() == self.entries.capacity() {
+                // By a quarter: doubling would waste half a record for each stream.
+                self.entries.reserve_exact((self.entries.len() / 4).max(4));
+            }
+            self.entries.push(entry);
+            self.entries.len() as u32 - 1
+        } else {
+            let index = self.vacant;
+            self.vacant = self.entries[index as usize].next;
+            self.entries[index as usize] = entry;
+            index
+        };
+        let entries = &self.entries;
+        self.by_id.insert_unique(hash(id), index, |&index| hash(entries[index as usize].id));
+        StreamKey { index, id }
+    }
+
+    /// The stream with a number, unless it is closed.
+    #[must_use]
+    pub fn find(&self, id: u32) -> Option<StreamKey> {
+        let index = *self.by_id.find(hash(id), |&index| self.entries[index as usize].id == id)?;
+        Some(StreamKey { index, id })
+    }
+
+    /// The open stream at a place of the table.
+    #[must_use]
+    pub fn at(&self, index: u32) -> Option<StreamKey> {
+        let entry = self.entries.get(index as usize).filter(|entry| entry.flags & VACANT == 0)?;
+        Some(StreamKey { index, id: entry.id })
+    }
+
+    /// Every open stream.
+    pub fn iter(&self) -> impl Iterator<Item = StreamKey> {
+        (0..self.entries.len() as u32).filter_map(|index| self.at(index))
+    }
+
+    /// Removes a stream. The bytes that it received and that were not consumed count as consumed for the session.
+    pub fn close(&mut self, key: StreamKey) {
+        let Some(entry) = self.entry_mut(key) else { return };
+        let rest = entry.receive.outstanding - entry.receive.consumed;
+        let was_by_peer = entry.flags & BY_PEER != 0;
+        let listed = entry.flags & (LISTED | UPDATES);
+        entry.flags = VACANT | listed;
+        entry.state = S::default();
+        self.by_peer -= u32::from(was_by_peer);
+        self.consume_session(rest);
+        if let Ok(found) = self.by_id.find_entry(hash(key.id), |&index| index == key.index) {
+            found.remove();
+        }
+        if listed == 0 {
+            self.vacate(key.index);
+        }
+        if self.by_id.is_empty() {
+            self.entries = Vec::new();
+            self.vacant = NONE;
+            self.by_id = HashTable::new();
+            self.schedule = None;
+            self.updates = Vec::new();
+        }
+    }
+
+    /// Adds an entry that no list has to the vacant ones.
+    fn vacate(&mut self, index: u32) {
+        self.entries[index as usize].next = std::mem::replace(&mut self.vacant, index);
+    }
+
+    fn entry(&self, key: StreamKey) -> Option<&Entry<S>> {
+        self.entries.get(key.index as usize).filter(|entry| entry.id == key.id && entry.flags & VACANT == 0)
+    }
+
+    fn entry_mut(&mut self, key: StreamKey) -> Option<&mut Entry<S>> {
+        self.entries.get_mut(key.index as usize).filter(|entry| entry.id == key.id && entry.flags & VACANT == 0)
+    }
+
+    /// What the protocol keeps for a stream.
+    #[must_use]
+    pub fn state(&mut self, key: StreamKey) -> Option<&mut S> {
+        self.entry_mut(key).map(|entry| &mut entry.state)
+    }
+
+    /// The number that the owner of the stream's queue has set.
+    #[must_use]
+    pub fn owner(&self, key: StreamKey) -> Option<[u32; 2]> {
+        self.entry(key).map(|entry| entry.owner)
+    }
+
+    /// Sets the number by which the stream's queue is found.
+    pub fn set_owner(&mut self, key: StreamKey, owner: [u32; 2]) {
+        if let Some(entry) = self.entry_mut(key) {
+            entry.owner = owner;
+        }
+    }
+
+    /// The peer sends no more on a stream. Returns whether it was not known.
+    pub fn end_by_peer(&mut self, key: StreamKey) -> bool {
+        self.end(key, PEER_ENDED)
+    }
+
+    /// We send no more on a stream.
+    pub(super) fn end_locally(&mut self, key: StreamKey) {
+        self.end(key, LOCAL_ENDED);
+    }
+
+    fn end(&mut self, key: StreamKey, side: u8) -> bool {
+        let Some(entry) = self.entry_mut(key) else { return false };
+        let is_new = entry.flags & side == 0;
+        entry.flags |= side;
+        if entry.flags & BY_PEER != 0 && entry.flags & (LOCAL_ENDED | PEER_ENDED) == LOCAL_ENDED | PEER_ENDED {
+            entry.flags &= !BY_PEER;
+            self.by_peer -= 1;
+            self.resets = self.resets.saturating_sub(1);
+        }
+        is_new
+    }
+
+    /// The peer has reset a stream. The caller closes it.
+    ///
+    /// # Errors
+    /// [`FlowError::ResetFlood`].
+    pub fn reset_by_peer(&mut self, key: StreamKey) -> Result<(), FlowError> {
+        self.resets += u32::from(self.entry(key).is_some_and(|entry| entry.flags & BY_PEER != 0));
+        if self.resets > RESETS_MAX { Err(FlowError::ResetFlood) } else { Ok(()) }
+    }
+
+    /// Whether the peer sends no more on a stream.
+    #[must_use]
+    pub fn has_peer_ended(&self, key: StreamKey) -> bool {
+        self.entry(key).is_some_and(|entry| entry.flags & PEER_ENDED != 0)
+    }
+
+    /// Whether a stream has ended in both directions.
+    #[must_use]
+    pub fn has_ended(&self, key: StreamKey) -> bool {
+        let both = LOCAL_ENDED | PEER_ENDED;
+        self.entry(key).is_some_and(|entry| entry.flags & both == both)
+    }
+
+    // The inbound direction.
+
+    /// Bytes of the peer have arrived on a stream, or on one that is closed already (`None`): those count for the
+    /// session only, and as consumed.
+    ///
+    /// # Errors
+    /// [`FlowError::Exceeded`].
+    pub fn receive(&mut self, key: Option<StreamKey>, bytes: u32) -> Result<(), FlowError> {
+        let (stream_max, session_max) = (self.windows.stream_receive, self.windows.session_receive);
+        self.receive.add(bytes, session_max)?;
+        match key.and_then(|key| self.entry_mut(key)) {
+            Some(entry) => entry.receive.add(bytes, stream_max),
+            None => {
+                self.consume_session(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// The application has consumed bytes of a stream.
+    pub fn consume(&mut self, key: StreamKey, bytes: u32) {
+        let announced_min = self.windows.stream_receive / 2;
+        let Some(entry) = self.entry_mut(key) else { return };
+        let bytes = entry.receive.consume(bytes);
+        // A peer that sends no more needs no credit.
+        let is_due = entry.receive.consumed >= announced_min.max(1) && entry.flags & (UPDATES | PEER_ENDED) == 0;
+        if is_due {
+            entry.flags |= UPDATES;
+            self.updates.push(key.index);
+        }
+        self.consume_session(bytes);
+    }
+
+    fn consume_session(&mut self, bytes: u32) {
+        self.receive.consume(bytes);
+    }
+
+    /// The next credit that is to be written.
+    pub fn next_update(&mut self) -> Option<WindowUpdate> {
+        if self.receive.consumed >= (self.windows.session_receive / 2).max(1) {
+            return Some(WindowUpdate { stream: None, bytes: self.receive.grant() });
+        }
+        while let Some(index) = self.updates.pop() {
+            let entry = &mut self.entries[index as usize];
+            entry.flags &= !UPDATES;
+            if entry.flags & VACANT == 0 {
+                let bytes = entry.receive.grant();
+                return Some(WindowUpdate { stream: Some(entry.id), bytes });
+            }
+            if entry.flags & LISTED == 0 {
+                self.vacate(index);
+            }
+        }
+        None
+    }
+
+    /// Bytes that arrived on any stream and were not consumed.
+    #[must_use]
+    pub fn unconsumed_bytes(&self) -> u32 {
+        self.receive.outstanding - self.receive.consumed
+    }
+
+    // The outbound direction.
+
+    /// The peer grants more bytes on a stream, or on the session (`None`).
+    ///
+    /// # Errors
+    /// [`FlowError::Overflow`].
+    pub fn grant(&mut self, key: Option<StreamKey>, bytes: u32) -> Result<(), FlowError> {
+        let Some(key) = key else {
+            self.send_window += i64::from(bytes);
+            if self.send_window > WINDOW_MAX {
+                return Err(FlowError::Overflow);
+            }
+            if self.send_window > 0
+                && let Some(schedule) = &mut self.schedule
+            {
+                schedule.resume_stalled(&mut self.entries);
+            }
+            return Ok(());
+        };
+        let Some(entry) = self.entry_mut(key) else { return Ok(()) };
+        let window = i64::from(entry.send_window) + i64::from(bytes);
+        if window > WINDOW_MAX {
+            return Err(FlowError::Overflow);
+        }
+        entry.send_window = window as i32;
+        self.unblock(key);
+        Ok(())
+    }
+
+    /// The peer has changed the initial window of streams: the windows of all streams move by the difference, and may
+    /// become negative (RFC 9113 §6.9.2).
+    ///
+    /// # Errors
+    /// [`FlowError::Overflow`].
+    pub fn set_initial_send_window(&mut self, bytes: u32) -> Result<(), FlowError> {
+        let difference = i64::from(bytes) - i64::from(self.windows.stream_send);
+        if i64::from(bytes) > WINDOW_MAX {
+            return Err(FlowError::Overflow);
+        }
+        self.windows.stream_send = bytes;
+        for index in 0..self.entries.len() as u32 {
+            let Some(key) = self.at(index) else { continue };
+            let entry = &mut self.entries[index as usize];
+            let window = i64::from(entry.send_window) + difference;
+            if window > WINDOW_MAX {
+                return Err(FlowError::Overflow);
+            }
+            entry.send_window = window as i32;
+            self.unblock(key);
+        }
+        Ok(())
+    }
+
+    fn unblock(&mut self, key: StreamKey) {
+        let Some(entry) = self.entry_mut(key) else { return };
+        if entry.flags & BLOCKED != 0 && entry.send_window > 0 {
+            entry.flags &= !BLOCKED;
+            self.set_ready(key);
+        }
+    }
+
+    /// How many bytes may be sent on a stream now.
+    #[must_use]
+    pub fn send_allowance(&self, key: StreamKey) -> u32 {
+        let stream = self.entry(key).map_or(0, |entry| i64::from(entry.send_window));
+        stream.min(self.send_window).max(0) as u32
+    }
+
+    /// The urgency of a stream, from 0, the first, to 7, the last (RFC 9218 §4.1). Unset it is 3.
+    pub fn set_urgency(&mut self, key: StreamKey, urgency: u8) {
+        if let Some(entry) = self.entry_mut(key) {
+            entry.urgency = urgency.min(URGENCIES as u8 - 1);
+        }
+    }
+
+    /// A stream has bytes to send, or its end.
+    pub fn set_ready(&mut self, key: StreamKey) {
+        let Some(entry) = self.entry_mut(key) else { return };
+        if entry.flags & (LISTED | BLOCKED) != 0 {
+            return;
+        }
+        entry.flags |= LISTED;
+        let urgency = usize::from(entry.urgency);
+        self.schedule.get_or_insert_default().push_ready(&mut self.entries, key.index, urgency);
+    }
+
+    /// Whether a stream is to send, and the session's window does not stop it.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        self.schedule.as_ref().is_some_and(|schedule| schedule.has_ready())
+    }
+
+    /// The next stream that is to send: of the lowest urgency, in turns.
+    pub(super) fn next_ready(&mut self) -> Option<StreamKey> {
+        loop {
+            let (index, urgency) = self.schedule.as_mut()?.pop_ready(&self.entries)?;
+            let entry = &mut self.entries[index as usize];
+            entry.flags &= !LISTED;
+            if entry.flags & VACANT != 0 {
+                if entry.flags & UPDATES == 0 {
+                    self.vacate(index);
+                }
+                continue;
+            }
+            let key = StreamKey { index, id: entry.id };
+            if usize::from(entry.urgency) > urgency {
+                // It has changed meanwhile.
+                self.set_ready(key);
+                continue;
+            }
+            return Some(key);
+        }
+    }
+
+    /// Bytes of a stream were written. If it has more, it takes its next turn, or waits for a window.
+    pub(super) fn on_sent(&mut self, key: StreamKey, bytes: u32, has_more: bool) {
+        self.send_window -= i64::from(bytes);
+        let session_window = self.send_window;
+        let Some(entry) = self.entry_mut(key) else { return };
+        entry.send_window -= bytes as i32;
+        if !has_more {
+            return;
+        }
+        if entry.send_window <= 0 {
+            entry.flags |= BLOCKED;
+        } else if session_window <= 0 {
+            entry.flags |= LISTED;
+            let urgency = usize::from(entry.urgency);
+            self.schedule.get_or_insert_default().push_stalled(&mut self.entries, key.index, urgency);
+        } else {
+            self.set_ready(key);
+        }
+    }
+}
+
+impl<S> Links for Vec<Entry<S>> {
+    fn next(&self, index: u32) -> u32 {
+        self[index as usize].next
+    }
+
+    fn set_next(&mut self, index: u32, next: u32) {
+        self[index as usize].next = next;
+    }
+}
+
+impl Received {
+    fn add(&mut self, bytes: u32, max: u32) -> Result<(), FlowError> {
+        if bytes > max - self.outstanding.min(max) {
+            return Err(FlowError::Exceeded);
+        }
+        self.outstanding += bytes;
+        Ok(())
+    }
+
+    /// Returns how many of the bytes had not been consumed.
+    fn consume(&mut self, bytes: u32) -> u32 {
+        let consumed = bytes.min(self.outstanding - self.consumed);
+        self.consumed += consumed;
+        consumed
+    }
+
+    fn grant(&mut self) -> u32 {
+        let bytes = std::mem::take(&mut self.consumed);
+        self.outstanding -= bytes;
+        bytes
+    }
+}
+
+/// Numbers of streams come from the peer, in increasing order. A multiplication spreads them, and a table has no more
+/// streams than the protocol's limit.
+fn hash(id: u32) -> u64 {
+    // The table uses the lowest and the highest bits; the best ones are in the middle and above.
+    u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(24)
+}
+
+/// The end of a list.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Urgencies are below this.
+pub(super) const URGENCIES: usize = 8;
+
+const URGENCY_DEFAULT: u8 = 3;
+
+/// How many more streams a peer may reset than it lets end.
+const RESETS_MAX: u32 = 200;
+
+/// The largest window (RFC 9113 §6.9.1).
+const WINDOW_MAX: i64 = (1 << 31) - 1;
+
+const _: () = assert!(size_of::<Entry<()>>() == 32);
