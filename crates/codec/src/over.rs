@@ -152,6 +152,15 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
     type In = C::In;
     type Out = C::Out;
     type Error = OverError<F::Error, C::Error>;
+    type Codec = C::Codec;
+
+    fn codec(&self) -> &C::Codec {
+        self.codec.codec()
+    }
+
+    fn uppermost<'a>(&'a mut self, out: Output<'a>) -> (&'a mut C::Codec, Output<'a>) {
+        self.codec.uppermost(out.with_queue(&mut self.gather))
+    }
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
         self.advance(input, reply)

@@ -37,6 +37,14 @@ pub trait Stages: sealed::Sealed + 'static {
     type Out;
     /// The error of any stage, sorted by blame.
     type Error: Fault;
+    /// The uppermost codec.
+    type Codec: Codec;
+
+    /// The uppermost codec.
+    fn codec(&self) -> &Self::Codec;
+
+    /// The uppermost codec, and the output that it writes to; `out` is the queue below this pipeline.
+    fn uppermost<'a>(&'a mut self, out: Output<'a>) -> (&'a mut Self::Codec, Output<'a>);
 
     /// As [`Codec::decode`].
     ///
@@ -129,6 +137,17 @@ impl<C: Codec> Stages for C {
     type In = C::In;
     type Out = C::Out;
     type Error = C::Error;
+    type Codec = C;
+
+    #[inline(always)]
+    fn codec(&self) -> &C {
+        self
+    }
+
+    #[inline(always)]
+    fn uppermost<'a>(&'a mut self, out: Output<'a>) -> (&'a mut C, Output<'a>) {
+        (self, out)
+    }
 
     #[inline(always)]
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, C::Error> {

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use tidegate_codec::mux::ResetCause;
 use tidegate_codec::{Blame, Fault};
 
 /// Why a connection is closed.
@@ -15,6 +16,14 @@ pub enum CloseReason {
     /// The application reset the connection on purpose: [`Channel::abort`](crate::Channel::abort) or
     /// [`Outcome::Abort`](crate::Outcome::Abort). The peer sees a reset.
     Aborted,
+    /// A stream was reset with a number of its protocol.
+    StreamReset {
+        /// The number.
+        code: u64,
+        /// Whether the peer has reset it, or the application ([`Channel::reset`](crate::Channel::reset) or
+        /// [`Outcome::Reset`](crate::Outcome::Reset)).
+        by_peer: bool,
+    },
     /// The peer broke the connection, or the network did.
     Broken(io::Error),
     /// The peer broke the protocol, or a limit of it was reached.
@@ -45,8 +54,8 @@ impl CloseReason {
     #[must_use]
     pub fn blame(&self) -> Option<Blame> {
         match self {
-            Self::Done | Self::Aborted | Self::LoopEnded => None,
-            Self::Broken(_) => Some(Blame::Peer),
+            Self::Done | Self::Aborted | Self::StreamReset { by_peer: false, .. } | Self::LoopEnded => None,
+            Self::Broken(_) | Self::StreamReset { .. } => Some(Blame::Peer),
             Self::Protocol(fault) => Some(fault.blame()),
             Self::Failed(_) | Self::Panicked => Some(Blame::Caller),
             Self::Deadline | Self::WriteTimeout | Self::RepliesUnread | Self::Shed | Self::TooSlow | Self::Drained => {
@@ -55,11 +64,26 @@ impl CloseReason {
         }
     }
 
+    /// What a session writes to the peer of a stream that is closed for this reason before both sides have ended it.
+    pub(crate) fn reset_cause(&self) -> Option<ResetCause> {
+        match self {
+            Self::Done => Some(ResetCause::Unneeded),
+            Self::StreamReset { by_peer: true, .. } | Self::Broken(_) => None,
+            Self::StreamReset { code, .. } => Some(ResetCause::Code(*code)),
+            Self::Aborted | Self::Deadline | Self::WriteTimeout => Some(ResetCause::Cancelled),
+            Self::Protocol(fault) if fault.blame() == Blame::Peer => Some(ResetCause::Violation),
+            Self::Protocol(_) | Self::Failed(_) | Self::Panicked => Some(ResetCause::Failed),
+            Self::RepliesUnread | Self::Shed | Self::TooSlow | Self::Drained | Self::LoopEnded => {
+                Some(ResetCause::Refused)
+            }
+        }
+    }
+
     pub(crate) fn cause(&self) -> Cause {
         match self {
             Self::Done => Cause::Done,
-            Self::Aborted => Cause::Aborted,
-            Self::Broken(_) => Cause::Broken,
+            Self::Aborted | Self::StreamReset { by_peer: false, .. } => Cause::Aborted,
+            Self::Broken(_) | Self::StreamReset { .. } => Cause::Broken,
             Self::Protocol(_) => Cause::Protocol,
             Self::Failed(_) => Cause::Failed,
             Self::Deadline => Cause::Deadline,
@@ -78,6 +102,8 @@ impl fmt::Display for CloseReason {
         match self {
             Self::Done => f.write_str("done"),
             Self::Aborted => f.write_str("the application reset the connection"),
+            Self::StreamReset { code, by_peer: true } => write!(f, "the peer reset the stream with code {code}"),
+            Self::StreamReset { code, .. } => write!(f, "the application reset the stream with code {code}"),
             Self::Broken(error) => write!(f, "the connection broke: {error}"),
             Self::Protocol(fault) => fault.fmt(f),
             Self::Failed(error) => write!(f, "the handler failed: {error}"),

@@ -119,6 +119,25 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         has_come
     }
 
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        self.core
+    }
+
+    pub(crate) fn core_mut(&mut self) -> &mut Core {
+        self.core
+    }
+
+    /// Calls `act` with the uppermost codec and its output.
+    pub(crate) fn with_mux<T>(&mut self, act: impl FnOnce(&mut C::Codec, &mut Output<'_>) -> T) -> T {
+        let out = Output::new(self.link.outbound(), &self.core.pool, &self.core.time);
+        let (codec, mut out) = self.codec.uppermost(out);
+        act(codec, &mut out)
+    }
+
     /// Runs `act` on this connection as soon as the dispatch is over.
     pub(crate) fn defer(&mut self, act: impl FnOnce(&Rc<Local>, Token) + 'static) {
         let token = self.token;
@@ -152,7 +171,7 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     /// The address of the peer.
     #[must_use]
     pub fn peer(&self) -> Address {
-        self.link.peer()
+        self.link.peer(&self.core.sessions)
     }
 
     /// The address of the local end.
@@ -160,7 +179,8 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     /// # Errors
     /// The system's error, if the connection broke.
     pub fn local(&self) -> std::io::Result<Address> {
-        self.core.driver.address(self.token, Side::Local)
+        let socket = self.link.stream().and_then(|stream| self.core.sessions.of(stream)).map(|(token, _)| token);
+        self.core.driver.address(socket.unwrap_or(self.token), Side::Local)
     }
 
     /// A handle to this connection for other threads.

@@ -16,6 +16,8 @@ use crate::limits::SLOW_TURN;
 pub struct Counts {
     /// Connections that are open now.
     pub connections: u64,
+    /// Streams of sessions that are open now.
+    pub streams: u64,
     /// Connections that were accepted.
     pub accepted: u64,
     /// Times that accepting failed, as when descriptors ran out.
@@ -80,6 +82,7 @@ pub(crate) struct Counters {
     pub(crate) longest_turn: Duration,
     pub(crate) slow_turns: u64,
     pub(crate) connections: u64,
+    pub(crate) streams: u64,
     closed: [u64; CAUSES],
 }
 
@@ -125,6 +128,7 @@ impl Published {
             counters.tasks_panicked,
             u64::try_from(counters.longest_turn.as_nanos()).unwrap_or(u64::MAX),
             counters.slow_turns,
+            counters.streams,
         ];
         for (shown, number) in self.numbers.iter().zip(numbers) {
             shown.store(number, Relaxed);
@@ -167,10 +171,12 @@ impl Published {
             tasks_panicked,
             nanos,
             slow_turns,
+            streams,
         ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
         let closed = |cause: Cause| self.closed[cause as usize].load(Relaxed);
         Counts {
             connections,
+            streams,
             accepted,
             accepts_failed,
             messages,
@@ -198,4 +204,4 @@ impl Published {
     }
 }
 
-const NUMBERS: usize = 11;
+const NUMBERS: usize = 12;

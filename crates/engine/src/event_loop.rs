@@ -8,6 +8,7 @@
 //! a turn the loop checks its memory: if the budget is used up, receiving is paused and the connection with most
 //! bytes waiting is shed, until there is room.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::future::Future;
 use std::io;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Ledger, Pool};
 use tidegate_codec::Pipeline;
+use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token, memory};
 
@@ -41,6 +43,7 @@ use crate::server::acceptor::{Acceptor, MakeConnection, MakeHandlerConnection};
 use crate::server::load_balancing::LoopHandle;
 use crate::server::serve::MakeTaskConnection;
 use crate::server::{Backend, ListenerCounts, StartError};
+use crate::session::{MakeSession, MakeStreamHandler, MakeStreamTask, Session, SessionApplication};
 use crate::task::{self, BlockOnWaker, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns
@@ -206,6 +209,58 @@ impl EventLoop {
         self.accept(listener, limits, live, MakeTaskConnection::new(codec, serve))
     }
 
+    /// Accepts from a listener, and makes a session with the codec `mux` from each stream socket that comes. Each stream
+    /// that a peer opens gets a codec and a handler. `live` counts the sessions of all loops that share `limits`.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the listener.
+    pub fn listen_streams<P, C, H, X, M>(
+        &mut self,
+        listener: Socket,
+        limits: Limits,
+        live: Arc<AtomicUsize>,
+        mux: X,
+        make: M,
+    ) -> io::Result<()>
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+        C: Pipeline,
+        H: Handler<C>,
+        X: FnMut() -> P + 'static,
+        M: FnMut() -> (C, H) + 'static,
+    {
+        let settings = Settings::new(limits.clone(), Arc::default());
+        let make = Rc::new(MakeStreamHandler(RefCell::new(make)));
+        self.accept(listener, limits, live, MakeSession::new(mux, make, settings))
+    }
+
+    /// The same with tasks: each stream that a peer opens gets a codec, and a task that serves its channel.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the listener.
+    pub fn serve_streams<P, C, F, E, X, M, S>(
+        &mut self,
+        listener: Socket,
+        limits: Limits,
+        live: Arc<AtomicUsize>,
+        mux: X,
+        codec: M,
+        serve: S,
+    ) -> io::Result<()>
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+        C: Pipeline,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+        X: FnMut() -> P + 'static,
+        M: FnMut() -> C + 'static,
+        S: Fn(Channel<C>) -> F + 'static,
+    {
+        let settings = Settings::new(limits.clone(), Arc::default());
+        let make = Rc::new(MakeStreamTask::new(codec, serve));
+        self.accept(listener, limits, live, MakeSession::new(mux, make, settings))
+    }
+
     fn accept(
         &mut self,
         listener: Socket,
@@ -269,6 +324,28 @@ impl EventLoop {
         let link = standalone(limits, peer, &core);
         let token = core.open_connection(socket, Box::new(Connection::with_channel(link, codec)))?;
         Ok(Channel::new(ChannelHandle::new(self.local.clone(), token)))
+    }
+
+    /// Takes over a connected socket as a session, on which the tasks of this loop open streams. Streams that the peer
+    /// opens are refused.
+    ///
+    /// # Errors
+    /// The driver's, if it refuses the socket.
+    pub fn open_session<P: Pipeline<In = StreamEvent, Codec: Mux>>(
+        &mut self,
+        socket: Socket,
+        peer: &Address,
+        limits: Limits,
+        mux: P,
+    ) -> io::Result<Session<P>> {
+        self.refresh_time();
+        let _entered = self.local.enter();
+        let mut core = self.local.core.borrow_mut();
+        let session = SessionApplication::of_client(limits.clone());
+        let link = standalone(limits, peer, &core);
+        let session = Connection::with_application(link, mux, session);
+        let token = core.open_connection(socket, Box::new(session))?;
+        Ok(Session::new(self.local.clone(), token))
     }
 
     /// Makes this the loop of the thread, until the guard is dropped.

@@ -104,6 +104,9 @@ pub enum Outcome<C> {
     /// Reset the connection at once, and drop the pending output. The peer sees a reset and not the end of the stream.
     /// A gateway does this when its other side was reset. The reason is [`CloseReason::Aborted`].
     Abort,
+    /// Reset a stream of a session with a number of its protocol; on a connection of its own this is `Abort`. The reason
+    /// is [`CloseReason::StreamReset`].
+    Reset(u64),
     /// Close the connection once everything was sent, and report the error. Where only the end of the connection ends a
     /// message, as with lines or raw bytes, the connection is reset instead, so that the peer does not take a truncated
     /// message for a complete one.

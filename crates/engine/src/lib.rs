@@ -36,13 +36,14 @@ mod pages;
 mod phase;
 mod remote;
 mod server;
+mod session;
 mod slots;
 mod sync;
 pub mod task;
 mod wheel;
 
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
-pub use client::{Client, Connect, ConnectError, ConnectWith};
+pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession};
 pub use close_reason::CloseReason;
 pub use context::{Context, SendError};
 pub use counters::Counts;
@@ -55,4 +56,5 @@ pub use server::{
     Backend, Listener, ListenerCounts, LoadBalancing, RunningListener, ServedListener, Server, ServerHandle,
     StartError, Superseded, UnknownBackend,
 };
+pub use session::{Session, SessionError};
 pub use task::blocking::{Blocking, BlockingError, blocking};

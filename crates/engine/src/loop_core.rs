@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
 use tidegate_codec::Time;
-use tidegate_sys::{Completion, Driver, Operation, Side, Socket, Token};
+use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token};
 
 use crate::close_reason::CloseReason;
 use crate::connection::{Disposition, ProtocolSwitch, SlotEntry, SlotEvent, SocketState};
@@ -21,6 +21,7 @@ use crate::limits::{LAG_MIN, SCHEDULED_KEPT_MAX, UNREAD_GRACE};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::remote::{Remote, RemoteTargets};
+use crate::session::{Sessions, StreamId, StreamRequestKind};
 use crate::slots::Slots;
 use crate::task::Tasks;
 use crate::wheel::{DeadlineTick, Wheel};
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) log: Log,
     pub(crate) groups: Groups,
+    pub(crate) sessions: Sessions,
     /// Connections that requested another dispatch at the end of this pass, or in the next.
     scheduled: VecDeque<Token>,
     /// Connections that used up the budget of one dispatch. They are heavy, and continue in the next turn.
@@ -77,6 +79,7 @@ impl Core {
             counters: Counters::default(),
             log: Log::new(now),
             groups: Groups::default(),
+            sessions: Sessions::default(),
             scheduled: VecDeque::new(),
             backlog: VecDeque::new(),
             lag: None,
@@ -237,6 +240,32 @@ impl Core {
         Ok(token)
     }
 
+    /// Puts a stream into the slot that was reserved for it, and dispatches it for the first time.
+    pub(crate) fn open_stream(&mut self, token: Token, stream: Box<dyn SlotEntry>) {
+        self.awaited += 1;
+        self.dispatch_entry(token, stream, SlotEvent::Opened);
+        self.notify_drain(token);
+    }
+
+    /// A stream requests something of its session.
+    pub(crate) fn request(&mut self, stream: StreamId, kind: StreamRequestKind) {
+        if let Some(session) = self.sessions.request(stream, kind) {
+            self.schedule(session);
+        }
+    }
+
+    /// The address of an entry's socket; for a stream that of its session.
+    pub(crate) fn address(&mut self, token: Token, side: Side) -> io::Result<Address> {
+        let stream = self.slots.get_mut(token).and_then(|entry| entry.stream());
+        let session = stream.and_then(|stream| self.sessions.of(stream)).map(|(session, _)| session);
+        self.driver.address(session.unwrap_or(token), side)
+    }
+
+    /// What a session needs to write the bytes of its streams.
+    pub(crate) fn stream_parts(&mut self) -> (&mut Slots, &mut VecDeque<Token>, &Pool, &Time) {
+        (&mut self.slots, &mut self.scheduled, &self.pool, &self.time)
+    }
+
     /// Notifies a new entry of a drain that the others have been notified of already.
     pub(crate) fn notify_drain(&mut self, token: Token) {
         if self.is_draining() {
@@ -382,6 +411,10 @@ impl Core {
         if entry.socket_state() == SocketState::Closing {
             // The driver closes the socket already, and its last completion comes once.
             return self.slots.put(token, entry);
+        }
+        if let Some(stream) = entry.stream() {
+            self.request(stream, StreamRequestKind::Close { cause: reason.reset_cause(), resets: reset });
+            return self.finish_close(token, entry, reason);
         }
         match self.driver.submit(token, Operation::Close { reset }) {
             Some(Completion::Closed) => self.finish_close(token, entry, reason),

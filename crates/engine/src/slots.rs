@@ -30,6 +30,12 @@ impl Slots {
         self.0.get_mut(token)?.entry.take()
     }
 
+    /// The entry, in its slot.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut dyn SlotEntry> {
+        Some(&mut **self.0.get_mut(token)?.entry.as_mut()?)
+    }
+
     /// Puts an entry back.
     #[inline]
     pub(crate) fn put(&mut self, token: Token, entry: Box<dyn SlotEntry>) {

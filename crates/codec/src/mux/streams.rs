@@ -276,8 +276,8 @@ impl<S: Default> Streams<S> {
         self.end(key, PEER_ENDED)
     }
 
-    /// We send no more on a stream.
-    pub(super) fn end_locally(&mut self, key: StreamKey) {
+    /// We send no more on a stream: its end was written.
+    pub fn end_locally(&mut self, key: StreamKey) {
         self.end(key, LOCAL_ENDED);
     }
 
@@ -306,6 +306,12 @@ impl<S: Default> Streams<S> {
     #[must_use]
     pub fn has_peer_ended(&self, key: StreamKey) -> bool {
         self.entry(key).is_some_and(|entry| entry.flags & PEER_ENDED != 0)
+    }
+
+    /// Whether our end of a stream was written.
+    #[must_use]
+    pub fn has_ended_locally(&self, key: StreamKey) -> bool {
+        self.entry(key).is_some_and(|entry| entry.flags & LOCAL_ENDED != 0)
     }
 
     /// Whether a stream has ended in both directions.
@@ -346,6 +352,13 @@ impl<S: Default> Streams<S> {
             self.updates.push(key.index);
         }
         self.consume_session(bytes);
+    }
+
+    /// So many bytes of a stream are unread; the application has finished with all others.
+    pub fn set_unread(&mut self, key: StreamKey, bytes: u32) {
+        let Some(entry) = self.entry(key) else { return };
+        let unconsumed = entry.receive.outstanding - entry.receive.consumed;
+        self.consume(key, unconsumed.saturating_sub(bytes));
     }
 
     fn consume_session(&mut self, bytes: u32) {

@@ -167,17 +167,17 @@ impl<C: Pipeline> Handle<C> {
     }
 
     pub(crate) fn address(&self, side: Side) -> std::io::Result<Address> {
-        match self.local().core.try_borrow() {
-            Ok(core) => core.driver.address(self.token, side),
+        match self.local().core.try_borrow_mut() {
+            Ok(mut core) => core.address(self.token, side),
             Err(_) => Err(std::io::ErrorKind::ResourceBusy.into()),
         }
     }
 
     /// Resets the connection; from within a handler, as soon as the dispatch is over.
-    pub(crate) fn abort(&self) {
+    pub(crate) fn reset(&self, reason: CloseReason) {
         let token = self.token;
         self.local().with_core(move |core| {
-            core.with(token, |connection: &mut Connection<C, ChannelState>, _| ((), connection.abort()));
+            core.with(token, |connection: &mut Connection<C, ChannelState>, _| ((), connection.reset(reason)));
         });
     }
 

@@ -29,6 +29,7 @@ pub use self::error::ChannelError;
 pub use self::futures::{Close, Flushed, Ready, Recv, Within};
 pub(crate) use self::handle::Handle;
 pub use self::split::{ReadHalf, WriteHalf};
+use crate::close_reason::CloseReason;
 use crate::connection::Half;
 use crate::context::SendError;
 use crate::group::{Group, Member};
@@ -195,7 +196,13 @@ impl<C: Pipeline> Channel<C> {
     /// }
     /// ```
     pub fn abort(self) {
-        self.handle.abort();
+        self.handle.reset(CloseReason::Aborted);
+    }
+
+    /// Resets a stream of a session with a number of its protocol. On a connection of its own this is
+    /// [`abort`](Channel::abort). The reason is [`CloseReason::StreamReset`](crate::CloseReason::StreamReset).
+    pub fn reset(self, code: u64) {
+        self.handle.reset(CloseReason::StreamReset { code, by_peer: false });
     }
 
     /// Takes no further message until [`resume`](Channel::resume). A task that waits for a message goes on waiting.
@@ -327,7 +334,7 @@ impl<C: Pipeline> Channel<C> {
     /// # Errors
     /// [`ChannelError::Busy`] from within a handler.
     pub fn peer(&self) -> Result<Address, ChannelError> {
-        self.handle.with(|connection, _, _| connection.link().peer())
+        self.handle.with(|connection, core, _| connection.link().peer(&core.sessions))
     }
 
     /// The address of the local end.

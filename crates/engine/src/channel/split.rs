@@ -9,6 +9,7 @@ use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::Address;
 
 use super::{Channel, ChannelError, Flushed, Handle, Ready, Recv, id};
+use crate::close_reason::CloseReason;
 use crate::connection::Half;
 use crate::context::SendError;
 use crate::group::{Group, Member};
@@ -67,7 +68,7 @@ impl<C: Pipeline> ReadHalf<C> {
     /// As [`Channel::abort`]: it resets the connection, so it ends the other half as well, which gets
     /// [`CloseReason::Aborted`](crate::CloseReason::Aborted).
     pub fn abort(self) {
-        self.handle.abort();
+        self.handle.reset(CloseReason::Aborted);
     }
 
     /// As [`Channel::is_draining`].
@@ -86,7 +87,7 @@ impl<C: Pipeline> ReadHalf<C> {
     /// # Errors
     /// As [`Channel::peer`].
     pub fn peer(&self) -> Result<Address, ChannelError> {
-        self.handle.with(|connection, _, _| connection.link().peer())
+        self.handle.with(|connection, core, _| connection.link().peer(&core.sessions))
     }
 
     /// Makes the channel whole again.
@@ -162,7 +163,7 @@ impl<C: Pipeline> WriteHalf<C> {
     /// As [`Channel::abort`]: it resets the connection, so it ends the other half as well, which gets
     /// [`CloseReason::Aborted`](crate::CloseReason::Aborted).
     pub fn abort(self) {
-        self.handle.abort();
+        self.handle.reset(CloseReason::Aborted);
     }
 
     /// As [`Channel::is_writable`].

@@ -15,6 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use tidegate_codec::Pipeline;
+use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::{Address, Completion, Operation, Token};
 
 use crate::channel::{Channel, Handle};
@@ -26,6 +27,7 @@ use crate::handler::Handler;
 use crate::local::Local;
 use crate::loop_core::Core;
 use crate::remote::Remote;
+use crate::session::{Session, SessionApplication};
 use crate::task::blocking::{Blocking, BlockingError};
 use crate::task::{NO_LOOP, Timer};
 
@@ -56,6 +58,43 @@ impl<C: Pipeline> Future for Connect<C> {
         let codec = self.codec.take().expect(AWAITED_TWICE);
         let token = self.race.install(winner, |link| Box::new(Connection::with_outbound_channel(link, codec)));
         Poll::Ready(Ok(Channel::new(Handle::new(self.race.local.clone(), token))))
+    }
+}
+
+/// The future of [`Client::open_session`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct OpenSession<P> {
+    race: Race,
+    mux: Option<P>,
+}
+
+impl<P: Pipeline<In = StreamEvent, Codec: Mux>> OpenSession<P> {
+    pub(crate) fn new(client: &Client, mux: P) -> Self {
+        Self { race: Race::new(client), mux: Some(mux) }
+    }
+}
+
+// Nothing in it is pinned.
+impl<P> Unpin for OpenSession<P> {}
+
+impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Future for OpenSession<P> {
+    type Output = Result<Session<P>, ConnectError>;
+
+    /// # Panics
+    /// If it is polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Poll::Ready(winner) = self.race.poll(cx.waker()) else { return Poll::Pending };
+        let winner = winner?;
+        let mux = self.mux.take().expect(AWAITED_TWICE);
+        let session = SessionApplication::of_client(self.race.client.limits.clone());
+        let token = self.race.install(winner, |link| Box::new(Connection::with_application(link, mux, session)));
+        Poll::Ready(Ok(Session::new(self.race.local.clone(), token)))
+    }
+}
+
+impl<P> std::fmt::Debug for OpenSession<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenSession").field("attempts", &self.race.attempts).finish_non_exhaustive()
     }
 }
 

@@ -11,9 +11,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate_codec::Pipeline;
+use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::{Address, SocketOptions};
 
-pub use self::connect::{Connect, ConnectWith};
+pub use self::connect::{Connect, ConnectWith, OpenSession};
 pub use self::connect_error::ConnectError;
 use crate::handler::Handler;
 use crate::limits::{CONNECT_TIMEOUT, CONNECTION_ATTEMPT_DELAY, Limits};
@@ -142,6 +143,20 @@ impl Client {
     /// If no event loop runs on this thread.
     pub fn connect_with<C: Pipeline, H: Handler<C>>(&self, codec: C, handler: H) -> ConnectWith<C, H> {
         ConnectWith::new(self, codec, handler)
+    }
+}
+
+impl Client {
+    /// Connects, and yields a session with the multiplexing codec `mux`, on which streams are opened. Dropping the future
+    /// gives up.
+    ///
+    /// # Errors
+    /// [`ConnectError`], with the last of the reasons if several addresses were tried.
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread.
+    pub fn open_session<P: Pipeline<In = StreamEvent, Codec: Mux>>(&self, mux: P) -> OpenSession<P> {
+        OpenSession::new(self, mux)
     }
 }
 

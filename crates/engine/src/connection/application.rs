@@ -4,9 +4,11 @@
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::Pipeline;
 
+use super::Link;
 use crate::close_reason::CloseReason;
 use crate::context::Context;
 use crate::handler::{Event, Handler, Outcome};
+use crate::loop_core::Core;
 
 /// The user of a connection.
 pub(crate) trait Application<C: Pipeline>: 'static {
@@ -53,6 +55,16 @@ pub(crate) trait Application<C: Pipeline>: 'static {
         true
     }
 
+    /// If it pulls: whether the reader was woken, and has not polled since.
+    fn is_reader_notified(&self) -> bool {
+        false
+    }
+
+    /// If it pulls: bytes of a stream that the application has taken and not finished with.
+    fn unfinished_bytes(&self) -> u32 {
+        0
+    }
+
     /// If it pulls: the loop drains, and none of the tasks that serve is left.
     fn on_serving_done(&mut self, _knows_its_end: bool) {}
 
@@ -63,6 +75,26 @@ pub(crate) trait Application<C: Pipeline>: 'static {
     fn has_handles(&self) -> bool {
         false
     }
+
+    /// Whether it is the application of a session, so that these are called:
+    const IS_SESSION: bool = false;
+
+    /// The session is dispatched.
+    fn begin_session_dispatch(&mut self, _core: &mut Core) {}
+
+    /// The dispatch is over. Returns whether another one has to follow.
+    fn end_session_dispatch(&mut self, _core: &mut Core) -> bool {
+        false
+    }
+
+    /// Handles what streams have requested, and writes bytes of streams. Returns whether more could be written, once
+    /// these are sent.
+    fn transmit(&mut self, _codec: &mut C, _link: &mut Link, _core: &mut Core) -> bool {
+        false
+    }
+
+    /// The session is closed, and with it all of its streams.
+    fn on_session_closed(&mut self, _codec: &mut C, _core: &mut Core) {}
 
     /// If it pulls: whether only the handles are left.
     fn is_closed(&self) -> bool {

@@ -25,7 +25,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             return if overdue { Err(self.close_now()) } else { Ok(()) };
         }
         if core.wheel.has_passed(self.link.progress) {
-            if self.link.update_acknowledged(core.driver.unacknowledged(token)) {
+            let unacknowledged = self.link.stream().is_none().then(|| core.driver.unacknowledged(token)).flatten();
+            if self.link.update_acknowledged(unacknowledged) {
                 // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours
                 // yet.
                 self.link.progress = DeadlineTick::NEVER;
@@ -106,11 +107,13 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         match timeout {
             None => self.link.progress = DeadlineTick::NEVER,
             Some(timeout) if !self.link.progress.is_set() => {
-                if core.driver.is_sending(token) {
+                let is_stream = self.link.stream().is_some();
+                if !is_stream && core.driver.is_sending(token) {
                     return DeadlineTick::NEVER;
                 }
                 if !self.link.is_shut() {
-                    self.link.update_acknowledged(core.driver.unacknowledged(token));
+                    let unacknowledged = (!is_stream).then(|| core.driver.unacknowledged(token)).flatten();
+                    self.link.update_acknowledged(unacknowledged);
                 }
                 self.link.progress = core.wheel.tick_after(core.time.now(), timeout);
             }

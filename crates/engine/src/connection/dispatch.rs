@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_buffer::{LoadError, Slice};
+use tidegate_buffer::{LoadError, Outbound, Slice};
 use tidegate_codec::{Lifecycle, Output, Pipeline, Step};
 use tidegate_sys::{Completion, Operation, Token};
 
@@ -23,6 +23,7 @@ use crate::group::{Delivery, DeliveryOutcome, Slow};
 use crate::handler::{Event, Outcome, Switch};
 use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_DISPATCH_MAX, SEND_BYTES_MAX, SENDS_PER_DISPATCH_MAX};
 use crate::loop_core::Core;
+use crate::session::{StreamId, StreamRequestKind};
 use crate::wheel::DeadlineTick;
 
 /// Why a dispatch ends early.
@@ -70,6 +71,9 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         if self.is_closed() {
             return self.on_event_after_close(&event);
         }
+        if A::IS_SESSION {
+            self.application.begin_session_dispatch(core);
+        }
         let dispatched = match self.on_event(core, token, event) {
             Ok(Next::Process) => self.process(core, token),
             Ok(Next::UpdateInterest) => Ok(()),
@@ -77,6 +81,9 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
             Err(stop) => Err(stop),
         };
         let dispatched = dispatched.and_then(|()| self.update_interest(core, token));
+        if A::IS_SESSION && self.application.end_session_dispatch(core) {
+            self.schedule(core, token);
+        }
         self.disposition(dispatched)
     }
 
@@ -97,13 +104,21 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
     }
 
     fn on_closed(mut self: Box<Self>, core: &mut Core, reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
-        core.counters.connections -= 1;
-        core.counters.count_closed(reason.cause());
+        if self.link.stream().is_some() {
+            core.counters.streams -= 1;
+        } else {
+            core.counters.connections -= 1;
+            core.counters.count_closed(reason.cause());
+            core.log.closed(core.time.now(), &self.link.peer(&core.sessions), &reason);
+        }
+        self.link.leave_session();
+        if A::IS_SESSION {
+            self.application.on_session_closed(&mut self.codec, core);
+        }
         self.link.outbound().clear();
         if !(injected::is_injected(Bug::ClosedEventLost) && matches!(*reason, CloseReason::Broken(_))) {
             self.application.closed(&reason);
         }
-        core.log.closed(core.time.now(), &self.link.peer(), &reason);
         if !self.application.has_handles() {
             return None;
         }
@@ -120,6 +135,28 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
 
     fn socket_state(&self) -> SocketState {
         if self.is_closed() { SocketState::NoSocket } else { SocketState::Open }
+    }
+
+    fn stream(&self) -> Option<StreamId> {
+        self.link.stream()
+    }
+
+    fn transmit(&mut self, act: &mut dyn FnMut(&mut Outbound, bool) -> bool) -> bool {
+        let before = self.link.outbound().sent();
+        let ends = self.link.write_side() == WriteSide::Flushing && self.buffered_bytes() == 0;
+        let is_all = act(self.link.outbound(), ends);
+        if is_all {
+            self.link.set(Link::SENDING, false);
+            if ends {
+                self.link.advance_write_side(WriteEvent::Sent);
+            }
+        }
+        self.link.note_progress(self.link.sent() - before.0);
+        self.link.update_level(&self.codec);
+        let is_due = self.has_become_writable()
+            || (is_all && self.link.is_write_shut())
+            || (self.link.intersects(Link::WATCHING) && self.watched_is_sent());
+        is_due && !self.link.replace(Link::SCHEDULED, true)
     }
 
     fn memory_bytes(&self) -> usize {
@@ -183,7 +220,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         match event {
             SlotEvent::Received(bytes) => {
                 self.on_received(core, bytes);
-                if A::PULLS && self.may_decode() && self.application.wake_reader() {
+                let is_first = self.link.stream().is_none() || core.pending_reader.is_none();
+                if A::PULLS && self.may_decode() && self.application.wake_reader() && is_first {
                     core.pending_reader = Some(token);
                     return Ok(Next::AwaitTasks);
                 }
@@ -207,9 +245,20 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 }
                 self.application.wake_reader();
             }
+            // Both sides have ended it already: what was received stays.
+            SlotEvent::StreamReset(_) if self.link.intersects(Link::PEER_ENDED) && self.link.is_shut() => {}
+            SlotEvent::StreamReset(code) => {
+                return Err(Exit::close(CloseReason::StreamReset { code, by_peer: true }, true));
+            }
+            SlotEvent::SessionClosed => {
+                return Err(self.on_io_error(io::Error::new(io::ErrorKind::ConnectionAborted, "its session is closed")));
+            }
             SlotEvent::Failed(error) => return Err(self.on_io_error(error)),
             SlotEvent::Opened => {
-                core.counters.connections += 1;
+                match self.link.stream() {
+                    Some(_) => core.counters.streams += 1,
+                    None => core.counters.connections += 1,
+                }
                 self.open(core, token)?;
             }
             SlotEvent::Switched => {
@@ -250,7 +299,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     fn on_received(&mut self, core: &mut Core, bytes: Slice) {
-        core.counters.received_bytes += bytes.len() as u64;
+        if self.link.stream().is_some() {
+            self.link.set(Link::CONSUMED, true);
+        } else {
+            core.counters.received_bytes += bytes.len() as u64;
+        }
         if self.link.is_shut() && self.link.is_closing() {
             // The peer is still busy sending, and has probably not read our last answer yet.
             self.link.progress = DeadlineTick::NEVER;
@@ -271,10 +324,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if sent > 0 {
             core.counters.sent_bytes += sent as u64;
             self.link.outbound().advance(sent as u64);
-            if self.link.progress.is_set() && self.link.proves_progress(sent as u64) {
-                // Progress, even if it is within one large entry: the deadline starts anew.
-                self.link.progress = DeadlineTick::NEVER;
-            }
+            self.link.note_progress(sent as u64);
         }
         Ok(())
     }
@@ -376,7 +426,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 continue;
             };
             budget.messages -= 1;
-            core.counters.messages += 1;
+            core.counters.messages += u64::from(!A::IS_SESSION);
             // Not through `call`: a message that passes through a closure is copied once more.
             let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
             match self.application.message(message, &mut context) {
@@ -459,10 +509,17 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// Sends pending bytes, as far as the kernel and the budget allow.
     pub(super) fn flush(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C> {
         loop {
+            let has_more = A::IS_SESSION && self.transmit_streams(core);
             self.flush_codec(core);
             if self.link.is_shut() {
                 // What the codec replied after the shutdown cannot be sent any more.
                 self.link.outbound().clear();
+            }
+            if let Some(stream) = self.link.stream()
+                && self.link.outbound().has_flushed()
+                && !self.link.replace(Link::SENDING, true)
+            {
+                core.request(stream, StreamRequestKind::Send);
             }
             while !self.link.intersects(Link::SENDING) && self.link.outbound().has_flushed() && budget.sends > 0 {
                 budget.sends -= 1;
@@ -473,11 +530,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 }
             }
             self.link.update_level(&self.codec);
-            if budget.sends == 0 || self.link.intersects(Link::SENDING) || !self.load_file()? {
+            if budget.sends == 0 || self.link.intersects(Link::SENDING) || !(self.load_file()? || has_more) {
                 break;
             }
         }
-        if self.link.intersects(Link::SENDING) && !core.driver.is_sending(token) {
+        if self.link.intersects(Link::SENDING) && self.link.stream().is_none() && !core.driver.is_sending(token) {
             // The peer does not read, for an unknown time.
             self.link.outbound().shrink();
         }
@@ -486,6 +543,18 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.on_all_sent(core, token)?;
         }
         Ok(())
+    }
+
+    /// Of a session: writes bytes of streams. Returns whether there are more.
+    fn transmit_streams(&mut self, core: &mut Core) -> bool {
+        if self.link.has_write_failed() {
+            return false;
+        }
+        let has_more = self.application.transmit(&mut self.codec, &mut self.link, core);
+        if !self.link.is_closing() && self.codec.status().is_finished {
+            self.link.close_in_order();
+        }
+        has_more
     }
 
     /// Has the codec write the bytes that it buffers, and its closing bytes if this is the end.
@@ -545,7 +614,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         if self.link.advance_write_side(WriteEvent::Sent) {
             self.link.progress = DeadlineTick::NEVER;
-            core.driver.submit(token, Operation::ShutdownWrite);
+            match self.link.stream() {
+                Some(stream) => core.request(stream, StreamRequestKind::End),
+                None => drop(core.driver.submit(token, Operation::ShutdownWrite)),
+            }
         }
         if self.link.is_closing() && self.link.advance_write_side(WriteEvent::Linger) {
             // The handler's deadline is of no use any more: the field now bounds the wait for the peer's end.
@@ -629,6 +701,14 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if A::PULLS && !self.application.wants_message() && self.application.suspended() {
             self.schedule(core, token);
         }
+        if let Some(stream) = self.link.stream() {
+            if !self.application.is_reader_notified() && self.link.take(Link::CONSUMED) {
+                core.request(stream, StreamRequestKind::Unread(self.unread_bytes()));
+            }
+            let timer = self.next_timer(core, token);
+            core.set_timer(token, timer);
+            return Ok(());
+        }
         let receive = self.wants_receive();
         if receive != self.link.intersects(Link::RECEIVING) {
             self.link.set(Link::RECEIVING, receive);
@@ -637,6 +717,17 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         let timer = self.next_timer(core, token);
         core.set_timer(token, timer);
         Ok(())
+    }
+
+    /// Of a stream: the bytes whose window is not granted again yet. A message that the application works on is unread.
+    /// A part of a message is not: the codec bounds it, and waits for the rest.
+    fn unread_bytes(&self) -> u32 {
+        let wants_more =
+            if A::PULLS { self.application.wants_message() } else { !self.link.intersects(Link::HAS_BACKLOG) };
+        if wants_more && self.may_decode() {
+            return 0;
+        }
+        self.link.input.len() as u32 + self.application.unfinished_bytes()
     }
 
     fn wants_receive(&self) -> bool {
@@ -685,6 +776,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             Outcome::Continue => {}
             Outcome::Close => self.link.closing = Some(Rc::new(CloseReason::Done)),
             Outcome::Abort => return Err(Exit::close(CloseReason::Aborted, true)),
+            Outcome::Reset(code) => return Err(Exit::close(CloseReason::StreamReset { code, by_peer: false }, true)),
             Outcome::Fail(error) if self.codec.status().is_close_delimited => {
                 return Err(Exit::close(CloseReason::Failed(error), true));
             }

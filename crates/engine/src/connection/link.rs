@@ -19,6 +19,7 @@ use crate::limits::Limits;
 use crate::loop_core::Core;
 use crate::server::ListenerCounts;
 use crate::server::load_balancing::LoopHandle;
+use crate::session::{Sessions, StreamId};
 use crate::wheel::DeadlineTick;
 
 /// What the connections of one server have in common on one loop.
@@ -99,17 +100,31 @@ impl Link {
     pub(super) const READ_FAILED: u16 = 1 << 11;
     /// The last dispatch left bytes that were read already and may be decoded.
     pub(super) const HAS_BACKLOG: u16 = 1 << 12;
+    /// Of a stream: its input may be shorter than its session knows.
+    pub(super) const CONSUMED: u16 = 1 << 13;
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
         if let Some(counts) = &settings.counts {
             counts.connections.fetch_add(1, Ordering::Relaxed);
             counts.accepted.fetch_add(1, Ordering::Relaxed);
         }
+        let peer = Peer::new(peer, &settings.peers);
+        Self::with_peer(settings, peer, pool)
+    }
+
+    /// The link of a stream, which has no socket.
+    pub(crate) fn of_stream(settings: Rc<Settings>, stream: StreamId, pool: &Pool) -> Self {
+        settings.live.fetch_add(1, Ordering::Relaxed);
+        let [_, session @ ..] = stream.session.to_be_bytes();
+        Self::with_peer(settings, Peer::Stream { session, index: stream.index }, pool)
+    }
+
+    fn with_peer(settings: Rc<Settings>, peer: Peer, pool: &Pool) -> Self {
         Self {
             outbound: Outbound::new(pool),
             input: Input::new(),
             closing: None,
-            peer: Peer::new(peer, &settings.peers),
+            peer,
             settings,
             watched: 0,
             deadline: DeadlineTick::NEVER,
@@ -149,8 +164,35 @@ impl Link {
         self.outbound.cost()
     }
 
-    pub(crate) fn peer(&self) -> Address {
-        self.peer.address(&self.settings.peers)
+    /// The address of the peer; for a stream that of its session.
+    pub(crate) fn peer(&self, sessions: &Sessions) -> Address {
+        match self.stream() {
+            Some(stream) => sessions.of(stream).map_or_else(unnamed, |(_, peer)| peer.clone()),
+            None => self.peer.address(&self.settings.peers),
+        }
+    }
+
+    /// The stream that this is the link of, if it is that of a stream.
+    #[inline]
+    pub(crate) fn stream(&self) -> Option<StreamId> {
+        match self.peer {
+            Peer::Stream { session: [high, middle, low], index } => {
+                Some(StreamId { session: u32::from_be_bytes([0, high, middle, low]), index })
+            }
+            _ => None,
+        }
+    }
+
+    /// The session of this stream, which is closed, is found no more: its number may be another session's.
+    pub(super) fn leave_session(&mut self) {
+        if self.stream().is_some() {
+            self.peer = Peer::Unnamed;
+        }
+    }
+
+    /// Begins to close in good order, unless the connection closes already.
+    pub(crate) fn close_in_order(&mut self) {
+        self.closing.get_or_insert_with(|| Rc::new(CloseReason::Done));
     }
 
     #[inline]
@@ -161,6 +203,25 @@ impl Link {
     #[inline]
     pub(super) fn set(&mut self, flag: u16, on: bool) {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    }
+
+    /// Sets or clears a flag and returns whether it was set.
+    pub(super) fn replace(&mut self, flag: u16, on: bool) -> bool {
+        let had = self.intersects(flag);
+        self.set(flag, on);
+        had
+    }
+
+    /// Bytes that the driver, or the session, has taken so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.outbound.sent().0
+    }
+
+    /// So many bytes were taken. If that is progress, even within one large entry, the deadline starts anew.
+    pub(super) fn note_progress(&mut self, sent: u64) {
+        if self.progress.is_set() && self.proves_progress(sent) {
+            self.progress = DeadlineTick::NEVER;
+        }
     }
 
     /// Clears a flag and returns whether it was set.
@@ -181,7 +242,7 @@ impl Link {
 
     /// Whether the peer must have acknowledged enough since the last check, after the kernel, whose buffer was full,
     /// has taken so many bytes.
-    pub(super) fn proves_progress(&self, sent: u64) -> bool {
+    fn proves_progress(&self, sent: u64) -> bool {
         let taken = (self.outbound.sent().0 as u32).wrapping_sub(self.acknowledged);
         // No kernel buffers the rest of those. So numbers that wrap stay comparable.
         sent >= u64::from(self.progress_bytes_min()) || taken >= 2 * PROGRESS_BYTES_MAX
@@ -347,6 +408,11 @@ enum Peer {
     V4(SocketAddrV4),
     Unnamed,
     Kept(u32),
+    /// No address: a stream of a session.
+    Stream {
+        session: [u8; 3],
+        index: u32,
+    },
 }
 
 impl Peer {
@@ -362,7 +428,7 @@ impl Peer {
     fn address(self, kept: &RefCell<Slab<Address>>) -> Address {
         match self {
             Self::V4(address) => Address::Ip(address.into()),
-            Self::Unnamed => Address::Unix(PathBuf::new()),
+            Self::Unnamed | Self::Stream { .. } => unnamed(),
             Self::Kept(key) => kept.borrow()[key as usize].clone(),
         }
     }
@@ -376,6 +442,10 @@ impl Peer {
             }
         }
     }
+}
+
+fn unnamed() -> Address {
+    Address::Unix(PathBuf::new())
 }
 
 /// The bits of [`WriteSide`].

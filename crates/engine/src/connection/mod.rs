@@ -17,7 +17,7 @@ use std::any::Any;
 use std::io;
 use std::rc::Rc;
 
-use tidegate_buffer::Slice;
+use tidegate_buffer::{Outbound, Slice};
 use tidegate_codec::Pipeline;
 use tidegate_sys::{Accepted, Token};
 
@@ -28,6 +28,7 @@ use crate::close_reason::CloseReason;
 use crate::group::{Delivery, DeliveryOutcome};
 use crate::handler::Handler;
 use crate::loop_core::Core;
+use crate::session::StreamId;
 
 /// A codec and its application on a link.
 pub(crate) struct Connection<C, A> {
@@ -39,6 +40,24 @@ pub(crate) struct Connection<C, A> {
 impl<C: Pipeline, H: Handler<C>> Connection<C, HandlerApplication<H>> {
     pub(crate) fn new(link: Link, codec: C, handler: H) -> Self {
         Self { link, codec, application: HandlerApplication(handler) }
+    }
+}
+
+impl<C: Pipeline, A: Application<C>> Connection<C, A> {
+    pub(crate) fn with_application(link: Link, codec: C, application: A) -> Self {
+        Self { link, codec, application }
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    pub(crate) fn application(&self) -> &A {
+        &self.application
+    }
+
+    pub(crate) fn parts(&mut self) -> (&mut Link, &mut C, &mut A) {
+        (&mut self.link, &mut self.codec, &mut self.application)
     }
 }
 
@@ -65,6 +84,17 @@ pub(crate) trait SlotEntry {
     /// The task that serves it has failed: that becomes the reason why it is closed, unless there is another one.
     fn fail(&mut self, _core: &mut Core, _token: Token, _reason: &mut Option<CloseReason>) -> Disposition {
         Disposition::Keep
+    }
+
+    /// The stream that it is, if it is one: it has no socket.
+    fn stream(&self) -> Option<StreamId> {
+        None
+    }
+
+    /// The session of a stream writes from its queue: `act` gets the queue, and whether the stream ends behind it, and
+    /// returns whether all was written. Returns whether the stream has to be dispatched for that.
+    fn transmit(&mut self, _act: &mut dyn FnMut(&mut Outbound, bool) -> bool) -> bool {
+        false
     }
 
     /// Whether the driver has something of it.
@@ -97,6 +127,10 @@ pub(crate) enum SlotEvent {
     Received(Slice),
     /// The peer sends no more.
     Ended,
+    /// The peer has reset the stream, with this number.
+    StreamReset(u64),
+    /// The session of the stream is closed, or will receive nothing more.
+    SessionClosed,
     Sent(io::Result<usize>),
     Failed(io::Error),
     Accepted(io::Result<Accepted>),

@@ -36,6 +36,8 @@ pub(crate) struct ChannelState {
     /// The task that waits for a message.
     reader: Option<Waker>,
     writer_state: Option<Box<WriterState>>,
+    /// Of a stream: the bytes of the last message, with which the task has not finished while it requests no other.
+    last_message_bytes: u32,
     state: u16,
 }
 
@@ -77,7 +79,7 @@ impl ChannelState {
 
     /// The state of a connection that has one handle.
     pub(crate) fn new() -> Self {
-        Self { reader: None, writer_state: None, state: Self::READER | Self::WRITER }
+        Self { reader: None, writer_state: None, last_message_bytes: 0, state: Self::READER | Self::WRITER }
     }
 
     /// The state of a connection that a task will have, which `start` starts.
@@ -90,7 +92,7 @@ impl ChannelState {
     /// The state of the same connection with another codec: no task waits, and everything else stays.
     fn for_next_codec(&mut self) -> Self {
         let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::CLOSED | Self::OUTBOUND | Self::IGNORES_DRAIN;
-        Self { reader: None, writer_state: self.writer_state.take(), state: self.state & kept }
+        Self { reader: None, writer_state: self.writer_state.take(), last_message_bytes: 0, state: self.state & kept }
     }
 
     fn intersects(&self, flag: u16) -> bool {
@@ -222,6 +224,14 @@ impl<C: Pipeline> Application<C> for ChannelState {
         notified
     }
 
+    fn is_reader_notified(&self) -> bool {
+        self.intersects(Self::READER_NOTIFIED)
+    }
+
+    fn unfinished_bytes(&self) -> u32 {
+        self.last_message_bytes
+    }
+
     fn observes_drain(&self) -> bool {
         !self.intersects(Self::OUTBOUND)
     }
@@ -317,6 +327,9 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         waker: &Waker,
     ) -> Poll<Result<Option<C::In>, ChannelError>> {
         self.application.set(ChannelState::READER_NOTIFIED, false);
+        if std::mem::take(&mut self.application.last_message_bytes) > 0 {
+            self.link.set(Link::CONSUMED, true);
+        }
         if self.link.intersects(Link::READ_CLOSED) {
             return Poll::Ready(Ok(None));
         }
@@ -335,24 +348,35 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             return self.register_reader(core, token, waker);
         }
         let ended = self.link.intersects(Link::PEER_ENDED);
+        let unread = self.link.input.len();
         let (outbound, input) = self.link.queues();
         let before = (outbound.written(), self.codec.buffered_bytes());
         let mut reply = Output::new(outbound, &core.pool, &core.time);
         let step = if ended { self.codec.decode_eof(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
         if !gone && (outbound.written() != before.0 || self.codec.buffered_bytes() != before.1) {
             self.link.update_level(&self.codec);
-            let unread = self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap;
-            self.application.set(ChannelState::REPLIES_BLOCKED, unread);
+            let is_unread = self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap;
+            self.application.set(ChannelState::REPLIES_BLOCKED, is_unread);
             self.schedule_unless_pending(core, token);
         }
         match step {
             Ok(Step::Message(message)) => {
                 core.counters.messages += 1;
+                if self.link.stream().is_some() {
+                    self.application.last_message_bytes = (unread - self.link.input.len()) as u32;
+                    self.link.set(Link::CONSUMED, true);
+                    self.schedule_unless_pending(core, token);
+                }
                 Poll::Ready(Ok(Some(message)))
             }
             Ok(Step::NeedMore) if gone => Poll::Ready(self.end_of_messages()),
             Ok(Step::NeedMore) if self.application.take(ChannelState::DRAIN_DUE) => Poll::Ready(Ok(None)),
-            Ok(Step::NeedMore) => self.register_reader(core, token, waker),
+            Ok(Step::NeedMore) => {
+                if self.link.stream().is_some() && !self.link.input.is_empty() {
+                    self.link.set(Link::CONSUMED, true);
+                }
+                self.register_reader(core, token, waker)
+            }
             Ok(Step::End) => {
                 self.link.set(Link::READ_CLOSED, true);
                 self.schedule_unless_pending(core, token);
@@ -376,6 +400,10 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             return Poll::Ready(Err(ChannelError::Deadline));
         }
         register(&mut self.application.reader, waker);
+        if self.link.intersects(Link::CONSUMED) {
+            // The task has finished with the last message.
+            self.schedule_unless_pending(core, token);
+        }
         if self.application.take(ChannelState::SUSPENDED) {
             self.schedule_unless_pending(core, token);
         }
@@ -484,10 +512,10 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     }
 
     /// Resets the connection, also while it closes in good order.
-    pub(crate) fn abort(&mut self) -> Disposition {
+    pub(crate) fn reset(&mut self, reason: CloseReason) -> Disposition {
         match self.application.intersects(ChannelState::CLOSED) {
             true => Disposition::Keep,
-            false => Disposition::Close { reason: Rc::new(CloseReason::Aborted), reset: true },
+            false => Disposition::Close { reason: Rc::new(reason), reset: true },
         }
     }
 
@@ -587,10 +615,6 @@ impl<C: Pipeline> Connection<C, ChannelState> {
 
     pub(crate) fn pending_bytes(&self) -> u64 {
         self.link.cost(&self.codec)
-    }
-
-    pub(crate) fn link(&self) -> &Link {
-        &self.link
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use tidegate_codec::Pipeline;
+use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
 
 use super::start_error::StartError;
@@ -193,6 +194,52 @@ impl Listener {
                 let (first, second) = (both.clone(), both.clone());
                 let (codec, serve) = (move || (first.0.borrow_mut())(), move |channel| second.1(channel));
                 event_loop.serve(socket, limits.clone(), live.clone(), codec, serve)
+            })
+        })
+    }
+
+    /// Makes a session of each connection, with the multiplexing codec that `mux` makes, and serves each stream that the
+    /// peer opens with the codec and the handler that `make` makes. A stream is like a connection of its own, with the
+    /// same limits.
+    pub fn handle_streams<P, C, H>(
+        self,
+        mux: impl Fn() -> P + Send + Sync + 'static,
+        make: impl Fn() -> (C, H) + Send + Sync + 'static,
+    ) -> ServedListener
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+        C: Pipeline,
+        H: Handler<C>,
+    {
+        let both = Arc::new((mux, make));
+        self.served(move |_, event_loop, sockets, limits, live| {
+            sockets.into_iter().try_for_each(|socket| {
+                let (first, second) = (both.clone(), both.clone());
+                event_loop.listen_streams(socket, limits.clone(), live.clone(), move || first.0(), move || second.1())
+            })
+        })
+    }
+
+    /// The same with tasks: each stream gets a codec that `codec` makes, and a task that runs `serve` on its channel.
+    pub fn serve_streams<P, C, F, E>(
+        self,
+        mux: impl Fn() -> P + Send + Sync + 'static,
+        codec: impl Fn() -> C + Send + Sync + 'static,
+        serve: impl Fn(Channel<C>) -> F + Send + Sync + 'static,
+    ) -> ServedListener
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+        C: Pipeline,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        let all = Arc::new((mux, codec, serve));
+        self.served(move |_, event_loop, sockets, limits, live| {
+            sockets.into_iter().try_for_each(|socket| {
+                let (mux, codec, serve) = (all.clone(), all.clone(), all.clone());
+                let (mux, codec) = (move || mux.0(), move || codec.1());
+                event_loop
+                    .serve_streams(socket, limits.clone(), live.clone(), mux, codec, move |channel| serve.2(channel))
             })
         })
     }

@@ -1,0 +1,242 @@
+//! `SessionApplication`: the application of a session, which passes events on to streams and writes their bytes.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_buffer::Outbound;
+use tidegate_codec::mux::{Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, transmit};
+use tidegate_codec::{Output, Pipeline};
+use tidegate_sys::Token;
+
+use super::{MakeStream, StreamId, StreamRequest, StreamRequestKind};
+use crate::close_reason::CloseReason;
+use crate::connection::{Application, Link, Settings, SlotEvent};
+use crate::context::Context;
+use crate::handler::{Event, Outcome};
+use crate::limits::Limits;
+use crate::loop_core::Core;
+use crate::slots::Slots;
+
+/// The application of a session.
+pub(crate) struct SessionApplication {
+    /// Its number among the sessions of the loop, once it is open.
+    session: u32,
+    /// The handles of the session are gone, and the last stream closes it.
+    closes_when_empty: bool,
+    /// A handle is left.
+    has_handle: bool,
+    is_closed: bool,
+    /// What serves the streams that the peer opens; without it they are refused.
+    make: Option<Rc<dyn MakeStream>>,
+    /// The limits of streams.
+    settings: Rc<Settings>,
+}
+
+impl SessionApplication {
+    pub(crate) fn new(make: Option<Rc<dyn MakeStream>>, settings: Rc<Settings>, has_handle: bool) -> Self {
+        Self { session: u32::MAX, closes_when_empty: false, has_handle, is_closed: false, make, settings }
+    }
+
+    /// The application of a session that a client has made: with a handle, and without streams of the peer.
+    pub(crate) fn of_client(limits: Limits) -> Self {
+        Self::new(None, Settings::new(limits, Arc::default()), true)
+    }
+
+    /// The last handle is gone.
+    pub(crate) fn on_handle_dropped(&mut self) {
+        self.has_handle = false;
+        self.closes_when_empty = true;
+    }
+
+    pub(crate) fn is_session_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// A link for a stream of the session.
+    pub(crate) fn link(&self, core: &Core, key: StreamKey) -> Link {
+        Link::of_stream(self.settings.clone(), StreamId { session: self.session, index: key.index() }, &core.pool)
+    }
+
+    /// The peer has opened a stream.
+    fn accept<C: Pipeline<Codec: Mux>>(&mut self, key: StreamKey, cx: &mut Context<'_, C>) {
+        let link = self.link(cx.core(), key);
+        match self.make.clone() {
+            Some(make) => {
+                let token = cx.core_mut().slots.reserve();
+                cx.with_mux(|mux, _| mux.streams_mut().set_owner(key, owner(token)));
+                make.make_stream(cx.core_mut(), token, link);
+            }
+            None => cx.with_mux(|mux, out| {
+                mux.write_reset(key, ResetCause::Refused, out);
+                mux.streams_mut().close(key);
+            }),
+        }
+    }
+
+    fn handle_request<M: Mux>(&mut self, request: StreamRequest, mux: &mut M, out: &mut Output<'_>) {
+        let Some(key) = mux.streams().at(request.index) else { return };
+        match request.kind {
+            StreamRequestKind::Send => mux.streams_mut().set_ready(key),
+            StreamRequestKind::End if mux.streams().has_ended_locally(key) => {}
+            StreamRequestKind::End => {
+                mux.write_data(key, &mut Outbound::default(), 0, true, out);
+                mux.streams_mut().end_locally(key);
+            }
+            StreamRequestKind::Unread(bytes) => mux.streams_mut().set_unread(key, bytes),
+            StreamRequestKind::Close { cause, resets } => {
+                if !resets && !mux.streams().has_ended_locally(key) {
+                    mux.write_data(key, &mut Outbound::default(), 0, true, out);
+                    mux.streams_mut().end_locally(key);
+                }
+                if let Some(cause) = cause
+                    && !mux.streams().has_ended(key)
+                {
+                    mux.write_reset(key, cause, out);
+                }
+                mux.streams_mut().close(key);
+            }
+        }
+    }
+}
+
+impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplication {
+    const PULLS: bool = false;
+    const IS_SESSION: bool = true;
+
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        let (token, peer) = (cx.token(), cx.peer());
+        match cx.core_mut().sessions.add(token, peer) {
+            Some(session) => {
+                self.session = session;
+                cx.core_mut().sessions.begin_dispatch(session);
+                Outcome::Continue
+            }
+            None => Outcome::Abort,
+        }
+    }
+
+    fn message(&mut self, event: StreamEvent, cx: &mut Context<'_, C>) -> Outcome<C> {
+        let (key, event) = match event {
+            StreamEvent::Opened(key) => {
+                self.accept(key, cx);
+                return Outcome::Continue;
+            }
+            StreamEvent::Data { stream, bytes } => (stream, SlotEvent::Received(bytes)),
+            StreamEvent::Ended(stream) => (stream, SlotEvent::Ended),
+            StreamEvent::Reset { stream, code } => (stream, SlotEvent::StreamReset(code)),
+        };
+        if let Some(token) = cx.with_mux(|mux, _| mux.streams().owner(key)).and_then(token) {
+            cx.core_mut().dispatch(token, event);
+        }
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if event == Event::ReadClosed {
+            // The codec is finished once the streams that the peer has ended are closed; no other can be served.
+            let unended = cx.with_mux(|mux, _| {
+                let streams = mux.streams();
+                streams
+                    .iter()
+                    .filter(|key| !streams.has_peer_ended(*key))
+                    .filter_map(|key| streams.owner(key))
+                    .filter_map(token)
+                    .collect::<Vec<_>>()
+            });
+            for token in unended {
+                cx.core_mut().dispatch(token, SlotEvent::SessionClosed);
+            }
+        }
+        Outcome::Continue
+    }
+
+    fn closed(&mut self, _: &CloseReason) {
+        self.is_closed = true;
+    }
+
+    /// Control frames are read whatever applications do; the replies to them have a cap.
+    fn reads_while_unwritable(&self) -> bool {
+        true
+    }
+
+    fn has_handles(&self) -> bool {
+        self.has_handle
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    fn begin_session_dispatch(&mut self, core: &mut Core) {
+        core.sessions.begin_dispatch(self.session);
+    }
+
+    fn end_session_dispatch(&mut self, core: &mut Core) -> bool {
+        core.sessions.end_dispatch(self.session)
+    }
+
+    fn transmit(&mut self, codec: &mut C, link: &mut Link, core: &mut Core) -> bool {
+        loop {
+            let requests = core.sessions.take_requests(self.session);
+            if requests.is_empty() {
+                break;
+            }
+            let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
+            for request in &requests {
+                self.handle_request(*request, mux, &mut out);
+            }
+            core.sessions.recycle(self.session, requests);
+        }
+        if self.closes_when_empty && codec.codec().streams().is_empty() {
+            link.close_in_order();
+        }
+        // Those bytes are bound that one send takes, and no more: what is more urgent may come meanwhile.
+        let waiting = codec.buffered_bytes() as u64;
+        let (slots, scheduled, pool, time) = core.stream_parts();
+        let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
+        transmit(mux, &mut Queues { slots, scheduled }, TRANSMIT_BYTES.saturating_sub(waiting), &mut out);
+        mux.streams().has_ready()
+    }
+
+    fn on_session_closed(&mut self, codec: &mut C, core: &mut Core) {
+        core.sessions.remove(self.session);
+        let streams = codec.codec().streams();
+        let tokens: Vec<_> = streams.iter().filter_map(|key| streams.owner(key)).filter_map(token).collect();
+        for token in tokens {
+            core.dispatch(token, SlotEvent::SessionClosed);
+        }
+    }
+}
+
+/// The queues of streams, in their slots.
+struct Queues<'a> {
+    slots: &'a mut Slots,
+    scheduled: &'a mut VecDeque<Token>,
+}
+
+impl StreamQueues for Queues<'_> {
+    fn with(&mut self, owner: [u32; 2], act: impl FnOnce(&mut Outbound, bool) -> bool) {
+        let Some(token) = token(owner) else { return };
+        let Some(entry) = self.slots.get_mut(token) else { return };
+        let mut act = Some(act);
+        let mut once = |queue: &mut Outbound, ends| act.take().is_some_and(|act| act(queue, ends));
+        if entry.transmit(&mut once) {
+            self.scheduled.push_back(token);
+        }
+    }
+}
+
+/// A token as the owner of a stream's queue. No token has the generation 0.
+pub(crate) fn owner(token: Token) -> [u32; 2] {
+    [token.slot, token.generation]
+}
+
+fn token([slot, generation]: [u32; 2]) -> Option<Token> {
+    (generation != 0).then_some(Token { slot, generation })
+}
+
+/// Bytes that a session binds for one send.
+const TRANSMIT_BYTES: u64 = 64 * 1024;

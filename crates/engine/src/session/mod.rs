@@ -1,0 +1,141 @@
+//! Sessions: connections whose codec multiplexes, and the streams that they own.
+//!
+//! A session is a connection with a socket whose application is [`SessionApplication`]: it gets the events of the codec
+//! ([`Mux`](tidegate_codec::mux::Mux)) and passes them to streams. A stream is a connection *without* a socket, in a slot
+//! of its own: it has a codec, an application, a queue, an input, water marks, a write position and a deadline like any
+//! other, and the session takes the place of the driver.
+//!
+//! - What arrives for a stream is dispatched to it at once, within the dispatch of the session.
+//! - What a stream asks of its session is a [`StreamRequest`]. Requests wait in the session's [`SessionLinks`], since the
+//!   session may be the one that is dispatched. They are handled before the session writes.
+//! - The bytes of a stream stay in its queue until the session writes them, at most as many at a time as one send takes.
+//!
+//! Read next: `application.rs`.
+
+mod application;
+mod handle;
+mod make;
+
+use std::rc::Rc;
+
+use slab::Slab;
+use tidegate_codec::mux::ResetCause;
+use tidegate_sys::{Address, Token};
+
+pub(crate) use self::application::SessionApplication;
+pub use self::handle::{Session, SessionError};
+pub(crate) use self::make::{MakeSession, MakeStream, MakeStreamHandler, MakeStreamTask};
+
+/// The sessions of a loop, as their streams see them.
+#[derive(Default)]
+pub(crate) struct Sessions(Slab<SessionLinks>);
+
+/// What the streams of a session share with it.
+pub(crate) struct SessionLinks {
+    token: Token,
+    peer: Rc<Address>,
+    /// What streams have requested since the session looked.
+    requests: Vec<StreamRequest>,
+    /// The session looks before its dispatch ends, or in one that is scheduled.
+    is_scheduled: bool,
+}
+
+/// What a stream requests of its session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StreamRequest {
+    /// The stream's place in the table of the codec.
+    pub(crate) index: u32,
+    pub(crate) kind: StreamRequestKind,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StreamRequestKind {
+    /// Its queue has bytes.
+    Send,
+    /// Its queue is empty, and nothing follows.
+    End,
+    /// So many of its bytes are unread; the application has finished with all others.
+    Unread(u32),
+    /// It is closed.
+    Close {
+        /// Why, if the peer has to be notified.
+        cause: Option<ResetCause>,
+        /// What it has not sent is dropped.
+        resets: bool,
+    },
+}
+
+/// Identifies a stream in its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StreamId {
+    /// The session among those of the loop.
+    pub(crate) session: u32,
+    /// The place in the table of the session's codec.
+    pub(crate) index: u32,
+}
+
+impl Sessions {
+    /// Adds a session. `None` if the loop has as many as it can number.
+    pub(crate) fn add(&mut self, token: Token, peer: Address) -> Option<u32> {
+        if self.0.len() >= SESSIONS_MAX {
+            return None;
+        }
+        let links = SessionLinks { token, peer: Rc::new(peer), requests: Vec::new(), is_scheduled: false };
+        Some(self.0.insert(links) as u32)
+    }
+
+    pub(crate) fn remove(&mut self, session: u32) {
+        self.0.try_remove(session as usize);
+        if self.0.is_empty() {
+            self.0 = Slab::new();
+        }
+    }
+
+    /// Takes note of a request. Returns the session if it has to be dispatched for that.
+    pub(crate) fn request(&mut self, stream: StreamId, kind: StreamRequestKind) -> Option<Token> {
+        let links = self.0.get_mut(stream.session as usize)?;
+        links.requests.push(StreamRequest { index: stream.index, kind });
+        (!std::mem::replace(&mut links.is_scheduled, true)).then_some(links.token)
+    }
+
+    /// The session is dispatched: it looks at requests before that is over.
+    pub(crate) fn begin_dispatch(&mut self, session: u32) {
+        if let Some(links) = self.0.get_mut(session as usize) {
+            links.is_scheduled = true;
+        }
+    }
+
+    /// The dispatch of the session is over. Returns whether there are requests that it has not seen.
+    pub(crate) fn end_dispatch(&mut self, session: u32) -> bool {
+        let Some(links) = self.0.get_mut(session as usize) else { return false };
+        links.is_scheduled = !links.requests.is_empty();
+        links.is_scheduled
+    }
+
+    /// What the streams have requested.
+    pub(crate) fn take_requests(&mut self, session: u32) -> Vec<StreamRequest> {
+        self.0.get_mut(session as usize).map(|links| std::mem::take(&mut links.requests)).unwrap_or_default()
+    }
+
+    /// Gives the memory of requests back, to be used again.
+    pub(crate) fn recycle(&mut self, session: u32, mut requests: Vec<StreamRequest>) {
+        if let Some(links) = self.0.get_mut(session as usize)
+            && links.requests.capacity() == 0
+            && requests.capacity() <= REQUESTS_KEPT_MAX
+        {
+            requests.clear();
+            links.requests = requests;
+        }
+    }
+
+    /// The token and the peer of a stream's session.
+    pub(crate) fn of(&self, stream: StreamId) -> Option<(Token, &Address)> {
+        self.0.get(stream.session as usize).map(|links| (links.token, &*links.peer))
+    }
+}
+
+/// How many sessions a loop can number: three bytes of a stream's identity.
+const SESSIONS_MAX: usize = 1 << 24;
+
+/// A session keeps the memory of so many requests while it is not idle.
+const REQUESTS_KEPT_MAX: usize = 256;
