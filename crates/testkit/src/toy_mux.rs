@@ -96,6 +96,12 @@ impl ToyMux {
         }
     }
 
+    /// Bytes that have arrived on streams, and that no application has consumed.
+    #[must_use]
+    pub fn unconsumed_bytes(&self) -> u32 {
+        self.streams.unconsumed_bytes()
+    }
+
     /// A frame, for a peer that is written by hand.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 //! Flow control is by credit, as in RFC 9113 §5.2: a side sends no more bytes on a stream, and on all streams together,
 //! than the other side has granted. The table counts both directions; a protocol only reads and writes the frames that
 //! carry the numbers. What arrives beyond a window is an error, what the application has consumed is granted again once
-//! it is half a window.
+//! it is half of what the peer could have.
 //!
 //! A stream that closes gives the part of the session's window that it still occupies back, so no window is leaked.
 
@@ -293,12 +293,16 @@ impl<S: Default> Streams<S> {
         is_new
     }
 
-    /// The peer has reset a stream. The caller closes it.
+    /// The peer has reset a stream: it has ended in both directions, and the caller closes it.
     ///
     /// # Errors
     /// [`FlowError::ResetFlood`].
     pub fn reset_by_peer(&mut self, key: StreamKey) -> Result<(), FlowError> {
-        self.resets += u32::from(self.entry(key).is_some_and(|entry| entry.flags & BY_PEER != 0));
+        let Some(entry) = self.entry_mut(key) else { return Ok(()) };
+        let was_by_peer = entry.flags & BY_PEER != 0;
+        entry.flags = entry.flags & !BY_PEER | LOCAL_ENDED | PEER_ENDED;
+        self.by_peer -= u32::from(was_by_peer);
+        self.resets += u32::from(was_by_peer);
         if self.resets > RESETS_MAX { Err(FlowError::ResetFlood) } else { Ok(()) }
     }
 
@@ -342,12 +346,11 @@ impl<S: Default> Streams<S> {
 
     /// The application has consumed bytes of a stream.
     pub fn consume(&mut self, key: StreamKey, bytes: u32) {
-        let announced_min = self.windows.stream_receive / 2;
+        let window = self.windows.stream_receive;
         let Some(entry) = self.entry_mut(key) else { return };
         let bytes = entry.receive.consume(bytes);
         // A peer that sends no more needs no credit.
-        let is_due = entry.receive.consumed >= announced_min.max(1) && entry.flags & (UPDATES | PEER_ENDED) == 0;
-        if is_due {
+        if entry.receive.is_update_due(window) && entry.flags & (UPDATES | PEER_ENDED) == 0 {
             entry.flags |= UPDATES;
             self.updates.push(key.index);
         }
@@ -367,7 +370,7 @@ impl<S: Default> Streams<S> {
 
     /// The next credit that is to be written.
     pub fn next_update(&mut self) -> Option<WindowUpdate> {
-        if self.receive.consumed >= (self.windows.session_receive / 2).max(1) {
+        if self.receive.is_update_due(self.windows.session_receive) {
             return Some(WindowUpdate { stream: None, bytes: self.receive.grant() });
         }
         while let Some(index) = self.updates.pop() {
@@ -494,6 +497,9 @@ impl<S: Default> Streams<S> {
                 }
                 continue;
             }
+            if entry.flags & LOCAL_ENDED != 0 {
+                continue;
+            }
             let key = StreamKey { index, id: entry.id };
             if usize::from(entry.urgency) > urgency {
                 // It has changed meanwhile.
@@ -549,6 +555,13 @@ impl Received {
         let consumed = bytes.min(self.outstanding - self.consumed);
         self.consumed += consumed;
         consumed
+    }
+
+    /// Whether half of what the peer could have is to be announced. Bytes that are not consumed do not count: what
+    /// others hold must not keep the rest from being granted.
+    fn is_update_due(&self, window: u32) -> bool {
+        let unconsumed = self.outstanding - self.consumed;
+        self.consumed > 0 && self.consumed >= window.saturating_sub(unconsumed) / 2
     }
 
     fn grant(&mut self) -> u32 {

@@ -193,12 +193,16 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
         if self.closes_when_empty && codec.codec().streams().is_empty() {
             link.close_in_order();
         }
+        if !codec.is_established() {
+            return false;
+        }
         // Those bytes are bound that one send takes, and no more: what is more urgent may come meanwhile.
         let waiting = codec.buffered_bytes() as u64;
         let (slots, scheduled, pool, time) = core.stream_parts();
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
+        let before = out.written();
         transmit(mux, &mut Queues { slots, scheduled }, TRANSMIT_BYTES.saturating_sub(waiting), &mut out);
-        mux.streams().has_ready()
+        mux.streams().has_ready() && out.written() > before
     }
 
     fn on_session_closed(&mut self, codec: &mut C, core: &mut Core) {

@@ -37,6 +37,7 @@ mod lives;
 mod posts;
 mod reading;
 mod resets;
+mod streams;
 mod write_positions;
 mod writing;
 
@@ -215,6 +216,29 @@ everywhere {
         channels_are_notified_once,
         a_connection_that_is_being_made_is_given_up_in_time,
         a_second_drain_shortens_the_first,
+    }
+    streams {
+        messages_come_back_on_each_of_many,
+        long_messages_pass_through_small_windows,
+        streams_that_are_not_read_stop_no_other,
+        an_end_leaves_the_other_side_of_the_stream_open,
+        resets_arrive_with_their_code_on_either_side,
+        a_reset_behind_the_end_takes_nothing_back,
+        a_session_that_breaks_ends_all_of_its_streams,
+        a_drain_waits_for_streams_and_refuses_new_ones,
+        a_panic_ends_its_own_stream_only,
+        streams_that_come_and_go_leave_nothing,
+        a_message_at_work_holds_its_window,
+        a_stream_becomes_writable_again_when_it_is_granted_window,
+        deadlines_and_posts_reach_streams,
+        more_streams_than_allowed_are_refused,
+        a_flood_of_streams_reset_at_once_ends_the_session,
+        bytes_to_a_closed_stream_hold_no_window,
+        a_peer_that_grants_nothing_loses_its_stream_in_time,
+        a_peer_that_grants_byte_by_byte_gets_them_so,
+        a_peer_that_ignores_windows_ends_its_session,
+        a_session_reads_whatever_its_applications_do,
+        urgent_streams_overtake_others,
     }
     lives { of_random_kinds_end_correctly }
     addresses {

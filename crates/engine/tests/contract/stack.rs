@@ -12,7 +12,7 @@ pub(crate) trait Stack: 'static {
     const FILTERED: bool;
 
     /// The same pipeline with another codec on top.
-    type With<C: Pipeline>: Pipeline<In = C::In, Out = C::Out>;
+    type With<C: Pipeline>: Pipeline<In = C::In, Out = C::Out, Codec = C::Codec>;
 
     fn server() -> Self::Codec;
     fn client() -> Self::Codec;

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
+use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_codec::{Pipeline, Slice};
 use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, CloseReason, Context, Counts, Event, EventLoop, Handler, Limits, Outcome};
@@ -318,6 +319,48 @@ impl Stage {
         address
     }
 
+    /// Listens with sessions, and a handler for each stream, made of a closure.
+    pub(crate) fn listen_streams<P, C, A>(
+        &self,
+        site: &Site,
+        limits: Limits,
+        mux: impl Fn() -> P + 'static,
+        codec: impl Fn() -> C + 'static,
+        act: impl Fn() -> A + 'static,
+    ) -> Address
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+        C: Pipeline<In = Slice>,
+        A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+    {
+        let (socket, address) = self.listener(Family::V4);
+        let life = self.life.clone();
+        let make = move || (codec(), Probe::new(&life, act()));
+        let listening = site.with(|event_loop| event_loop.listen_streams(socket, limits, live(), mux, make));
+        listening.expect("the listener is taken");
+        address
+    }
+
+    /// Listens with sessions, and a task for each stream.
+    pub(crate) fn serve_streams<P, C, F>(
+        &self,
+        site: &Site,
+        limits: Limits,
+        mux: impl Fn() -> P + 'static,
+        codec: impl Fn() -> C + 'static,
+        serve: impl Fn(Channel<C>) -> F + 'static,
+    ) -> Address
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+        C: Pipeline,
+        F: Future<Output = Served> + 'static,
+    {
+        let (socket, address) = self.listener(Family::V4);
+        let serving = site.with(|event_loop| event_loop.serve_streams(socket, limits, live(), mux, codec, serve));
+        serving.expect("the listener is taken");
+        address
+    }
+
     /// Connects a raw peer, which receives all bytes, and sends its hello.
     pub(crate) fn connect<S: Stack>(&self, raw_peer: &RawPeer, to: &Address) -> usize {
         let end = raw_peer.connect(to);
@@ -452,6 +495,8 @@ impl Stage {
         // A simulated driver may still have completions for closed sockets.
         self.until("all sockets are closed", || self.backend.sockets() == 0);
         assert_eq!(self.life.opened.get(), self.life.gone.get(), "handlers that were opened, and closed");
+        let streams: u64 = sites.iter().map(|site| site.counts().streams).sum();
+        assert_eq!(streams, 0, "streams that are counted as open");
         assert_eq!(self.life.late_calls.get(), 0, "calls of handlers after `closed`");
         let raw_peers = self.raw_peers.take();
         let pools: Vec<_> = sites.iter().map(Site::pool).chain(raw_peers.iter().map(RawPeer::pool)).collect();
