@@ -65,11 +65,19 @@ pub enum Bug {
     BufferLeaked,
     /// A direct receive overtakes bytes that the ring has not yet reported.
     DirectReceiveReordered,
+    /// A stream that closes keeps the part of its session's window that it occupies.
+    WindowLeaked,
+    /// A stream is not notified when its session has taken bytes and it is writable again.
+    StreamLevelLost,
+    /// A reset behind the end of a stream discards what was received before.
+    ResetAfterEnd,
+    /// A session reads nothing while one of its streams has unread bytes.
+    SessionStopsReading,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 33] = [
         Self::NoRearm,
         Self::WritePositionOffByOne,
         Self::LostWakeUp,
@@ -99,6 +107,10 @@ impl Bug {
         Self::StarvedReceiveLost,
         Self::BufferLeaked,
         Self::DirectReceiveReordered,
+        Self::WindowLeaked,
+        Self::StreamLevelLost,
+        Self::ResetAfterEnd,
+        Self::SessionStopsReading,
     ];
 }
 

@@ -153,7 +153,7 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         }
         self.link.note_progress(self.link.sent() - before.0);
         self.link.update_level(&self.codec);
-        let is_due = self.has_become_writable()
+        let is_due = (self.has_become_writable() && !injected::is_injected(Bug::StreamLevelLost))
             || (is_all && self.link.is_write_shut())
             || (self.link.intersects(Link::WATCHING) && self.watched_is_sent());
         is_due && !self.link.replace(Link::SCHEDULED, true)
@@ -246,7 +246,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 self.application.wake_reader();
             }
             // Both sides have ended it already: what was received stays.
-            SlotEvent::StreamReset(_) if self.link.intersects(Link::PEER_ENDED) && self.link.is_shut() => {}
+            SlotEvent::StreamReset(_)
+                if self.link.intersects(Link::PEER_ENDED)
+                    && self.link.is_shut()
+                    && !injected::is_injected(Bug::ResetAfterEnd) => {}
             SlotEvent::StreamReset(code) => {
                 return Err(Exit::close(CloseReason::StreamReset { code, by_peer: true }, true));
             }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_buffer::Outbound;
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::mux::{Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, transmit};
 use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
@@ -124,7 +125,12 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
                 self.accept(key, cx);
                 return Outcome::Continue;
             }
-            StreamEvent::Data { stream, bytes } => (stream, SlotEvent::Received(bytes)),
+            StreamEvent::Data { stream, bytes } => {
+                if injected::is_injected(Bug::SessionStopsReading) {
+                    cx.pause();
+                }
+                (stream, SlotEvent::Received(bytes))
+            }
             StreamEvent::Ended(stream) => (stream, SlotEvent::Ended),
             StreamEvent::Reset { stream, code } => (stream, SlotEvent::StreamReset(code)),
         };
@@ -189,6 +195,9 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
                 self.handle_request(*request, mux, &mut out);
             }
             core.sessions.recycle(self.session, requests);
+        }
+        if injected::is_injected(Bug::SessionStopsReading) && codec.codec().streams().unconsumed_bytes() == 0 {
+            link.pause(false);
         }
         if self.closes_when_empty && codec.codec().streams().is_empty() {
             link.close_in_order();

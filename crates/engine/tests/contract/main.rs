@@ -224,6 +224,7 @@ everywhere {
         an_end_leaves_the_other_side_of_the_stream_open,
         resets_arrive_with_their_code_on_either_side,
         a_reset_behind_the_end_takes_nothing_back,
+        a_reset_of_an_ended_stream_has_no_effect,
         a_session_that_breaks_ends_all_of_its_streams,
         a_drain_waits_for_streams_and_refuses_new_ones,
         a_panic_ends_its_own_stream_only,

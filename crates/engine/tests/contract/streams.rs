@@ -264,6 +264,41 @@ pub(crate) fn a_reset_behind_the_end_takes_nothing_back<S: Stack>(stage: &Stage)
     stage.outcome(&done);
 }
 
+/// The same for a handler that has paused, and a peer that resets a stream that both sides have ended.
+pub(crate) fn a_reset_of_an_ended_stream_has_no_effect<S: Stack>(stage: &Stage) {
+    let (server, raw_peer, remote) = (stage.server(), stage.raw_peer(), Rc::new(RefCell::new(None)));
+    let (place, heard) = (remote.clone(), Rc::new(RefCell::new(Vec::new())));
+    let notes = heard.clone();
+    let to = listen::<S, _>(stage, &server, NARROW, limits(), move || {
+        let (place, notes) = (place.clone(), notes.clone());
+        move |call: Call, cx: &mut Cx<'_, Lines>| {
+            match call {
+                Call::Open => {
+                    cx.pause();
+                    cx.shutdown_write();
+                    *place.borrow_mut() = Some(cx.remote());
+                }
+                Call::Message(line) => notes.borrow_mut().push(text(&line)),
+                Call::Event(Event::Posted(_)) => cx.resume(),
+                call => return call.by_default(cx),
+            }
+            Outcome::Continue
+        }
+    });
+    let end = stage.connect::<S>(&raw_peer, &to);
+    open(&raw_peer, end, 1, S::encoded);
+    raw_peer.send(end, &S::encoded(&ToyMux::frame(DATA, 1, 1, b"ebb\nflow\n")));
+    stage.until("our side has ended", || {
+        frames::<S>(&raw_peer, end).iter().any(|frame| (frame.0, frame.1) == (DATA, 1))
+    });
+    raw_peer.send(end, &S::encoded(&ToyMux::frame(RESET, 0, 1, &[0; 4])));
+    raw_peer.send(end, &S::encoded(&ToyMux::frame(PING, 0, 0, b"")));
+    stage.until("the reset was read", || frames::<S>(&raw_peer, end).iter().any(|frame| frame.0 == PING));
+    remote.borrow().as_ref().expect("it has opened").post(1).expect("the stream is there");
+    assert_eq!(stage.reason(1), "done");
+    assert_eq!(*heard.borrow(), ["ebb", "flow"]);
+}
+
 pub(crate) fn a_session_that_breaks_ends_all_of_its_streams<S: Stack>(stage: &Stage) {
     let (server, raw_peer) = (stage.server(), stage.raw_peer());
     let to = listen::<S, _>(stage, &server, NARROW, limits(), || echo);
@@ -340,13 +375,17 @@ pub(crate) fn a_panic_ends_its_own_stream_only<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn streams_that_come_and_go_leave_nothing<S: Stack>(stage: &Stage) {
-    let (server, client) = (stage.server(), stage.client());
+    let (server, client, unit) = (stage.server(), stage.client(), stage.units(1));
     let to = listen::<S, _>(stage, &server, NARROW, limits(), || echo);
-    let done = with_session::<S, _, _>(stage, &client, &to, NARROW, |session| async move {
+    let done = with_session::<S, _, _>(stage, &client, &to, NARROW, move |session| async move {
         for round in 0..20 {
             let mut channels: Vec<_> = (0..20).map(|_| session.open(lines()).expect("a stream")).collect();
             for channel in &mut channels {
                 channel.send(format!("{round} {}", "s".repeat(300)).into()).expect("the stream is open");
+            }
+            if round == 10 {
+                // The answers arrive, and are unread when the streams are closed.
+                task::sleep(unit).await;
             }
             // Some are answered, some closed before, some reset.
             for (number, mut channel) in channels.into_iter().enumerate() {
@@ -402,7 +441,9 @@ pub(crate) fn a_message_at_work_holds_its_window<S: Stack>(stage: &Stage) {
 
 pub(crate) fn a_stream_becomes_writable_again_when_it_is_granted_window<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
-    let to = listen::<S, _>(stage, &server, NARROW, limits(), || {
+    // The write deadline would dispatch the stream as well.
+    let limits = Limits { write_timeout: Duration::from_secs(10 * 86_400), ..limits() };
+    let to = listen::<S, _>(stage, &server, NARROW, limits, || {
         let mut left = 0;
         move |call: Call, cx: &mut Cx<'_, Lines>| {
             match call {
