@@ -14,6 +14,8 @@
 mod raw;
 mod schedule;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use tidegate_buffer::{Outbound, Slice};
 

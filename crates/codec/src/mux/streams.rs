@@ -3,7 +3,7 @@
 //! Flow control is by credit, as in RFC 9113 §5.2: a side sends no more bytes on a stream, and on all streams together,
 //! than the other side has granted. The table counts both directions; a protocol only reads and writes the frames that
 //! carry the numbers. What arrives beyond a window is an error, what the application has consumed is granted again once
-//! it is half of what the peer could have.
+//! it is half a window.
 //!
 //! A stream that closes gives the part of the session's window that it still occupies back, so no window is leaked.
 
@@ -353,7 +353,7 @@ impl<S: Default> Streams<S> {
         let Some(entry) = self.entry_mut(key) else { return };
         let bytes = entry.receive.consume(bytes);
         // A peer that sends no more needs no credit.
-        if entry.receive.is_update_due(window) && entry.flags & (UPDATES | PEER_ENDED) == 0 {
+        if entry.receive.consumed >= (window / 2).max(1) && entry.flags & (UPDATES | PEER_ENDED) == 0 {
             entry.flags |= UPDATES;
             self.updates.push(key.index);
         }
@@ -371,9 +371,17 @@ impl<S: Default> Streams<S> {
         self.receive.consume(bytes);
     }
 
+    /// Whether credit for the session is half of what the peer could have. Bytes that are not consumed do not count: what
+    /// some streams hold must not keep the rest from being granted.
+    fn is_session_update_due(&self) -> bool {
+        let Received { outstanding, consumed } = self.receive;
+        let most = self.windows.session_receive.saturating_sub(outstanding - consumed);
+        consumed > 0 && consumed >= most / 2
+    }
+
     /// The next credit that is to be written.
     pub fn next_update(&mut self) -> Option<WindowUpdate> {
-        if self.receive.is_update_due(self.windows.session_receive) {
+        if self.is_session_update_due() {
             return Some(WindowUpdate { stream: None, bytes: self.receive.grant() });
         }
         while let Some(index) = self.updates.pop() {
@@ -558,13 +566,6 @@ impl Received {
         let consumed = bytes.min(self.outstanding - self.consumed);
         self.consumed += consumed;
         consumed
-    }
-
-    /// Whether half of what the peer could have is to be announced. Bytes that are not consumed do not count: what
-    /// others hold must not keep the rest from being granted.
-    fn is_update_due(&self, window: u32) -> bool {
-        let unconsumed = self.outstanding - self.consumed;
-        self.consumed > 0 && self.consumed >= window.saturating_sub(unconsumed) / 2
     }
 
     fn grant(&mut self) -> u32 {
