@@ -10,7 +10,7 @@ use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::{Broadcast, Output, Pipeline, Time};
 use tidegate_sys::{Address, Side, Token};
 
-use crate::connection::Link;
+use crate::connection::{Link, PeerAddress};
 use crate::group::{Group, Member};
 use crate::local::Local;
 use crate::loop_core::Core;
@@ -117,6 +117,10 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         let has_come = self.core.wheel.has_passed(tick);
         self.link.set_deadline(if has_come { DeadlineTick::NEVER } else { tick });
         has_come
+    }
+
+    pub(crate) fn peer_address(&self) -> PeerAddress {
+        self.link.peer_address()
     }
 
     pub(crate) fn token(&self) -> Token {

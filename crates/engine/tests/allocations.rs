@@ -5,7 +5,7 @@
 use std::alloc::System;
 use std::error::Error;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,8 +19,11 @@ use tidegate_codec::{Over, Pipeline, Slice};
 use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, Context, EventLoop, Handler, Limits, Outcome, task};
 use tidegate_sys::readiness::Readiness;
-use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
+use tidegate_sys::{
+    Accepted, Address, Class, Completion, Driver, ListenOptions, Operation, Side, Socket, Token, Wake, Waker,
+};
 use tidegate_testkit::filters::StripPrefix;
+use tidegate_testkit::{ToyMux, ToyMuxConfig};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -53,7 +56,48 @@ fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
     println!("{bytes} bytes for an idle connection with a channel");
     assert!(bytes <= 384, "{bytes} bytes for an idle connection with a channel");
 
+    let bytes = idle_bytes(|event_loop, limits, live| {
+        let mux = || ToyMux::server(ToyMuxConfig::default());
+        event_loop.listen_streams(Socket::Simulated(0), limits, live, mux, || (Lines::new(), Echo))
+    });
+    println!("{bytes} bytes for an idle session");
+    assert!(bytes <= 384, "{bytes} bytes for an idle session");
+    let bytes = idle_stream_bytes();
+    println!("{bytes} bytes for an idle stream");
+    assert!(bytes <= 200, "{bytes} bytes for an idle stream");
+
     tasks_leave_nothing_behind();
+}
+
+/// The engine's memory for each of many idle streams of one session: the stream, its slot, and its place in the table of
+/// the session.
+fn idle_stream_bytes() -> usize {
+    let mut event_loop = EventLoop::readiness().expect("a loop");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let listener = Socket::from_listener(listener, &ListenOptions::default()).expect("a listener");
+    let config = ToyMuxConfig { streams_max: u32::MAX, ..ToyMuxConfig::default() };
+    let mux = move || ToyMux::server(config);
+    let listening =
+        event_loop.listen_streams(listener, Limits::default(), Arc::default(), mux, || (Lines::new(), Echo));
+    listening.expect("it listens");
+    let mut peer = TcpStream::connect(address).expect("it listens");
+    let (mut id, mut opened) = (1, 0);
+    let mut open = |count: u64| {
+        opened += count;
+        for _ in 0..count {
+            peer.write_all(&ToyMux::frame(0, 0, id, &[3])).expect("there is room");
+            id += 2;
+        }
+        while event_loop.counts().streams < opened {
+            event_loop.turn(Some(Duration::from_secs(1))).expect("waiting does not fail");
+        }
+    };
+    open(100);
+    let region = Region::new(ALLOCATOR);
+    open(CROWD as u64);
+    let change = region.change();
+    (change.bytes_allocated - change.bytes_deallocated) / CROWD
 }
 
 async fn echo<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Result<(), Box<dyn Error>> {

@@ -70,19 +70,80 @@ pub struct WindowUpdate {
 /// The streams of one session; without memory of its own while there are none. `S` is what a protocol keeps for each.
 #[derive(Debug)]
 pub struct Streams<S = ()> {
-    entries: Vec<Entry<S>>,
-    /// The first vacant entry.
-    vacant: u32,
-    by_id: HashTable<u32>,
-    schedule: Option<Box<Schedule>>,
-    /// Streams whose window has to be announced.
-    updates: Vec<u32>,
+    /// `None` while there is no stream.
+    tables: Option<Box<Tables<S>>>,
     send_window: i64,
     receive: Received,
     windows: Windows,
     by_peer: u32,
     /// Streams of the peer that it has reset, less those that have ended since.
     resets: u32,
+}
+
+/// What the streams of a session need.
+#[derive(Debug)]
+struct Tables<S> {
+    entries: Vec<Entry<S>>,
+    /// The first vacant entry.
+    vacant: u32,
+    by_id: HashTable<u32>,
+    schedule: Schedule,
+    /// Streams whose window has to be announced.
+    updates: Vec<u32>,
+}
+
+impl<S> Default for Tables<S> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            vacant: NONE,
+            by_id: HashTable::new(),
+            schedule: Schedule::default(),
+            updates: Vec::new(),
+        }
+    }
+}
+
+impl<S: Default> Tables<S> {
+    /// Adds an entry, and returns its index.
+    fn insert(&mut self, entry: Entry<S>) -> u32 {
+        let id = entry.id;
+        let index = if self.vacant == NONE {
+            if self.entries.len() == self.entries.capacity() {
+                // By a sixteenth: doubling would waste half a record for each stream.
+                self.entries.reserve_exact((self.entries.len() / 16).max(4));
+            }
+            self.entries.push(entry);
+            self.entries.len() as u32 - 1
+        } else {
+            let index = self.vacant;
+            self.vacant = self.entries[index as usize].next;
+            self.entries[index as usize] = entry;
+            index
+        };
+        let entries = &self.entries;
+        self.by_id.insert_unique(hash(id), index, |&index| hash(entries[index as usize].id));
+        index
+    }
+
+    /// Adds an entry that no list has to the vacant ones.
+    fn vacate(&mut self, index: u32) {
+        self.entries[index as usize].next = std::mem::replace(&mut self.vacant, index);
+    }
+
+    fn push_ready(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        entry.flags |= LISTED;
+        let urgency = usize::from(entry.urgency);
+        self.schedule.push_ready(&mut self.entries, index, urgency);
+    }
+
+    fn push_stalled(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        entry.flags |= LISTED;
+        let urgency = usize::from(entry.urgency);
+        self.schedule.push_stalled(&mut self.entries, index, urgency);
+    }
 }
 
 #[derive(Debug)]
@@ -133,11 +194,7 @@ impl<S: Default> Streams<S> {
         let largest = stream_receive.max(session_receive).max(stream_send).max(session_send);
         assert!(i64::from(largest) <= WINDOW_MAX, "a window of {largest} bytes");
         Self {
-            entries: Vec::new(),
-            vacant: NONE,
-            by_id: HashTable::new(),
-            schedule: None,
-            updates: Vec::new(),
+            tables: None,
             send_window: session_send.into(),
             receive: Received::default(),
             windows,
@@ -149,13 +206,13 @@ impl<S: Default> Streams<S> {
     /// Streams that are not closed.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_id.len()
+        self.tables.as_ref().map_or(0, |tables| tables.by_id.len())
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
+        self.tables.is_none()
     }
 
     /// Streams that the peer has opened and that have not ended in both directions. A protocol bounds them.
@@ -178,41 +235,28 @@ impl<S: Default> Streams<S> {
             state: S::default(),
         };
         self.by_peer += u32::from(by_peer);
-        let index = if self.vacant == NONE {
-            if self.entries.len() == self.entries.capacity() {
-                // By a quarter: doubling would waste half a record for each stream.
-                self.entries.reserve_exact((self.entries.len() / 4).max(4));
-            }
-            self.entries.push(entry);
-            self.entries.len() as u32 - 1
-        } else {
-            let index = self.vacant;
-            self.vacant = self.entries[index as usize].next;
-            self.entries[index as usize] = entry;
-            index
-        };
-        let entries = &self.entries;
-        self.by_id.insert_unique(hash(id), index, |&index| hash(entries[index as usize].id));
+        let index = self.tables.get_or_insert_default().insert(entry);
         StreamKey { index, id }
     }
 
     /// The stream with a number, unless it is closed.
     #[must_use]
     pub fn find(&self, id: u32) -> Option<StreamKey> {
-        let index = *self.by_id.find(hash(id), |&index| self.entries[index as usize].id == id)?;
+        let tables = self.tables.as_ref()?;
+        let index = *tables.by_id.find(hash(id), |&index| tables.entries[index as usize].id == id)?;
         Some(StreamKey { index, id })
     }
 
     /// The open stream at a place of the table.
     #[must_use]
     pub fn at(&self, index: u32) -> Option<StreamKey> {
-        let entry = self.entries.get(index as usize).filter(|entry| entry.flags & VACANT == 0)?;
+        let entry = self.tables.as_ref()?.entries.get(index as usize).filter(|entry| entry.flags & VACANT == 0)?;
         Some(StreamKey { index, id: entry.id })
     }
 
     /// Every open stream.
     pub fn iter(&self) -> impl Iterator<Item = StreamKey> {
-        (0..self.entries.len() as u32).filter_map(|index| self.at(index))
+        (0..self.places()).filter_map(|index| self.at(index))
     }
 
     /// Removes a stream. The bytes that it received and that were not consumed count as consumed for the session.
@@ -227,32 +271,30 @@ impl<S: Default> Streams<S> {
         if !injected::is_injected(Bug::WindowLeaked) {
             self.consume_session(rest);
         }
-        if let Ok(found) = self.by_id.find_entry(hash(key.id), |&index| index == key.index) {
+        let Some(tables) = &mut self.tables else { return };
+        if let Ok(found) = tables.by_id.find_entry(hash(key.id), |&index| index == key.index) {
             found.remove();
         }
-        if listed == 0 {
-            self.vacate(key.index);
-        }
-        if self.by_id.is_empty() {
-            self.entries = Vec::new();
-            self.vacant = NONE;
-            self.by_id = HashTable::new();
-            self.schedule = None;
-            self.updates = Vec::new();
+        if tables.by_id.is_empty() {
+            self.tables = None;
+        } else if listed == 0 {
+            tables.vacate(key.index);
         }
     }
 
-    /// Adds an entry that no list has to the vacant ones.
-    fn vacate(&mut self, index: u32) {
-        self.entries[index as usize].next = std::mem::replace(&mut self.vacant, index);
+    /// How many places the table has.
+    fn places(&self) -> u32 {
+        self.tables.as_ref().map_or(0, |tables| tables.entries.len() as u32)
     }
 
     fn entry(&self, key: StreamKey) -> Option<&Entry<S>> {
-        self.entries.get(key.index as usize).filter(|entry| entry.id == key.id && entry.flags & VACANT == 0)
+        let entry = self.tables.as_ref()?.entries.get(key.index as usize)?;
+        (entry.id == key.id && entry.flags & VACANT == 0).then_some(entry)
     }
 
     fn entry_mut(&mut self, key: StreamKey) -> Option<&mut Entry<S>> {
-        self.entries.get_mut(key.index as usize).filter(|entry| entry.id == key.id && entry.flags & VACANT == 0)
+        let entry = self.tables.as_mut()?.entries.get_mut(key.index as usize)?;
+        (entry.id == key.id && entry.flags & VACANT == 0).then_some(entry)
     }
 
     /// What the protocol keeps for a stream.
@@ -355,7 +397,9 @@ impl<S: Default> Streams<S> {
         // A peer that sends no more needs no credit.
         if entry.receive.consumed >= (window / 2).max(1) && entry.flags & (UPDATES | PEER_ENDED) == 0 {
             entry.flags |= UPDATES;
-            self.updates.push(key.index);
+            if let Some(tables) = &mut self.tables {
+                tables.updates.push(key.index);
+            }
         }
         self.consume_session(bytes);
     }
@@ -384,15 +428,16 @@ impl<S: Default> Streams<S> {
         if self.is_session_update_due() {
             return Some(WindowUpdate { stream: None, bytes: self.receive.grant() });
         }
-        while let Some(index) = self.updates.pop() {
-            let entry = &mut self.entries[index as usize];
+        let tables = self.tables.as_mut()?;
+        while let Some(index) = tables.updates.pop() {
+            let entry = &mut tables.entries[index as usize];
             entry.flags &= !UPDATES;
             if entry.flags & VACANT == 0 {
                 let bytes = entry.receive.grant();
                 return Some(WindowUpdate { stream: Some(entry.id), bytes });
             }
             if entry.flags & LISTED == 0 {
-                self.vacate(index);
+                tables.vacate(index);
             }
         }
         None
@@ -417,9 +462,9 @@ impl<S: Default> Streams<S> {
                 return Err(FlowError::Overflow);
             }
             if self.send_window > 0
-                && let Some(schedule) = &mut self.schedule
+                && let Some(tables) = &mut self.tables
             {
-                schedule.resume_stalled(&mut self.entries);
+                tables.schedule.resume_stalled(&mut tables.entries);
             }
             return Ok(());
         };
@@ -444,9 +489,9 @@ impl<S: Default> Streams<S> {
             return Err(FlowError::Overflow);
         }
         self.windows.stream_send = bytes;
-        for index in 0..self.entries.len() as u32 {
+        for index in 0..self.places() {
             let Some(key) = self.at(index) else { continue };
-            let entry = &mut self.entries[index as usize];
+            let Some(entry) = self.entry_mut(key) else { continue };
             let window = i64::from(entry.send_window) + difference;
             if window > WINDOW_MAX {
                 return Err(FlowError::Overflow);
@@ -485,26 +530,27 @@ impl<S: Default> Streams<S> {
         if entry.flags & (LISTED | BLOCKED) != 0 {
             return;
         }
-        entry.flags |= LISTED;
-        let urgency = usize::from(entry.urgency);
-        self.schedule.get_or_insert_default().push_ready(&mut self.entries, key.index, urgency);
+        if let Some(tables) = &mut self.tables {
+            tables.push_ready(key.index);
+        }
     }
 
     /// Whether a stream is to send, and the session's window does not stop it.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        self.schedule.as_ref().is_some_and(|schedule| schedule.has_ready())
+        self.tables.as_ref().is_some_and(|tables| tables.schedule.has_ready())
     }
 
     /// The next stream that is to send: of the lowest urgency, in turns.
     pub(super) fn next_ready(&mut self) -> Option<StreamKey> {
         loop {
-            let (index, urgency) = self.schedule.as_mut()?.pop_ready(&self.entries)?;
-            let entry = &mut self.entries[index as usize];
+            let tables = self.tables.as_mut()?;
+            let (index, urgency) = tables.schedule.pop_ready(&tables.entries)?;
+            let entry = &mut tables.entries[index as usize];
             entry.flags &= !LISTED;
             if entry.flags & VACANT != 0 {
                 if entry.flags & UPDATES == 0 {
-                    self.vacate(index);
+                    tables.vacate(index);
                 }
                 continue;
             }
@@ -533,9 +579,9 @@ impl<S: Default> Streams<S> {
         if entry.send_window <= 0 {
             entry.flags |= BLOCKED;
         } else if session_window <= 0 {
-            entry.flags |= LISTED;
-            let urgency = usize::from(entry.urgency);
-            self.schedule.get_or_insert_default().push_stalled(&mut self.entries, key.index, urgency);
+            if let Some(tables) = &mut self.tables {
+                tables.push_stalled(key.index);
+            }
         } else {
             self.set_ready(key);
         }

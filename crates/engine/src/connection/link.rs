@@ -167,9 +167,14 @@ impl Link {
     /// The address of the peer; for a stream that of its session.
     pub(crate) fn peer(&self, sessions: &Sessions) -> Address {
         match self.stream() {
-            Some(stream) => sessions.of(stream).map_or_else(unnamed, |(_, peer)| peer.clone()),
+            Some(stream) => sessions.of(stream).map_or_else(unnamed, |(_, peer)| peer),
             None => self.peer.address(&self.settings.peers),
         }
+    }
+
+    /// The peer's address for the streams of this session. It must not outlive the link.
+    pub(crate) fn peer_address(&self) -> PeerAddress {
+        PeerAddress { peer: self.peer, settings: self.settings.clone() }
     }
 
     /// The stream that this is the link of, if it is that of a stream.
@@ -399,6 +404,18 @@ impl Drop for Link {
         if let Some(counts) = &self.settings.counts {
             counts.connections.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// The address of a link's peer, as the link stores it.
+pub(crate) struct PeerAddress {
+    peer: Peer,
+    settings: Rc<Settings>,
+}
+
+impl PeerAddress {
+    pub(crate) fn address(&self) -> Address {
+        self.peer.address(&self.settings.peers)
     }
 }
 

@@ -22,7 +22,7 @@ use tidegate_codec::Pipeline;
 use tidegate_sys::{Accepted, Token};
 
 pub(crate) use self::application::{Application, HandlerApplication};
-pub(crate) use self::link::{Link, Settings};
+pub(crate) use self::link::{Link, PeerAddress, Settings};
 pub(crate) use self::pull::{ChannelState, Half};
 use crate::close_reason::CloseReason;
 use crate::group::{Delivery, DeliveryOutcome};

@@ -108,7 +108,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     type Post = ();
 
     fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let (token, peer) = (cx.token(), cx.peer());
+        let (token, peer) = (cx.token(), cx.peer_address());
         match cx.core_mut().sessions.add(token, peer) {
             Some(session) => {
                 self.session = session;
@@ -185,13 +185,9 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     }
 
     fn transmit(&mut self, codec: &mut C, link: &mut Link, core: &mut Core) -> bool {
-        loop {
-            let requests = core.sessions.take_requests(self.session);
-            if requests.is_empty() {
-                break;
-            }
+        while let Some(requests) = core.sessions.take_requests(self.session) {
             let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
-            for request in &requests {
+            for request in requests.iter() {
                 self.handle_request(*request, mux, &mut out);
             }
             core.sessions.recycle(self.session, requests);
@@ -201,6 +197,9 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
         }
         if self.closes_when_empty && codec.codec().streams().is_empty() {
             link.close_in_order();
+        }
+        if codec.codec().streams().is_empty() {
+            core.sessions.release_requests(self.session);
         }
         if !codec.is_established() {
             return false;

@@ -16,8 +16,6 @@ mod application;
 mod handle;
 mod make;
 
-use std::rc::Rc;
-
 use slab::Slab;
 use tidegate_codec::mux::ResetCause;
 use tidegate_sys::{Address, Token};
@@ -25,6 +23,7 @@ use tidegate_sys::{Address, Token};
 pub(crate) use self::application::SessionApplication;
 pub use self::handle::{Session, SessionError};
 pub(crate) use self::make::{MakeSession, MakeStream, MakeStreamHandler, MakeStreamTask};
+use crate::connection::PeerAddress;
 
 /// The sessions of a loop, as their streams see them.
 #[derive(Default)]
@@ -33,11 +32,21 @@ pub(crate) struct Sessions(Slab<SessionLinks>);
 /// What the streams of a session share with it.
 pub(crate) struct SessionLinks {
     token: Token,
-    peer: Rc<Address>,
-    /// What streams have requested since the session looked.
-    requests: Vec<StreamRequest>,
+    peer: PeerAddress,
+    /// What streams have requested since the session looked. Without memory in an idle session.
+    requests: Option<Box<Requests>>,
     /// The session looks before its dispatch ends, or in one that is scheduled.
     is_scheduled: bool,
+}
+
+/// Requests in their order.
+#[derive(Default)]
+pub(crate) struct Requests(Vec<StreamRequest>);
+
+impl Requests {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamRequest> {
+        self.0.iter()
+    }
 }
 
 /// What a stream requests of its session.
@@ -76,11 +85,15 @@ pub(crate) struct StreamId {
 
 impl Sessions {
     /// Adds a session. `None` if the loop has as many as it can number.
-    pub(crate) fn add(&mut self, token: Token, peer: Address) -> Option<u32> {
+    pub(crate) fn add(&mut self, token: Token, peer: PeerAddress) -> Option<u32> {
         if self.0.len() >= SESSIONS_MAX {
             return None;
         }
-        let links = SessionLinks { token, peer: Rc::new(peer), requests: Vec::new(), is_scheduled: false };
+        if self.0.len() == self.0.capacity() {
+            // By a quarter: doubling would waste half a record for each session.
+            self.0.reserve_exact((self.0.len() / 4).max(4));
+        }
+        let links = SessionLinks { token, peer, requests: None, is_scheduled: false };
         Some(self.0.insert(links) as u32)
     }
 
@@ -94,7 +107,7 @@ impl Sessions {
     /// Takes note of a request. Returns the session if it has to be dispatched for that.
     pub(crate) fn request(&mut self, stream: StreamId, kind: StreamRequestKind) -> Option<Token> {
         let links = self.0.get_mut(stream.session as usize)?;
-        links.requests.push(StreamRequest { index: stream.index, kind });
+        links.requests.get_or_insert_default().0.push(StreamRequest { index: stream.index, kind });
         (!std::mem::replace(&mut links.is_scheduled, true)).then_some(links.token)
     }
 
@@ -108,29 +121,36 @@ impl Sessions {
     /// The dispatch of the session is over. Returns whether there are requests that it has not seen.
     pub(crate) fn end_dispatch(&mut self, session: u32) -> bool {
         let Some(links) = self.0.get_mut(session as usize) else { return false };
-        links.is_scheduled = !links.requests.is_empty();
+        links.is_scheduled = links.requests.as_ref().is_some_and(|requests| !requests.0.is_empty());
         links.is_scheduled
     }
 
     /// What the streams have requested.
-    pub(crate) fn take_requests(&mut self, session: u32) -> Vec<StreamRequest> {
-        self.0.get_mut(session as usize).map(|links| std::mem::take(&mut links.requests)).unwrap_or_default()
+    pub(crate) fn take_requests(&mut self, session: u32) -> Option<Box<Requests>> {
+        self.0.get_mut(session as usize)?.requests.take_if(|requests| !requests.0.is_empty())
     }
 
     /// Gives the memory of requests back, to be used again.
-    pub(crate) fn recycle(&mut self, session: u32, mut requests: Vec<StreamRequest>) {
+    pub(crate) fn recycle(&mut self, session: u32, mut requests: Box<Requests>) {
         if let Some(links) = self.0.get_mut(session as usize)
-            && links.requests.capacity() == 0
-            && requests.capacity() <= REQUESTS_KEPT_MAX
+            && links.requests.is_none()
+            && requests.0.capacity() <= REQUESTS_KEPT_MAX
         {
-            requests.clear();
-            links.requests = requests;
+            requests.0.clear();
+            links.requests = Some(requests);
         }
     }
 
     /// The token and the peer of a stream's session.
-    pub(crate) fn of(&self, stream: StreamId) -> Option<(Token, &Address)> {
-        self.0.get(stream.session as usize).map(|links| (links.token, &*links.peer))
+    pub(crate) fn of(&self, stream: StreamId) -> Option<(Token, Address)> {
+        self.0.get(stream.session as usize).map(|links| (links.token, links.peer.address()))
+    }
+
+    /// A session without streams keeps no memory for requests.
+    pub(crate) fn release_requests(&mut self, session: u32) {
+        if let Some(links) = self.0.get_mut(session as usize) {
+            links.requests.take_if(|requests| requests.0.is_empty());
+        }
     }
 }
 
