@@ -222,7 +222,7 @@ impl Core {
     pub(crate) fn close_at_loop_end(&mut self, token: Token) {
         let Some(entry) = self.slots.take(token) else { return };
         match entry.socket_state() {
-            SocketState::Open => {
+            SocketState::Open | SocketState::Session => {
                 self.close(token, entry, Rc::new(CloseReason::LoopEnded), false);
                 // The loop no longer reads the driver's last completion.
                 self.close_at_loop_end(token);
@@ -408,13 +408,16 @@ impl Core {
 
     /// Closes the socket first, and only then releases the queue: no writable event comes meanwhile.
     pub(crate) fn close(&mut self, token: Token, entry: Box<dyn SlotEntry>, reason: Rc<CloseReason>, reset: bool) {
-        if entry.socket_state() == SocketState::Closing {
+        match entry.socket_state() {
             // The driver closes the socket already, and its last completion comes once.
-            return self.slots.put(token, entry);
-        }
-        if let Some(stream) = entry.stream() {
-            self.request(stream, StreamRequestKind::Close { cause: reason.reset_cause(), resets: reset });
-            return self.finish_close(token, entry, reason);
+            SocketState::Closing => return self.slots.put(token, entry),
+            SocketState::Session => {
+                if let Some(stream) = entry.stream() {
+                    self.request(stream, StreamRequestKind::Close { cause: reason.reset_cause(), resets: reset });
+                }
+                return self.finish_close(token, entry, reason);
+            }
+            SocketState::Open | SocketState::NoSocket => {}
         }
         match self.driver.submit(token, Operation::Close { reset }) {
             Some(Completion::Closed) => self.finish_close(token, entry, reason),

@@ -25,7 +25,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             return if overdue { Err(self.close_now()) } else { Ok(()) };
         }
         if core.wheel.has_passed(self.link.progress) {
-            let unacknowledged = self.link.stream().is_none().then(|| core.driver.unacknowledged(token)).flatten();
+            let unacknowledged = (!self.link.is_stream()).then(|| core.driver.unacknowledged(token)).flatten();
             if self.link.update_acknowledged(unacknowledged) {
                 // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours
                 // yet.
@@ -107,7 +107,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         match timeout {
             None => self.link.progress = DeadlineTick::NEVER,
             Some(timeout) if !self.link.progress.is_set() => {
-                let is_stream = self.link.stream().is_some();
+                let is_stream = self.link.is_stream();
                 if !is_stream && core.driver.is_sending(token) {
                     return DeadlineTick::NEVER;
                 }

@@ -104,14 +104,16 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
     }
 
     fn on_closed(mut self: Box<Self>, core: &mut Core, reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
-        if self.link.stream().is_some() {
+        if self.link.is_stream() {
             core.counters.streams -= 1;
+            self.link.leave_session();
         } else {
             core.counters.connections -= 1;
             core.counters.count_closed(reason.cause());
-            core.log.closed(core.time.now(), &self.link.peer(&core.sessions), &reason);
+            if reason.blame().is_some() {
+                core.log.closed(core.time.now(), &self.link.peer(&core.sessions), &reason);
+            }
         }
-        self.link.leave_session();
         if A::IS_SESSION {
             self.application.on_session_closed(&mut self.codec, core);
         }
@@ -134,7 +136,13 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
     }
 
     fn socket_state(&self) -> SocketState {
-        if self.is_closed() { SocketState::NoSocket } else { SocketState::Open }
+        if self.is_closed() {
+            SocketState::NoSocket
+        } else if self.link.is_stream() {
+            SocketState::Session
+        } else {
+            SocketState::Open
+        }
     }
 
     fn stream(&self) -> Option<StreamId> {
@@ -147,8 +155,8 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         let is_all = act(self.link.outbound(), ends);
         if is_all {
             self.link.set(Link::SENDING, false);
-            if ends {
-                self.link.advance_write_side(WriteEvent::Sent);
+            if ends && self.link.advance_write_side(WriteEvent::Sent) {
+                self.link.set_write_failed();
             }
         }
         self.link.note_progress(self.link.sent() - before.0);
@@ -220,8 +228,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         match event {
             SlotEvent::Received(bytes) => {
                 self.on_received(core, bytes);
-                let is_first = self.link.stream().is_none() || core.pending_reader.is_none();
-                if A::PULLS && self.may_decode() && self.application.wake_reader() && is_first {
+                if A::PULLS
+                    && self.may_decode()
+                    && self.application.wake_reader()
+                    && (!self.link.is_stream() || core.pending_reader.is_none())
+                {
                     core.pending_reader = Some(token);
                     return Ok(Next::AwaitTasks);
                 }
@@ -302,7 +313,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     fn on_received(&mut self, core: &mut Core, bytes: Slice) {
-        if self.link.stream().is_some() {
+        if self.link.is_stream() {
             self.link.set(Link::CONSUMED, true);
         } else {
             core.counters.received_bytes += bytes.len() as u64;
@@ -518,11 +529,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 // What the codec replied after the shutdown cannot be sent any more.
                 self.link.outbound().clear();
             }
-            if let Some(stream) = self.link.stream()
-                && self.link.outbound().has_flushed()
-                && !self.link.replace(Link::SENDING, true)
-            {
-                core.request(stream, StreamRequestKind::Send);
+            if self.link.is_stream() {
+                self.offer(core);
             }
             while !self.link.intersects(Link::SENDING) && self.link.outbound().has_flushed() && budget.sends > 0 {
                 budget.sends -= 1;
@@ -537,7 +545,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 break;
             }
         }
-        if self.link.intersects(Link::SENDING) && self.link.stream().is_none() && !core.driver.is_sending(token) {
+        if self.link.intersects(Link::SENDING) && !self.link.is_stream() && !core.driver.is_sending(token) {
             // The peer does not read, for an unknown time.
             self.link.outbound().shrink();
         }
@@ -546,6 +554,17 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.on_all_sent(core, token)?;
         }
         Ok(())
+    }
+
+    /// Of a stream: has the session write from the queue.
+    #[cold]
+    fn offer(&mut self, core: &mut Core) {
+        if let Some(stream) = self.link.stream()
+            && self.link.outbound().has_flushed()
+            && !self.link.replace(Link::SENDING, true)
+        {
+            core.request(stream, StreamRequestKind::Send);
+        }
     }
 
     /// Of a session: writes bytes of streams. Returns whether there are more.
@@ -562,11 +581,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Has the codec write the bytes that it buffers, and its closing bytes if this is the end.
     fn flush_codec(&mut self, core: &mut Core) {
-        if self.link.is_closing() {
-            self.link.advance_write_side(WriteEvent::Finish);
-        }
         if !self.link.has_write_failed() {
-            let last = self.link.write_side() == WriteSide::Finishing;
+            let last = self.link.is_ending() && self.finishes();
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let mut flushed = self.codec.flush(&mut out);
             // Not while the codec buffers something: files that a filter has to see are read piece by piece.
@@ -581,6 +597,13 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             }
         }
         self.link.outbound().flush();
+    }
+
+    /// Whether the codec has its closing bytes still to write.
+    #[cold]
+    fn finishes(&mut self) -> bool {
+        self.link.advance_write_side(WriteEvent::Finish);
+        self.link.write_side() == WriteSide::Finishing
     }
 
     /// Bytes that the codec buffers and may still write. What waits for a handshake that will never end does not
@@ -605,6 +628,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Everything is with the kernel: now our side may be shut down, and the connection closed.
     fn on_all_sent(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+        if !self.link.is_ending() {
+            return Ok(());
+        }
         if self.link.intersects(Link::READ_CLOSED) && self.link.is_write_shut() {
             // Nothing more will come, and nothing more will be sent.
             self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Done));
@@ -616,6 +642,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.link.advance_write_side(WriteEvent::Finish);
         }
         if self.link.advance_write_side(WriteEvent::Sent) {
+            self.link.set_write_failed();
             self.link.progress = DeadlineTick::NEVER;
             match self.link.stream() {
                 Some(stream) => core.request(stream, StreamRequestKind::End),
@@ -704,22 +731,34 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if A::PULLS && !self.application.wants_message() && self.application.suspended() {
             self.schedule(core, token);
         }
-        if let Some(stream) = self.link.stream() {
-            if !self.application.is_reader_notified() && self.link.take(Link::CONSUMED) {
-                core.request(stream, StreamRequestKind::Unread(self.unread_bytes()));
-            }
-            let timer = self.next_timer(core, token);
-            core.set_timer(token, timer);
-            return Ok(());
+        if self.link.is_stream() {
+            self.report_unread(core);
+        } else {
+            self.update_receiving(core, token);
         }
+        let timer = self.next_timer(core, token);
+        core.set_timer(token, timer);
+        Ok(())
+    }
+
+    /// Of a stream: reports to the session what the application has finished with.
+    #[cold]
+    fn report_unread(&mut self, core: &mut Core) {
+        if let Some(stream) = self.link.stream()
+            && !self.application.is_reader_notified()
+            && self.link.take(Link::CONSUMED)
+        {
+            core.request(stream, StreamRequestKind::Unread(self.unread_bytes()));
+        }
+    }
+
+    #[inline]
+    fn update_receiving(&mut self, core: &mut Core, token: Token) {
         let receive = self.wants_receive();
         if receive != self.link.intersects(Link::RECEIVING) {
             self.link.set(Link::RECEIVING, receive);
             core.driver.submit(token, Operation::Receive(receive));
         }
-        let timer = self.next_timer(core, token);
-        core.set_timer(token, timer);
-        Ok(())
     }
 
     /// Of a stream: the bytes whose window is not granted again yet. A message that the application works on is unread.

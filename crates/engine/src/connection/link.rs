@@ -94,7 +94,7 @@ impl Link {
     pub(super) const EDGE_DUE: u16 = 1 << 8;
     /// It is queued for another dispatch, or in the backlog.
     pub(super) const SCHEDULED: u16 = 1 << 9;
-    /// The codec failed to write: it is not called to write again.
+    /// The codec failed to write, or our side is shut down: the codec is not called to write again.
     const WRITE_FAILED: u16 = 1 << 10;
     /// The codec failed to read: it gets no more bytes.
     pub(super) const READ_FAILED: u16 = 1 << 11;
@@ -177,6 +177,12 @@ impl Link {
         PeerAddress { peer: self.peer, settings: self.settings.clone() }
     }
 
+    /// Whether this is the link of a stream.
+    #[inline]
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.peer, Peer::Stream { .. })
+    }
+
     /// The stream that this is the link of, if it is that of a stream.
     #[inline]
     pub(crate) fn stream(&self) -> Option<StreamId> {
@@ -190,9 +196,7 @@ impl Link {
 
     /// The session of this stream, which is closed, is found no more: its number may be another session's.
     pub(super) fn leave_session(&mut self) {
-        if self.stream().is_some() {
-            self.peer = Peer::Unnamed;
-        }
+        self.peer = Peer::Unnamed;
     }
 
     /// Begins to close in good order, unless the connection closes already.
@@ -265,19 +269,31 @@ impl Link {
     }
 
     /// Whether the application sends no more.
+    #[inline]
     pub(crate) fn is_write_shut(&self) -> bool {
-        self.write_side() > WriteSide::Open
+        self.write_bits() > WriteSide::Open as u8
+    }
+
+    #[inline]
+    fn write_bits(&self) -> u8 {
+        self.write_side_and_turn & WRITE_SIDE_BITS
     }
 
     #[inline]
     pub(super) fn write_side(&self) -> WriteSide {
-        WriteSide::from_bits(self.write_side_and_turn & WRITE_SIDE_BITS)
+        WriteSide::from_bits(self.write_bits())
+    }
+
+    /// Whether the connection closes, or its sending side ends.
+    #[inline]
+    pub(super) fn is_ending(&self) -> bool {
+        self.closing.is_some() || self.is_write_shut()
     }
 
     /// Whether our sending side is shut down.
     #[inline]
     pub(super) fn is_shut(&self) -> bool {
-        self.write_side() >= WriteSide::Shut
+        self.write_bits() >= WriteSide::Shut as u8
     }
 
     /// Moves the sending side towards its end. Returns whether that changed its state.
@@ -289,11 +305,12 @@ impl Link {
     }
 
     /// Whether the codec is not called to write again.
+    #[inline]
     pub(super) fn has_write_failed(&self) -> bool {
-        self.intersects(Self::WRITE_FAILED) || self.is_shut()
+        self.intersects(Self::WRITE_FAILED)
     }
 
-    /// The codec failed to write.
+    /// The codec failed to write, or our side is shut down.
     pub(super) fn set_write_failed(&mut self) {
         self.set(Self::WRITE_FAILED, true);
     }
@@ -346,7 +363,7 @@ impl Link {
     /// dispatched. Turns are compared modulo 32, so every 32nd may be taken for the one before it, which delays the
     /// event by one turn.
     pub(super) fn admits_edge(&mut self, turn: u64) -> bool {
-        let now = (turn as u8) << WRITE_SIDE_BITS.count_ones() | self.write_side() as u8;
+        let now = (turn as u8) << WRITE_SIDE_BITS.count_ones() | self.write_bits();
         std::mem::replace(&mut self.write_side_and_turn, now) != now
     }
 

@@ -112,6 +112,8 @@ pub(crate) trait SlotEntry {
 pub(crate) enum SocketState {
     /// A socket.
     Open,
+    /// That of its session.
+    Session,
     /// A socket that is being closed.
     Closing,
     /// Nothing; and no drain waits for it.

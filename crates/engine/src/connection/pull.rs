@@ -362,7 +362,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         match step {
             Ok(Step::Message(message)) => {
                 core.counters.messages += 1;
-                if self.link.stream().is_some() {
+                if self.link.is_stream() {
                     self.application.last_message_bytes = (unread - self.link.input.len()) as u32;
                     self.link.set(Link::CONSUMED, true);
                     self.schedule_unless_pending(core, token);
@@ -372,7 +372,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             Ok(Step::NeedMore) if gone => Poll::Ready(self.end_of_messages()),
             Ok(Step::NeedMore) if self.application.take(ChannelState::DRAIN_DUE) => Poll::Ready(Ok(None)),
             Ok(Step::NeedMore) => {
-                if self.link.stream().is_some() && !self.link.input.is_empty() {
+                if self.link.is_stream() && !self.link.input.is_empty() {
                     self.link.set(Link::CONSUMED, true);
                 }
                 self.register_reader(core, token, waker)
