@@ -47,7 +47,7 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 11] = [
+const EXAMPLES: [&str; 12] = [
     "chat",
     "echo",
     "echo_channel",
@@ -57,6 +57,7 @@ const EXAMPLES: [&str; 11] = [
     "heartbeat",
     "long_poll",
     "plaintext",
+    "streams",
     "tally",
     "tides",
 ];

@@ -3,7 +3,7 @@
 //! A network delivers bytes in arbitrary pieces. So the same bytes, whole, byte by byte, at every split in two, and in
 //! random pieces to a reader that pauses at random, must give the same messages, the same error and the same replies.
 //! At the end no memory may be in use. A codec alone and a codec over a stack of filters are tested alike, since both
-//! are a [`Codec`].
+//! are a [`Pipeline`].
 //!
 //! ```
 //! use tidegate::framing::Lines;

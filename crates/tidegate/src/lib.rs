@@ -89,7 +89,7 @@ pub use tidegate_engine as engine;
 pub use tidegate_engine::{
     Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError, Context, Event, EventLoop, Group,
     Handler, Limits, Listener, LoadBalancing, Member, Outcome, PostError, PublishError, ReadHalf, Remote, SendError,
-    Server, ServerHandle, Slow, StartError, WriteHalf, blocking, task,
+    Server, ServerHandle, Session, Slow, StartError, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

@@ -73,6 +73,14 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A protocol whose encoding depends on earlier messages is no [`Broadcast`] and has no groups:
+///
+/// ```compile_fail
+/// use tidegate::{Group, Slow, http1};
+///
+/// let requests = Group::<http1::Server>::new(Slow::Skip);
+/// ```
 pub struct Group<C> {
     shared: Arc<Shared>,
     kind: PhantomData<fn(C)>,
