@@ -7,6 +7,7 @@
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
 //! | `responses` | the requests, then responses to a client | `responses.rs` |
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
+//! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
 //! | `scan` | a head, and the start offset in it | `scan.rs` |
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
@@ -32,6 +33,7 @@ mod responses;
 mod rings;
 mod round_trips;
 mod scan;
+mod streams;
 
 pub use connections::connections;
 pub use filters::filters;
@@ -43,12 +45,13 @@ pub use responses::responses;
 pub use rings::rings;
 pub use round_trips::round_trips;
 pub use scan::scan;
+pub use streams::streams;
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -62,4 +65,5 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("responses", responses),
     ("rings", rings),
     ("round_trips", round_trips),
+    ("streams", streams),
 ];

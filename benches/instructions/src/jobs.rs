@@ -1,6 +1,6 @@
 //! The jobs: names, operations, and rounds.
 
-use crate::{codecs, crowds, drivers, queue, timers, turns};
+use crate::{codecs, crowds, drivers, queue, streams, timers, turns};
 
 /// A job whose instructions are counted.
 pub(crate) struct Job {
@@ -84,6 +84,8 @@ pub(crate) const JOBS: &[Job] = &[
     job("turn-256-short", "1 of 256 pipelined requests with 1 field", 256, turns::handled_short::<256>),
     job("channel-1", "1 request, by a task", 1, turns::pulled::<1>),
     job("channel-256", "1 of 256 pipelined requests, by a task", 256, turns::pulled::<256>),
+    job("lines-100", "1 of 100 pipelined lines", streams::STREAMS, streams::pipelined),
+    job("streams-100", "1 line on each of 100 streams", streams::STREAMS, streams::one_on_each),
     job("close-100", "a connection closed, of 100", crowds::ENDS, crowds::close::<100>),
     job("close-15000", "a connection closed, of 15,000", crowds::ENDS, crowds::close::<15_000>),
     job("hold-100", "receiving held back for a turn, 100 connections", 1, crowds::hold::<100>),

@@ -24,6 +24,7 @@ mod drivers;
 mod jobs;
 mod queue;
 mod stored;
+mod streams;
 mod timers;
 mod turns;
 mod wire;

@@ -4,7 +4,8 @@
 //! in it are no copies, because a loop that hangs publishes nothing: the turn that the loop is busy with, stored when
 //! the turn's work begins and when it ends; and `stalls`, which the thread of `watchdog.rs` counts.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use crate::close_reason::{CAUSES, Cause};
@@ -104,9 +105,11 @@ impl Counters {
     }
 }
 
-/// The copy that other threads read. Each number is correct by itself; two of them may be a turn apart.
+/// The copy that other threads read. Each number is correct by itself; two of them may be a turn apart. None is older
+/// than the number of connections.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
+    connections: AtomicU64,
     numbers: [AtomicU64; NUMBERS],
     closed: [AtomicU64; CAUSES],
     /// The turn that the loop is busy with, counted from one; zero while it waits.
@@ -117,7 +120,6 @@ pub(crate) struct Published {
 impl Published {
     pub(crate) fn publish(&self, counters: &Counters, memory_bytes: usize) {
         let numbers = [
-            counters.connections,
             counters.accepted,
             counters.accepts_failed,
             counters.messages,
@@ -136,6 +138,8 @@ impl Published {
         for (shown, number) in self.closed.iter().zip(counters.closed) {
             shown.store(number, Relaxed);
         }
+        // Last: a reader that sees that a connection is gone sees what it has left as well.
+        self.connections.store(counters.connections, Release);
     }
 
     /// A turn's work begins; turns are counted from one.
@@ -159,8 +163,8 @@ impl Published {
     }
 
     pub(crate) fn read(&self) -> Counts {
+        let connections = self.connections.load(Acquire);
         let [
-            connections,
             accepted,
             accepts_failed,
             messages,
@@ -204,4 +208,4 @@ impl Published {
     }
 }
 
-const NUMBERS: usize = 12;
+const NUMBERS: usize = 11;
