@@ -10,6 +10,7 @@ const UNSAFE_ALLOWED: &[&str] = &["tidegate-buffer", "tidegate-sys", "tidegate-s
 
 /// The package of the fuzz targets.
 const FUZZ: &str = "tidegate-fuzz";
+const INSTRUCTIONS: &str = "tidegate-instructions";
 
 /// The imports of a package from this workspace: of the package itself, and of its tests.
 type Imports = (BTreeSet<String>, BTreeSet<String>);
@@ -30,9 +31,10 @@ fn the_table_of_imports_matches_the_manifests() {
 }
 
 #[test]
-fn only_tests_import_the_testkit() {
+fn only_tests_and_measurements_import_the_testkit() {
     // Fuzz targets are tests.
-    for package in metadata().packages.iter().filter(|package| package.name != FUZZ) {
+    let is_product = |name: &str| name != FUZZ && name != INSTRUCTIONS;
+    for package in metadata().packages.iter().filter(|package| is_product(&package.name)) {
         let (own, _) = imports(package);
         assert!(!own.contains("tidegate-testkit"), "{} imports the testkit outside its tests", package.name);
     }
