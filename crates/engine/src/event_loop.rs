@@ -35,7 +35,7 @@ use crate::limits::{
     MESSAGES_PER_TURN_MAX, NEW_TIME, STALL_MIN, TIMER_TIME, TIMERS_PER_TURN_MAX, WAITS_FAILED_MAX,
 };
 use crate::local::{Entered, Local};
-use crate::loop_core::{Core, catch_and_log};
+use crate::loop_core::Core;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::phase::Phase;
 use crate::remote::Remote;
@@ -45,6 +45,7 @@ use crate::server::serve::MakeTaskConnection;
 use crate::server::{Backend, ListenerCounts, StartError};
 use crate::session::{MakeSession, MakeStreamHandler, MakeStreamTask, Session, SessionApplication};
 use crate::task::{self, BlockOnWaker, Task};
+use crate::unwind::catch_and_log;
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns
 /// it by hand.

@@ -40,6 +40,7 @@ mod session;
 mod slots;
 mod sync;
 pub mod task;
+mod unwind;
 mod wheel;
 
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};

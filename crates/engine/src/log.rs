@@ -8,7 +8,7 @@ use tidegate_sys::memory;
 
 use crate::close_reason::CloseReason;
 use crate::limits::{ACCEPT_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
-use crate::loop_core::catch_and_log;
+use crate::unwind::catch_and_log;
 
 /// Logs a loop's lines, a bounded number in a second, and counts the rest: many misbehaving peers must not flood the
 /// log. The user's subscriber writes the lines; if it panics, as on a full disk, the loop goes on.

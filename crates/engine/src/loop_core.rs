@@ -24,6 +24,7 @@ use crate::remote::{Remote, RemoteTargets};
 use crate::session::{Sessions, StreamId, StreamRequestKind};
 use crate::slots::Slots;
 use crate::task::Tasks;
+use crate::unwind::{catch_and_log, discard};
 use crate::wheel::{DeadlineTick, Wheel};
 
 /// The driver, the memory, the slots and the timers of a loop.
@@ -582,20 +583,5 @@ impl SlotEntry for Tombstone {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
-    }
-}
-
-/// Runs code of the application outside of a dispatch, such as the drop of a post. If it panics, nothing else is
-/// affected.
-pub(crate) fn catch_and_log(act: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
-        discard(panic);
-    }
-}
-
-/// Drops the payload of a panic. That may panic again; that second payload is leaked.
-pub(crate) fn discard(panic: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
     }
 }

@@ -13,8 +13,8 @@ use tidegate_sys::Driver;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::uring::Uring;
 
-use crate::loop_core::catch_and_log;
 use crate::server::start_error::StartError;
+use crate::unwind::catch_and_log;
 
 /// Which driver loops run on.
 ///

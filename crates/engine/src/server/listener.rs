@@ -413,7 +413,7 @@ pub(super) fn open_all(
 }
 
 fn log_ignored(address: &Address, reason: &'static str) {
-    crate::loop_core::catch_and_log(|| {
+    crate::unwind::catch_and_log(|| {
         tracing::warn!(subsystem = "takeover", %address, reason, "address ignored");
     });
 }

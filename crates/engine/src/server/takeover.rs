@@ -22,9 +22,9 @@ use tidegate_sys::path_lock::PathLock;
 use tidegate_sys::{Socket, handover};
 
 use crate::limits::{ACCEPT_LINE_PAUSE, ACCEPT_PAUSE};
-use crate::loop_core::catch_and_log;
 use crate::server::control_socket::ControlSocket;
 use crate::server::handle::Superseded;
+use crate::unwind::catch_and_log;
 
 /// A takeover that has begun: listeners may have been received, and ready has not been sent.
 pub(crate) struct Takeover {

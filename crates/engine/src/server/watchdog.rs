@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::counters::Published;
 use crate::limits::STALL_MIN;
-use crate::loop_core::catch_and_log;
+use crate::unwind::catch_and_log;
 
 /// The thread that checks the loops. Dropping this ends it at once.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::loop_core::catch_and_log;
+use crate::unwind::catch_and_log;
 
 /// Runs `work` on another thread, so that an event loop does not wait for it: reading a file, querying a database whose
 /// client blocks, hashing a password. The work begins whether or not the future is polled.

@@ -13,9 +13,9 @@ use tidegate_sys::Token;
 
 use crate::limits::{MESSAGES_PER_DISPATCH_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX};
 use crate::local::Local;
-use crate::loop_core::{catch_and_log, discard};
 use crate::mailbox::{Mailbox, TaskWaker};
 use crate::pages::{Pages, place_bytes};
+use crate::unwind::{catch_and_log, discard};
 
 /// The tasks of one loop.
 pub(crate) struct Tasks {
