@@ -4,8 +4,8 @@
 //! in it are no copies, because a loop that hangs publishes nothing: the turn that the loop is busy with, stored when
 //! the turn's work begins and when it ends; and `stalls`, which the thread of `watchdog.rs` counts.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use crate::close_reason::{CAUSES, Cause};
@@ -209,3 +209,24 @@ impl Published {
 }
 
 const NUMBERS: usize = 11;
+
+/// The connections of one listener, on all loops.
+#[derive(Debug, Default)]
+pub struct ListenerCounts {
+    pub(crate) connections: AtomicUsize,
+    pub(crate) accepted: AtomicU64,
+}
+
+impl ListenerCounts {
+    /// Open connections. A closed connection counts for as long as a task keeps its channel.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
+    }
+
+    /// Accepted connections, since the server has started.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Relaxed)
+    }
+}

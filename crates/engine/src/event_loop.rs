@@ -26,23 +26,23 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token, memory};
 
 use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::connection::{Connection, Link, Settings, SlotEvent, SocketState};
-use crate::counters::{Counts, Published};
+use crate::connection::{Connection, Link, MakeConnection, Settings, SlotEvent, SocketState};
+use crate::counters::{Counts, ListenerCounts, Published};
 use crate::group::{Delivery, DeliveryBudget};
 use crate::handler::Handler;
 use crate::limits::{
     ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LIGHT_TIME, Limits, MESSAGES_PER_ITEM,
     MESSAGES_PER_TURN_MAX, NEW_TIME, STALL_MIN, TIMER_TIME, TIMERS_PER_TURN_MAX, WAITS_FAILED_MAX,
 };
+use crate::load_balancing::LoopHandle;
 use crate::local::{Entered, Local};
 use crate::loop_core::Core;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::phase::Phase;
 use crate::remote::Remote;
-use crate::server::acceptor::{Acceptor, MakeConnection, MakeHandlerConnection};
-use crate::server::load_balancing::LoopHandle;
+use crate::server::acceptor::{Acceptor, MakeHandlerConnection};
 use crate::server::serve::MakeTaskConnection;
-use crate::server::{Backend, ListenerCounts, StartError};
+use crate::server::{Backend, StartError};
 use crate::session::{MakeSession, MakeStreamHandler, MakeStreamTask, Session, SessionApplication};
 use crate::task::{self, BlockOnWaker, Task};
 use crate::unwind::catch_and_log;

@@ -5,11 +5,10 @@ use std::future::Future;
 
 use tidegate_codec::Pipeline;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, start};
 use crate::close_reason::CloseReason;
 use crate::connection::{Application, ChannelState, HandlerApplication, InstallProtocol};
 use crate::context::Context;
-use crate::server::serve::start;
 
 /// The application on one connection: it gets events, one at a time, and answers each with an [`Outcome`].
 ///

@@ -28,6 +28,7 @@ mod event_loop;
 mod group;
 mod handler;
 mod limits;
+mod load_balancing;
 mod local;
 mod log;
 mod loop_core;

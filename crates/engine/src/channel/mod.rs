@@ -10,11 +10,13 @@
 //! | the channel and its halves | here, and `split.rs` |
 //! | the futures that a task awaits | `futures.rs` |
 //! | how a handle reaches its connection | `handle.rs` |
+//! | the task that serves a channel | `serve.rs` |
 //! | the engine's side | `connection/pull.rs` |
 
 mod error;
 mod futures;
 mod handle;
+mod serve;
 mod split;
 
 use std::fmt;
@@ -28,6 +30,7 @@ use tidegate_sys::{Address, Side, Token};
 pub use self::error::ChannelError;
 pub use self::futures::{Close, Flushed, Ready, Recv, Within};
 pub(crate) use self::handle::Handle;
+pub(crate) use self::serve::start;
 pub use self::split::{ReadHalf, WriteHalf};
 use crate::close_reason::CloseReason;
 use crate::connection::Half;

@@ -15,10 +15,10 @@ use tidegate_sys::Address;
 
 use super::closing::{WriteEvent, WriteSide};
 use crate::close_reason::CloseReason;
+use crate::counters::ListenerCounts;
 use crate::limits::Limits;
+use crate::load_balancing::LoopHandle;
 use crate::loop_core::Core;
-use crate::server::ListenerCounts;
-use crate::server::load_balancing::LoopHandle;
 use crate::session::{Sessions, StreamId};
 use crate::wheel::DeadlineTick;
 

@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use tidegate_buffer::{Outbound, Slice};
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Accepted, Token};
+use tidegate_sys::{Accepted, Address, Socket, Token};
 
 pub(crate) use self::application::{Application, HandlerApplication};
 pub(crate) use self::link::{Link, PeerAddress, Settings};
@@ -187,4 +187,9 @@ impl<D: Pipeline, A: Application<D>> InstallProtocol for (D, A) {
         link.input.set_escaping(A::PULLS);
         Box::new(Connection { link, codec, application })
     }
+}
+
+/// Makes connections from streams.
+pub(crate) trait MakeConnection: 'static {
+    fn make_connection(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()>;
 }

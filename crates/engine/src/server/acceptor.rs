@@ -19,16 +19,11 @@ use tidegate_codec::Pipeline;
 use tidegate_sys::{Accepted, Address, Operation, Socket, Token};
 
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Disposition, Link, Settings, SlotEntry, SlotEvent};
+use crate::connection::{Connection, Disposition, Link, MakeConnection, Settings, SlotEntry, SlotEvent};
 use crate::handler::Handler;
 use crate::limits::{ACCEPT_PAUSE, FULL_PAUSE};
+use crate::load_balancing::{HandoffConnection, HandoffReceiver};
 use crate::loop_core::Core;
-use crate::server::load_balancing::{HandoffConnection, HandoffReceiver};
-
-/// Makes connections from streams.
-pub(crate) trait MakeConnection: 'static {
-    fn make_connection(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()>;
-}
 
 /// Makes a connection with a handler from each stream.
 pub(crate) struct MakeHandlerConnection<M>(pub(crate) M);

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Side, Socket};
 
-use crate::counters::{Counts, Published};
+use crate::counters::{Counts, ListenerCounts, Published};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::backend::BackendPlan;
-use crate::server::listener::ListenerCounts;
 use crate::server::start_error::StartError;
 use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;

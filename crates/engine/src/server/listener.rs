@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
 
 use tidegate_codec::Pipeline;
 use tidegate_codec::mux::{Mux, StreamEvent};
@@ -416,25 +416,4 @@ fn log_ignored(address: &Address, reason: &'static str) {
     crate::unwind::catch_and_log(|| {
         tracing::warn!(subsystem = "takeover", %address, reason, "address ignored");
     });
-}
-
-/// The connections of one listener, on all loops.
-#[derive(Debug, Default)]
-pub struct ListenerCounts {
-    pub(crate) connections: AtomicUsize,
-    pub(crate) accepted: AtomicU64,
-}
-
-impl ListenerCounts {
-    /// Open connections. A closed connection counts for as long as a task keeps its channel.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        self.connections.load(Relaxed)
-    }
-
-    /// Accepted connections, since the server has started.
-    #[must_use]
-    pub fn accepted(&self) -> u64 {
-        self.accepted.load(Relaxed)
-    }
 }

@@ -1,15 +1,13 @@
 //! `Server`: its listeners, how many loops it has, and which loop accepts from which listener.
 //!
 //! Read next: `listener.rs`, addresses with what serves them; `handle.rs`, the running server; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a
-//! stream becomes a channel with a task; `load_balancing.rs`, how a loop hands a stream to another; `takeover.rs`, the
-//! other source of listeners.
+//! stream becomes a channel with a task; `takeover.rs`, the other source of listeners.
 
 pub(crate) mod acceptor;
 mod backend;
 mod control_socket;
 mod handle;
 mod listener;
-pub(crate) mod load_balancing;
 pub(crate) mod serve;
 mod start_error;
 mod takeover;
@@ -30,14 +28,15 @@ pub use self::backend::{Backend, UnknownBackend};
 use self::handle::ServerState;
 pub use self::handle::{RunningListener, ServerHandle, Superseded};
 use self::listener::Listen;
-pub use self::listener::{Listener, ListenerCounts, ServedListener};
-pub use self::load_balancing::LoadBalancing;
-use self::load_balancing::{LoopGroup, LoopHandle};
+pub use self::listener::{Listener, ServedListener};
 pub use self::start_error::StartError;
 use self::takeover::Takeover;
+pub use crate::counters::ListenerCounts;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
+pub use crate::load_balancing::LoadBalancing;
+use crate::load_balancing::{LoopGroup, LoopHandle};
 
 /// A server that has not been started.
 ///

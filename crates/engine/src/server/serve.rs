@@ -2,25 +2,18 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use pin_project_lite::pin_project;
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Address, Socket, Token};
+use tidegate_sys::{Address, Socket};
 
 use super::Server;
-use super::acceptor::MakeConnection;
 use super::handle::ServerHandle;
 use super::start_error::StartError;
-use crate::channel::{Channel, ChannelError, Handle};
-use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Link};
-use crate::local::Local;
+use crate::channel::{Channel, start};
+use crate::connection::{Connection, Link, MakeConnection};
 use crate::loop_core::Core;
-use crate::task::Tasks;
 
 impl Server {
     /// Starts the loops. Each connection gets a codec from `codec` and a task that runs `serve` with its channel.
@@ -128,87 +121,5 @@ where
         let serve = self.serve.clone();
         core.tasks.defer(move |local| start(local, token, |channel| serve(channel)));
         Ok(())
-    }
-}
-
-/// Starts the task of a connection that has just been opened.
-pub(crate) fn start<C, F, E>(local: &Rc<Local>, token: Token, serve: impl FnOnce(Channel<C>) -> F)
-where
-    C: Pipeline,
-    F: Future<Output = Result<(), E>> + 'static,
-    E: Into<Box<dyn Error>> + 'static,
-{
-    let channel = Channel::new(Handle::new(local.clone(), token));
-    let serving = ServingGuard::new(&local.tasks);
-    local.tasks.spawn(Box::pin(ServedTask { future: serve(channel), token, serving }));
-}
-
-pin_project! {
-    /// The task of one connection: reports how it ended.
-    struct ServedTask<F> {
-        #[pin]
-        future: F,
-        token: Token,
-        serving: ServingGuard,
-    }
-}
-
-impl<F, E> Future for ServedTask<F>
-where
-    F: Future<Output = Result<(), E>>,
-    E: Into<Box<dyn Error>>,
-{
-    type Output = ();
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
-        match this.future.poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(())) => Poll::Ready(()),
-            Poll::Ready(Err(error)) => {
-                report(*this.token, error.into());
-                Poll::Ready(())
-            }
-        }
-    }
-}
-
-/// Makes the error the reason why the connection is closed. If the connection is gone already, the error is logged all
-/// the same.
-#[cold]
-fn report(token: Token, error: Box<dyn Error>) {
-    let (reason, is_logged) = match error.downcast_ref() {
-        Some(ChannelError::Closed(reason)) if matches!(**reason, CloseReason::Done) => return,
-        // Such a close is logged when it happens. It may concern another connection than the served one.
-        Some(ChannelError::Closed(_)) => (CloseReason::Failed(error), true),
-        Some(ChannelError::Deadline) => (CloseReason::Deadline, false),
-        _ => (CloseReason::Failed(error), false),
-    };
-    let Some(local) = Local::current() else { return };
-    let mut core = local.core.borrow_mut();
-    let mut reason = Some(reason);
-    core.fail(token, &mut reason);
-    if let Some(reason) = reason
-        && !is_logged
-    {
-        let now = core.time.now();
-        core.log.closed(now, &"unknown (already closed)", &reason);
-    }
-}
-
-/// Counts the tasks that serve a connection.
-struct ServingGuard(Rc<Tasks>);
-
-impl ServingGuard {
-    fn new(tasks: &Rc<Tasks>) -> Self {
-        tasks.count_serving(1);
-        Self(tasks.clone())
-    }
-}
-
-impl Drop for ServingGuard {
-    fn drop(&mut self) {
-        self.0.count_serving(-1);
     }
 }

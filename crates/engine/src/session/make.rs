@@ -11,12 +11,10 @@ use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::{Address, Socket, Token};
 
 use super::SessionApplication;
-use crate::channel::Channel;
-use crate::connection::{Connection, Link, Settings};
+use crate::channel::{Channel, start};
+use crate::connection::{Connection, Link, MakeConnection, Settings};
 use crate::handler::Handler;
 use crate::loop_core::Core;
-use crate::server::acceptor::MakeConnection;
-use crate::server::serve::start;
 
 /// Makes a stream that the peer has opened, in a reserved slot.
 pub(crate) trait MakeStream: 'static {
