@@ -17,7 +17,6 @@ mod ledger;
 #[cfg_attr(tidegate_queue = "array", path = "array/outbound.rs")]
 #[cfg_attr(tidegate_queue = "linked", path = "linked/outbound.rs")]
 mod outbound;
-#[cfg_attr(tidegate_queue = "array", expect(dead_code, reason = "that design has no pages"))]
 #[path = "../../../crates/buffer/src/part.rs"]
 mod part;
 #[path = "../../../crates/buffer/src/pieces.rs"]

@@ -239,17 +239,36 @@ impl Outbound {
         from.turn_over();
     }
 
-    /// Copies at most `bytes_max` of the flushed bytes to the end of this queue, and counts them as sent in `from`.
+    /// Moves at most `bytes_max` of the flushed bytes to the end of this queue.
     pub fn take_flushed_up_to(&mut self, from: &mut Self, bytes_max: u64) -> u64 {
         let mut left = bytes_max;
-        while left > 0
-            && let Some(front) = from.front()
-        {
-            let length = front.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            self.write(&front[..length]);
-            from.advance(length as u64);
-            left -= length as u64;
+        while left > 0 && from.has_flushed() {
+            let mut entries = from.entries();
+            let head = &mut entries.get_mut(from.list.head).part;
+            let length = head.len();
+            let piece = (length > left).then(|| head.split_to(left));
+            drop(entries);
+            let part = match piece {
+                Some(piece) => {
+                    if let Part::Bytes { charge, .. } = &piece {
+                        from.pool_ref().ledger().refund(*charge as usize);
+                    }
+                    piece
+                }
+                None => from.unlink_head(),
+            };
+            left -= part.len();
+            from.sent += part.len();
+            if part.len() > 0 {
+                if let Part::Bytes { charge, .. } = &part {
+                    self.pool().ledger().charge(*charge as usize);
+                }
+                self.push_linked(part);
+            }
         }
+        from.drop_spent_heads();
+        // What was moved away may outlive everything else that `from` shares its memory with.
+        from.turn_over();
         bytes_max - left
     }
 
