@@ -15,6 +15,9 @@ pub(crate) trait Application<C: Pipeline>: 'static {
     /// Whether it requests messages instead of being called with them.
     const PULLS: bool;
 
+    /// Whether it is the application of a session.
+    const IS_SESSION: bool = false;
+
     type Post: Send + 'static;
 
     fn open(&mut self, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C>;
@@ -71,32 +74,29 @@ pub(crate) trait Application<C: Pipeline>: 'static {
     /// If it pulls: the connection closes. Waiting tasks are woken now, before the orderly close is over.
     fn on_closing(&mut self) {}
 
-    /// If it pulls: whether handles are left that still have to learn why the connection is gone.
+    /// If it has handles: whether some are left that still have to learn why the connection is gone.
     fn has_handles(&self) -> bool {
         false
     }
 
-    /// Whether it is the application of a session, so that these are called:
-    const IS_SESSION: bool = false;
-
-    /// The session is dispatched.
+    /// Of a session: it is dispatched.
     fn begin_session_dispatch(&mut self, _core: &mut Core) {}
 
-    /// The dispatch is over. Returns whether another one has to follow.
+    /// Of a session: the dispatch is over. Returns whether another one has to follow.
     fn end_session_dispatch(&mut self, _core: &mut Core) -> bool {
         false
     }
 
-    /// Handles what streams have requested, and writes bytes of streams. Returns whether more could be written, once
+    /// Of a session: handles what streams have requested, and writes bytes of streams. Returns whether more could be written, once
     /// these are sent.
     fn transmit(&mut self, _codec: &mut C, _link: &mut Link, _core: &mut Core) -> bool {
         false
     }
 
-    /// The session is closed, and with it all of its streams.
+    /// Of a session: it is closed, and with it all of its streams.
     fn on_session_closed(&mut self, _codec: &mut C, _core: &mut Core) {}
 
-    /// If it pulls: whether only the handles are left.
+    /// If it has handles: whether only these are left.
     fn is_closed(&self) -> bool {
         false
     }

@@ -258,7 +258,7 @@ impl<C: Pipeline> Application<C> for ChannelState {
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     pub(super) fn is_closed(&self) -> bool {
-        A::PULLS && self.application.is_closed()
+        (A::PULLS || A::IS_SESSION) && self.application.is_closed()
     }
 
     /// A dispatch of a closed connection: it has only the input that was received before.

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use tidegate_codec::Pipeline;
 use tidegate_sys::{Address, Socket};
@@ -33,11 +32,7 @@ impl Server {
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
     {
-        let both = Arc::new((codec, serve));
-        self.serve_each(move |_| {
-            let (first, second) = (both.clone(), both.clone());
-            (move || first.0(), move |channel| second.1(channel))
-        })
+        self.run_main(|listener| listener.serve(codec, serve))
     }
 
     /// Starts the loops. `each` is called once on each loop's thread, with the loop's number. It returns two closures:

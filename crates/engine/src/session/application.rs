@@ -1,6 +1,7 @@
 //! `SessionApplication`: the application of a session, which passes events on to streams and writes their bytes.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::handler::{Event, Outcome};
 use crate::limits::Limits;
 use crate::loop_core::Core;
 use crate::slots::Slots;
+use crate::unwind::discard;
 
 /// The application of a session.
 pub(crate) struct SessionApplication {
@@ -66,12 +68,15 @@ impl SessionApplication {
             Some(make) => {
                 let token = cx.core_mut().slots.reserve();
                 cx.with_mux(|mux, _| mux.streams_mut().set_owner(key, owner(token)));
-                make.make_stream(cx.core_mut(), token, link);
+                let made = catch_unwind(AssertUnwindSafe(|| make.make_stream(cx.core_mut(), token, link)));
+                if let Err(panic) = made {
+                    // That stream is lost, and no other.
+                    discard(panic);
+                    cx.core_mut().release(token);
+                    reset(key, ResetCause::Failed, cx);
+                }
             }
-            None => cx.with_mux(|mux, out| {
-                mux.write_reset(key, ResetCause::Refused, out);
-                mux.streams_mut().close(key);
-            }),
+            None => reset(key, ResetCause::Refused, cx),
         }
     }
 
@@ -168,6 +173,11 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
         true
     }
 
+    /// As for a channel: tasks that serve may need a session that a client has made.
+    fn observes_drain(&self) -> bool {
+        self.make.is_some()
+    }
+
     fn has_handles(&self) -> bool {
         self.has_handle
     }
@@ -221,6 +231,14 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
             core.dispatch(token, SlotEvent::SessionClosed);
         }
     }
+}
+
+/// Resets a stream that has no application.
+fn reset<C: Pipeline<Codec: Mux>>(key: StreamKey, cause: ResetCause, cx: &mut Context<'_, C>) {
+    cx.with_mux(|mux, out| {
+        mux.write_reset(key, cause, out);
+        mux.streams_mut().close(key);
+    });
 }
 
 /// The queues of streams, in their slots.

@@ -64,7 +64,7 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Session<P> {
     /// [`SessionError`].
     pub fn open<C: Pipeline>(&self, codec: C) -> Result<Channel<C>, SessionError> {
         let token = self.open_with(|core, token, link| {
-            core.open_stream(token, Box::new(Connection::with_channel(link, codec)));
+            core.open_stream(token, Box::new(Connection::with_outbound_channel(link, codec)));
         })?;
         Ok(Channel::new(ChannelHandle::new(self.local.clone(), token)))
     }
@@ -102,9 +102,11 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Session<P> {
     pub fn with_mux<T>(&self, act: impl FnOnce(&mut P::Codec) -> T) -> Result<T, SessionError> {
         let mut core = self.local.core.try_borrow_mut().map_err(|_| SessionError::Busy)?;
         let session = self.token;
-        let done =
-            core.with(session, |entry: &mut Entry<P>, core| (entry.with_mux(core, session, act), Disposition::Keep));
-        done.ok_or(SessionError::Closed)
+        let done = core.with(session, |entry: &mut Entry<P>, core| {
+            let is_open = !entry.application().is_session_closed();
+            (is_open.then(|| entry.with_mux(core, session, act)), Disposition::Keep)
+        });
+        done.flatten().ok_or(SessionError::Closed)
     }
 
     /// How many streams are open.

@@ -1,8 +1,15 @@
 //! Messages both ways, ends, resets, drains.
 
-use tidegate_testkit::ToyMuxConfig;
+use std::io::Read;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use crate::support::{BOTH, ask, backends, lines, serve, with_session};
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Backend, Channel, Client, EventLoop, Listener, Server, SessionError, task};
+use tidegate_testkit::{ToyMux, ToyMuxConfig};
+
+use crate::support::{BOTH, By, Echo, PATIENCE, ask, backends, lines, serve, until, with_session};
 
 #[test]
 fn streams_of_a_session_echo_side_by_side() {
@@ -41,5 +48,92 @@ fn a_megabyte_passes_through_small_windows() {
                 assert_eq!(ask(&mut channel, &line).await, line);
             });
         }
+    }
+}
+
+#[test]
+fn a_handle_may_outlive_its_session_and_a_drain() {
+    for backend in backends() {
+        let config = ToyMuxConfig::default();
+        let server = serve(backend, By::Task, config);
+        let client = Client::at(server.address().clone());
+        let mut event_loop = EventLoop::on(backend).unwrap();
+        let session = event_loop
+            .block_on(async {
+                let session = client.open_session(ToyMux::client(config)).await.expect("it listens");
+                assert_eq!(ask(&mut session.open(lines()).expect("a stream"), "ebb").await, "ebb");
+                session
+            })
+            .expect("the loop waits");
+        drop(server);
+        until(|| {
+            event_loop.turn(Some(Duration::from_millis(1))).expect("waiting does not fail");
+            session.streams() == Err(SessionError::Closed)
+        });
+        assert!(matches!(session.open(lines()), Err(SessionError::Closed)));
+        event_loop.drain(Duration::ZERO);
+        event_loop.run().expect("nothing is left that the drain waits for");
+        drop(session);
+        assert_eq!(event_loop.counts().connections, 0);
+    }
+}
+
+#[test]
+fn a_panic_that_makes_a_stream_loses_that_stream_only() {
+    let made = AtomicUsize::new(0);
+    let config = ToyMuxConfig::default();
+    let listener = Listener::bind("127.0.0.1:0").unwrap().handle_streams(
+        move || ToyMux::server(config),
+        move || {
+            assert!(made.fetch_add(1, Ordering::Relaxed) != 1, "the second one");
+            (lines(), Echo)
+        },
+    );
+    let server = Server::new().loops(1).listener(listener).run().expect("the port is free");
+    with_session(&server, Backend::Epoll, config, |session| async move {
+        let mut good = session.open(lines()).expect("a stream");
+        assert_eq!(ask(&mut good, "ebb").await, "ebb");
+        let mut lost = session.open(lines()).expect("a stream");
+        let error = lost.recv().await.expect_err("it was reset");
+        assert!(error.to_string().contains("reset the stream with code 2"), "{error}");
+        assert_eq!(ask(&mut good, "flow").await, "flow");
+    });
+    server.drain(PATIENCE);
+}
+
+/// The task of a connection needs a stream to another server while its own server drains.
+#[test]
+fn streams_of_a_serving_task_outlast_the_begin_of_a_drain() {
+    for backend in backends() {
+        let config = ToyMuxConfig::default();
+        let behind = serve(backend, By::Handler, config);
+        let client = Client::at(behind.address().clone());
+        let gateway = Server::bind("127.0.0.1:0").unwrap().loops(1).backend(backend);
+        let pass = move |mut channel: Channel<Lines>| {
+            let client = client.clone();
+            async move {
+                let session = client.open_session(ToyMux::client(config)).await?;
+                let mut stream = session.open(lines())?;
+                channel.send("ready".into())?;
+                while !channel.is_draining() {
+                    task::sleep(Duration::from_millis(1)).await;
+                }
+                let mut late = session.open(lines())?;
+                let answers = format!("{} {}", ask(&mut stream, "ebb").await, ask(&mut late, "flow").await);
+                channel.send(answers.into())?;
+                Ok::<_, Box<dyn std::error::Error>>(())
+            }
+        };
+        let gateway = gateway.serve(lines, pass).expect("the port is free");
+        let mut peer = TcpStream::connect(gateway.address().ip().unwrap()).unwrap();
+        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut received = [0; 6];
+        peer.read_exact(&mut received).unwrap();
+        gateway.begin_drain(PATIENCE);
+        let mut rest = String::new();
+        peer.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "ebb flow\n");
+        drop(peer);
+        gateway.wait();
     }
 }

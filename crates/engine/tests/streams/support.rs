@@ -1,7 +1,7 @@
 //! Servers of streams, clients with sessions, and loops that do not wait for ever.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::framing::{Lines, Payload};
 use tidegate_codec::{Pipeline, Slice};
@@ -84,4 +84,12 @@ pub(crate) async fn ask(channel: &mut Channel<Lines>, line: &str) -> String {
     channel.send(line.to_owned().into()).expect("the stream is open");
     let answer = channel.recv().await.expect("the stream is open").expect("an answer");
     String::from_utf8(answer.to_vec()).expect("text")
+}
+
+/// Waits until `done`, for a long time if it has to be.
+pub(crate) fn until(mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "it has not come to it");
+    }
 }
