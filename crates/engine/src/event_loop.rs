@@ -19,14 +19,14 @@ use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::{Ledger, Pool};
+use tidegate_buffer::Pool;
 use tidegate_codec::Pipeline;
 use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::readiness::Readiness;
-use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token, memory};
+use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token};
 
 use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::connection::{Connection, Link, MakeConnection, Settings, SlotEvent, SocketState};
+use crate::connection::{Connection, Link, MakeConnection, Settings, SlotEvent};
 use crate::counters::{Counts, ListenerCounts, Published};
 use crate::group::{Delivery, DeliveryBudget};
 use crate::handler::Handler;
@@ -38,6 +38,7 @@ use crate::load_balancing::LoopHandle;
 use crate::local::{Entered, Local};
 use crate::loop_core::Core;
 use crate::mailbox::{LoopMessage, Mailbox};
+use crate::memory_guard::MemoryGuard;
 use crate::phase::Phase;
 use crate::remote::Remote;
 use crate::server::acceptor::{Acceptor, MakeHandlerConnection};
@@ -97,10 +98,7 @@ pub struct EventLoop {
     last_turn_end: Instant,
     /// How long it took.
     last_turn_time: Duration,
-    burst: Burst,
-    exhausted: bool,
-    /// The last walk over all connections found too few bytes to shed.
-    failed_shed: Option<FailedShed>,
+    memory: MemoryGuard,
     /// How often waiting has failed in a row.
     waits_failed: u32,
     /// The listener whose sockets are added now: its place among loops that hand connections to each other, and its
@@ -121,9 +119,7 @@ impl EventLoop {
             published: Arc::default(),
             messages: Vec::new().into_iter(),
             delivery: None,
-            burst: Burst::default(),
-            exhausted: false,
-            failed_shed: None,
+            memory: MemoryGuard::default(),
             waits_failed: 0,
             listener: (None, None),
         }
@@ -441,7 +437,7 @@ impl EventLoop {
         let _entered = self.local.enter();
         let begun = self.wait(timeout)?;
         self.published.begin_turn(self.local.core.borrow().counters.turns + 1);
-        let mut paused = self.exhausted;
+        let mut paused = self.memory.is_exhausted();
         self.complete(Class::Light, &mut paused);
         // The other classes wait in the driver's queues.
         if self.local.core.borrow().driver.has_ready() {
@@ -456,7 +452,7 @@ impl EventLoop {
         // Tasks that were spawned or woken from outside of any dispatch.
         self.local.run_tasks();
         self.check_drain();
-        self.check_memory(paused);
+        self.memory.check(&mut self.local.core.borrow_mut(), paused);
         let mut core = self.local.core.borrow_mut();
         core.counters.tasks_panicked = core.tasks.panicked();
         self.last_turn_end = core.driver.now();
@@ -486,7 +482,7 @@ impl EventLoop {
         let mut core = local.core.borrow_mut();
         let mut timeout = self.timeout(&core, timeout);
         if timeout != Some(Duration::ZERO) {
-            self.before_sleep(&mut core);
+            self.memory.before_sleep(&mut core);
             if !core.mailbox.fall_asleep() {
                 timeout = Some(Duration::ZERO);
             }
@@ -552,7 +548,7 @@ impl EventLoop {
         // Once it has come, and no entry is left to be notified, there is no reason to wake up any more.
         let ahead = core.drain_until.filter(|until| *until > core.time.now() || !core.awaits_driver_only());
         let drain = ahead.map(|until| until.saturating_duration_since(now));
-        let exhausted = self.exhausted.then_some(EXHAUSTED_PAUSE);
+        let exhausted = self.memory.is_exhausted().then_some(EXHAUSTED_PAUSE);
         [timeout, core.wheel.timeout(now), drain, exhausted].into_iter().flatten().min()
     }
 
@@ -707,73 +703,6 @@ impl EventLoop {
         }
         done
     }
-
-    /// Sheds connections while the budget is used up, those with most bytes waiting first, until an eighth of it is
-    /// free again.
-    fn check_memory(&mut self, paused: bool) {
-        let is_exhausted = self.local.core.borrow().pool.ledger().is_exhausted();
-        if !paused && !is_exhausted {
-            return;
-        }
-        let local = self.local.clone();
-        let core = &mut *local.core.borrow_mut();
-        // The memory of closed connections comes back with the driver's last completion for each.
-        let mut closing_memory = core.closing_memory();
-        if is_exhausted && self.must_shed(core, closing_memory) {
-            closing_memory = self.shed(core, closing_memory);
-        }
-        // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: the rest may
-        // be partial messages, which have to be read to their end before memory is freed.
-        let pause = core.pool.ledger().is_exhausted();
-        if pause && !self.exhausted && closing_memory == 0 {
-            core.log.out_of_memory(core.time.now());
-        }
-        self.exhausted = pause;
-        core.driver.pause_receives(pause);
-    }
-
-    /// Whether a walk over all connections may find one to shed. The loop makes no walk while the memory that closed
-    /// connections give back suffices. After a walk that found too little, the loop waits until more memory is in use
-    /// or [`EXHAUSTED_PAUSE`] is over.
-    fn must_shed(&self, core: &Core, closing_memory: usize) -> bool {
-        let ledger = core.pool.ledger();
-        let is_repeated = self.failed_shed.as_ref().is_some_and(|failed_shed| {
-            let since = core.time.now().saturating_duration_since(failed_shed.at);
-            ledger.used() <= failed_shed.used && since < EXHAUSTED_PAUSE
-        });
-        ledger.used() > used_after_shedding(ledger) + closing_memory && !is_repeated
-    }
-
-    /// Sheds connections. Returns the bytes that closed connections give back later, `closing_memory` included.
-    fn shed(&mut self, core: &mut Core, mut closing_memory: usize) -> usize {
-        let enough = used_after_shedding(core.pool.ledger());
-        // Shedding a connection without memory frees nothing.
-        let entries = core.slots.iter().map(|(token, entry)| (entry, entry.memory_bytes(), token));
-        let entries = entries.filter(|(entry, bytes, _)| *bytes > 0 && entry.socket_state() != SocketState::Closing);
-        let mut by_bytes: Vec<_> = entries.map(|(_, bytes, token)| (bytes, token)).collect();
-        by_bytes.sort_unstable();
-        self.failed_shed = loop {
-            let used = core.pool.ledger().used();
-            if used <= enough + closing_memory {
-                break None;
-            }
-            let Some((bytes, token)) = by_bytes.pop() else { break Some(FailedShed { used, at: core.time.now() }) };
-            core.dispatch(token, SlotEvent::Shed);
-            let returned = used.saturating_sub(core.pool.ledger().used());
-            closing_memory += bytes.saturating_sub(returned);
-        };
-        closing_memory
-    }
-
-    /// Nothing is to be done: the moment to give memory back after a burst.
-    fn before_sleep(&mut self, core: &mut Core) {
-        let used = core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used();
-        if self.burst.is_over(used) {
-            core.groups.sweep(&mut core.slots);
-            core.pool.trim();
-            memory::give_back();
-        }
-    }
 }
 
 impl Drop for EventLoop {
@@ -804,37 +733,3 @@ impl std::fmt::Debug for EventLoop {
 fn standalone(limits: Limits, peer: &Address, core: &Core) -> Link {
     Link::new(Settings::new(limits, Arc::new(AtomicUsize::new(1))), peer, &core.pool)
 }
-
-/// The memory in use after a walk that found too little to shed, and the time of that walk.
-struct FailedShed {
-    used: usize,
-    at: Instant,
-}
-
-/// Shedding ends when this many bytes are in use: an eighth of the budget is free then.
-fn used_after_shedding(ledger: &Ledger) -> usize {
-    ledger.budget() - ledger.budget() / 8
-}
-
-/// Detects that much memory was in use and little is now.
-#[derive(Debug, Default)]
-struct Burst {
-    peak: usize,
-}
-
-impl Burst {
-    fn is_over(&mut self, used: usize) -> bool {
-        self.peak = self.peak.max(used);
-        let over = self.peak >= BURST_BYTES_MIN && used <= self.peak / 4;
-        if over {
-            self.peak = used;
-        }
-        over
-    }
-}
-
-/// What a connection costs, roughly, beside its buffers.
-const CONNECTION_BYTES: usize = 320;
-
-/// Less than this is not worth a walk over the allocator's free lists.
-const BURST_BYTES_MIN: usize = 512 * 1024;

@@ -33,6 +33,7 @@ mod local;
 mod log;
 mod loop_core;
 mod mailbox;
+mod memory_guard;
 mod pages;
 mod phase;
 mod remote;

@@ -12,6 +12,7 @@ mod deadlines;
 mod dispatch;
 mod link;
 mod pull;
+mod sending;
 
 use std::any::Any;
 use std::io;

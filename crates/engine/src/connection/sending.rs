@@ -1,0 +1,207 @@
+//! The sending side of one dispatch: the codec's bytes into the queue, the queue to the driver or to the session, and the
+//! end of the side, whose states are in `closing.rs`.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+
+use tidegate_buffer::injected::{self, Bug};
+use tidegate_buffer::{LoadError, Outbound};
+use tidegate_codec::{Lifecycle, Output, Pipeline};
+use tidegate_sys::{Completion, Operation, Token};
+
+use super::closing::{WriteEvent, WriteSide};
+use super::dispatch::{DispatchBudget, Dispatched, Exit};
+use super::{Application, Connection, Link};
+use crate::close_reason::CloseReason;
+use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, SEND_BYTES_MAX};
+use crate::loop_core::Core;
+use crate::session::StreamRequestKind;
+use crate::wheel::DeadlineTick;
+
+impl<C: Pipeline, A: Application<C>> Connection<C, A> {
+    pub(super) fn on_sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Dispatched<C> {
+        self.link.set(Link::SENDING, false);
+        let sent = result.map_err(|error| match error.kind() {
+            // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
+            io::ErrorKind::UnexpectedEof => Exit::close(CloseReason::Failed(error.into()), true),
+            _ => self.on_io_error(error),
+        })?;
+        if sent > 0 {
+            core.counters.sent_bytes += sent as u64;
+            self.link.outbound().advance(sent as u64);
+            self.link.note_progress(sent as u64);
+        }
+        Ok(())
+    }
+
+    /// Sends pending bytes, as far as the kernel and the budget allow.
+    pub(super) fn flush(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C> {
+        loop {
+            let has_more = A::IS_SESSION && self.transmit_streams(core);
+            self.flush_codec(core);
+            if self.link.is_shut() {
+                // What the codec replied after the shutdown cannot be sent any more.
+                self.link.outbound().clear();
+            }
+            if self.link.is_stream() {
+                self.offer(core);
+            }
+            while !self.link.intersects(Link::SENDING) && self.link.outbound().has_flushed() && budget.sends > 0 {
+                budget.sends -= 1;
+                let queue = self.link.outbound();
+                match core.driver.submit(token, Operation::Send { queue, bytes_max: SEND_BYTES_MAX }) {
+                    Some(Completion::Sent(result)) => self.on_sent(core, result)?,
+                    _ => self.link.set(Link::SENDING, true),
+                }
+            }
+            self.link.update_level(&self.codec);
+            if budget.sends == 0 || self.link.intersects(Link::SENDING) || !(self.load_file()? || has_more) {
+                break;
+            }
+        }
+        if self.link.intersects(Link::SENDING) && !self.link.is_stream() && !core.driver.is_sending(token) {
+            // The peer does not read, for an unknown time.
+            self.link.outbound().shrink();
+        }
+        let unsent = injected::is_injected(Bug::ClosedBeforeFlush) && self.link.is_closing();
+        if unsent || (self.link.outbound().is_empty() && self.buffered_bytes() == 0) {
+            self.on_all_sent(core, token)?;
+        }
+        Ok(())
+    }
+
+    /// Of a stream: has the session write from the queue.
+    #[cold]
+    fn offer(&mut self, core: &mut Core) {
+        if let Some(stream) = self.link.stream()
+            && self.link.outbound().has_flushed()
+            && !self.link.replace(Link::SENDING, true)
+        {
+            core.request(stream, StreamRequestKind::Send);
+        }
+    }
+
+    /// Of a stream: its session writes from the queue. Returns whether the stream has to be dispatched for that.
+    pub(super) fn transmit_queue(&mut self, act: &mut dyn FnMut(&mut Outbound, bool) -> bool) -> bool {
+        let before = self.link.outbound().sent();
+        let ends = self.link.write_side() == WriteSide::Flushing && self.buffered_bytes() == 0;
+        let is_all = act(self.link.outbound(), ends);
+        if is_all {
+            self.link.set(Link::SENDING, false);
+            if ends && self.link.advance_write_side(WriteEvent::Sent) {
+                self.link.set_write_failed();
+            }
+        }
+        self.link.note_progress(self.link.sent() - before.0);
+        self.link.update_level(&self.codec);
+        let is_due = (self.has_become_writable() && !injected::is_injected(Bug::StreamLevelLost))
+            || (is_all && self.link.is_write_shut())
+            || (self.link.intersects(Link::WATCHING) && self.watched_is_sent());
+        is_due && !self.link.replace(Link::SCHEDULED, true)
+    }
+
+    /// Of a session: writes bytes of streams. Returns whether there are more.
+    fn transmit_streams(&mut self, core: &mut Core) -> bool {
+        if self.link.has_write_failed() {
+            return false;
+        }
+        let has_more = self.application.transmit(&mut self.codec, &mut self.link, core);
+        if !self.link.is_closing() && self.codec.status().is_finished {
+            self.link.close_in_order();
+        }
+        has_more
+    }
+
+    /// Has the codec write the bytes that it buffers, and its closing bytes if this is the end.
+    fn flush_codec(&mut self, core: &mut Core) {
+        if !self.link.has_write_failed() {
+            let last = self.link.is_ending() && self.finishes();
+            let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
+            let mut flushed = self.codec.flush(&mut out);
+            // Not while the codec buffers something: files that a filter has to see are read piece by piece.
+            if last && flushed.is_ok() && self.codec.is_established() && self.codec.buffered_bytes() == 0 {
+                flushed = self.codec.on(Lifecycle::Close, &mut out);
+                self.link.advance_write_side(WriteEvent::Written);
+            }
+            if let Err(fault) = flushed {
+                // The bytes that it could not write are lost; those that it wrote before are still sent.
+                self.link.set_write_failed();
+                self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Protocol(Box::new(fault))));
+            }
+        }
+        self.link.outbound().flush();
+    }
+
+    /// Whether the codec has its closing bytes still to write.
+    #[cold]
+    fn finishes(&mut self) -> bool {
+        self.link.advance_write_side(WriteEvent::Finish);
+        self.link.write_side() == WriteSide::Finishing
+    }
+
+    /// Bytes that the codec buffers and may still write. What waits for a handshake that will never end does not
+    /// count.
+    pub(super) fn buffered_bytes(&self) -> usize {
+        let stuck = self.link.intersects(Link::READ_FAILED | Link::PEER_ENDED) && !self.codec.is_established();
+        if self.link.has_write_failed() || stuck { 0 } else { self.codec.buffered_bytes() }
+    }
+
+    /// Reads a piece of a file for a filter that must see its bytes. Returns whether there was one.
+    fn load_file(&mut self) -> Dispatched<C, bool> {
+        let Some(queue) = self.codec.file_to_load() else { return Ok(false) };
+        let loaded = queue.load_file(FILE_PIECE_BYTES, |region, bytes| region.file.read_at(bytes, region.offset));
+        loaded.map_err(|error| {
+            let error = match error {
+                LoadError::Read(error) => error,
+                _ => io::ErrorKind::UnexpectedEof.into(),
+            };
+            Exit::close(CloseReason::Failed(error.into()), true)
+        })
+    }
+
+    /// Everything is with the kernel: now our side may be shut down, and the connection closed.
+    fn on_all_sent(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+        if !self.link.is_ending() {
+            return Ok(());
+        }
+        if self.link.intersects(Link::READ_CLOSED) && self.link.is_write_shut() {
+            // Nothing more will come, and nothing more will be sent.
+            self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Done));
+        }
+        if self.link.is_closing() && self.link.intersects(Link::PEER_ENDED) {
+            return Err(self.close_now());
+        }
+        if self.link.is_closing() {
+            self.link.advance_write_side(WriteEvent::Finish);
+        }
+        if self.link.advance_write_side(WriteEvent::Sent) {
+            self.link.set_write_failed();
+            self.link.progress = DeadlineTick::NEVER;
+            match self.link.stream() {
+                Some(stream) => core.request(stream, StreamRequestKind::End),
+                None => drop(core.driver.submit(token, Operation::ShutdownWrite)),
+            }
+        }
+        if self.link.is_closing() && self.link.advance_write_side(WriteEvent::Linger) {
+            // The handler's deadline is of no use any more: the field now bounds the wait for the peer's end.
+            self.link.deadline = core.wheel.tick_after(core.time.now(), LINGER_MAX);
+        }
+        Ok(())
+    }
+
+    /// Whether everything up to the watched write position is with the kernel. The position is translated to an
+    /// offset on the wire as soon as the filters know it.
+    #[inline(never)]
+    pub(super) fn watched_is_sent(&mut self) -> bool {
+        if !self.link.intersects(Link::WIRE_OFFSET) {
+            let Some(offset) = self.codec.wire_offset(tidegate_buffer::WritePosition(self.link.watched)) else {
+                return false;
+            };
+            self.link.watched = offset;
+            self.link.set(Link::WIRE_OFFSET, true);
+        }
+        self.link.outbound().sent().0 + u64::from(injected::is_injected(Bug::WritePositionOffByOne))
+            >= self.link.watched
+    }
+}
