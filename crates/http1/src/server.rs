@@ -29,8 +29,8 @@ use crate::response::Outgoing;
 /// [`Trailers`](Incoming::Trailers) if the peer has sent some, and finally [`End`](Incoming::End) follow, unless the
 /// response is complete earlier: then the codec skips the rest of the body.
 ///
-/// After a complete response, call [`decode`](Codec::decode) again: the next request may be in the input. Call it once
-/// when a connection opens, too: this starts the idle time-out.
+/// After a complete response, call [`decode`](Codec::decode) again: the next request may be in the input.
+/// [`Lifecycle::Opened`] starts the idle time-out.
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};

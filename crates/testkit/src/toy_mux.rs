@@ -32,7 +32,7 @@ pub struct ToyMux {
     peer_id: u32,
     /// A stream that ends behind the bytes that were just yielded.
     ended: Option<StreamKey>,
-    /// Either side has said GOAWAY, or the peer has ended the connection.
+    /// Either side has sent GOAWAY, or the peer has ended the connection.
     is_ending: bool,
 }
 

@@ -174,14 +174,14 @@ pub(crate) fn streams_that_are_not_read_stop_no_other<S: Stack>(stage: &Stage) {
 pub(crate) fn an_end_leaves_the_other_side_of_the_stream_open<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
     let to = listen::<S, _>(stage, &server, NARROW, limits(), || {
-        let mut heard = Vec::new();
+        let mut lines_received = Vec::new();
         move |call: Call, cx: &mut Cx<'_, Lines>| match call {
             Call::Message(line) => {
-                heard.push(text(&line));
+                lines_received.push(text(&line));
                 Outcome::Continue
             }
             Call::Event(Event::ReadClosed) => {
-                cx.send(heard.concat().into()).expect("our side is open");
+                cx.send(lines_received.concat().into()).expect("our side is open");
                 Outcome::Close
             }
             call => call.by_default(cx),
@@ -267,8 +267,8 @@ pub(crate) fn a_reset_behind_the_end_takes_nothing_back<S: Stack>(stage: &Stage)
 /// The same for a handler that has paused, and a peer that resets a stream that both sides have ended.
 pub(crate) fn a_reset_of_an_ended_stream_has_no_effect<S: Stack>(stage: &Stage) {
     let (server, raw_peer, remote) = (stage.server(), stage.raw_peer(), Rc::new(RefCell::new(None)));
-    let (place, heard) = (remote.clone(), Rc::new(RefCell::new(Vec::new())));
-    let notes = heard.clone();
+    let (place, lines_received) = (remote.clone(), Rc::new(RefCell::new(Vec::new())));
+    let notes = lines_received.clone();
     let to = listen::<S, _>(stage, &server, NARROW, limits(), move || {
         let (place, notes) = (place.clone(), notes.clone());
         move |call: Call, cx: &mut Cx<'_, Lines>| {
@@ -296,7 +296,7 @@ pub(crate) fn a_reset_of_an_ended_stream_has_no_effect<S: Stack>(stage: &Stage) 
     stage.until("the reset was read", || frames::<S>(&raw_peer, end).iter().any(|frame| frame.0 == PING));
     remote.borrow().as_ref().expect("it has opened").post(1).expect("the stream is there");
     assert_eq!(stage.reason(1), "done");
-    assert_eq!(*heard.borrow(), ["ebb", "flow"]);
+    assert_eq!(*lines_received.borrow(), ["ebb", "flow"]);
 }
 
 pub(crate) fn a_session_that_breaks_ends_all_of_its_streams<S: Stack>(stage: &Stage) {
