@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
@@ -12,9 +11,9 @@ use tidegate_sys::{Address, Side, Token};
 
 use crate::connection::{Link, PeerAddress};
 use crate::group::{Group, Member};
-use crate::local::Local;
 use crate::loop_core::Core;
 use crate::remote::Remote;
+use crate::slots::connection_id;
 use crate::wheel::DeadlineTick;
 
 /// A handler's view of its connection: the codec and the outbound queue, never the handler itself.
@@ -143,9 +142,9 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     }
 
     /// Runs `act` on this connection as soon as the dispatch is over.
-    pub(crate) fn defer(&mut self, act: impl FnOnce(&Rc<Local>, Token) + 'static) {
+    pub(crate) fn defer(&mut self, act: impl FnOnce(Token) + 'static) {
         let token = self.token;
-        self.core.tasks.defer(move |local| act(local, token));
+        self.core.tasks.defer(move || act(token));
     }
 
     /// Requests [`Event::Deadline`](crate::Event::Deadline) after a duration.
@@ -169,7 +168,7 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     /// The connection's number on its loop. No two connections of a loop have the same number at the same time.
     #[must_use]
     pub fn id(&self) -> u64 {
-        crate::channel::id(self.token)
+        connection_id(self.token)
     }
 
     /// The address of the peer.

@@ -25,10 +25,11 @@ use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token};
 
+use crate::backend::Backend;
 use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::connection::{Connection, Link, MakeConnection, Settings, SlotEvent};
+use crate::connection::{Connection, Link, MakeConnection, Settings};
 use crate::counters::{Counts, ListenerCounts, Published};
-use crate::group::{Delivery, DeliveryBudget};
+use crate::group::{Delivery, DeliveryBudget, GroupMessage};
 use crate::handler::Handler;
 use crate::limits::{
     ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LIGHT_TIME, Limits, MESSAGES_PER_ITEM,
@@ -41,10 +42,11 @@ use crate::mailbox::{LoopMessage, Mailbox};
 use crate::memory_guard::MemoryGuard;
 use crate::phase::Phase;
 use crate::remote::Remote;
-use crate::server::acceptor::{Acceptor, MakeHandlerConnection};
-use crate::server::serve::MakeTaskConnection;
-use crate::server::{Backend, StartError};
+use crate::server::acceptor::Acceptor;
+use crate::server::make::{MakeHandlerConnection, MakeTaskConnection};
 use crate::session::{MakeSession, MakeStreamHandler, MakeStreamTask, Session, SessionApplication};
+use crate::slot_entry::SlotEvent;
+use crate::start_error::StartError;
 use crate::task::{self, BlockOnWaker, Task};
 use crate::unwind::catch_and_log;
 
@@ -661,8 +663,10 @@ impl EventLoop {
             match self.messages.next() {
                 Some(LoopMessage::Post { token, post }) => self.local.dispatch(token, SlotEvent::Posted(post)),
                 Some(LoopMessage::Broadcast(message)) => {
-                    self.delivery = Delivery::begin(&message, &self.local.core.borrow());
-                    catch_and_log(move || drop(message));
+                    if let Ok(message) = message.downcast::<GroupMessage>() {
+                        self.delivery = Delivery::begin(&message, &self.local.core.borrow());
+                        catch_and_log(move || drop(message));
+                    }
                     if !self.continue_delivery(&mut budget) {
                         return;
                     }

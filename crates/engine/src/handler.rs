@@ -1,13 +1,11 @@
 //! `Handler`: the application on one connection.
 
 use std::error::Error;
-use std::future::Future;
 
 use tidegate_codec::Pipeline;
 
-use crate::channel::{Channel, start};
 use crate::close_reason::CloseReason;
-use crate::connection::{Application, ChannelState, HandlerApplication, InstallProtocol};
+use crate::connection::Switch;
 use crate::context::Context;
 
 /// The application on one connection: it gets events, one at a time, and answers each with an [`Outcome`].
@@ -119,130 +117,10 @@ impl<C: Pipeline> Outcome<C> {
     pub fn fail(error: impl Into<Box<dyn Error>>) -> Self {
         Self::Fail(error.into())
     }
-
-    /// Continues with the codec and the handler that `to` makes of the present codec. The new handler's
-    /// [`open`](Handler::open) is called. The old codec's output is sent first. Bytes that the old codec has not
-    /// decoded go to the new one. A pause, blocked writes, a deadline and a watched position end with the old handler.
-    ///
-    /// ```
-    /// use tidegate::framing::{LengthField, Lines};
-    /// use tidegate::{Context, Handler, Outcome, Slice};
-    /// use tidegate_testkit::Embedded;
-    ///
-    /// /// Reads lines until one of them says `BINARY`.
-    /// struct Text;
-    ///
-    /// impl Handler<Lines> for Text {
-    ///     type Post = ();
-    ///
-    ///     fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
-    ///         match &*line {
-    ///             b"BINARY" => Outcome::switch(|_| (LengthField::new(2), Binary)),
-    ///             _ => Outcome::Continue,
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// /// Sends frames back.
-    /// struct Binary;
-    ///
-    /// impl Handler<LengthField> for Binary {
-    ///     type Post = ();
-    ///
-    ///     fn message(&mut self, frame: Slice, cx: &mut Context<'_, LengthField>) -> Outcome<LengthField> {
-    ///         cx.send(frame.into()).into()
-    ///     }
-    /// }
-    ///
-    /// let mut pipe = Embedded::new(Lines::new(), Text);
-    /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
-    /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
-    /// ```
-    pub fn switch<D: Pipeline, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
-        Self::Switch(Switch::new(to))
-    }
-}
-
-impl<C: Pipeline> Outcome<C> {
-    /// Continues as a channel: with the codec that `to` makes of the present codec, and a task that runs `serve`.
-    /// Everything else is as for [`switch`](Outcome::switch), and the task behaves as one of
-    /// [`Server::serve`](crate::Server::serve).
-    ///
-    /// ```
-    /// use tidegate::framing::{LengthField, Lines};
-    /// use tidegate::{Channel, Context, Handler, Outcome, Slice};
-    /// use tidegate_testkit::Embedded;
-    ///
-    /// /// Reads lines until one of them says `BINARY`.
-    /// struct Text;
-    ///
-    /// impl Handler<Lines> for Text {
-    ///     type Post = ();
-    ///
-    ///     fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
-    ///         match &*line {
-    ///             b"BINARY" => Outcome::channel(|_| LengthField::new(2), binary),
-    ///             _ => Outcome::Continue,
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// /// Sends frames back.
-    /// async fn binary(mut channel: Channel<LengthField>) -> Result<(), Box<dyn std::error::Error>> {
-    ///     while let Some(frame) = channel.recv().await? {
-    ///         channel.send(frame.into())?;
-    ///     }
-    ///     Ok(())
-    /// }
-    ///
-    /// let mut pipe = Embedded::new(Lines::new(), Text);
-    /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
-    /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
-    /// ```
-    pub fn channel<D, F, E>(to: impl FnOnce(C) -> D + 'static, serve: impl FnOnce(Channel<D>) -> F + 'static) -> Self
-    where
-        D: Pipeline,
-        F: Future<Output = Result<(), E>> + 'static,
-        E: Into<Box<dyn Error>> + 'static,
-    {
-        Self::Switch(Switch::to_application(|codec| {
-            (to(codec), ChannelState::with_start(|local, token| start(local, token, serve)))
-        }))
-    }
 }
 
 impl<C: Pipeline, T, E: Into<Box<dyn Error>>> From<Result<T, E>> for Outcome<C> {
     fn from(result: Result<T, E>) -> Self {
         result.map_or_else(Self::fail, |_| Self::Continue)
-    }
-}
-
-/// A change of codec and handler in the middle of a connection; made by [`Outcome::switch`].
-pub struct Switch<C> {
-    to: Box<dyn FnOnce(C) -> Box<dyn InstallProtocol>>,
-}
-
-impl<C: Pipeline> Switch<C> {
-    fn new<D: Pipeline, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
-        Self {
-            to: Box::new(|codec| {
-                let (codec, handler) = to(codec);
-                Box::new((codec, HandlerApplication(handler)))
-            }),
-        }
-    }
-
-    pub(crate) fn to_application<D: Pipeline, A: Application<D>>(to: impl FnOnce(C) -> (D, A) + 'static) -> Self {
-        Self { to: Box::new(|codec| Box::new(to(codec))) }
-    }
-
-    pub(crate) fn apply(self, codec: C) -> Box<dyn InstallProtocol> {
-        (self.to)(codec)
-    }
-}
-
-impl<C> std::fmt::Debug for Switch<C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Switch")
     }
 }

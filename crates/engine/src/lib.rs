@@ -13,11 +13,12 @@
 //! | connecting | `client/` |
 //! | one connection: dispatch, deadlines, pulling | `connection/` |
 //! | one turn of a loop | `event_loop.rs`, and the state of the loop: `loop_core.rs`, `local.rs` |
-//! | slots, timers, messages from other threads | `slots.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
+//! | slots, timers, messages from other threads | `slots.rs`, `slot_entry.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
 //! | counters, log lines | `counters.rs`, `log.rs` |
 
 #![forbid(unsafe_code)]
 
+mod backend;
 mod channel;
 mod client;
 mod close_reason;
@@ -39,25 +40,28 @@ mod phase;
 mod remote;
 mod server;
 mod session;
+mod slot_entry;
 mod slots;
+mod start_error;
 mod sync;
 pub mod task;
 mod unwind;
 mod wheel;
 
+pub use backend::{Backend, UnknownBackend};
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
 pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession};
 pub use close_reason::CloseReason;
+pub use connection::Switch;
 pub use context::{Context, SendError};
-pub use counters::Counts;
+pub use counters::{Counts, ListenerCounts};
 pub use event_loop::EventLoop;
 pub use group::{Group, GroupFull, Member, PublishError, Slow};
-pub use handler::{Event, Handler, Outcome, Switch};
+pub use handler::{Event, Handler, Outcome};
 pub use limits::Limits;
+pub use load_balancing::LoadBalancing;
 pub use remote::{PostError, Remote};
-pub use server::{
-    Backend, Listener, ListenerCounts, LoadBalancing, RunningListener, ServedListener, Server, ServerHandle,
-    StartError, Superseded, UnknownBackend,
-};
+pub use server::{Listener, RunningListener, ServedListener, Server, ServerHandle, Superseded};
 pub use session::{Session, SessionError};
+pub use start_error::StartError;
 pub use task::blocking::{Blocking, BlockingError, blocking};

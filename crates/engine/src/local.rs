@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use tidegate_sys::Token;
 
-use crate::connection::SlotEvent;
 use crate::limits::{BACKLOG_TIME, FLUSH_TIME, UNFLUSHED_MAX};
 use crate::loop_core::Core;
 use crate::phase::Phase;
+use crate::slot_entry::SlotEvent;
 use crate::task::Tasks;
 
 pub(crate) struct Local {
@@ -58,7 +58,11 @@ impl Local {
     #[inline]
     pub(crate) fn run_tasks(self: &Rc<Self>) {
         if self.tasks.has_runnable() {
-            self.tasks.run(self);
+            let panicked = self.tasks.panicked();
+            self.tasks.run();
+            for _ in panicked..self.tasks.panicked() {
+                self.core.borrow_mut().log.task_panicked(self.now());
+            }
         }
         let mut core = self.core.borrow_mut();
         if let Some(token) = core.pending_reader.take() {
@@ -107,7 +111,10 @@ impl Local {
     pub(crate) fn with_core(self: &Rc<Self>, act: impl FnOnce(&mut Core) + 'static) {
         match self.core.try_borrow_mut() {
             Ok(mut core) => act(&mut core),
-            Err(_) => self.tasks.defer(move |local| act(&mut local.core.borrow_mut())),
+            Err(_) => self.tasks.defer(move || {
+                let local = Self::current().expect("a deferred call runs within a turn");
+                act(&mut local.core.borrow_mut());
+            }),
         }
     }
 }

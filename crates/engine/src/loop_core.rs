@@ -14,7 +14,6 @@ use tidegate_codec::Time;
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token};
 
 use crate::close_reason::CloseReason;
-use crate::connection::{Disposition, ProtocolSwitch, SlotEntry, SlotEvent, SocketState};
 use crate::counters::Counters;
 use crate::group::{Delivery, DeliveryOutcome, Groups, Shared};
 use crate::limits::{LAG_MIN, SCHEDULED_KEPT_MAX, UNREAD_GRACE};
@@ -22,6 +21,7 @@ use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::remote::{Remote, RemoteTargets};
 use crate::session::{Sessions, StreamId, StreamRequestKind};
+use crate::slot_entry::{Disposition, ProtocolSwitch, SlotEntry, SlotEvent, SocketState};
 use crate::slots::Slots;
 use crate::task::Tasks;
 use crate::unwind::{catch_and_log, discard};
@@ -32,7 +32,7 @@ pub(crate) struct Core {
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) pool: Pool,
     pub(crate) time: Time,
-    pub(crate) slots: Slots,
+    pub(crate) slots: Slots<dyn SlotEntry>,
     pub(crate) wheel: Wheel,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) tasks: Rc<Tasks>,
@@ -263,7 +263,7 @@ impl Core {
     }
 
     /// What a session needs to write the bytes of its streams.
-    pub(crate) fn stream_parts(&mut self) -> (&mut Slots, &mut VecDeque<Token>, &Pool, &Time) {
+    pub(crate) fn stream_parts(&mut self) -> (&mut Slots<dyn SlotEntry>, &mut VecDeque<Token>, &Pool, &Time) {
         (&mut self.slots, &mut self.scheduled, &self.pool, &self.time)
     }
 

@@ -28,7 +28,6 @@ use std::time::Instant;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Token, Waker};
 
-use crate::group::GroupMessage;
 use crate::limits::MAILBOX_MESSAGES_MAX;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
@@ -181,7 +180,7 @@ pub(crate) enum LoopMessage {
     /// To one connection.
     Post { token: Token, post: Box<dyn Any + Send> },
     /// To the members of a group.
-    Broadcast(Arc<GroupMessage>),
+    Broadcast(Arc<dyn Any + Send + Sync>),
     /// Stop accepting, let connections finish, and end by then.
     Drain(Instant),
 }

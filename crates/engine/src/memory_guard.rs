@@ -5,9 +5,9 @@ use std::time::Instant;
 use tidegate_buffer::Ledger;
 use tidegate_sys::memory;
 
-use crate::connection::{SlotEvent, SocketState};
 use crate::limits::EXHAUSTED_PAUSE;
 use crate::loop_core::Core;
+use crate::slot_entry::{SlotEvent, SocketState};
 
 /// What a loop remembers of its memory from turn to turn.
 #[derive(Default)]

@@ -30,11 +30,6 @@ mod sync {
 }
 
 /// The items that the mailbox imports from the module of that name.
-mod group {
-    pub(crate) struct GroupMessage;
-}
-
-/// The items that the mailbox imports from the module of that name.
 mod limits {
     pub(crate) const MAILBOX_MESSAGES_MAX: usize = 2;
 }

@@ -25,17 +25,18 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
 use tidegate_codec::{Broadcast, Pipeline};
-use tidegate_sys::{Address, Side, Token};
+use tidegate_sys::{Address, Side};
 
 pub use self::error::ChannelError;
 pub use self::futures::{Close, Flushed, Ready, Recv, Within};
 pub(crate) use self::handle::Handle;
-pub(crate) use self::serve::start;
+pub(crate) use self::serve::start_later;
 pub use self::split::{ReadHalf, WriteHalf};
 use crate::close_reason::CloseReason;
 use crate::connection::Half;
 use crate::context::SendError;
 use crate::group::{Group, Member};
+use crate::slots::connection_id;
 
 /// A connection as an async handle; 16 bytes large, and bound to its loop.
 ///
@@ -352,7 +353,7 @@ impl<C: Pipeline> Channel<C> {
     /// The connection's number on its loop. No two connections of a loop have the same number at the same time.
     #[must_use]
     pub fn id(&self) -> u64 {
-        id(self.handle.token())
+        connection_id(self.handle.token())
     }
 }
 
@@ -366,8 +367,4 @@ impl<C: Pipeline> fmt::Debug for Channel<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Channel({})", self.id())
     }
-}
-
-pub(crate) fn id(token: Token) -> u64 {
-    u64::from(token.generation) << 32 | u64::from(token.slot)
 }

@@ -12,16 +12,29 @@ use tidegate_sys::Token;
 
 use super::{Channel, ChannelError, Handle};
 use crate::close_reason::CloseReason;
+use crate::connection::{ChannelState, Switch};
+use crate::handler::Outcome;
 use crate::local::Local;
-use crate::task::Tasks;
+use crate::loop_core::Core;
+use crate::task::{NO_LOOP, Tasks};
 
-/// Starts the task of a connection that has just been opened.
-pub(crate) fn start<C, F, E>(local: &Rc<Local>, token: Token, serve: impl FnOnce(Channel<C>) -> F)
+/// Starts the task of a connection that has just been opened, as soon as no dispatch is under way.
+pub(crate) fn start_later<C, F, E>(core: &Core, token: Token, serve: impl FnOnce(Channel<C>) -> F + 'static)
 where
     C: Pipeline,
     F: Future<Output = Result<(), E>> + 'static,
     E: Into<Box<dyn Error>> + 'static,
 {
+    core.tasks.defer(move || start(token, serve));
+}
+
+fn start<C, F, E>(token: Token, serve: impl FnOnce(Channel<C>) -> F)
+where
+    C: Pipeline,
+    F: Future<Output = Result<(), E>> + 'static,
+    E: Into<Box<dyn Error>> + 'static,
+{
+    let local = Local::current().expect(NO_LOOP);
     let channel = Channel::new(Handle::new(local.clone(), token));
     let serving = ServingGuard::new(&local.tasks);
     local.tasks.spawn(Box::pin(ServedTask { future: serve(channel), token, serving }));
@@ -94,5 +107,51 @@ impl ServingGuard {
 impl Drop for ServingGuard {
     fn drop(&mut self) {
         self.0.count_serving(-1);
+    }
+}
+
+impl<C: Pipeline> Outcome<C> {
+    /// Continues as a channel: with the codec that `to` makes of the present codec, and a task that runs `serve`.
+    /// Everything else is as for [`switch`](Outcome::switch), and the task behaves as one of
+    /// [`Server::serve`](crate::Server::serve).
+    ///
+    /// ```
+    /// use tidegate::framing::{LengthField, Lines};
+    /// use tidegate::{Channel, Context, Handler, Outcome, Slice};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// /// Reads lines until one of them says `BINARY`.
+    /// struct Text;
+    ///
+    /// impl Handler<Lines> for Text {
+    ///     type Post = ();
+    ///
+    ///     fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    ///         match &*line {
+    ///             b"BINARY" => Outcome::channel(|_| LengthField::new(2), binary),
+    ///             _ => Outcome::Continue,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// /// Sends frames back.
+    /// async fn binary(mut channel: Channel<LengthField>) -> Result<(), Box<dyn std::error::Error>> {
+    ///     while let Some(frame) = channel.recv().await? {
+    ///         channel.send(frame.into())?;
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// let mut pipe = Embedded::new(Lines::new(), Text);
+    /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
+    /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
+    /// ```
+    pub fn channel<D, F, E>(to: impl FnOnce(C) -> D + 'static, serve: impl FnOnce(Channel<D>) -> F + 'static) -> Self
+    where
+        D: Pipeline,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        Self::Switch(Switch::to_application(|codec| (to(codec), ChannelState::with_start(|token| start(token, serve)))))
     }
 }

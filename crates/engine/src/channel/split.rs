@@ -8,11 +8,12 @@ use tidegate_buffer::WritePosition;
 use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::Address;
 
-use super::{Channel, ChannelError, Flushed, Handle, Ready, Recv, id};
+use super::{Channel, ChannelError, Flushed, Handle, Ready, Recv};
 use crate::close_reason::CloseReason;
 use crate::connection::Half;
 use crate::context::SendError;
 use crate::group::{Group, Member};
+use crate::slots::connection_id;
 
 /// The half of a [`Channel`] that receives. Once it is dropped, the loop receives nothing more.
 ///
@@ -193,12 +194,12 @@ impl<C: Pipeline> Drop for WriteHalf<C> {
 
 impl<C: Pipeline> fmt::Debug for ReadHalf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ReadHalf({})", id(self.handle.token()))
+        write!(f, "ReadHalf({})", connection_id(self.handle.token()))
     }
 }
 
 impl<C: Pipeline> fmt::Debug for WriteHalf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WriteHalf({})", id(self.handle.token()))
+        write!(f, "WriteHalf({})", connection_id(self.handle.token()))
     }
 }

@@ -22,12 +22,13 @@ use crate::channel::{Channel, Handle};
 use crate::client::resolve::resolve;
 use crate::client::{Client, ConnectError, Target};
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Disposition, Link, Settings, SlotEntry, SlotEvent};
+use crate::connection::{Connection, Link, Settings};
 use crate::handler::Handler;
 use crate::local::Local;
 use crate::loop_core::Core;
 use crate::remote::Remote;
 use crate::session::{Session, SessionApplication};
+use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
 use crate::task::blocking::{Blocking, BlockingError};
 use crate::task::{NO_LOOP, Timer};
 

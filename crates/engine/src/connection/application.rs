@@ -4,11 +4,13 @@
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::Pipeline;
 
-use super::Link;
+use super::switch::{InstallProtocol, Switch};
+use super::{Connection, Link};
 use crate::close_reason::CloseReason;
 use crate::context::Context;
 use crate::handler::{Event, Handler, Outcome};
 use crate::loop_core::Core;
+use crate::slot_entry::SlotEntry;
 
 /// The user of a connection.
 pub(crate) trait Application<C: Pipeline>: 'static {
@@ -127,5 +129,73 @@ impl<C: Pipeline, H: Handler<C>> Application<C> for HandlerApplication<H> {
 
     fn closed(&mut self, reason: &CloseReason) {
         self.0.closed(reason);
+    }
+}
+
+impl<C: Pipeline, H: Handler<C>> Connection<C, HandlerApplication<H>> {
+    pub(crate) fn new(link: Link, codec: C, handler: H) -> Self {
+        Self { link, codec, application: HandlerApplication(handler) }
+    }
+}
+
+impl<D: Pipeline, A: Application<D>> InstallProtocol for (D, A) {
+    fn install(self: Box<Self>, mut link: Link) -> Box<dyn SlotEntry> {
+        let (codec, application) = *self;
+        link.input.set_escaping(A::PULLS);
+        Box::new(Connection { link, codec, application })
+    }
+}
+
+impl<C: Pipeline> Switch<C> {
+    /// Goes on with the codec and the application that `to` makes of the present codec.
+    pub(crate) fn to_application<D: Pipeline, A: Application<D>>(to: impl FnOnce(C) -> (D, A) + 'static) -> Self {
+        Self::new(|codec| Box::new(to(codec)))
+    }
+}
+
+impl<C: Pipeline> Outcome<C> {
+    /// Continues with the codec and the handler that `to` makes of the present codec. The new handler's
+    /// [`open`](Handler::open) is called. The old codec's output is sent first. Bytes that the old codec has not
+    /// decoded go to the new one. A pause, blocked writes, a deadline and a watched position end with the old handler.
+    ///
+    /// ```
+    /// use tidegate::framing::{LengthField, Lines};
+    /// use tidegate::{Context, Handler, Outcome, Slice};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// /// Reads lines until one of them says `BINARY`.
+    /// struct Text;
+    ///
+    /// impl Handler<Lines> for Text {
+    ///     type Post = ();
+    ///
+    ///     fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    ///         match &*line {
+    ///             b"BINARY" => Outcome::switch(|_| (LengthField::new(2), Binary)),
+    ///             _ => Outcome::Continue,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// /// Sends frames back.
+    /// struct Binary;
+    ///
+    /// impl Handler<LengthField> for Binary {
+    ///     type Post = ();
+    ///
+    ///     fn message(&mut self, frame: Slice, cx: &mut Context<'_, LengthField>) -> Outcome<LengthField> {
+    ///         cx.send(frame.into()).into()
+    ///     }
+    /// }
+    ///
+    /// let mut pipe = Embedded::new(Lines::new(), Text);
+    /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
+    /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
+    /// ```
+    pub fn switch<D: Pipeline, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
+        Self::Switch(Switch::to_application(|codec| {
+            let (codec, handler) = to(codec);
+            (codec, HandlerApplication(handler))
+        }))
     }
 }

@@ -14,14 +14,15 @@ use tidegate_buffer::{Outbound, Slice};
 use tidegate_codec::{Lifecycle, Output, Pipeline, Step};
 use tidegate_sys::{Operation, Token};
 
-use super::{Application, Connection, Disposition, Link, SlotEntry, SlotEvent, SocketState};
+use super::{Application, Connection, Link, Switch};
 use crate::close_reason::CloseReason;
 use crate::context::Context;
 use crate::group::{Delivery, DeliveryOutcome, Slow};
-use crate::handler::{Event, Outcome, Switch};
+use crate::handler::{Event, Outcome};
 use crate::limits::{MESSAGES_PER_DISPATCH_MAX, SENDS_PER_DISPATCH_MAX};
 use crate::loop_core::Core;
 use crate::session::{StreamId, StreamRequestKind};
+use crate::slot_entry::{Disposition, SlotEntry, SlotEvent, SocketState};
 use crate::wheel::DeadlineTick;
 
 /// Why a dispatch ends early.

@@ -1,54 +1,20 @@
 //! `Link`: the parts of a connection other than its codec and its application.
 
-use std::cell::RefCell;
-use std::net::{SocketAddr, SocketAddrV4};
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use slab::Slab;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Input, Outbound, Pool, Writability, WritePosition};
 use tidegate_codec::{Fault, Lifecycle, Output, Pipeline};
 use tidegate_sys::Address;
 
 use super::closing::{WriteEvent, WriteSide};
+use super::peer::{Peer, PeerAddress, unnamed};
+use super::settings::Settings;
 use crate::close_reason::CloseReason;
-use crate::counters::ListenerCounts;
-use crate::limits::Limits;
-use crate::load_balancing::LoopHandle;
 use crate::loop_core::Core;
 use crate::session::{Sessions, StreamId};
 use crate::wheel::DeadlineTick;
-
-/// What the connections of one server have in common on one loop.
-pub(crate) struct Settings {
-    pub(crate) limits: Limits,
-    /// Connections of the server, on all loops.
-    pub(crate) live: Arc<AtomicUsize>,
-    /// Counts them by loops, if the loops hand connections to each other.
-    pub(crate) handle: Option<LoopHandle>,
-    counts: Option<Arc<ListenerCounts>>,
-    peers: RefCell<Slab<Address>>,
-}
-
-impl Settings {
-    pub(crate) fn new(limits: Limits, live: Arc<AtomicUsize>) -> Rc<Self> {
-        Self::of_listener(limits, live, None, None)
-    }
-
-    pub(crate) fn of_listener(
-        mut limits: Limits,
-        live: Arc<AtomicUsize>,
-        handle: Option<LoopHandle>,
-        counts: Option<Arc<ListenerCounts>>,
-    ) -> Rc<Self> {
-        // The application must not become writable above the cap, where it may send no more.
-        limits.water.high = limits.water.high.min(limits.water.cap);
-        Rc::new(Self { limits, live, handle, counts, peers: RefCell::default() })
-    }
-}
 
 /// Queue, input, state and timers of one connection; 104 bytes, and no other memory while nothing waits.
 pub(crate) struct Link {
@@ -174,7 +140,7 @@ impl Link {
 
     /// The peer's address for the streams of this session. It must not outlive the link.
     pub(crate) fn peer_address(&self) -> PeerAddress {
-        PeerAddress { peer: self.peer, settings: self.settings.clone() }
+        PeerAddress::new(self.peer, self.settings.clone())
     }
 
     /// Whether this is the link of a stream.
@@ -422,64 +388,6 @@ impl Drop for Link {
             counts.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
-}
-
-/// The address of a link's peer, as the link stores it.
-pub(crate) struct PeerAddress {
-    peer: Peer,
-    settings: Rc<Settings>,
-}
-
-impl PeerAddress {
-    pub(crate) fn address(&self) -> Address {
-        self.peer.address(&self.settings.peers)
-    }
-}
-
-/// The peer's address in 8 bytes, if it is of the most common kind; otherwise where it is stored.
-#[derive(Clone, Copy)]
-enum Peer {
-    V4(SocketAddrV4),
-    Unnamed,
-    Kept(u32),
-    /// No address: a stream of a session.
-    Stream {
-        session: [u8; 3],
-        index: u32,
-    },
-}
-
-impl Peer {
-    fn new(address: &Address, kept: &RefCell<Slab<Address>>) -> Self {
-        match address {
-            Address::Ip(SocketAddr::V4(address)) => Self::V4(*address),
-            Address::Unix(path) if path.as_os_str().is_empty() => Self::Unnamed,
-            // A loop has fewer slots than that.
-            other => Self::Kept(kept.borrow_mut().insert(other.clone()) as u32),
-        }
-    }
-
-    fn address(self, kept: &RefCell<Slab<Address>>) -> Address {
-        match self {
-            Self::V4(address) => Address::Ip(address.into()),
-            Self::Unnamed | Self::Stream { .. } => unnamed(),
-            Self::Kept(key) => kept.borrow()[key as usize].clone(),
-        }
-    }
-
-    fn forget(self, kept: &RefCell<Slab<Address>>) {
-        if let Self::Kept(key) = self {
-            let mut kept = kept.borrow_mut();
-            kept.remove(key as usize);
-            if kept.is_empty() {
-                *kept = Slab::new();
-            }
-        }
-    }
-}
-
-fn unnamed() -> Address {
-    Address::Unix(PathBuf::new())
 }
 
 /// The bits of [`WriteSide`].

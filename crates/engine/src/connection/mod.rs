@@ -1,47 +1,39 @@
 //! What happens to one connection.
 //!
-//! The loop takes the entry of a slot out of it and *dispatches* a [`SlotEvent`] to the entry; the dispatch ends with
-//! a [`Disposition`]. A connection's dispatch is in `dispatch.rs`, in the order in which things happen; its deadlines
-//! are in `deadlines.rs`; its application, a handler or a channel, is in `application.rs`; what a channel's handles
-//! do with it outside of dispatches is in `pull.rs`. Its other parts, beside the codec and the application, are the
-//! [`Link`].
+//! A connection is an entry of a slot (`slot_entry.rs`). Its dispatch is in `dispatch.rs`, in the order in which things
+//! happen; its deadlines are in `deadlines.rs`; its application, a handler or a channel, is in `application.rs`; what a
+//! channel's handles do with it outside of dispatches is in `pull.rs`. Its other parts, beside the codec and the
+//! application, are the [`Link`].
 
 mod application;
 mod closing;
 mod deadlines;
 mod dispatch;
 mod link;
+mod peer;
 mod pull;
 mod sending;
+mod settings;
+mod switch;
 
-use std::any::Any;
 use std::io;
-use std::rc::Rc;
 
-use tidegate_buffer::{Outbound, Slice};
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Accepted, Address, Socket, Token};
+use tidegate_sys::{Address, Socket};
 
-pub(crate) use self::application::{Application, HandlerApplication};
-pub(crate) use self::link::{Link, PeerAddress, Settings};
+pub(crate) use self::application::Application;
+pub(crate) use self::link::Link;
+pub(crate) use self::peer::PeerAddress;
 pub(crate) use self::pull::{ChannelState, Half};
-use crate::close_reason::CloseReason;
-use crate::group::{Delivery, DeliveryOutcome};
-use crate::handler::Handler;
+pub(crate) use self::settings::Settings;
+pub use self::switch::Switch;
 use crate::loop_core::Core;
-use crate::session::StreamId;
 
 /// A codec and its application on a link.
 pub(crate) struct Connection<C, A> {
     link: Link,
     codec: C,
     application: A,
-}
-
-impl<C: Pipeline, H: Handler<C>> Connection<C, HandlerApplication<H>> {
-    pub(crate) fn new(link: Link, codec: C, handler: H) -> Self {
-        Self { link, codec, application: HandlerApplication(handler) }
-    }
 }
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
@@ -59,134 +51,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     pub(crate) fn parts(&mut self) -> (&mut Link, &mut C, &mut A) {
         (&mut self.link, &mut self.codec, &mut self.application)
-    }
-}
-
-/// The entry of a slot: a connection, a listener, a task's timer.
-pub(crate) trait SlotEntry {
-    /// Something happened. Meanwhile the slot is empty.
-    fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition;
-
-    /// A message comes to a group of which it is a member. Meanwhile the slot is empty.
-    fn deliver(&mut self, _core: &mut Core, _token: Token, _cast: &Delivery) -> (DeliveryOutcome, Disposition) {
-        (DeliveryOutcome::Closed, Disposition::Keep)
-    }
-
-    /// Its socket is closed. What it leaves behind, if anything, keeps the slot.
-    fn on_closed(self: Box<Self>, _core: &mut Core, _reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
-        None
-    }
-
-    /// Bytes of memory that wait with it, in either direction: the loop sheds the connection with most of them first.
-    fn memory_bytes(&self) -> usize {
-        0
-    }
-
-    /// The task that serves it has failed: that becomes the reason why it is closed, unless there is another one.
-    fn fail(&mut self, _core: &mut Core, _token: Token, _reason: &mut Option<CloseReason>) -> Disposition {
-        Disposition::Keep
-    }
-
-    /// The stream that it is, if it is one: it has no socket.
-    fn stream(&self) -> Option<StreamId> {
-        None
-    }
-
-    /// The session of a stream writes from its queue: `act` gets the queue, and whether the stream ends behind it, and
-    /// returns whether all was written. Returns whether the stream has to be dispatched for that.
-    fn transmit(&mut self, _act: &mut dyn FnMut(&mut Outbound, bool) -> bool) -> bool {
-        false
-    }
-
-    /// Whether the driver has something of it.
-    fn socket_state(&self) -> SocketState {
-        SocketState::Open
-    }
-
-    fn as_any(&mut self) -> &mut dyn Any;
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-}
-
-/// What the driver has of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SocketState {
-    /// A socket.
-    Open,
-    /// That of its session.
-    Session,
-    /// A socket that is being closed.
-    Closing,
-    /// Nothing; and no drain waits for it.
-    NoSocket,
-}
-
-/// Why an entry is dispatched.
-pub(crate) enum SlotEvent {
-    /// It is new.
-    Opened,
-    /// It has a new codec and a new application.
-    Switched,
-    Received(Slice),
-    /// The peer sends no more.
-    Ended,
-    /// The peer has reset the stream, with this number.
-    StreamReset(u64),
-    /// The session of the stream is closed, or will receive nothing more.
-    SessionClosed,
-    Sent(io::Result<usize>),
-    Failed(io::Error),
-    Accepted(io::Result<Accepted>),
-    Connected(io::Result<()>),
-    /// The driver's last completion for the socket.
-    Closed,
-    /// The slot's timer fired.
-    Timer,
-    Posted(Box<dyn Any + Send>),
-    /// It requested another dispatch.
-    Scheduled,
-    Drain,
-    /// The loop drains, and none of the tasks that serve is left.
-    ServingDone,
-    /// The deadline of the drain has come.
-    DrainTimeout,
-    Shed,
-    /// The last dispatch panicked.
-    Panicked,
-}
-
-/// The result of a dispatch.
-pub(crate) enum Disposition {
-    Keep,
-    /// Another entry takes the place.
-    Switch(ProtocolSwitch),
-    Close {
-        reason: Rc<CloseReason>,
-        reset: bool,
-    },
-    /// The driver's last completion has come for an entry that an earlier dispatch closed.
-    FinishClose,
-}
-
-impl Disposition {
-    pub(crate) fn close(reason: CloseReason) -> Self {
-        Self::Close { reason: Rc::new(reason), reset: false }
-    }
-}
-
-/// Makes the new entry of a place out of the old one.
-pub(crate) type ProtocolSwitch = Box<dyn FnOnce(Box<dyn SlotEntry>) -> Box<dyn SlotEntry>>;
-
-/// The codec and the application that a connection goes on with.
-pub(crate) trait InstallProtocol {
-    fn install(self: Box<Self>, link: Link) -> Box<dyn SlotEntry>;
-}
-
-impl<D: Pipeline, A: Application<D>> InstallProtocol for (D, A) {
-    fn install(self: Box<Self>, mut link: Link) -> Box<dyn SlotEntry> {
-        let (codec, application) = *self;
-        link.input.set_escaping(A::PULLS);
-        Box::new(Connection { link, codec, application })
     }
 }
 

@@ -14,13 +14,13 @@ use tidegate_codec::{Output, Pipeline, Step};
 use tidegate_sys::Token;
 
 use super::dispatch::{DispatchBudget, Exit};
-use super::{Application, Connection, Disposition, Link, SlotEvent};
+use super::{Application, Connection, Link, Switch};
 use crate::channel::ChannelError;
 use crate::close_reason::CloseReason;
 use crate::context::{Context, SendError};
-use crate::handler::{Event, Outcome, Switch};
-use crate::local::Local;
+use crate::handler::{Event, Outcome};
 use crate::loop_core::Core;
+use crate::slot_entry::{Disposition, SlotEvent};
 use crate::wheel::DeadlineTick;
 
 /// Which of a channel's halves something is about.
@@ -52,7 +52,7 @@ struct WriterState {
     start: Option<Start>,
 }
 
-type Start = Box<dyn FnOnce(&Rc<Local>, Token)>;
+type Start = Box<dyn FnOnce(Token)>;
 
 impl ChannelState {
     /// The reading half has a handle.
@@ -83,7 +83,7 @@ impl ChannelState {
     }
 
     /// The state of a connection that a task will have, which `start` starts.
-    pub(crate) fn with_start(start: impl FnOnce(&Rc<Local>, Token) + 'static) -> Self {
+    pub(crate) fn with_start(start: impl FnOnce(Token) + 'static) -> Self {
         let mut state = Self::new();
         state.writer_state().start = Some(Box::new(start));
         state

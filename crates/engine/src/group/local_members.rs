@@ -1,4 +1,4 @@
-//! `LocalMembers`: the members of groups on one loop, and the delivery of a message to one after the other.
+//! `LocalMembers`: the members of groups on one loop. Read next: `delivery.rs`, a message on its way to them.
 //!
 //! A connection does not store of which groups it is a member, to save memory. So this module detects members whose
 //! connections are closed: while a message is delivered, whenever a group has doubled since the last sweep, and when
@@ -14,33 +14,36 @@ use tidegate_codec::Output;
 use tidegate_sys::Token;
 
 use super::{GroupMessage, Shared, Slow};
-use crate::limits::{DELIVERIES_PER_TURN_MAX, MESSAGE_TIME, RECIPIENTS_PER_TURN_MAX};
-use crate::loop_core::Core;
 use crate::mailbox::Mailbox;
-use crate::phase::Phase;
 use crate::slots::Slots;
 
 /// The groups that have members on this loop, by number.
 #[derive(Default)]
 pub(crate) struct Groups {
-    groups: BTreeMap<u64, LocalMembers>,
+    pub(super) groups: BTreeMap<u64, LocalMembers>,
     /// The number of groups after the last sweep.
     swept: usize,
 }
 
 /// The members of one group.
-struct LocalMembers {
+pub(super) struct LocalMembers {
     group: Weak<Shared>,
-    mailbox: Arc<Mailbox>,
+    pub(super) mailbox: Arc<Mailbox>,
     /// By slot: a delivery that continues in the next turn finds the next member whatever has joined or left meanwhile.
     /// The set is as small as a list, and a list would have to be searched when a connection joins a second time.
-    members: BTreeSet<u64>,
+    pub(super) members: BTreeSet<u64>,
     /// The number of members after the last sweep.
     swept: usize,
 }
 
 impl Groups {
-    pub(crate) fn join(&mut self, group: &Arc<Shared>, mailbox: &Arc<Mailbox>, slots: &mut Slots, token: Token) {
+    pub(crate) fn join(
+        &mut self,
+        group: &Arc<Shared>,
+        mailbox: &Arc<Mailbox>,
+        slots: &mut Slots<impl ?Sized>,
+        token: Token,
+    ) {
         if !self.groups.contains_key(&group.number) {
             if self.groups.len() >= 2 * self.swept.max(SWEPT_MIN) {
                 self.sweep(slots);
@@ -67,7 +70,7 @@ impl Groups {
     }
 
     /// Removes members whose connections are closed, and groups without members or without handles.
-    pub(crate) fn sweep(&mut self, slots: &mut Slots) {
+    pub(crate) fn sweep(&mut self, slots: &mut Slots<impl ?Sized>) {
         self.groups.retain(|_, local| {
             let kept = local.group.strong_count() > 0;
             if kept {
@@ -85,7 +88,7 @@ impl LocalMembers {
         Self { group: Arc::downgrade(group), mailbox: mailbox.clone(), members: BTreeSet::new(), swept: 0 }
     }
 
-    fn sweep(&mut self, slots: &mut Slots) {
+    fn sweep(&mut self, slots: &mut Slots<impl ?Sized>) {
         let before = self.members.len();
         self.members.retain(|&key| slots.contains(token(key)));
         self.swept = self.members.len();
@@ -105,44 +108,13 @@ impl Drop for LocalMembers {
     }
 }
 
-/// How many deliveries may happen in one turn.
-pub(crate) struct DeliveryBudget {
-    deliveries: usize,
-    /// How many connections may be scheduled. A scheduled connection costs one send, however many messages it gets.
-    scheduled_max: usize,
-    phase: Phase,
-}
-
-impl DeliveryBudget {
-    pub(crate) fn new(core: &Core) -> Self {
-        // One delivery a turn is made even if the queue of scheduled connections has reached its bound.
-        let scheduled_max = RECIPIENTS_PER_TURN_MAX.max(core.scheduled_count() + 1);
-        Self { deliveries: DELIVERIES_PER_TURN_MAX, scheduled_max, phase: Phase::of(MESSAGE_TIME) }
-    }
-
-    /// Takes one delivery from the budget. Returns whether one was left.
-    fn take(&mut self, core: &Core) -> bool {
-        let left = self.deliveries > 0 && core.scheduled_count() < self.scheduled_max && !self.phase.is_over();
-        if left {
-            self.deliveries -= 1;
-            self.phase.is_over_after(1, &*core.driver);
-        }
-        left
-    }
-
-    /// Counts a message that was read. Returns whether the turn's time is over, so that no further one is read.
-    pub(crate) fn is_over_after_message(&mut self, core: &Core) -> bool {
-        self.phase.is_over_after(1, &*core.driver)
-    }
-}
-
 /// The delivery of a message to one member after the other.
 pub(crate) struct Delivery {
-    message: Arc<GroupMessage>,
+    pub(super) message: Arc<GroupMessage>,
     /// The bytes in this loop's memory; the queues of all members share them.
-    bytes: Slice,
+    pub(super) bytes: Slice,
     /// The first member that may not have the message yet; `None` when all have it.
-    next: Option<u64>,
+    pub(super) next: Option<u64>,
 }
 
 /// The result of delivering a message to a member.
@@ -159,50 +131,6 @@ pub(crate) enum DeliveryOutcome {
 }
 
 impl Delivery {
-    /// Copies a message into the loop's memory, if the group has members on the loop.
-    pub(crate) fn begin(message: &Arc<GroupMessage>, core: &Core) -> Option<Self> {
-        if !core.groups.groups.contains_key(&message.group.number) {
-            return None;
-        }
-        Some(Self { message: message.clone(), bytes: core.pool.copy(&message.bytes), next: Some(0) })
-    }
-
-    /// Delivers the message to members until the budget is used up. Returns whether all members have it.
-    pub(crate) fn deliver_to_members(&mut self, core: &mut Core, budget: &mut DeliveryBudget) -> bool {
-        let group = &self.message.group;
-        // Taken out, because the dispatched connections may change the groups.
-        let Some(mut local) = core.groups.groups.remove(&group.number) else { return true };
-        let except = self.message.except.as_ref().filter(|except| Arc::ptr_eq(&except.mailbox, &local.mailbox));
-        let except = except.map(|except| except.token);
-        let (mut skipped, mut gone) = (0, Vec::new());
-        let mut members = self.next.into_iter().flat_map(|next| local.members.range(next..)).copied();
-        self.next = loop {
-            let Some(member) = members.next() else { break None };
-            if !budget.take(core) {
-                break Some(member);
-            }
-            let token = token(member);
-            if Some(token) == except {
-                continue;
-            }
-            match core.deliver(token, self) {
-                DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => {}
-                DeliveryOutcome::Dropped => skipped += 1,
-                DeliveryOutcome::Closed => gone.push(member),
-            }
-        };
-        drop(members);
-        for member in &gone {
-            local.members.remove(member);
-        }
-        group.members.fetch_sub(gone.len(), Relaxed);
-        group.skipped.fetch_add(skipped, Relaxed);
-        if !local.members.is_empty() {
-            core.groups.groups.insert(group.number, local);
-        }
-        self.next.is_none()
-    }
-
     /// Writes the message with a codec of its kind. Returns whether the codec took it.
     pub(crate) fn write<C: 'static>(&self, codec: &mut C, out: &mut Output<'_>) -> bool {
         (self.message.group.write)(codec, self.bytes.clone(), out)
@@ -223,7 +151,7 @@ fn key(token: Token) -> u64 {
     u64::from(token.slot) << 32 | u64::from(token.generation)
 }
 
-fn token(key: u64) -> Token {
+pub(super) fn token(key: u64) -> Token {
     Token { slot: (key >> 32) as u32, generation: key as u32 }
 }
 
@@ -238,6 +166,7 @@ mod tests {
 
     use super::*;
     use crate::group::Group;
+    use crate::loop_core::Core;
 
     fn core() -> Core {
         let pool = Pool::new();

@@ -9,8 +9,9 @@
 //! different loops see the messages of a group in the same order. A mailbox keeps the order in which one thread puts
 //! messages in, broadcasts and posts alike.
 //!
-//! Read next: `local_members.rs`, the members on one loop.
+//! Read next: `local_members.rs`, the members on one loop, and `delivery.rs`, a message on its way to them.
 
+mod delivery;
 mod local_members;
 
 use std::any::{Any, TypeId};
@@ -24,7 +25,8 @@ use tidegate_buffer::Slice;
 use tidegate_codec::{Broadcast, EncodeError, Encoded, Output};
 use tidegate_sys::Token;
 
-pub(crate) use self::local_members::{Delivery, DeliveryBudget, DeliveryOutcome, Groups};
+pub(crate) use self::delivery::DeliveryBudget;
+pub(crate) use self::local_members::{Delivery, DeliveryOutcome, Groups};
 use crate::mailbox::{LoopMessage, Mailbox, Refused};
 
 /// Connections that get the same messages: the members of a chat, the subscribers of a topic.

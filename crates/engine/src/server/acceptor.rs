@@ -9,36 +9,19 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_codec::Pipeline;
-use tidegate_sys::{Accepted, Address, Operation, Socket, Token};
+use tidegate_sys::{Accepted, Operation, Token};
 
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Disposition, Link, MakeConnection, Settings, SlotEntry, SlotEvent};
-use crate::handler::Handler;
+use crate::connection::{Link, MakeConnection, Settings};
 use crate::limits::{ACCEPT_PAUSE, FULL_PAUSE};
 use crate::load_balancing::{HandoffConnection, HandoffReceiver};
 use crate::loop_core::Core;
-
-/// Makes a connection with a handler from each stream.
-pub(crate) struct MakeHandlerConnection<M>(pub(crate) M);
-
-impl<C, H, M> MakeConnection for MakeHandlerConnection<M>
-where
-    C: Pipeline,
-    H: Handler<C>,
-    M: FnMut(&Address) -> (C, H) + 'static,
-{
-    fn make_connection(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()> {
-        let (codec, handler) = (self.0)(peer);
-        core.open_connection(socket, Box::new(Connection::new(link, codec, handler))).map(drop)
-    }
-}
+use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
 
 pub(crate) struct Acceptor<M> {
     settings: Rc<Settings>,

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Side, Socket};
 
+use crate::backend::BackendPlan;
 use crate::counters::{Counts, ListenerCounts, Published};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
-use crate::server::backend::BackendPlan;
-use crate::server::start_error::StartError;
 use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
+use crate::start_error::StartError;
 
 /// A running server. A clone refers to the same server, from any thread.
 ///

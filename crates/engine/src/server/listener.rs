@@ -15,11 +15,11 @@ use tidegate_codec::Pipeline;
 use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
 
-use super::start_error::StartError;
 use crate::channel::Channel;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::Limits;
+use crate::start_error::StartError;
 
 /// Addresses whose connections are served alike: by one protocol, with one set of limits.
 ///

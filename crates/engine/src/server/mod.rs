@@ -4,12 +4,11 @@
 //! stream becomes a channel with a task; `takeover.rs`, the other source of listeners.
 
 pub(crate) mod acceptor;
-mod backend;
 mod control_socket;
 mod handle;
 mod listener;
-pub(crate) mod serve;
-mod start_error;
+pub(crate) mod make;
+mod serve;
 mod takeover;
 mod watchdog;
 
@@ -24,19 +23,19 @@ use std::sync::atomic::AtomicUsize;
 use tidegate_codec::Pipeline;
 use tidegate_sys::{Address, ListenOptions, Side, Socket, inherited};
 
-pub use self::backend::{Backend, UnknownBackend};
 use self::handle::ServerState;
 pub use self::handle::{RunningListener, ServerHandle, Superseded};
 use self::listener::Listen;
 pub use self::listener::{Listener, ServedListener};
-pub use self::start_error::StartError;
 use self::takeover::Takeover;
-pub use crate::counters::ListenerCounts;
+use crate::backend::Backend;
+use crate::counters::ListenerCounts;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
-pub use crate::load_balancing::LoadBalancing;
-use crate::load_balancing::{LoopGroup, LoopHandle};
+
+use crate::load_balancing::{LoadBalancing, LoopGroup, LoopHandle};
+use crate::start_error::StartError;
 
 /// A server that has not been started.
 ///

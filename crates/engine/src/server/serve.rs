@@ -2,17 +2,13 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::rc::Rc;
 
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Address, Socket};
 
 use super::Server;
 use super::handle::ServerHandle;
-use super::start_error::StartError;
-use crate::channel::{Channel, start};
-use crate::connection::{Connection, Link, MakeConnection};
-use crate::loop_core::Core;
+use crate::channel::Channel;
+use crate::start_error::StartError;
 
 impl Server {
     /// Starts the loops. Each connection gets a codec from `codec` and a task that runs `serve` with its channel.
@@ -42,8 +38,7 @@ impl Server {
     ///
     /// ```
     /// use std::cell::Cell;
-    /// use std::rc::Rc;
-    /// use std::time::Duration;
+    ///     /// use std::time::Duration;
     ///
     /// use tidegate::framing::Lines;
     /// use tidegate::{Channel, ChannelError, Server, task};
@@ -87,34 +82,5 @@ impl Server {
         S: Fn(Channel<C>) -> F + 'static,
     {
         self.run_main(|listener| listener.serve_each(each))
-    }
-}
-
-/// Makes a connection and a task from each stream.
-pub(crate) struct MakeTaskConnection<M, S> {
-    codec: M,
-    serve: Rc<S>,
-}
-
-impl<M, S> MakeTaskConnection<M, S> {
-    pub(crate) fn new(codec: M, serve: S) -> Self {
-        Self { codec, serve: Rc::new(serve) }
-    }
-}
-
-impl<C, F, E, M, S> MakeConnection for MakeTaskConnection<M, S>
-where
-    C: Pipeline,
-    F: Future<Output = Result<(), E>> + 'static,
-    E: Into<Box<dyn Error>> + 'static,
-    M: FnMut() -> C + 'static,
-    S: Fn(Channel<C>) -> F + 'static,
-{
-    fn make_connection(&mut self, core: &mut Core, link: Link, socket: Socket, _: &Address) -> std::io::Result<()> {
-        let connection = Connection::with_channel(link, (self.codec)());
-        let token = core.open_connection(socket, Box::new(connection))?;
-        let serve = self.serve.clone();
-        core.tasks.defer(move |local| start(local, token, |channel| serve(channel)));
-        Ok(())
     }
 }

@@ -13,11 +13,12 @@ use tidegate_sys::Token;
 
 use super::{MakeStream, StreamId, StreamRequest, StreamRequestKind};
 use crate::close_reason::CloseReason;
-use crate::connection::{Application, Link, Settings, SlotEvent};
+use crate::connection::{Application, Link, Settings};
 use crate::context::Context;
 use crate::handler::{Event, Outcome};
 use crate::limits::Limits;
 use crate::loop_core::Core;
+use crate::slot_entry::{SlotEntry, SlotEvent};
 use crate::slots::Slots;
 use crate::unwind::discard;
 
@@ -243,7 +244,7 @@ fn reset<C: Pipeline<Codec: Mux>>(key: StreamKey, cause: ResetCause, cx: &mut Co
 
 /// The queues of streams, in their slots.
 struct Queues<'a> {
-    slots: &'a mut Slots,
+    slots: &'a mut Slots<dyn SlotEntry>,
     scheduled: &'a mut VecDeque<Token>,
 }
 

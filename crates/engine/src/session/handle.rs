@@ -11,11 +11,13 @@ use tidegate_sys::Token;
 use super::SessionApplication;
 use super::application::owner;
 use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::connection::{Connection, Disposition};
+use crate::connection::Connection;
 use crate::handler::Handler;
 use crate::local::Local;
 use crate::loop_core::Core;
 use crate::remote::Remote;
+use crate::slot_entry::Disposition;
+use crate::slots::connection_id;
 
 /// A session of a [`Client`](crate::Client): a connection on which it opens streams, each of which is a
 /// [`Channel`](crate::Channel) or has a [`Handler`](crate::Handler), like a connection of its own.
@@ -173,6 +175,6 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Drop for Session<P> {
 
 impl<P: Pipeline<In = StreamEvent, Codec: Mux>> fmt::Debug for Session<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Session({})", crate::channel::id(self.token))
+        write!(f, "Session({})", connection_id(self.token))
     }
 }

@@ -11,7 +11,7 @@ use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::{Address, Socket, Token};
 
 use super::SessionApplication;
-use crate::channel::{Channel, start};
+use crate::channel::{Channel, start_later};
 use crate::connection::{Connection, Link, MakeConnection, Settings};
 use crate::handler::Handler;
 use crate::loop_core::Core;
@@ -60,7 +60,7 @@ where
         let codec = (self.codec.borrow_mut())();
         core.open_stream(token, Box::new(Connection::with_channel(link, codec)));
         let serve = self.serve.clone();
-        core.tasks.defer(move |local| start(local, token, |channel| serve(channel)));
+        start_later(core, token, move |channel| serve(channel));
     }
 }
 

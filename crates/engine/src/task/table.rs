@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -12,7 +11,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use tidegate_sys::Token;
 
 use crate::limits::{MESSAGES_PER_DISPATCH_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX};
-use crate::local::Local;
 use crate::mailbox::{Mailbox, TaskWaker};
 use crate::pages::{Pages, place_bytes};
 use crate::unwind::{catch_and_log, discard};
@@ -34,7 +32,7 @@ pub(crate) struct Tasks {
     last_spawns: Cell<Option<u32>>,
 }
 
-type Deferred = Box<dyn FnOnce(&Rc<Local>)>;
+type Deferred = Box<dyn FnOnce()>;
 
 #[derive(Default)]
 struct Entry {
@@ -87,8 +85,8 @@ impl Tasks {
         catch_and_log(move || drop(entry));
     }
 
-    /// Runs `act` as soon as no dispatch is under way.
-    pub(crate) fn defer(&self, act: impl FnOnce(&Rc<Local>) + 'static) {
+    /// Runs `act` as soon as no dispatch is under way, on the loop's thread and within a turn of it.
+    pub(crate) fn defer(&self, act: impl FnOnce() + 'static) {
         self.deferred.borrow_mut().push(Box::new(act));
     }
 
@@ -104,15 +102,15 @@ impl Tasks {
     }
 
     /// Runs woken tasks, and the tasks that they wake, up to a bound. The rest runs in the next turn.
-    pub(crate) fn run(&self, local: &Rc<Local>) {
+    pub(crate) fn run(&self) {
         let mut rounds = TASK_ROUNDS_MAX;
         for _ in 0..TASKS_PER_RUN_MAX {
             let later = std::mem::take(&mut *self.deferred.borrow_mut());
             for act in later {
-                catch_and_log(|| act(local));
+                catch_and_log(act);
             }
             match self.next(&mut rounds) {
-                Some(token) => self.poll(local, token),
+                Some(token) => self.poll(token),
                 None if self.deferred.borrow().is_empty() => return,
                 None => {}
             }
@@ -132,7 +130,7 @@ impl Tasks {
         token
     }
 
-    fn poll(&self, local: &Local, token: Token) {
+    fn poll(&self, token: Token) {
         let taken = {
             let mut table = self.table.borrow_mut();
             table.get_mut(token).and_then(|entry| Some((entry.future.take()?, entry.waker.clone()?)))
@@ -155,7 +153,6 @@ impl Tasks {
         if let Err(panic) = polled {
             discard(panic);
             self.panicked.set(self.panicked.get() + 1);
-            local.core.borrow_mut().log.task_panicked(local.now());
         }
     }
 

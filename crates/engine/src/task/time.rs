@@ -12,9 +12,9 @@ use pin_project_lite::pin_project;
 use tidegate_sys::Token;
 
 use super::NO_LOOP;
-use crate::connection::{Disposition, SlotEntry, SlotEvent, SocketState};
 use crate::local::Local;
 use crate::loop_core::Core;
+use crate::slot_entry::{Disposition, SlotEntry, SlotEvent, SocketState};
 
 /// The time of the loop's turn. It stands still while a task runs, and a test can set it.
 ///

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use tidegate_sys::Address;
 
 use crate::limits::MEMORY_PER_LOOP_MIN;
-use crate::server::backend::advice;
 
 /// Why a server, or an [event loop](crate::EventLoop::on), did not start.
 ///
@@ -82,7 +81,11 @@ impl fmt::Display for StartError {
                 write!(f, "TIDEGATE_BACKEND is '{name}', which is no backend: there are auto, epoll and uring")
             }
             Self::Uring(error) => {
-                write!(f, "cannot use io_uring: {error}{}; choose epoll, or auto to use what is there", advice(error))
+                write!(
+                    f,
+                    "cannot use io_uring: {error}{}; choose epoll, or auto to use what is there",
+                    uring_advice(error)
+                )
             }
             Self::Panicked => f.write_str("cannot start: the closure that prepares a loop panicked"),
             Self::System(error) => write!(f, "cannot start: {error}"),
@@ -100,5 +103,16 @@ impl std::error::Error for StartError {
             | Self::System(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+/// The probable cause of an io_uring error, where its text does not name it.
+pub(crate) fn uring_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            ", by the sandbox (Docker's seccomp profile, SELinux) or the setting kernel.io_uring_disabled"
+        }
+        io::ErrorKind::OutOfMemory => ", which may be the limit of locked memory (ulimit -l)",
+        _ => "",
     }
 }

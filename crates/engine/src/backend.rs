@@ -13,7 +13,7 @@ use tidegate_sys::Driver;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::uring::Uring;
 
-use crate::server::start_error::StartError;
+use crate::start_error::{StartError, uring_advice};
 use crate::unwind::catch_and_log;
 
 /// Which driver loops run on.
@@ -90,20 +90,9 @@ fn log_fallback(error: &io::Error) {
     static LOGGED: AtomicBool = AtomicBool::new(false);
     if !LOGGED.swap(true, Ordering::Relaxed) {
         catch_and_log(|| {
-            let reason = format!("{error}{}", advice(error));
+            let reason = format!("{error}{}", uring_advice(error));
             tracing::info!(subsystem = "backend", reason, "io_uring not available; using epoll");
         });
-    }
-}
-
-/// The probable cause of an io_uring error, where its text does not name it.
-pub(super) fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            ", by the sandbox (Docker's seccomp profile, SELinux) or the setting kernel.io_uring_disabled"
-        }
-        io::ErrorKind::OutOfMemory => ", which may be the limit of locked memory (ulimit -l)",
-        _ => "",
     }
 }
 

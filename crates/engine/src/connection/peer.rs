@@ -1,0 +1,73 @@
+//! `Peer`: the address of a connection's peer, in 8 bytes.
+
+use std::cell::RefCell;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use slab::Slab;
+use tidegate_sys::Address;
+
+use super::settings::Settings;
+
+/// The peer's address in 8 bytes, if it is of the most common kind; otherwise where it is stored.
+#[derive(Clone, Copy)]
+pub(super) enum Peer {
+    V4(SocketAddrV4),
+    Unnamed,
+    Kept(u32),
+    /// No address: a stream of a session.
+    Stream {
+        session: [u8; 3],
+        index: u32,
+    },
+}
+
+impl Peer {
+    pub(super) fn new(address: &Address, kept: &RefCell<Slab<Address>>) -> Self {
+        match address {
+            Address::Ip(SocketAddr::V4(address)) => Self::V4(*address),
+            Address::Unix(path) if path.as_os_str().is_empty() => Self::Unnamed,
+            // A loop has fewer slots than that.
+            other => Self::Kept(kept.borrow_mut().insert(other.clone()) as u32),
+        }
+    }
+
+    pub(super) fn address(self, kept: &RefCell<Slab<Address>>) -> Address {
+        match self {
+            Self::V4(address) => Address::Ip(address.into()),
+            Self::Unnamed | Self::Stream { .. } => unnamed(),
+            Self::Kept(key) => kept.borrow()[key as usize].clone(),
+        }
+    }
+
+    pub(super) fn forget(self, kept: &RefCell<Slab<Address>>) {
+        if let Self::Kept(key) = self {
+            let mut kept = kept.borrow_mut();
+            kept.remove(key as usize);
+            if kept.is_empty() {
+                *kept = Slab::new();
+            }
+        }
+    }
+}
+
+/// The address of a link's peer, as the link stores it.
+pub(crate) struct PeerAddress {
+    peer: Peer,
+    settings: Rc<Settings>,
+}
+
+impl PeerAddress {
+    pub(super) fn new(peer: Peer, settings: Rc<Settings>) -> Self {
+        Self { peer, settings }
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.peer.address(&self.settings.peers)
+    }
+}
+
+pub(super) fn unnamed() -> Address {
+    Address::Unix(PathBuf::new())
+}

@@ -1,0 +1,42 @@
+//! `Settings`: what the connections of one listener have in common on one loop.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use slab::Slab;
+use tidegate_sys::Address;
+
+use crate::counters::ListenerCounts;
+use crate::limits::Limits;
+use crate::load_balancing::LoopHandle;
+
+/// What the connections of one server have in common on one loop.
+pub(crate) struct Settings {
+    pub(crate) limits: Limits,
+    /// Connections of the server, on all loops.
+    pub(crate) live: Arc<AtomicUsize>,
+    /// Counts them by loops, if the loops hand connections to each other.
+    pub(crate) handle: Option<LoopHandle>,
+    pub(super) counts: Option<Arc<ListenerCounts>>,
+    /// Addresses of peers that do not fit into a link.
+    pub(super) peers: RefCell<Slab<Address>>,
+}
+
+impl Settings {
+    pub(crate) fn new(limits: Limits, live: Arc<AtomicUsize>) -> Rc<Self> {
+        Self::of_listener(limits, live, None, None)
+    }
+
+    pub(crate) fn of_listener(
+        mut limits: Limits,
+        live: Arc<AtomicUsize>,
+        handle: Option<LoopHandle>,
+        counts: Option<Arc<ListenerCounts>>,
+    ) -> Rc<Self> {
+        // The application must not become writable above the cap, where it may send no more.
+        limits.water.high = limits.water.high.min(limits.water.cap);
+        Rc::new(Self { limits, live, handle, counts, peers: RefCell::default() })
+    }
+}

@@ -1,0 +1,87 @@
+//! A message of a group on its way to one member of a loop after the other, within the limits of a turn.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::GroupMessage;
+use super::local_members::{Delivery, DeliveryOutcome, token};
+use crate::limits::{DELIVERIES_PER_TURN_MAX, MESSAGE_TIME, RECIPIENTS_PER_TURN_MAX};
+use crate::loop_core::Core;
+use crate::phase::Phase;
+
+/// How many deliveries may happen in one turn.
+pub(crate) struct DeliveryBudget {
+    deliveries: usize,
+    /// How many connections may be scheduled. A scheduled connection costs one send, however many messages it gets.
+    scheduled_max: usize,
+    phase: Phase,
+}
+
+impl DeliveryBudget {
+    pub(crate) fn new(core: &Core) -> Self {
+        // One delivery a turn is made even if the queue of scheduled connections has reached its bound.
+        let scheduled_max = RECIPIENTS_PER_TURN_MAX.max(core.scheduled_count() + 1);
+        Self { deliveries: DELIVERIES_PER_TURN_MAX, scheduled_max, phase: Phase::of(MESSAGE_TIME) }
+    }
+
+    /// Takes one delivery from the budget. Returns whether one was left.
+    fn take(&mut self, core: &Core) -> bool {
+        let left = self.deliveries > 0 && core.scheduled_count() < self.scheduled_max && !self.phase.is_over();
+        if left {
+            self.deliveries -= 1;
+            self.phase.is_over_after(1, &*core.driver);
+        }
+        left
+    }
+
+    /// Counts a message that was read. Returns whether the turn's time is over, so that no further one is read.
+    pub(crate) fn is_over_after_message(&mut self, core: &Core) -> bool {
+        self.phase.is_over_after(1, &*core.driver)
+    }
+}
+
+impl Delivery {
+    /// Copies a message into the loop's memory, if the group has members on the loop.
+    pub(crate) fn begin(message: &Arc<GroupMessage>, core: &Core) -> Option<Self> {
+        if !core.groups.groups.contains_key(&message.group.number) {
+            return None;
+        }
+        Some(Self { message: message.clone(), bytes: core.pool.copy(&message.bytes), next: Some(0) })
+    }
+
+    /// Delivers the message to members until the budget is used up. Returns whether all members have it.
+    pub(crate) fn deliver_to_members(&mut self, core: &mut Core, budget: &mut DeliveryBudget) -> bool {
+        let group = &self.message.group;
+        // Taken out, because the dispatched connections may change the groups.
+        let Some(mut local) = core.groups.groups.remove(&group.number) else { return true };
+        let except = self.message.except.as_ref().filter(|except| Arc::ptr_eq(&except.mailbox, &local.mailbox));
+        let except = except.map(|except| except.token);
+        let (mut skipped, mut gone) = (0, Vec::new());
+        let mut members = self.next.into_iter().flat_map(|next| local.members.range(next..)).copied();
+        self.next = loop {
+            let Some(member) = members.next() else { break None };
+            if !budget.take(core) {
+                break Some(member);
+            }
+            let token = token(member);
+            if Some(token) == except {
+                continue;
+            }
+            match core.deliver(token, self) {
+                DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => {}
+                DeliveryOutcome::Dropped => skipped += 1,
+                DeliveryOutcome::Closed => gone.push(member),
+            }
+        };
+        drop(members);
+        for member in &gone {
+            local.members.remove(member);
+        }
+        group.members.fetch_sub(gone.len(), Relaxed);
+        group.skipped.fetch_add(skipped, Relaxed);
+        if !local.members.is_empty() {
+            core.groups.groups.insert(group.number, local);
+        }
+        self.next.is_none()
+    }
+}

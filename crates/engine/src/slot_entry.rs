@@ -1,0 +1,131 @@
+//! `SlotEntry`: what a slot of a loop has: a connection, a stream, a listener, a task's timer.
+//!
+//! The loop takes the entry of a slot out of it and *dispatches* a [`SlotEvent`] to the entry; the dispatch ends with
+//! a [`Disposition`]. The entry borrows the loop's [`Core`] meanwhile. Read next: `loop_core.rs`, which dispatches.
+
+use std::any::Any;
+use std::io;
+use std::rc::Rc;
+
+use tidegate_buffer::{Outbound, Slice};
+use tidegate_sys::{Accepted, Token};
+
+use crate::close_reason::CloseReason;
+use crate::group::{Delivery, DeliveryOutcome};
+use crate::loop_core::Core;
+use crate::session::StreamId;
+
+/// The entry of a slot: a connection, a listener, a task's timer.
+pub(crate) trait SlotEntry {
+    /// Something happened. Meanwhile the slot is empty.
+    fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition;
+
+    /// A message comes to a group of which it is a member. Meanwhile the slot is empty.
+    fn deliver(&mut self, _core: &mut Core, _token: Token, _cast: &Delivery) -> (DeliveryOutcome, Disposition) {
+        (DeliveryOutcome::Closed, Disposition::Keep)
+    }
+
+    /// Its socket is closed. What it leaves behind, if anything, keeps the slot.
+    fn on_closed(self: Box<Self>, _core: &mut Core, _reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
+        None
+    }
+
+    /// Bytes of memory that wait with it, in either direction: the loop sheds the connection with most of them first.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+
+    /// The task that serves it has failed: that becomes the reason why it is closed, unless there is another one.
+    fn fail(&mut self, _core: &mut Core, _token: Token, _reason: &mut Option<CloseReason>) -> Disposition {
+        Disposition::Keep
+    }
+
+    /// The stream that it is, if it is one: it has no socket.
+    fn stream(&self) -> Option<StreamId> {
+        None
+    }
+
+    /// The session of a stream writes from its queue: `act` gets the queue, and whether the stream ends behind it, and
+    /// returns whether all was written. Returns whether the stream has to be dispatched for that.
+    fn transmit(&mut self, _act: &mut dyn FnMut(&mut Outbound, bool) -> bool) -> bool {
+        false
+    }
+
+    /// Whether the driver has something of it.
+    fn socket_state(&self) -> SocketState {
+        SocketState::Open
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any;
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// What the driver has of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SocketState {
+    /// A socket.
+    Open,
+    /// That of its session.
+    Session,
+    /// A socket that is being closed.
+    Closing,
+    /// Nothing; and no drain waits for it.
+    NoSocket,
+}
+
+/// Why an entry is dispatched.
+pub(crate) enum SlotEvent {
+    /// It is new.
+    Opened,
+    /// It has a new codec and a new application.
+    Switched,
+    Received(Slice),
+    /// The peer sends no more.
+    Ended,
+    /// The peer has reset the stream, with this number.
+    StreamReset(u64),
+    /// The session of the stream is closed, or will receive nothing more.
+    SessionClosed,
+    Sent(io::Result<usize>),
+    Failed(io::Error),
+    Accepted(io::Result<Accepted>),
+    Connected(io::Result<()>),
+    /// The driver's last completion for the socket.
+    Closed,
+    /// The slot's timer fired.
+    Timer,
+    Posted(Box<dyn Any + Send>),
+    /// It requested another dispatch.
+    Scheduled,
+    Drain,
+    /// The loop drains, and none of the tasks that serve is left.
+    ServingDone,
+    /// The deadline of the drain has come.
+    DrainTimeout,
+    Shed,
+    /// The last dispatch panicked.
+    Panicked,
+}
+
+/// The result of a dispatch.
+pub(crate) enum Disposition {
+    Keep,
+    /// Another entry takes the place.
+    Switch(ProtocolSwitch),
+    Close {
+        reason: Rc<CloseReason>,
+        reset: bool,
+    },
+    /// The driver's last completion has come for an entry that an earlier dispatch closed.
+    FinishClose,
+}
+
+impl Disposition {
+    pub(crate) fn close(reason: CloseReason) -> Self {
+        Self::Close { reason: Rc::new(reason), reset: false }
+    }
+}
+
+/// Makes the new entry of a place out of the old one.
+pub(crate) type ProtocolSwitch = Box<dyn FnOnce(Box<dyn SlotEntry>) -> Box<dyn SlotEntry>>;
