@@ -76,6 +76,7 @@ pub struct Client {
     /// How late the body was when the last piece of it came.
     late: Late,
     flags: u8,
+    ending: Ending,
     /// How many requests wait for their responses.
     count: u8,
     /// How many interim responses the oldest request has received.
@@ -110,6 +111,17 @@ enum Outbound {
     Chunked,
 }
 
+/// How the connection comes to its end. A later state never returns to an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ending {
+    /// It takes requests.
+    Open,
+    /// No further request is taken; the connection closes once all is complete.
+    Last,
+    /// The connection closes after the response in progress.
+    Closing,
+}
+
 /// The kind of a request, as far as it decides how to read the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -137,6 +149,7 @@ impl Client {
             seen: 0,
             late: Late::default(),
             flags: 0,
+            ending: Ending::Open,
             count: 0,
             interim: 0,
             inbound: Inbound::Head,
@@ -239,7 +252,7 @@ impl Client {
             }
             if spans.flags & KEEP_ALIVE == 0 {
                 // `close` counts in an interim response, too (RFC 9112 §9.6); the final response is still to come.
-                self.flags |= CLOSING;
+                self.ending = Ending::Closing;
             }
             return Ok(Step::Message(Incoming::Interim(ResponseHead { bytes: input.take(length), spans })));
         }
@@ -256,12 +269,13 @@ impl Client {
         self.interim = 0;
         self.flags = if spans.flags & HTTP_10 == 0 { self.flags & !PEER_HTTP_10 } else { self.flags | PEER_HTTP_10 };
         if spans.flags & KEEP_ALIVE == 0 || spans.body == UNTIL_CLOSE {
-            self.flags |= CLOSING;
+            self.ending = Ending::Closing;
         }
         if self.count == 0 && self.flags & EXPECTS != 0 {
             // The peer has answered without `100 Continue`, so the body is not sent. Without it the connection cannot
             // carry another request.
-            self.flags |= CLOSING | WRITE_FAILED;
+            self.ending = Ending::Closing;
+            self.flags |= WRITE_FAILED;
             self.outbound = Outbound::Idle;
         }
         if is_tunnel || status == Status::SWITCHING_PROTOCOLS {
@@ -348,9 +362,22 @@ impl Client {
             // These bytes cannot answer a request that is yet to be sent (RFC 9112 §9.2).
             self.flags |= UNSOLICITED;
         }
-        if self.flags & CLOSING != 0 || self.flags & LAST != 0 && self.is_idle() {
+        if self.ending == Ending::Closing {
             self.close_down();
         }
+        self.close_if_last();
+    }
+
+    /// Ends a connection that takes no further request, once all requests and responses are complete.
+    fn close_if_last(&mut self) {
+        if self.ending != Ending::Open && self.is_idle() {
+            self.close_down();
+        }
+    }
+
+    /// No further request is taken.
+    fn take_no_more(&mut self) {
+        self.ending = self.ending.max(Ending::Last);
     }
 
     /// Whether no request or response is in progress.
@@ -441,10 +468,8 @@ impl Codec for Client {
             Lifecycle::Resumed if self.inbound.is_body() => self.resume_body(out.now()),
             Lifecycle::Resumed => self.since = self.since.map(|_| out.now()),
             Lifecycle::Drain => {
-                self.flags |= LAST;
-                if self.is_idle() {
-                    self.close_down();
-                }
+                self.take_no_more();
+                self.close_if_last();
             }
             _ => {}
         }
@@ -486,20 +511,18 @@ impl Default for Client {
     }
 }
 
-/// The connection closes after the response in progress.
-const CLOSING: u8 = 1;
-/// No further request is taken.
-const LAST: u8 = 2;
 /// The codec waits for more bytes of the body.
-const AWAITING_BODY: u8 = 4;
+const AWAITING_BODY: u8 = 1;
 /// The last request waits for `100 Continue` before it sends its body.
-const EXPECTS: u8 = 8;
+const EXPECTS: u8 = 2;
 /// The last response was HTTP/1.0.
-const PEER_HTTP_10: u8 = 16;
+const PEER_HTTP_10: u8 = 4;
 /// After the last response there were bytes that no request waits for.
-const UNSOLICITED: u8 = 32;
+const UNSOLICITED: u8 = 8;
 /// The peer has closed while the body of the request was in progress: the rest of the body is not sent.
-const WRITE_FAILED: u8 = 64;
+const WRITE_FAILED: u8 = 16;
 
+/// Three bits are free.
+const _: () = assert!((AWAITING_BODY | EXPECTS | PEER_HTTP_10 | UNSOLICITED | WRITE_FAILED).count_zeros() == 3);
 const _: () = assert!(size_of::<Client>() == 72);
 const _: () = assert!(size_of::<Incoming>() == 40);

@@ -6,10 +6,9 @@ use tidegate_codec::Output;
 use crate::body::Inbound;
 use crate::error::{Error, Misuse};
 use crate::fields::Fields;
+use crate::progress::Ending;
 use crate::response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
-use crate::server::{
-    CLOSING, CONNECT, DRAINING, EXPECTS, HAS_MORE_INPUT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server, WILL_CLOSE,
-};
+use crate::server::{CONNECT, EXPECTS, HAS_MORE_INPUT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server};
 use crate::status::Status;
 
 impl Server {
@@ -104,7 +103,7 @@ impl Server {
             None => Framing::Chunked,
         };
         if matches!(framing, Framing::UntilClose) {
-            self.flags |= WILL_CLOSE;
+            self.flags &= !KEEPS_ALIVE;
         }
         self.decide_close(parts, matches!(framing, Framing::None));
         self.write_head(parts, framing, &[], out);
@@ -243,14 +242,15 @@ impl Server {
     /// continue in parallel.
     #[inline]
     fn decide_close(&mut self, parts: &Parts, whole: bool) {
-        let stays = match self.flags & (KEEPS_ALIVE | CLOSING | DRAINING) {
-            KEEPS_ALIVE => !parts.close,
-            DRAINED => self.flags & HAS_MORE_INPUT != 0 && !parts.close,
-            _ => false,
+        let may_stay = match self.ending() {
+            Ending::Open => true,
+            Ending::Closing => false,
+            _ => self.flags & HAS_MORE_INPUT != 0,
         };
+        let stays = may_stay && self.flags & KEEPS_ALIVE != 0 && !parts.close;
         let may_skip = || if whole { self.can_skip() } else { self.flags & EXPECTS == 0 };
         if !stays || (self.inbound != Inbound::Await && !may_skip()) {
-            self.flags |= WILL_CLOSE;
+            self.flags &= !KEEPS_ALIVE;
         }
     }
 
@@ -278,14 +278,14 @@ impl Server {
             writer.put(content_type);
         }
         let switches = parts.status == Status::SWITCHING_PROTOCOLS;
-        if self.flags & WILL_CLOSE != 0 && !switches {
+        if self.flags & KEEPS_ALIVE == 0 && !switches {
             writer.put(b"\r\nConnection: close");
         } else if self.flags & HTTP_10 != 0 {
             writer.put(b"\r\nConnection: keep-alive");
         }
         if !fields.is_empty() {
             if parts.fields.name_a_protocol() {
-                let has_connection = self.flags & (WILL_CLOSE | HTTP_10) != 0 && !switches;
+                let has_connection = self.flags & (KEEPS_ALIVE | HTTP_10) != KEEPS_ALIVE && !switches;
                 writer.put(if has_connection { b", upgrade" } else { b"\r\nConnection: upgrade" });
             }
             writer.put(b"\r\n");
@@ -311,7 +311,7 @@ impl Server {
         let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&status.code());
         if status == Status::SWITCHING_PROTOCOLS || tunnel {
             self.inbound = Inbound::Switched;
-        } else if self.flags & WILL_CLOSE != 0 {
+        } else if self.flags & KEEPS_ALIVE == 0 {
             self.inbound = Inbound::Closed;
         } else if self.inbound == Inbound::Await {
             self.next_request();
@@ -320,9 +320,6 @@ impl Server {
         }
     }
 }
-
-/// A connection that would stay open if the server did not drain.
-const DRAINED: u16 = KEEPS_ALIVE | DRAINING;
 
 /// How the body of a response is framed.
 #[derive(Debug, Clone, Copy)]

@@ -7,8 +7,9 @@ use tidegate_codec::Output;
 use crate::body::Inbound;
 use crate::encode::INLINE_BYTES_MAX;
 use crate::error::Misuse;
+use crate::progress::ENDING;
 use crate::response::{ContentType, Outgoing, Parts, Response};
-use crate::server::{CLOSING, CONNECT, DRAINING, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server, WILL_CLOSE};
+use crate::server::{CONNECT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server};
 use crate::status::Status;
 
 impl Server {
@@ -36,7 +37,7 @@ impl Server {
     /// Whether the connection and its request allow the fast path.
     #[inline(always)]
     fn takes_fast_path(&self) -> bool {
-        const SPECIAL: u16 = HTTP_10 | HEAD | CONNECT | WILL_CLOSE | CLOSING | DRAINING;
+        const SPECIAL: u16 = HTTP_10 | HEAD | CONNECT | ENDING;
         self.outbound == Outbound::Owed
             && self.inbound == Inbound::Await
             && self.flags & (KEEPS_ALIVE | SPECIAL) == KEEPS_ALIVE

@@ -27,6 +27,7 @@ mod fields;
 mod head;
 mod limits;
 mod parse;
+mod progress;
 mod response;
 mod runs;
 mod server;

@@ -7,7 +7,8 @@
 //! - `since` is when the peer last owed nothing: since then it has been idle, or is sending a head, or is late with a
 //!   body. Only the time in which the codec waits for the body counts as lateness; `late` stores it between waits.
 //!
-//! Read next: `parse.rs` for heads, `body.rs` for bodies, `encode.rs` for the outbound half.
+//! Read next: `progress.rs` for the states in the flags, `parse.rs` for heads, `body.rs` for bodies, `encode.rs` for the
+//! outbound half.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,6 +21,7 @@ use crate::error::{Error, Exceeded, Violation};
 use crate::head::{self, CHUNKED, Method, RequestHead, Spans};
 use crate::limits::Config;
 use crate::parse::{self, ParseStop};
+use crate::progress::{ENDING, EndEvent, Ending, READING, ReadEvent, Reading};
 use crate::response::Outgoing;
 
 /// The server's side of HTTP/1.1 on one connection: 56 bytes, and no heap of its own.
@@ -64,6 +66,7 @@ pub struct Server {
     pub(crate) seen: u16,
     /// How late the body was when the last piece of it came.
     pub(crate) late: Late,
+    /// Facts of the request in progress, with [`Reading`] and [`Ending`] in bits of their own.
     pub(crate) flags: u16,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
@@ -129,6 +132,27 @@ impl Server {
         self.inbound == Inbound::Switched
     }
 
+    #[inline]
+    fn reading(&self) -> Reading {
+        Reading::of(self.flags)
+    }
+
+    /// An event that is not allowed in the state is a bug of ours, and changes nothing.
+    fn on_read(&mut self, event: ReadEvent) {
+        let after = self.reading().after(event);
+        debug_assert!(after.is_some(), "{:?} in {:?}", event, self.reading());
+        self.flags = after.unwrap_or(self.reading()).put(self.flags);
+    }
+
+    #[inline]
+    pub(crate) fn ending(&self) -> Ending {
+        Ending::of(self.flags)
+    }
+
+    fn on_end(&mut self, event: EndEvent) {
+        self.flags = self.ending().after(event).put(self.flags);
+    }
+
     #[inline(always)]
     fn accept(&mut self, input: &mut Input, spans: Spans, length: usize, reply: &mut Output<'_>) -> RequestHead {
         let method = match spans.method {
@@ -171,7 +195,7 @@ impl Server {
     #[inline(never)]
     fn decode_slow_path(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.inbound {
-            Inbound::Head if input.is_empty() && self.flags & CLOSING == 0 => {
+            Inbound::Head if input.is_empty() && self.ending() != Ending::Closing => {
                 // Between two requests, the most common state of a connection.
                 self.since.get_or_insert(reply.now());
                 Ok(Step::NeedMore)
@@ -183,7 +207,7 @@ impl Server {
             }
             Inbound::Switched => Ok(Step::NeedMore),
             Inbound::Closed => Ok(Step::End),
-            _ if self.flags & SKIPPING != 0 => self.decode_skipped(input, reply),
+            _ if self.reading().is_skipping() => self.decode_skipped(input, reply),
             _ => self.decode_body(input, reply),
         }
     }
@@ -192,10 +216,13 @@ impl Server {
     #[cold]
     fn decode_head_slow_path(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         // The first byte of an empty line may have arrived alone.
-        while self.seen < 2 && input.bytes().starts_with(b"\r\n") && self.flags & EMPTY_LINES != EMPTY_LINES {
+        while self.seen < 2
+            && input.bytes().starts_with(b"\r\n")
+            && let Some(reading) = self.reading().after(ReadEvent::EmptyLine)
+        {
             input.consume(2);
             self.seen = 0;
-            self.flags += EMPTY_LINE;
+            self.flags = reading.put(self.flags);
         }
         if input.bytes().starts_with(b"HEAD ") {
             // A refusal has no body either (RFC 9112 §6.3).
@@ -204,16 +231,13 @@ impl Server {
         let found = parse::head_end(input.bytes(), self.seen as usize, self.config.limits());
         match found.map_err(|error| self.refuse(error, reply))? {
             // The decision to close came during the last response, so that response could not announce it.
-            None if input.is_empty() && self.flags & CLOSING != 0 => {
+            None if input.is_empty() && self.ending() == Ending::Closing => {
                 self.inbound = Inbound::Closed;
                 Ok(Step::End)
             }
             None => {
                 // Shorter than the largest head, and so than 64 KiB.
                 self.seen = input.len() as u16;
-                if !input.is_empty() && self.flags & DRAINING != 0 {
-                    self.begin_another_batch();
-                }
                 self.wait_for_head(!input.is_empty(), reply);
                 Ok(Step::NeedMore)
             }
@@ -229,22 +253,10 @@ impl Server {
         }
     }
 
-    /// The received bytes end within a head. While the server drains this may happen only a few times: a peer that
-    /// never stops sending must have a last request.
-    fn begin_another_batch(&mut self) {
-        if self.flags & BEGUN != 0 {
-            return;
-        }
-        if self.flags & BATCHES == BATCHES {
-            self.flags |= CLOSING;
-        } else {
-            self.flags += BATCH;
-        }
-    }
-
     fn wait_for_head(&mut self, begun: bool, reply: &Output<'_>) {
-        if begun && self.flags & BEGUN == 0 {
-            self.flags |= BEGUN;
+        if begun && !self.reading().is_in_head() {
+            self.on_read(ReadEvent::Begin);
+            self.on_end(EndEvent::Batch);
             self.since = Some(reply.now());
         }
         self.since.get_or_insert(reply.now());
@@ -285,9 +297,9 @@ impl Server {
     }
 
     fn wait_for_body(&mut self, reply: &Output<'_>) {
-        if self.flags & AWAITING_BODY == 0 {
+        if !self.reading().awaits_body() {
             self.resume_body(reply.now());
-            self.flags |= AWAITING_BODY;
+            self.on_read(ReadEvent::Await);
         }
     }
 
@@ -299,10 +311,10 @@ impl Server {
     /// Counts a received piece of the body.
     fn feed(&mut self, bytes: usize, reply: &Output<'_>) {
         let now = reply.now();
-        if self.flags & AWAITING_BODY == 0 {
+        if !self.reading().awaits_body() {
             self.resume_body(now);
         }
-        self.flags &= !AWAITING_BODY;
+        self.on_read(ReadEvent::Arrived);
         let limits = self.config.limits();
         self.since = body::late_since(self.since, now, bytes, limits.body_rate_min);
         self.late = Late::new(self.since, now, limits.body_timeout);
@@ -352,7 +364,7 @@ impl Server {
         } else if self.inbound == Inbound::Length && self.remaining == 0 {
             self.next_request();
         } else {
-            self.flags = (self.flags | SKIPPING) & !AWAITING_BODY;
+            self.on_read(ReadEvent::Skip);
             self.late = Late::default();
             self.budget = self.budget.min(self.config.limits().skip_bytes_max);
         }
@@ -367,15 +379,15 @@ impl Server {
     fn deadline(&self) -> Option<(Instant, Deadline)> {
         let limits = self.config.limits();
         let (after, deadline) = match self.inbound {
-            Inbound::Head if self.flags & BEGUN != 0 => (limits.head_timeout, Deadline::Head),
-            Inbound::Head if self.flags & DRAINING != 0 => {
+            Inbound::Head if self.reading().is_in_head() => (limits.head_timeout, Deadline::Head),
+            Inbound::Head if self.ending().is_draining() => {
                 (limits.idle_timeout.min(limits.drain_grace), Deadline::Idle)
             }
             Inbound::Head => (limits.idle_timeout, Deadline::Idle),
             // An application that answers every request with 200 does so to CONNECT as well, and then never switches.
             Inbound::Switched => (limits.idle_timeout, Deadline::Idle),
             Inbound::Await | Inbound::Closed => return None,
-            _ if self.flags & AWAITING_BODY == 0 => return None,
+            _ if !self.reading().awaits_body() => return None,
             _ => (limits.body_timeout, Deadline::Body),
         };
         Some((self.since?.checked_add(after)?, deadline))
@@ -416,12 +428,12 @@ impl Codec for Server {
         match self.inbound {
             Inbound::Await => {
                 if input.is_empty() {
-                    self.flags |= CLOSING;
+                    self.on_end(EndEvent::Close);
                 }
                 Ok(Step::NeedMore)
             }
             Inbound::Switched | Inbound::Closed => Ok(Step::End),
-            _ if self.flags & SKIPPING != 0 || (self.inbound == Inbound::Head && input.is_empty()) => {
+            _ if self.reading().is_skipping() || (self.inbound == Inbound::Head && input.is_empty()) => {
                 self.inbound = Inbound::Closed;
                 Ok(Step::End)
             }
@@ -440,8 +452,8 @@ impl Codec for Server {
             Lifecycle::Resumed if self.inbound.is_body() => self.resume_body(out.now()),
             Lifecycle::Resumed => self.since = self.since.map(|_| out.now()),
             Lifecycle::Drain => {
-                self.flags |= DRAINING;
-                if self.inbound == Inbound::Head && self.flags & BEGUN == 0 {
+                self.on_end(EndEvent::Drain);
+                if self.inbound == Inbound::Head && !self.reading().is_in_head() {
                     self.since = Some(out.now());
                 }
             }
@@ -471,7 +483,7 @@ impl Codec for Server {
         match self.deadline() {
             Some((at, deadline)) if at <= reply.now() => match deadline {
                 Deadline::Head => Err(self.refuse(Error::Limit(Exceeded::HeadTime), reply)),
-                Deadline::Body if self.flags & SKIPPING == 0 => {
+                Deadline::Body if !self.reading().is_skipping() => {
                     Err(self.refuse(Error::Limit(Exceeded::BodyTime), reply))
                 }
                 Deadline::Idle | Deadline::Body => {
@@ -503,6 +515,8 @@ enum Deadline {
 
 // The lower flags are those of the head.
 pub(crate) const HTTP_10: u16 = head::HTTP_10 as u16;
+/// The connection stays open after the response in progress: as far as the peer wants it, and once the head of the
+/// response is written, as that announces.
 pub(crate) const KEEPS_ALIVE: u16 = head::KEEP_ALIVE as u16;
 /// The peer waits for `100 Continue`, and none was sent.
 pub(crate) const EXPECTS: u16 = head::EXPECTS_CONTINUE as u16;
@@ -511,29 +525,24 @@ pub(crate) const EXPECTS: u16 = head::EXPECTS_CONTINUE as u16;
 pub(crate) const HEAD: u16 = 8;
 /// The request is a CONNECT.
 pub(crate) const CONNECT: u16 = 16;
-/// The connection closes after the response in progress.
-pub(crate) const WILL_CLOSE: u16 = 32;
-/// The next response is the last one.
-pub(crate) const CLOSING: u16 = 64;
-/// The codec skips the body.
-const SKIPPING: u16 = 128;
-/// The codec waits for more bytes of the body.
-const AWAITING_BODY: u16 = 256;
-/// Some bytes of a head have arrived.
-const BEGUN: u16 = 512;
-/// Empty lines before a request line (RFC 9112 §2.2), counted in two bits: three are tolerated.
-const EMPTY_LINE: u16 = 1024;
-const EMPTY_LINES: u16 = 3 * EMPTY_LINE;
 /// More than this request has arrived.
-pub(crate) const HAS_MORE_INPUT: u16 = 4096;
-/// The server drains: the response to a request that is not followed by another is the last one.
-pub(crate) const DRAINING: u16 = 8192;
-/// How often since the drain the received bytes ended within a head: counted in two bits.
-const BATCH: u16 = 16384;
-const BATCHES: u16 = 3 * BATCH;
+pub(crate) const HAS_MORE_INPUT: u16 = 32;
 
 /// The flags that outlive a request.
-const KEPT_FLAGS: u16 = CLOSING | DRAINING | BATCHES;
+const KEPT_FLAGS: u16 = ENDING;
 
+/// All flags. No two of them share a bit.
+const FLAGS: [u16; 8] = [HTTP_10, KEEPS_ALIVE, EXPECTS, HEAD, CONNECT, HAS_MORE_INPUT, ENDING, READING];
+const FREE_BITS: u32 = {
+    let (mut used, mut next) = (0, 0);
+    while next < FLAGS.len() {
+        assert!(used & FLAGS[next] == 0, "two flags share a bit");
+        used |= FLAGS[next];
+        next += 1;
+    }
+    used.count_zeros()
+};
+
+const _: () = assert!(FREE_BITS == 3);
 const _: () = assert!(size_of::<Server>() == 56);
 const _: () = assert!(size_of::<Incoming>() == 32);

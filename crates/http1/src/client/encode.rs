@@ -3,7 +3,7 @@
 use tidegate_codec::Output;
 
 use super::request::{Outgoing, Parts, Request, StreamedRequest};
-use super::{CLOSING, Client, EXPECTS, Kind, LAST, Outbound, PEER_HTTP_10, UNSOLICITED, WRITE_FAILED};
+use super::{Client, EXPECTS, Ending, Kind, Outbound, PEER_HTTP_10, UNSOLICITED, WRITE_FAILED};
 use crate::body::Inbound;
 use crate::encode::{INLINE_BYTES_MAX, link, write_chunk, write_trailers};
 use crate::error::Misuse;
@@ -25,13 +25,13 @@ impl Client {
 
     /// Whether a request may be sent now.
     pub(super) fn check_request(&self) -> Result<(), Misuse> {
-        if self.flags & LAST != 0 || matches!(self.inbound, Inbound::Closed | Inbound::Switched) {
+        if self.ending == Ending::Last || matches!(self.inbound, Inbound::Closed | Inbound::Switched) {
             return Err(Misuse::NoMoreRequests);
         }
         if self.outbound != Outbound::Idle {
             return Err(Misuse::RequestUnderWay);
         }
-        if self.flags & (CLOSING | UNSOLICITED) != 0 {
+        if self.ending == Ending::Closing || self.flags & UNSOLICITED != 0 {
             return Err(Misuse::NoMoreRequests);
         }
         // Between the head of a response and its end the next request would be pipelined as well.
@@ -111,7 +111,7 @@ impl Client {
             _ => Kind::Usual,
         });
         if parts.close {
-            self.flags |= LAST;
+            self.take_no_more();
         }
     }
 
@@ -189,9 +189,7 @@ impl Client {
             // From now on the peer owes a response.
             self.since = Some(out.now());
         }
-        if self.flags & LAST != 0 && self.is_idle() {
-            self.close_down();
-        }
+        self.close_if_last();
     }
 
     /// Writes the head, and a short body after it, into one piece of memory.
