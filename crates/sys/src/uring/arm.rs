@@ -10,18 +10,18 @@ use tidegate_buffer::injected::{self, Bug};
 use super::Machine;
 use super::kernel::{Kernel, RecvMode, Request};
 use super::operation::{Kind, State, Transition, name};
-use super::table::{Flags, SendRoom};
+use super::table::{Flags, SendRoom, SocketKind};
 use crate::address::Address;
 use crate::driver::{Completion, Token};
 use crate::options::SocketOptions;
 use crate::socket::{self, Socket};
 
 impl<K: Kernel> Machine<K> {
-    pub(super) fn adopt(&mut self, token: Token, socket: Socket, flags: Flags) -> Option<Completion> {
+    pub(super) fn adopt(&mut self, token: Token, socket: Socket, kind: SocketKind, flags: Flags) -> Option<Completion> {
         let Socket::Descriptor(descriptor) = socket else {
             return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
         };
-        self.sockets.insert(token, descriptor, flags);
+        self.sockets.insert(token, descriptor, kind, flags);
         self.enqueue(token);
         None
     }
@@ -36,7 +36,8 @@ impl<K: Kernel> Machine<K> {
     ) -> Option<Completion> {
         match socket::connect(address, local, options) {
             Ok((descriptor, pending)) => {
-                self.sockets.insert(token, descriptor, if pending { Flags::CONNECTING } else { Flags::NONE });
+                let flags = if pending { Flags::CONNECTING } else { Flags::NONE };
+                self.sockets.insert(token, descriptor, SocketKind::Stream, flags);
                 self.enqueue(token);
                 (!pending).then_some(Completion::Connected(Ok(())))
             }
@@ -78,14 +79,15 @@ impl<K: Kernel> Machine<K> {
     fn arm_socket(&mut self, token: Token) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         socket.flags.set(Flags::ARM_QUEUED, false);
-        let (flags, operations, fd) = (socket.flags, socket.operations, socket.descriptor.as_raw_fd());
+        let (flags, kind, operations, fd) =
+            (socket.flags, socket.kind, socket.operations, socket.descriptor.as_raw_fd());
         if flags.contains(Flags::CLOSING) {
             return Kind::OF_SOCKETS.into_iter().try_for_each(|kind| self.cancel(token, kind));
         }
         if flags.contains(Flags::CONNECTING) {
             return self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: false });
         }
-        if flags.contains(Flags::LISTENER) {
+        if kind == SocketKind::Listener {
             if flags.contains(Flags::RECEIVING.union(Flags::READABLE)) {
                 self.poll_socket_later(token);
             }
@@ -175,7 +177,7 @@ impl<K: Kernel> Machine<K> {
         }
         if let Some(socket) = self.sockets.get_mut(token)
             && socket.flags.contains(Flags::RECEIVING)
-            && !std::mem::replace(&mut socket.paused, true)
+            && socket.flags.raise(Flags::RECV_PAUSED)
         {
             self.paused_sockets.push(token);
         }

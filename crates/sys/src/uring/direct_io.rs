@@ -22,7 +22,7 @@ use tidegate_buffer::{Pool, Scratch};
 use super::Machine;
 use super::kernel::{Event, Kernel};
 use super::operation::Kind;
-use super::table::{Flags, SendRoom};
+use super::table::{Flags, SendRoom, SocketKind};
 use crate::driver::{Completion, Token};
 use crate::ready::ReadyQueue;
 
@@ -46,7 +46,7 @@ impl<K: Kernel> Machine<K> {
         if let Some(socket) = self.sockets.get_mut(token)
             && socket.flags.raise(Flags::READY_QUEUED)
         {
-            if socket.flags.contains(Flags::LISTENER) {
+            if socket.kind == SocketKind::Listener {
                 self.direct_io.ready.push_listener(token);
             } else {
                 self.direct_io.ready.push(token, socket.load);
@@ -58,7 +58,7 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn poll_socket(&mut self, token: Token) -> Option<(Token, Completion)> {
         let socket = self.sockets.get_mut(token)?;
         socket.flags.set(Flags::READY_QUEUED, false);
-        let reported = if socket.flags.contains(Flags::LISTENER) {
+        let reported = if socket.kind == SocketKind::Listener {
             self.accept(token)
         } else if socket.room == SendRoom::Found {
             self.report_room(token)

@@ -53,7 +53,7 @@ use self::operation::{Kind, Transition, name, parse};
 use self::receive::Buffers;
 use self::ring::Ring;
 use self::send::Sends;
-use self::table::{Flags, Sockets};
+use self::table::{Flags, SocketKind, Sockets};
 use crate::address::Address;
 use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::ready::Class;
@@ -364,7 +364,7 @@ impl<K: Kernel> Machine<K> {
         if std::mem::replace(&mut self.receives_paused, pause) && !pause {
             for token in std::mem::take(&mut self.paused_sockets) {
                 if let Some(socket) = self.sockets.get_mut(token) {
-                    socket.paused = false;
+                    socket.flags.set(Flags::RECV_PAUSED, false);
                     self.enqueue(token);
                 }
             }
@@ -373,8 +373,8 @@ impl<K: Kernel> Machine<K> {
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
         match operation {
-            Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.union(Flags::RECEIVING)),
-            Operation::Adopt(socket) => self.adopt(token, socket, Flags::READABLE),
+            Operation::Listen(socket) => self.adopt(token, socket, SocketKind::Listener, Flags::RECEIVING),
+            Operation::Adopt(socket) => self.adopt(token, socket, SocketKind::Stream, Flags::READABLE),
             Operation::Connect { address, local, options } => self.connect(token, address, local, options),
             Operation::Accept(on) | Operation::Receive(on) => {
                 self.switch(token, on);

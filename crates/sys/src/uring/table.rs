@@ -24,8 +24,14 @@ pub(super) struct Entry {
     /// While the socket is heavy, it is polled, and receives by system calls.
     pub(super) load: Load,
     pub(super) room: SendRoom,
-    /// Whether the socket is in the list of those that receive again when receives resume.
-    pub(super) paused: bool,
+    pub(super) kind: SocketKind,
+}
+
+/// What a socket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SocketKind {
+    Stream,
+    Listener,
 }
 
 /// Whether the kernel has room for a send.
@@ -57,7 +63,8 @@ impl Flags {
     /// The failure was reported.
     pub(super) const FAILED: Self = Self::flag_bit(4);
     pub(super) const CONNECTING: Self = Self::flag_bit(5);
-    pub(super) const LISTENER: Self = Self::flag_bit(6);
+    /// The socket is in the list of those that receive again when receives resume.
+    pub(super) const RECV_PAUSED: Self = Self::flag_bit(6);
     /// The loop has closed the socket.
     pub(super) const CLOSING: Self = Self::flag_bit(7);
     /// Closing resets the connection.
@@ -88,7 +95,7 @@ impl HasGeneration for Entry {
 }
 
 impl Sockets {
-    pub(super) fn insert(&mut self, token: Token, descriptor: OwnedFd, flags: Flags) {
+    pub(super) fn insert(&mut self, token: Token, descriptor: OwnedFd, kind: SocketKind, flags: Flags) {
         let entry = Entry {
             descriptor,
             generation: token.generation,
@@ -98,7 +105,7 @@ impl Sockets {
             recv_sizer: RecvSizer::default(),
             load: Load::default(),
             room: SendRoom::Free,
-            paused: false,
+            kind,
         };
         self.put(token.slot, entry);
     }
