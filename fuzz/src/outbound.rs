@@ -35,7 +35,8 @@ fn operation(choices: &mut Choices<'_>) -> Operation {
     let (queue, other, kind) = (choice % QUEUES, (choice + 1 + choice / 128) % QUEUES, choice / QUEUES % 16);
     let mut length = || choices.length(LENGTH_MAX);
     match kind {
-        0 => Write(queue, length()),
+        0 if choice < 128 => Write(queue, length()),
+        0 => WriteWith(queue, 2 * length(), length()),
         1 => Flush(queue),
         2 | 3 => Send(queue, 1 + length() % 20, [usize::MAX, length()][usize::from(kind == 3)], length() as u8),
         4 => Link(queue, length()),

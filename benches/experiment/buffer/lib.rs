@@ -2,6 +2,8 @@
 //!
 //! Everything but the queue and its entries is that of `crates/buffer`. Read next: `docs/queue-experiment.md`.
 
+#![allow(dead_code, reason = "these queues do not use all of the rest")]
+
 #[path = "../../../crates/buffer/src/cursor.rs"]
 mod cursor;
 #[cfg_attr(tidegate_queue = "array", path = "array/entries.rs")]
@@ -45,7 +47,7 @@ pub use part::FileRegion;
 pub use pieces::{Pieces, Short};
 pub use pool::Pool;
 pub use scratch::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, Scratch};
-pub use segment::{SEGMENT_BYTES, Segment};
+pub use segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES, Segment};
 pub use send_guard::SendGuard;
 pub use slice::Slice;
 pub use types::{Gathered, LoadError, WritePosition};

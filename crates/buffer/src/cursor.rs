@@ -38,6 +38,34 @@ impl<'q> Cursor<'q> {
         self.next = unsafe { self.next.add(bytes.len()) };
         self.room -= bytes.len();
         self.put += bytes.len();
+        self.queue.count_copy(bytes.len());
+    }
+
+    /// Has `fill` write into the next `length` bytes, and appends as many of them as it returns.
+    ///
+    /// # Panics
+    /// If there is less room, or if `fill` returns more than `length`.
+    pub(crate) fn put_with<E>(
+        &mut self,
+        length: usize,
+        is_initialised: bool,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        assert!(length <= self.room);
+        if !is_initialised {
+            // SAFETY: `next` is followed by `room` bytes that this cursor has claimed, as in `put_fast_path`.
+            unsafe { self.next.write_bytes(0, length) };
+        }
+        // SAFETY: as above, so no view covers the bytes, and no code but `fill` reaches them while `self` is borrowed.
+        // They are initialised: the line above has done it, or the segment is.
+        let space = unsafe { std::slice::from_raw_parts_mut(self.next, length) };
+        let count = fill(space)?;
+        assert!(count <= length, "{count} bytes written in a space of {length}");
+        // SAFETY: `count <= length <= room`, so within the segment or at its end.
+        self.next = unsafe { self.next.add(count) };
+        self.room -= count;
+        self.put += count;
+        Ok(count)
     }
 
     #[cold]

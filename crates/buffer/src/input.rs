@@ -3,8 +3,14 @@
 //! One contiguous region of unread bytes. During a dispatch it usually lies in the loop's scratch, where the bytes were
 //! received. Between dispatches it lies in a segment of its own size, and only if bytes are left.
 //!
-//! Invariant: `start` and `end` both carry the bit [`ESCAPING`], or neither does. Their difference is therefore a
-//! length in both cases; only code that indexes the segment masks the bit off.
+//! Invariants:
+//! - `start` and `end` both carry the bit [`ESCAPING`], or neither does; likewise [`EXCLUSIVE`]. Their difference is
+//!   therefore a length in all cases; only code that indexes the segment masks the bits off.
+//! - While [`EXCLUSIVE`] is set, no other holder of the segment has a view of a byte from `start` to `end`. Reading moves
+//!   `start` behind the bytes of the view that it returns, and each operation that changes the range otherwise clears
+//!   the bit, so the bit needs no upkeep.
+
+use std::ops::Range;
 
 use crate::pool::Pool;
 use crate::segment::Segment;
@@ -129,6 +135,94 @@ impl Input {
         self.take(self.len())
     }
 
+    /// The unread bytes, for decoding in place; `None` if another view of them may exist.
+    ///
+    /// Bytes that were just received have no other view. Views that [`take`](Self::take) and
+    /// [`move_to`](Self::move_to) make of bytes that are read afterwards are no hindrance: they do not cover unread ones.
+    ///
+    /// ```
+    /// use tidegate::codec::{Input, Pool};
+    ///
+    /// let pool = Pool::new();
+    /// let mut input = Input::new();
+    /// input.append(pool.copy(b"ebb flow"), &pool);
+    /// input.bytes_mut().expect("this is the only view")[..3].make_ascii_uppercase();
+    /// let ebb = input.take(3);
+    /// input.bytes_mut().expect("`ebb` shows none of the unread bytes").make_ascii_uppercase();
+    /// assert_eq!((&*ebb, input.bytes()), (&b"EBB"[..], &b" FLOW"[..]));
+    /// ```
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        let (first, length) = (self.first(), self.len());
+        let Some(segment) = &self.segment else { return Some(&mut []) };
+        if self.start & EXCLUSIVE == 0 {
+            if !segment.has_one_view() {
+                return None;
+            }
+            self.start |= EXCLUSIVE;
+            self.end |= EXCLUSIVE;
+        }
+        // SAFETY: `first <= end <= capacity`.
+        let bytes = unsafe { segment.base().add(first) };
+        // SAFETY: `view` documents that the range is initialised. No other view of it exists: `has_one_view` checked
+        // that for the whole segment when the bit was set, and the invariant at the top of this file keeps it so.
+        // `Scratch` gives the segment to the next receive only while it is the only holder, and makes one view of each.
+        Some(unsafe { std::slice::from_raw_parts_mut(bytes, length) })
+    }
+
+    /// The same, for bytes that may have other views: then it copies them once into memory of their own. A filter uses
+    /// it, since whether the bytes have other views is up to its caller.
+    ///
+    /// ```
+    /// use tidegate::codec::{Input, Pool};
+    ///
+    /// let pool = Pool::new();
+    /// let (mut input, shared) = (Input::new(), pool.copy(b"ebb"));
+    /// input.append(shared.clone(), &pool);
+    /// assert!(input.bytes_mut().is_none());
+    /// input.make_mut(&pool).make_ascii_uppercase();
+    /// assert_eq!((input.bytes(), &*shared), (&b"EBB"[..], &b"ebb"[..]));
+    /// ```
+    pub fn make_mut(&mut self, pool: &Pool) -> &mut [u8] {
+        if self.bytes_mut().is_none() {
+            self.move_out(pool);
+        }
+        self.bytes_mut().expect("a fresh segment has one view")
+    }
+
+    /// Reads up to the end of `range`, moves the bytes in `range` to the end of `plain`, and drops those before it: the
+    /// step of a filter that has decoded a frame in place. An empty `plain` becomes a view of them, which is
+    /// [exclusive](Self::bytes_mut) if this input was; for other cases see [`append`](Self::append).
+    ///
+    /// ```
+    /// use tidegate::codec::{Input, Pool};
+    ///
+    /// let pool = Pool::new();
+    /// let (mut wire, mut plain) = (Input::new(), Input::new());
+    /// wire.append(pool.copy(b"<ebb><flow>"), &pool);
+    /// let at = wire.bytes()[1..].as_ptr();
+    /// wire.move_to(1..4, &mut plain, &pool);
+    /// wire.consume(1);
+    /// assert_eq!((plain.bytes(), wire.bytes()), (&b"ebb"[..], &b"<flow>"[..]));
+    /// assert_eq!(plain.bytes().as_ptr(), at);
+    /// ```
+    ///
+    /// # Panics
+    /// If the range does not lie within the unread bytes.
+    pub fn move_to(&mut self, range: Range<usize>, plain: &mut Self, pool: &Pool) {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {} bytes", self.len());
+        let first = self.first() + range.start;
+        self.start += range.end as u32;
+        let Some(segment) = self.segment.as_ref().filter(|_| !range.is_empty()) else { return };
+        let was_empty = plain.is_empty();
+        plain.append(Slice::new(segment.clone(), first, range.len()), pool);
+        let is_view = plain.segment.as_ref().is_some_and(|own| own.base() == segment.base());
+        if was_empty && is_view {
+            plain.start |= self.start & EXCLUSIVE;
+            plain.end |= self.start & EXCLUSIVE;
+        }
+    }
+
     /// Adds bytes behind the unread ones.
     ///
     /// An empty input becomes a view of them. A short rest is copied in front of them, into the segment where they were
@@ -138,7 +232,7 @@ impl Input {
     /// An [escaping](Self::set_escaping) input copies bytes that make up less than a sixteenth of their segment.
     ///
     /// # Panics
-    /// If more than 2 GiB would be unread.
+    /// If more than 1 GiB would be unread.
     pub fn append(&mut self, more: Slice, pool: &Pool) {
         let total = self.len() + more.len();
         assert!(total <= BYTES_MAX, "{total} unread bytes are more than an input holds");
@@ -170,8 +264,7 @@ impl Input {
         if let Some(segment) = &self.segment
             && (segment.is_scratch() || segment.capacity() > 2 * self.len() + SLACK_BYTES)
         {
-            let own = pool.copy(self.bytes());
-            self.set_view(own.segment().clone(), 0, own.len());
+            self.move_out(pool);
         }
     }
 
@@ -184,10 +277,17 @@ impl Input {
     /// Where the first unread byte lies.
     #[inline]
     fn first(&self) -> usize {
-        (self.start & !ESCAPING) as usize
+        (self.start & !(ESCAPING | EXCLUSIVE)) as usize
     }
 
-    /// Becomes a view of other bytes; the escaping bit stays.
+    /// Copies the unread bytes into memory of their own.
+    fn move_out(&mut self, pool: &Pool) {
+        let own = pool.segment_for(self.len());
+        own.append(self.bytes());
+        self.set_view(own, 0, self.len());
+    }
+
+    /// Becomes a view of other bytes, which may have other views; the escaping bit stays.
     fn set_view(&mut self, segment: Segment, start: usize, end: usize) {
         debug_assert!(start <= end && end <= BYTES_MAX);
         let bit = self.start & ESCAPING;
@@ -209,7 +309,8 @@ impl Input {
         // SAFETY: `first..start` lies in the segment below its floor, so no view covers it; views cover the bytes of
         // this input, so they lie elsewhere.
         unsafe { target.copy_from_nonoverlapping(self.bytes().as_ptr(), rest) };
-        segment.set_floor(first);
+        segment.pool().ledger.count_copy(rest);
+        segment.lower_floor(first);
         self.set_view(segment, first, end);
         true
     }
@@ -267,7 +368,11 @@ const SHARED_BYTES: usize = 24;
 /// The bit of `start` and `end` that marks an escaping input.
 const ESCAPING: u32 = 1 << 31;
 
-/// The most bytes that are unread at a time, and the highest offset in a segment: what fits below that bit.
-const BYTES_MAX: usize = ESCAPING as usize - 1;
+/// The bit of `start` and `end` that is set while no other view of the unread bytes exists. If it is not set, there may
+/// be none either: `bytes_mut` finds out.
+const EXCLUSIVE: u32 = 1 << 30;
+
+/// The most bytes that are unread at a time, and the highest offset in a segment: what fits below those bits.
+const BYTES_MAX: usize = EXCLUSIVE as usize - 1;
 
 const _: () = assert!(size_of::<Input>() == 16);

@@ -14,11 +14,18 @@ use std::cell::Cell;
 pub struct Ledger {
     used: Cell<usize>,
     budget: Cell<usize>,
+    #[cfg(debug_assertions)]
+    copied: Cell<u64>,
 }
 
 impl Ledger {
     pub(crate) const fn new() -> Self {
-        Self { used: Cell::new(0), budget: Cell::new(usize::MAX) }
+        Self {
+            used: Cell::new(0),
+            budget: Cell::new(usize::MAX),
+            #[cfg(debug_assertions)]
+            copied: Cell::new(0),
+        }
     }
 
     /// Bytes in use.
@@ -42,6 +49,26 @@ impl Ledger {
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.used.get() >= self.budget.get()
+    }
+
+    /// Bytes that this crate has copied from one place in memory to another: into queues, into inputs, into memory of
+    /// their own. Only builds with debug assertions count them; in others it is `None`. Tests use it to check that a
+    /// path copies nothing.
+    #[must_use]
+    pub fn copied_bytes(&self) -> Option<u64> {
+        #[cfg(debug_assertions)]
+        return Some(self.copied.get());
+        #[cfg(not(debug_assertions))]
+        None
+    }
+
+    /// Every function of this crate that copies bytes calls it.
+    #[inline(always)]
+    pub(crate) fn count_copy(&self, bytes: usize) {
+        #[cfg(debug_assertions)]
+        self.copied.set(self.copied.get() + bytes as u64);
+        #[cfg(not(debug_assertions))]
+        let _ = bytes;
     }
 
     pub(crate) fn charge(&self, bytes: usize) {

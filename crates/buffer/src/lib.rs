@@ -7,7 +7,8 @@
 //! Counts are not atomic, so nothing here is `Send`: bytes that leave the loop are copied into [`bytes::Bytes`].
 //!
 //! This is one of the crates in which unsafe code is allowed. All of it rests on the invariant in `segment.rs`: *bytes
-//! below a segment's filled mark are never written again while a view of them exists*.
+//! below a segment's filled mark are never written again while a view of them exists*, except by an [`Input`] that is the
+//! only view of them.
 //!
 //! Read next: `segment.rs`, then `outbound.rs`.
 
@@ -37,7 +38,7 @@ pub use part::FileRegion;
 pub use pieces::{Pieces, Short};
 pub use pool::Pool;
 pub use scratch::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, Scratch};
-pub use segment::{SEGMENT_BYTES, Segment};
+pub use segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES, Segment};
 pub use send_guard::SendGuard;
 pub use slice::Slice;
 pub use types::{Gathered, LoadError, WritePosition};

@@ -32,6 +32,7 @@ use crate::types::{Gathered, LoadError, WritePosition};
 
 mod compact;
 mod pieces;
+mod reserve;
 
 /// The outbound queue of one connection.
 ///
@@ -634,6 +635,14 @@ impl Outbound {
         }
         self.list.entries -= 1;
         self.pool_ref().ledger().refund(ENTRY_BYTES);
+    }
+
+    /// A cursor has copied so many bytes.
+    #[inline(always)]
+    pub(crate) fn count_copy(&self, bytes: usize) {
+        if cfg!(debug_assertions) {
+            self.pool_ref().ledger().count_copy(bytes);
+        }
     }
 
     fn pool(&mut self) -> &Pool {

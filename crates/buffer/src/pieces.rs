@@ -89,6 +89,7 @@ impl<P: Pieces> Measured<P> {
             next = next.wrapping_add(length);
         });
         segment.set_filled(segment.filled() + self.length());
+        segment.pool().ledger.count_copy(self.length());
         true
     }
 }

@@ -5,13 +5,14 @@ use std::rc::Rc;
 
 use crate::entries::Entries;
 use crate::ledger::Ledger;
-use crate::segment::{SEGMENT_BYTES, Segment, SpareBlock, block_bytes};
+use crate::segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES, Segment, SpareBlock, block_bytes};
 use crate::slice::Slice;
 
 /// A handle to the memory of one event loop. Cloning it is cheap and shares the memory.
 ///
-/// Nothing is allocated in advance. Up to a quarter of a MiB of [`SEGMENT_BYTES`] blocks is kept for reuse; the rest
-/// returns to the system at once, and [`trim`](Pool::trim) frees half of the kept blocks.
+/// Nothing is allocated in advance. Up to a quarter of a MiB of [`SEGMENT_BYTES`] blocks is kept for reuse, and as much
+/// of [`LARGE_SEGMENT_BYTES`] blocks; the rest returns to the system at once, and [`trim`](Pool::trim) frees half of the
+/// kept blocks.
 ///
 /// ```
 /// use tidegate::codec::Pool;
@@ -31,7 +32,8 @@ pub struct Pool {
 pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) entries: RefCell<Entries>,
-    spare: RefCell<Vec<SpareBlock>>,
+    spare: RefCell<Vec<SpareBlock<SEGMENT_BYTES>>>,
+    large_spare: RefCell<Vec<SpareBlock<LARGE_SEGMENT_BYTES>>>,
 }
 
 impl Pool {
@@ -45,6 +47,11 @@ impl Pool {
     #[must_use]
     pub fn segment(&self) -> Segment {
         Segment::allocate(&self.shared, SEGMENT_BYTES)
+    }
+
+    /// A segment of the large recycled class, [`LARGE_SEGMENT_BYTES`] long and initialised.
+    pub(crate) fn large_segment(&self) -> Segment {
+        Segment::allocate(&self.shared, LARGE_SEGMENT_BYTES)
     }
 
     /// A segment for at least `capacity` bytes, of about that size: it comes from the recycled class only where that
@@ -83,13 +90,19 @@ impl Pool {
         spare.truncate(kept);
         spare.shrink_to(kept.max(SPARE_SEGMENTS_MAX));
         drop(spare);
+        let mut large = self.shared.large_spare.borrow_mut();
+        let kept = large.len() / 2;
+        large.truncate(kept);
+        drop(large);
         self.shared.entries.borrow_mut().trim();
     }
 
     /// Bytes kept for reuse: spare segments and pages of entries.
     #[must_use]
     pub fn spare_bytes(&self) -> usize {
-        self.shared.spare.borrow().len() * block_bytes(SEGMENT_BYTES) + self.shared.entries.borrow().page_bytes()
+        self.shared.spare.borrow().len() * block_bytes(SEGMENT_BYTES)
+            + self.shared.large_spare.borrow().len() * block_bytes(LARGE_SEGMENT_BYTES)
+            + self.shared.entries.borrow().page_bytes()
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -102,14 +115,28 @@ impl Pool {
 }
 
 impl Shared {
-    pub(crate) fn pop_spare(&self) -> Option<SpareBlock> {
+    pub(crate) fn pop_spare(&self) -> Option<SpareBlock<SEGMENT_BYTES>> {
         self.spare.borrow_mut().pop()
     }
 
+    pub(crate) fn pop_large_spare(&self) -> Option<SpareBlock<LARGE_SEGMENT_BYTES>> {
+        self.large_spare.borrow_mut().pop()
+    }
+
     /// Keeps a block unless enough are kept already; returns whether it did.
-    pub(crate) fn push_spare(&self, block: impl FnOnce() -> SpareBlock) -> bool {
+    pub(crate) fn push_spare(&self, block: impl FnOnce() -> SpareBlock<SEGMENT_BYTES>) -> bool {
         let mut spare = self.spare.borrow_mut();
         let keep = spare.len() < SPARE_SEGMENTS_MAX;
+        if keep {
+            spare.push(block());
+        }
+        keep
+    }
+
+    /// The same for a block of the large class.
+    pub(crate) fn push_large_spare(&self, block: impl FnOnce() -> SpareBlock<LARGE_SEGMENT_BYTES>) -> bool {
+        let mut spare = self.large_spare.borrow_mut();
+        let keep = spare.len() < LARGE_SPARE_SEGMENTS_MAX;
         if keep {
             spare.push(block());
         }
@@ -119,7 +146,12 @@ impl Shared {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { ledger: Ledger::new(), entries: RefCell::default(), spare: RefCell::default() }
+        Self {
+            ledger: Ledger::new(),
+            entries: RefCell::default(),
+            spare: RefCell::default(),
+            large_spare: RefCell::default(),
+        }
     }
 }
 
@@ -134,3 +166,6 @@ impl std::fmt::Debug for Pool {
 
 /// Recycled segments kept while unused: a quarter of a MiB, enough for one gathering write of a busy loop.
 const SPARE_SEGMENTS_MAX: usize = 64;
+
+/// The same for segments of the large class: a quarter of a MiB as well.
+const LARGE_SPARE_SEGMENTS_MAX: usize = 16;

@@ -54,34 +54,40 @@ impl Scratch {
     /// less](Self::with_room). Bytes of the last receive that no view keeps are lost. The returned bytes are
     /// initialised with older content.
     pub fn space(&mut self, length: usize) -> &mut [u8] {
-        let segment = match self.segment.take() {
-            Some(segment) if segment.is_unique() || injected::is_injected(Bug::ViewOverwritten) => segment,
-            _ => self.allocate(),
-        };
-        segment.set_floor(self.headroom);
+        let reuses = |segment: &Segment| segment.is_unique() || injected::is_injected(Bug::ViewOverwritten);
+        if !self.segment.as_ref().is_some_and(reuses) {
+            self.release();
+        }
+        let segment = self.segment.take().unwrap_or_else(|| self.allocate());
+        segment.begin_receiving(self.headroom);
         self.requested = length.min(self.room);
         let segment = self.segment.insert(segment);
         // SAFETY: the headroom lies within the segment.
         let first = unsafe { segment.base().add(self.headroom) };
-        // SAFETY: `fresh` initialised the whole segment, the range lies within it, and the segment is unique, so no
+        // SAFETY: `allocate` initialised the whole segment, the range lies within it, and the segment is unique, so no
         // other holder can reach these bytes while `self` is borrowed.
         unsafe { std::slice::from_raw_parts_mut(first, self.requested) }
     }
 
-    /// The first `length` bytes of the last requested space, as a view.
+    /// The first `length` bytes of the last requested space, as a view. There is one view of each space: an
+    /// [`Input`](crate::Input) that has become this view may write to the bytes.
     ///
     /// # Panics
-    /// If no space was requested, or less of it.
+    /// If less space was requested, or none since the last view.
     #[must_use]
-    pub fn received(&self, length: usize) -> Slice {
+    pub fn received(&mut self, length: usize) -> Slice {
         assert!(length <= self.requested, "received {length} bytes in a space of {}", self.requested);
+        self.requested = 0;
         let segment = self.segment.as_ref().expect("space is asked for before something is received");
         Slice::new(segment.clone(), self.headroom, length)
     }
 
     /// Releases the memory until the next receive.
     pub fn release(&mut self) {
-        self.segment = None;
+        if let Some(segment) = self.segment.take() {
+            segment.end_receiving();
+        }
+        self.requested = 0;
     }
 
     fn allocate(&self) -> Segment {
@@ -92,6 +98,12 @@ impl Scratch {
         // All of it counts as filled: no holder may append to memory that the next receive writes into.
         segment.set_filled(capacity);
         segment
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

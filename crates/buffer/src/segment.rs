@@ -20,6 +20,10 @@ use crate::pool::Shared;
 /// a page.
 pub const SEGMENT_BYTES: usize = 4096 - HEADER_BYTES - ALLOCATOR_BYTES;
 
+/// Bytes that one segment of the pool's second recycled class holds: one TLS record with 16 KiB of plain bytes and what
+/// any cipher suite adds to them (RFC 8446 §5.2). All its bytes are initialised, always.
+pub const LARGE_SEGMENT_BYTES: usize = 16 * 1024 + 512 - HEADER_BYTES - ALLOCATOR_BYTES;
+
 /// A counted block of memory. Cloning counts; dropping the last clone gives the memory back.
 pub struct Segment {
     header: NonNull<Header>,
@@ -30,21 +34,24 @@ struct Header {
     capacity: u32,
     /// Views may cover any byte below it; see the module's documentation.
     filled: Cell<u32>,
-    /// No view covers a byte below it: zero, except in a loop's scratch, where it never is.
+    /// No view covers a byte below it: zero, except in a loop's scratch, where it never is. The highest bit is
+    /// [`RECEIVING`].
     floor: Cell<u32>,
     pool: Rc<Shared>,
 }
 
 impl Segment {
-    /// Takes memory for `capacity` bytes and charges the ledger. The bytes are not initialised.
+    /// Takes memory for `capacity` bytes and charges the ledger. The bytes are not initialised, unless there are
+    /// [`LARGE_SEGMENT_BYTES`].
     ///
     /// # Panics
     /// If `capacity` exceeds 4 GiB.
     pub(crate) fn allocate(pool: &Rc<Shared>, capacity: usize) -> Self {
         let length = u32::try_from(capacity).expect("segments are at most 4 GiB");
-        let header = match (capacity == SEGMENT_BYTES).then(|| pool.take_spare()).flatten() {
-            Some(spare) => spare,
-            None => allocate_block(capacity),
+        let header = match capacity {
+            SEGMENT_BYTES => pool.take_spare().unwrap_or_else(|| allocate_block(SEGMENT_BYTES)),
+            LARGE_SEGMENT_BYTES => pool.take_large_spare().unwrap_or_else(allocate_large_block),
+            _ => allocate_block(capacity),
         };
         let value = Header {
             references: Cell::new(1),
@@ -91,16 +98,43 @@ impl Segment {
 
     /// The lowest byte that a view may cover; above zero in a loop's scratch only.
     pub(crate) fn floor(&self) -> usize {
-        self.header().floor.get() as usize
+        (self.header().floor.get() & !RECEIVING) as usize
     }
 
-    pub(crate) fn set_floor(&self, floor: usize) {
-        self.header().floor.set(floor as u32);
+    /// Moves the floor of a loop's scratch down to bytes that are put before the received ones.
+    pub(crate) fn lower_floor(&self, floor: usize) {
+        debug_assert!(0 < floor && floor <= self.floor());
+        let receiving = self.header().floor.get() & RECEIVING;
+        self.header().floor.set(floor as u32 | receiving);
+    }
+
+    /// A [`Scratch`](crate::Scratch) holds this segment and receives into it from `floor` on.
+    pub(crate) fn begin_receiving(&self, floor: usize) {
+        debug_assert!(0 < floor && floor <= self.capacity());
+        self.header().floor.set(floor as u32 | RECEIVING);
+    }
+
+    /// The [`Scratch`](crate::Scratch) that holds this segment releases it.
+    pub(crate) fn end_receiving(&self) {
+        let floor = &self.header().floor;
+        floor.set(floor.get() & !RECEIVING);
     }
 
     /// Whether this is a loop's scratch, of which no view may live long.
     pub(crate) fn is_scratch(&self) -> bool {
-        self.floor() > 0
+        self.header().floor.get() != 0
+    }
+
+    /// Whether no other holder can see a byte. The [`Scratch`](crate::Scratch) that receives into the segment counts
+    /// as a holder, but sees nothing until no view is left.
+    pub(crate) fn has_one_view(&self) -> bool {
+        let holders = if self.header().floor.get() & RECEIVING == 0 { 1 } else { 2 };
+        self.header().references.get() == holders
+    }
+
+    /// Whether all bytes are initialised, those above the filled mark included.
+    pub(crate) fn is_initialised(&self) -> bool {
+        self.capacity() == LARGE_SEGMENT_BYTES
     }
 
     pub(crate) fn pool(&self) -> &Rc<Shared> {
@@ -142,6 +176,7 @@ impl Segment {
         // live slice, which cannot overlap memory without a view.
         unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), length) };
         self.set_filled(filled + length);
+        self.pool().ledger.count_copy(length);
         length
     }
 
@@ -186,7 +221,12 @@ impl Segment {
         let Header { capacity, pool, .. } = unsafe { self.header.read() };
         let capacity = capacity as usize;
         pool.ledger.refund(block_bytes(capacity));
-        if capacity != SEGMENT_BYTES || !pool.keep_spare(self.header) {
+        let kept = match capacity {
+            SEGMENT_BYTES => pool.keep_spare(self.header),
+            LARGE_SEGMENT_BYTES => pool.keep_large_spare(self.header),
+            _ => false,
+        };
+        if !kept {
             // SAFETY: the block has no holder any more, and it was allocated for `capacity`.
             unsafe { free_block(self.header.cast(), capacity) };
         }
@@ -203,10 +243,10 @@ impl std::fmt::Debug for Segment {
     }
 }
 
-/// A block that waits in the pool to be used again: memory without a header.
-pub(crate) struct SpareBlock(NonNull<u8>);
+/// A block with `CAPACITY` bytes that waits in the pool to be used again: memory without a header.
+pub(crate) struct SpareBlock<const CAPACITY: usize>(NonNull<u8>);
 
-impl SpareBlock {
+impl<const CAPACITY: usize> SpareBlock<CAPACITY> {
     fn into_header(self) -> NonNull<Header> {
         let header = self.0.cast();
         std::mem::forget(self);
@@ -214,10 +254,11 @@ impl SpareBlock {
     }
 }
 
-impl Drop for SpareBlock {
+impl<const CAPACITY: usize> Drop for SpareBlock<CAPACITY> {
     fn drop(&mut self) {
-        // SAFETY: only blocks of `SEGMENT_BYTES` are kept, and a spare block has no other holder.
-        unsafe { free_block(self.0, SEGMENT_BYTES) };
+        // SAFETY: `Shared` below keeps only blocks that were allocated for `CAPACITY` bytes, and a spare block has no
+        // other holder.
+        unsafe { free_block(self.0, CAPACITY) };
     }
 }
 
@@ -228,6 +269,14 @@ impl Shared {
 
     fn keep_spare(&self, block: NonNull<Header>) -> bool {
         self.push_spare(|| SpareBlock(block.cast()))
+    }
+
+    fn take_large_spare(&self) -> Option<NonNull<Header>> {
+        self.pop_large_spare().map(SpareBlock::into_header)
+    }
+
+    fn keep_large_spare(&self, block: NonNull<Header>) -> bool {
+        self.push_large_spare(|| SpareBlock(block.cast()))
     }
 }
 
@@ -248,12 +297,23 @@ fn allocate_block(capacity: usize) -> NonNull<Header> {
     NonNull::new(block.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
 }
 
+/// The same for [`LARGE_SEGMENT_BYTES`], with bytes that are zero. They stay initialised while the block is recycled.
+fn allocate_large_block() -> NonNull<Header> {
+    let layout = layout(LARGE_SEGMENT_BYTES);
+    // SAFETY: the layout is never empty, it has room for the header.
+    let block = unsafe { alloc::alloc_zeroed(layout) };
+    NonNull::new(block.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
+}
+
 /// # Safety
-/// `block` came from `allocate_block(capacity)` and has no holder any more.
+/// `block` came from `allocate_block(capacity)`, or from `allocate_large_block` if that is its capacity, and has no holder any more.
 unsafe fn free_block(block: NonNull<u8>, capacity: usize) {
     // SAFETY: the caller's promise.
     unsafe { alloc::dealloc(block.as_ptr(), layout(capacity)) };
 }
+
+/// The bit of a floor that is set while a [`Scratch`](crate::Scratch) holds the segment.
+const RECEIVING: u32 = 1 << 31;
 
 const HEADER_BYTES: usize = size_of::<Header>();
 

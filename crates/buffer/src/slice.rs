@@ -79,6 +79,7 @@ impl Slice {
     /// A copy that may leave the loop's thread.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
+        self.segment.pool().ledger.count_copy(self.len());
         Bytes::copy_from_slice(self)
     }
 

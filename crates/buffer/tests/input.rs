@@ -190,7 +190,7 @@ fn a_hundred_bytes_never_pin_a_scratch() {
     let pool = Pool::new();
     let mut scratch = Scratch::new(&pool);
     let received = receive(&mut scratch, &bytes(1, 10_000));
-    let at = scratch.received(1).as_ptr();
+    let at = received.as_ptr();
     let kept = received.slice(50..150).detach();
     drop(received);
     assert_eq!(*kept, bytes(1, 10_000)[50..150]);
@@ -430,6 +430,101 @@ fn a_long_message_that_escapes_is_copied_a_linear_number_of_times() {
     assert!(moves < 80, "{moves} moves for a megabyte in pieces of 100 bytes");
 }
 
+/// Decodes a frame in place, as a filter does: `length` bytes between a header and a trailer of `edge` bytes.
+fn open(wire: &mut Input, plain: &mut Input, edge: usize, length: usize, pool: &Pool) {
+    wire.bytes_mut().expect("nothing else shows these bytes")[edge..edge + length]
+        .iter_mut()
+        .for_each(|byte| *byte ^= 1);
+    wire.move_to(edge..edge + length, plain, pool);
+    wire.consume(edge);
+}
+
+#[test]
+fn frames_are_decoded_in_place_although_views_of_earlier_ones_live() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let (mut wire, mut plain, mut kept) = (Input::new(), Input::new(), Vec::new());
+    let before = pool.ledger().copied_bytes();
+    let received = bytes(1, 60_000);
+    wire.append(receive(&mut scratch, &received), &pool);
+    let at = wire.bytes().as_ptr();
+    for frame in 0..6 {
+        open(&mut wire, &mut plain, 10, 9_980, &pool);
+        assert_eq!(plain.bytes().as_ptr(), at.wrapping_add(frame * 10_000 + 10));
+        assert!(plain.bytes_mut().is_some(), "a filter above can decode in place as well");
+        kept.push(plain.take_all());
+    }
+    assert!(wire.is_empty());
+    for (view, frame) in kept.iter().zip(received.chunks(10_000)) {
+        assert!(view.iter().eq(frame[10..9_990].iter().map(|byte| byte ^ 1).collect::<Vec<_>>().iter()));
+    }
+    assert_eq!(pool.ledger().copied_bytes(), before, "nothing was copied");
+}
+
+#[test]
+fn bytes_with_another_view_are_not_exclusive_and_are_copied_once() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let received = receive(&mut scratch, &bytes(1, 3_000));
+    let (mut first, mut second) = (Input::new(), Input::new());
+    first.append(received.clone(), &pool);
+    assert!(first.bytes_mut().is_none(), "the view itself lives");
+    second.append(received, &pool);
+    assert!(first.bytes_mut().is_none() && second.bytes_mut().is_none());
+    let before = pool.ledger().copied_bytes();
+    first.make_mut(&pool).fill(0);
+    first.make_mut(&pool).fill(1);
+    assert_eq!(second.bytes(), bytes(1, 3_000));
+    assert_eq!(first.bytes(), [1; 3_000]);
+    let copied = pool.ledger().copied_bytes().zip(before).map(|(now, before)| now - before);
+    assert!(copied.is_none_or(|copied| copied == 3_000), "{copied:?} bytes copied");
+    assert!(second.bytes_mut().is_some(), "it is the only view now");
+}
+
+#[test]
+fn a_view_that_outlives_its_scratch_counts() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let received = receive(&mut scratch, &bytes(1, 100));
+    let kept = received.clone();
+    let mut input = Input::new();
+    input.append(received, &pool);
+    // The scratch takes other memory, so that two holders are left: the input and the view.
+    scratch.space(1);
+    assert!(input.bytes_mut().is_none());
+    drop(kept);
+    assert!(input.bytes_mut().is_some());
+    drop(scratch);
+    assert!(input.bytes_mut().is_some());
+}
+
+#[test]
+fn what_joins_exclusive_bytes_may_have_other_views() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let mut input = Input::new();
+    input.append(pool.copy(b"rest"), &pool);
+    assert!(input.bytes_mut().is_some());
+    let received = receive(&mut scratch, b" and more");
+    let kept = received.clone();
+    input.append(received, &pool);
+    assert!(input.bytes_mut().is_none(), "put before bytes that have another view");
+    input.make_mut(&pool).make_ascii_uppercase();
+    assert_eq!((input.bytes(), &*kept), (&b"REST AND MORE"[..], &b" and more"[..]));
+    input.consume(input.len());
+    input.append(kept.clone(), &pool);
+    assert!(input.bytes_mut().is_none(), "a view of them");
+}
+
+#[test]
+#[should_panic(expected = "1..4 of 3 bytes")]
+fn a_range_beyond_the_unread_bytes_is_refused() {
+    let pool = Pool::new();
+    let mut input = Input::new();
+    input.append(pool.copy(b"ebb"), &pool);
+    input.move_to(1..4, &mut Input::new(), &pool);
+}
+
 /// What is done to inputs that share a scratch. An input is named by its number.
 #[derive(Debug, Clone)]
 enum Operation {
@@ -446,6 +541,10 @@ enum Operation {
     Compact(usize),
     Escape(usize, bool),
     ReleaseScratch,
+    /// Writes to the unread bytes in place if they have no other view; copies them before if it may.
+    Change(usize, bool),
+    /// Moves bytes to another input, of which it skips so many first.
+    Move(usize, usize, usize, usize),
 }
 
 const INPUTS: usize = 3;
@@ -460,7 +559,10 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => (input.clone(), 1..INPUTS, length.clone()).prop_map(|(i, j, n)| ReceiveTwice(i, (i + j) % INPUTS, n)),
         3 => (input.clone(), length.clone()).prop_map(|(i, n)| Append(i, n)),
         4 => (input.clone(), length.clone()).prop_map(|(i, n)| Consume(i, n)),
-        4 => (input.clone(), length, any::<bool>()).prop_map(|(i, n, d)| Take(i, n, d)),
+        4 => (input.clone(), length.clone(), any::<bool>()).prop_map(|(i, n, d)| Take(i, n, d)),
+        6 => (input.clone(), any::<bool>()).prop_map(|(i, copies)| Change(i, copies)),
+        4 => (input.clone(), 1..INPUTS, 0..100_usize, length)
+            .prop_map(|(i, j, skipped, n)| Move(i, (i + j) % INPUTS, skipped, n)),
         2 => (input.clone(), index.clone()).prop_map(|(i, k)| Return(i, k)),
         3 => index.prop_map(Forget),
         4 => input.clone().prop_map(Compact),
@@ -538,6 +640,23 @@ impl World {
             }
             Operation::Escape(input, on) => self.inputs[input].0.set_escaping(on),
             Operation::ReleaseScratch => self.scratch.release(),
+            Operation::Change(input, copies) => {
+                self.seed += 1;
+                let (real, model) = &mut self.inputs[input];
+                let unread = if copies { Some(real.make_mut(&self.pool)) } else { real.bytes_mut() };
+                if let Some(unread) = unread {
+                    *model = bytes(self.seed, model.len());
+                    unread.copy_from_slice(model);
+                }
+            }
+            Operation::Move(from, to, skipped, length) => {
+                let [(wire, from), (plain, to)] = self.inputs.get_disjoint_mut([from, to]).expect("two inputs");
+                let start = skipped.min(from.len());
+                let end = (start + length).min(from.len());
+                wire.move_to(start..end, plain, &self.pool);
+                to.extend(&from[start..end]);
+                from.drain(..end);
+            }
         }
         for (real, model) in &self.inputs {
             prop_assert_eq!((real.len(), real.is_empty()), (model.len(), model.is_empty()));

@@ -7,7 +7,7 @@ mod support;
 use std::os::unix::fs::FileExt;
 
 use proptest::prelude::*;
-use support::model::{FILE, FILE_BYTES, LENGTH_MAX, Operation, QUEUES, World};
+use support::model::{FILE, FILE_BYTES, LENGTH_MAX, Operation, QUEUES, RESERVED_MAX, World};
 use tidegate_buffer::SEGMENT_BYTES;
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -16,12 +16,14 @@ fn operation() -> impl Strategy<Value = Operation> {
     let length = prop_oneof![4 => 0..200_usize, 2 => 1_900..2_200_usize, 1 => 0..LENGTH_MAX];
     let two = (queue.clone(), 1..QUEUES).prop_map(|(one, step)| (one, (one + step) % QUEUES));
     let pieces = prop::collection::vec(length.clone(), 0..5);
+    let reserved = prop_oneof![0..300_usize, 3_000..5_000_usize, 15_000..RESERVED_MAX];
     let bytes_max = prop_oneof![0..300_usize, 0..20_000_usize, Just(usize::MAX)];
     prop_oneof![
         6 => (queue.clone(), length.clone()).prop_map(|(q, n)| Write(q, n)),
         4 => (queue.clone(), 0..5_000_usize, pieces.clone()).prop_map(|(q, n, p)| Cursor(q, n, p)),
         4 => (queue.clone(), [length.clone(), length.clone(), length.clone()]).prop_map(|(q, n)| Pieces(q, n)),
         1 => (queue.clone(), 0..SEGMENT_BYTES).prop_map(|(q, n)| Forget(q, n)),
+        4 => (queue.clone(), reserved, length.clone()).prop_map(|(q, r, n)| WriteWith(q, r, n)),
         2 => (two.clone(), pieces).prop_map(|((a, b), p)| TwoCursors(a, b, p)),
         3 => (queue.clone(), length.clone()).prop_map(|(q, n)| Link(q, n)),
         3 => (queue.clone(), length.clone()).prop_map(|(q, n)| LinkBytes(q, n)),

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
-use tidegate_buffer::{ENTRY_BYTES, LINK_BYTES_MIN, Outbound, Pool, RECEIVE_BYTES_MAX, SEGMENT_BYTES, Scratch};
+use tidegate_buffer::{
+    ENTRY_BYTES, LARGE_SEGMENT_BYTES, LINK_BYTES_MIN, Outbound, Pool, RECEIVE_BYTES_MAX, SEGMENT_BYTES, Scratch,
+};
 
 /// Something that puts bytes into a queue.
 type Write<'a> = dyn Fn(&mut Outbound) + 'a;
@@ -625,5 +627,71 @@ fn an_owner_that_panics_when_it_was_sent_makes_nothing_be_sent_twice() {
         assert_eq!(queue.front(), (behind == 1).then_some(&b"last"[..]));
         drop(queue);
         assert_eq!(pool.ledger().used(), 0);
+    }
+}
+
+#[test]
+#[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
+fn a_record_has_a_segment_that_the_pool_recycles() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    let mut places = Vec::new();
+    for round in 0..3 {
+        let written = queue.write_with(16 * 1024 + 64, |space| {
+            places.push(space.as_ptr());
+            space.fill(round);
+            Ok::<_, ()>(space.len())
+        });
+        assert_eq!(written, Ok(16 * 1024 + 64));
+        queue.flush();
+        assert_eq!(queue.front().map(<[u8]>::len), Some(16 * 1024 + 64), "in one piece");
+        assert!(pool.ledger().used() < 17 * 1024, "{} bytes are held", pool.ledger().used());
+        queue.advance(queue.pending());
+        assert_eq!(pool.ledger().used(), 0);
+    }
+    assert!(places.iter().all(|place| *place == places[0]), "the same warm memory");
+    assert!(pool.spare_bytes() > 16 * 1024);
+    pool.trim();
+    pool.trim();
+    assert!(pool.spare_bytes() < 4 * 1024, "{} bytes are spare", pool.spare_bytes());
+}
+
+#[test]
+#[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
+fn a_short_write_into_a_large_space_keeps_no_large_segment() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    queue.link_static(&[1; LINK_BYTES_MIN]);
+    let before = pool.ledger().used();
+    for length in [LARGE_SEGMENT_BYTES, 100_000] {
+        let written = queue.write_with(length, |space| {
+            space[..100].fill(2);
+            Ok::<_, ()>(100)
+        });
+        assert_eq!(written, Ok(100));
+    }
+    assert_eq!(queue.write_with(LARGE_SEGMENT_BYTES, |_| Err("refused")), Err("refused"));
+    assert_eq!(queue.write_with(LARGE_SEGMENT_BYTES, |_| Ok::<_, ()>(0)), Ok(0));
+    let used = pool.ledger().used() - before;
+    assert!(used < 1_000, "{used} bytes are held for 200");
+    queue.flush();
+    assert_eq!(send_all(&mut queue, usize::MAX), [&[1; LINK_BYTES_MIN][..], &[2; 200]].concat());
+    assert_eq!(pool.ledger().used(), 0);
+}
+
+#[test]
+#[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
+fn an_empty_queue_in_which_nothing_is_written_holds_nothing() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    for length in [0, 100, LARGE_SEGMENT_BYTES, 100_000] {
+        assert_eq!(queue.write_with(length, |_| Err(())), Err(()));
+        assert_eq!(queue.write_with(length, |_| Ok::<_, ()>(0)), Ok(0));
+        assert!(queue.is_empty() && pool.ledger().used() == 0, "a space of {length}");
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ = queue.write_with(length, |space| Ok::<_, ()>(space.len() + 1));
+        }));
+        assert!(panicked.is_err());
+        assert!(queue.is_empty() && pool.ledger().used() == 0, "a space of {length} after a panic");
     }
 }

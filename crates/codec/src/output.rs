@@ -65,6 +65,22 @@ impl<'a> Output<'a> {
         self.queue.writer(length)
     }
 
+    /// Has `fill` write into `length` contiguous bytes at the end of the queue, and appends as many of them as it
+    /// returns; see [`Outbound::write_with`]. A filter encrypts into it.
+    ///
+    /// # Errors
+    /// The error of `fill`; nothing is appended then.
+    ///
+    /// # Panics
+    /// If `fill` returns more than `length`.
+    pub fn write_with<E>(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        self.queue.write_with(length, fill)
+    }
+
     /// Appends a view, linked if it is large.
     pub fn link(&mut self, slice: Slice) {
         self.queue.link(slice);

@@ -98,6 +98,22 @@ impl Outbound {
         Cursor::new(self, next, room)
     }
 
+    /// Has `fill` write into `length` bytes, and appends as many of them as it returns. This queue has no memory for
+    /// them before it knows how many they are, so it copies them.
+    pub fn write_with<E>(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let mut space = vec![0; length];
+        let count = fill(&mut space)?;
+        self.write(&space[..count]);
+        Ok(count)
+    }
+
+    /// A cursor has copied so many bytes.
+    pub(crate) fn count_copy(&self, _: usize) {}
+
     /// Appends a view, unless that would keep much more memory than it shows: then a copy.
     pub fn link(&mut self, slice: Slice) {
         if slice.len() < slice.segment().capacity() / 4 {

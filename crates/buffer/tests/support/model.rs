@@ -23,6 +23,8 @@ pub(crate) enum Operation {
     Write(usize, usize),
     /// A cursor over so many bytes, and the lengths of what is put through it.
     Cursor(usize, usize, Vec<usize>),
+    /// A space of so many bytes, of which so many are written; or an error, if they are more.
+    WriteWith(usize, usize, usize),
     /// Pieces of these lengths, and a constant one, in one go.
     Pieces(usize, [usize; 3]),
     /// A cursor that gets something and is forgotten instead of dropped.
@@ -155,6 +157,20 @@ impl World {
                 }
                 drop(cursor);
                 self.models[queue].write(&pieces.concat());
+            }
+            Operation::WriteWith(queue, length, written) => {
+                let bytes = self.fresh(written);
+                let result = self.queues[queue].write_with(length, |space| {
+                    assert_eq!(space.len(), length);
+                    space.get_mut(..written).ok_or("too long")?.copy_from_slice(&bytes);
+                    Ok(written)
+                });
+                if written <= length {
+                    assert_eq!(result, Ok(written));
+                    self.models[queue].write(&bytes);
+                } else {
+                    assert_eq!(result, Err("too long"));
+                }
             }
             Operation::Pieces(queue, lengths) => {
                 let [first, second, third] = lengths.map(|length| self.fresh(length));
@@ -360,11 +376,14 @@ static PROGRAM: [u8; LENGTH_MAX] = {
     bytes
 };
 
-/// What an entry keeps alive at most. In the two designs that ours is compared with, it is a whole message.
-const ENTRY_HOLDS_MAX: usize = {
-    let lengths = if cfg!(any(tidegate_queue = "array", tidegate_queue = "linked")) { 3 } else { 1 };
-    lengths * LENGTH_MAX + 64
-};
+/// What an entry keeps alive at most: the space of a write, or, in the two designs that ours is compared with, a whole
+/// message.
+const ENTRY_HOLDS_MAX: usize = 3 * LENGTH_MAX + 64;
+
+/// The longest space of a write.
+pub(crate) const RESERVED_MAX: usize = 20_000;
+
+const _: () = assert!(RESERVED_MAX < ENTRY_HOLDS_MAX);
 
 /// Low enough that queues go past both marks all the time.
 const WATER: WaterMarks = WaterMarks::new(6_000, 2_500);
