@@ -688,7 +688,7 @@ fn an_empty_queue_in_which_nothing_is_written_holds_nothing() {
         assert_eq!(queue.write_with(length, |_| Err(())), Err(()));
         assert_eq!(queue.write_with(length, |_| Ok::<_, ()>(0)), Ok(0));
         assert!(queue.is_empty() && pool.ledger().used() == 0, "a space of {length}");
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _ = queue.write_with(length, |space| Ok::<_, ()>(space.len() + 1));
         }));
         assert!(panicked.is_err());
