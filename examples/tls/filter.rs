@@ -14,7 +14,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::{ClientConfig, ServerConfig};
 use tidegate::Filter;
-use tidegate::codec::{Blame, Fault, Input, Outbound, Output, Step};
+use tidegate::codec::{Blame, Fault, Input, Outbound, Output, ReceiveHint, Step};
 
 /// TLS 1.2 or 1.3 below a codec: `Over::new(Tls::server(config)?, codec)`.
 pub(crate) struct Tls {
@@ -24,6 +24,9 @@ pub(crate) struct Tls {
     /// A handshake message has arrived in part. rustls refers to its bytes, which are still in the input, so every call
     /// must have the input until the rest has come.
     awaits_fragment: bool,
+    /// The length of the last record with plain bytes, and the bytes that are missing from the record in the input.
+    record_bytes: u32,
+    missing_bytes: u32,
 }
 
 enum Connection {
@@ -49,7 +52,14 @@ impl Tls {
     }
 
     const fn new(connection: Connection) -> Self {
-        Self { connection, peer_closed: false, we_closed: false, awaits_fragment: false }
+        Self {
+            connection,
+            peer_closed: false,
+            we_closed: false,
+            awaits_fragment: false,
+            record_bytes: 0,
+            missing_bytes: 0,
+        }
     }
 
     /// Has rustls process `wire`. Returns how many bytes of it are done with, and what happened.
@@ -99,6 +109,7 @@ impl Filter for Tls {
         let (done, progress) = self.process(wire.make_mut(reply.pool()), Task::Read, reply);
         match progress {
             Ok(Progress::Opened(record)) => {
+                self.record_bytes = done as u32;
                 match record.find(&wire.bytes()[..done]) {
                     Some(range) => {
                         let end = range.end;
@@ -119,7 +130,9 @@ impl Filter for Tls {
             Ok(Progress::NeedsInput) => {
                 wire.consume(done);
                 // rustls leaves complete records only where it still refers to them.
-                self.awaits_fragment = record_bytes(wire.bytes()).is_some_and(|bytes| bytes <= wire.len());
+                let first = record_bytes(wire.bytes());
+                self.awaits_fragment = first.is_some_and(|bytes| bytes <= wire.len());
+                self.missing_bytes = first.map_or(0, |bytes| bytes.saturating_sub(wire.len()) as u32);
                 Ok(Step::NeedMore)
             }
             Ok(Progress::PeerClosed) => {
@@ -149,6 +162,11 @@ impl Filter for Tls {
 
     fn close(&mut self, out: &mut Output<'_>) -> Result<(), TlsError> {
         if std::mem::replace(&mut self.we_closed, true) { Ok(()) } else { self.write(Task::Close, out) }
+    }
+
+    fn receive_hint(&self) -> Option<ReceiveHint> {
+        let hint = ReceiveHint { missing_bytes: self.missing_bytes, frame_bytes: self.record_bytes };
+        (self.record_bytes as usize >= BULK_RECORD_BYTES_MIN).then_some(hint)
     }
 
     fn is_established(&self) -> bool {
@@ -360,6 +378,9 @@ const RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// What a record adds to them: header, type and tag; in TLS 1.2 a nonce.
 const RECORD_OVERHEAD: usize = 64;
+
+/// From this length of a record on, the peer sends in bulk, and it pays to receive whole records only.
+const BULK_RECORD_BYTES_MIN: usize = 8 * 1024;
 
 const CLOSE_BYTES_MAX: usize = 128;
 

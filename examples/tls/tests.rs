@@ -1,8 +1,6 @@
 //! Copies are counted, on a simulated network and over loopback; ends, errors, and a foreign client.
 
-use std::cell::Cell;
 use std::convert::Infallible;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -49,19 +47,22 @@ fn a_bulk_download_over_loopback_copies_nothing() {
     let [sent, received] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
     let meter = sent.clone();
     let codec = move || server_codec(&server_config, Metered(meter.clone()));
-    for backend in [Backend::Epoll] {
+    for backend in [Backend::Epoll, Backend::Uring] {
         let server =
             Server::bind("127.0.0.1:0").unwrap().backend(backend).loops(1).serve(codec.clone(), serve).unwrap();
         let (address, config, meter) = (server.address().clone(), client_config.clone(), received.clone());
         let mut before = [0, 0];
         let meters = [sent.clone(), received.clone()];
         let done = EventLoop::on(backend).unwrap().block_on(async move {
-            let mut channel = Client::at(address).connect(client_codec(&config, Metered(meter))).await.unwrap();
-            download(&mut channel, 100_000).await.unwrap();
-            before = [0, 1].map(|at: usize| meters[at].load(Ordering::Relaxed));
-            download(&mut channel, BULK_BYTES).await.unwrap();
-            channel.close().await.unwrap();
-            [0, 1].map(|at: usize| meters[at].load(Ordering::Relaxed) - before[at])
+            tidegate::task::spawn(async move {
+                let mut channel = Client::at(address).connect(client_codec(&config, Metered(meter))).await.unwrap();
+                download(&mut channel, 100_000).await.unwrap();
+                before = [0, 1].map(|at: usize| meters[at].load(Ordering::Relaxed));
+                download(&mut channel, BULK_BYTES).await.unwrap();
+                channel.close().await.unwrap();
+                [0, 1].map(|at: usize| meters[at].load(Ordering::Relaxed) - before[at])
+            })
+            .await
         });
         println!("{backend:?}: {done:?}");
         server.drain(Duration::from_secs(1));

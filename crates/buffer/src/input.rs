@@ -225,9 +225,9 @@ impl Input {
 
     /// Adds bytes behind the unread ones.
     ///
-    /// An empty input becomes a view of them. A short rest is copied in front of them, into the segment where they were
-    /// received. For a long rest the segment grows by doubling, so that the cost of a message in many pieces stays
-    /// linear.
+    /// An empty input becomes a view of them. A rest that is short, or not longer than they are, is copied in front of
+    /// them, into the segment where they were received. For other rests the segment grows by doubling, so that the cost
+    /// of a message in many pieces stays linear.
     ///
     /// An [escaping](Self::set_escaping) input copies bytes that make up less than a sixteenth of their segment.
     ///
@@ -300,7 +300,7 @@ impl Input {
         let (segment, start, end) = more.clone().into_parts();
         // No view covers the bytes below the floor. The floor of a scratch is above zero; that of any other segment is
         // zero.
-        if start != segment.floor() || rest >= start {
+        if start != segment.floor() || rest >= start || rest > more.len().max(SHORT_REST_BYTES) {
             return false;
         }
         let first = start - rest;
@@ -361,6 +361,9 @@ impl std::fmt::Debug for Input {
 
 /// If a segment exceeds twice its unread bytes by no more than this, a copy costs more than it saves.
 const SLACK_BYTES: usize = 512;
+
+/// A rest of this length is copied in front of what is received even if that is less.
+const SHORT_REST_BYTES: usize = 4 * 1024 - 1;
 
 /// Bytes of a small batch that a message may pin beyond the sixteenth: less than a copy costs besides its bytes.
 const SHARED_BYTES: usize = 24;

@@ -9,8 +9,40 @@ use crate::slice::Slice;
 pub const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes kept free in front of what is received, unless a scratch is made [with less](Scratch::with_room), so that
-/// a short rest of an earlier receive can be put before it and both be decoded as one piece.
-pub const HEADROOM_BYTES: usize = 4 * 1024;
+/// the rest of an earlier receive can be put before it and both be decoded as one piece: a part of a TLS record fits.
+pub const HEADROOM_BYTES: usize = 16 * 1024 + 512;
+
+/// How the next receive of a connection is best sized: so that it ends where a frame ends, and no part of a frame has to
+/// be copied until the rest arrives. A filter that knows the lengths of frames returns it.
+///
+/// ```
+/// use tidegate::codec::ReceiveHint;
+///
+/// let hint = ReceiveHint { missing_bytes: 100, frame_bytes: 16_406 };
+/// assert_eq!(hint.receive_bytes(65_536), 100 + 3 * 16_406);
+/// assert_eq!(hint.receive_bytes(2_048), 100);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiveHint {
+    /// Bytes that are missing from the frame of which a part was received; zero if there is none.
+    pub missing_bytes: u32,
+    /// The length of the frames that probably follow, in bytes; zero if it is unknown.
+    pub frame_bytes: u32,
+}
+
+impl ReceiveHint {
+    /// The size of a receive that would be `usual` bytes without the hint: at least the missing bytes, and as many
+    /// whole frames as fit; `usual` if neither is known or fits. At most [`RECEIVE_BYTES_MAX`].
+    #[must_use]
+    pub fn receive_bytes(self, usual: usize) -> usize {
+        let (missing, frame) = (self.missing_bytes as usize, self.frame_bytes as usize);
+        let frames = usual.saturating_sub(missing).checked_div(frame).unwrap_or(0);
+        match missing + frames * frame {
+            0 => usual,
+            bytes => bytes.min(RECEIVE_BYTES_MAX),
+        }
+    }
+}
 
 /// The memory that a loop receives into. As long as no view of the last receive exists, the same warm memory serves the
 /// next receive; otherwise the views keep it, and a fresh block takes its place.
@@ -64,7 +96,7 @@ impl Scratch {
         let segment = self.segment.insert(segment);
         // SAFETY: the headroom lies within the segment.
         let first = unsafe { segment.base().add(self.headroom) };
-        // SAFETY: `allocate` initialised the whole segment, the range lies within it, and the segment is unique, so no
+        // SAFETY: `allocate` initialised the segment from the headroom on, the range lies within it, and the segment is unique, so no
         // other holder can reach these bytes while `self` is borrowed.
         unsafe { std::slice::from_raw_parts_mut(first, self.requested) }
     }
@@ -93,8 +125,11 @@ impl Scratch {
     fn allocate(&self) -> Segment {
         let capacity = self.headroom + self.room;
         let segment = self.pool.segment_for(capacity);
-        // SAFETY: the segment was allocated with this capacity and has no other holder.
-        unsafe { segment.base().write_bytes(0, capacity) };
+        // SAFETY: the headroom lies within the segment.
+        let first = unsafe { segment.base().add(self.headroom) };
+        // SAFETY: the segment was allocated with this capacity and has no other holder. The headroom needs no content:
+        // a view covers those of its bytes only that an input has put before the received ones.
+        unsafe { first.write_bytes(0, self.room) };
         // All of it counts as filled: no holder may append to memory that the next receive writes into.
         segment.set_filled(capacity);
         segment

@@ -44,17 +44,19 @@ fn an_empty_input_becomes_a_view_of_what_was_received() {
 }
 
 #[test]
-fn a_short_rest_is_put_before_what_is_received_next() {
+fn a_rest_that_is_short_or_shorter_is_put_before_what_is_received_next() {
     let pool = Pool::new();
     let mut scratch = Scratch::new(&pool);
-    for rest in [1, 100, HEADROOM_BYTES - 1] {
+    let short = [1, 100, 4_095].map(|rest| (rest, 1000));
+    let shorter = [4_096, HEADROOM_BYTES - 1].map(|rest| (rest, rest));
+    for (rest, length) in short.into_iter().chain(shorter) {
         let mut input = Input::new();
         input.append(receive(&mut scratch, &bytes(1, rest)), &pool);
         input.compact(&pool);
-        let more = receive(&mut scratch, &bytes(2, 1000));
+        let more = receive(&mut scratch, &bytes(2, length));
         let at = more.as_ptr();
         input.append(more, &pool);
-        assert_eq!(input.bytes(), [bytes(1, rest), bytes(2, 1000)].concat());
+        assert_eq!(input.bytes(), [bytes(1, rest), bytes(2, length)].concat());
         assert_eq!(input.bytes()[rest..].as_ptr(), at, "nothing that was received moves");
     }
 }
@@ -70,6 +72,22 @@ fn a_rest_as_long_as_the_headroom_or_longer_is_joined_elsewhere() {
         input.append(receive(&mut scratch, &bytes(2, 1000)), &pool);
         assert_eq!(input.bytes(), [bytes(1, rest), bytes(2, 1000)].concat());
     }
+}
+
+#[test]
+fn a_message_that_trickles_in_is_not_copied_with_each_piece() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let mut input = Input::new();
+    let before = pool.ledger().copied_bytes();
+    for index in 0..16_000 {
+        input.append(receive(&mut scratch, &bytes(index, 1)), &pool);
+        input.compact(&pool);
+    }
+    assert_eq!(input.len(), 16_000);
+    // Twice with each piece up to 4 KiB.
+    let copied = pool.ledger().copied_bytes().zip(before).map_or(0, |(now, before)| now - before);
+    assert!(copied < 18 << 20, "{copied} bytes were copied for 16,000");
 }
 
 #[test]
@@ -552,7 +570,8 @@ const INPUTS: usize = 3;
 fn operation() -> impl Strategy<Value = Operation> {
     use Operation::*;
     let input = 0..INPUTS;
-    let length = prop_oneof![4 => 0..300_usize, 2 => 3_900..4_300_usize, 1 => 0..RECEIVE_BYTES_MAX];
+    let length = prop_oneof![4 => 0..300_usize, 2 => 3_900..4_300_usize, 1 => HEADROOM_BYTES - 99..HEADROOM_BYTES + 99,
+        1 => 0..RECEIVE_BYTES_MAX];
     let index = 0..8_usize;
     prop_oneof![
         6 => (input.clone(), length.clone()).prop_map(|(i, n)| Receive(i, n)),

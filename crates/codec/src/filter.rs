@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_buffer::{Input, Outbound};
+use tidegate_buffer::{Input, Outbound, ReceiveHint};
 
 use crate::codec::Step;
 use crate::fault::Fault;
@@ -113,6 +113,13 @@ pub trait Filter: 'static {
     /// Whether pieces of files may bypass the filter, as they may where it does not change the outbound side.
     fn allows_file_bypass(&self) -> bool {
         false
+    }
+
+    /// How the next receive is best sized, if the filter knows the lengths of the frames on the wire. The engine
+    /// requests it at the end of each dispatch, and the driver may ignore it. Without it, a bulk transfer copies a part
+    /// of a frame with each receive.
+    fn receive_hint(&self) -> Option<ReceiveHint> {
+        None
     }
 
     /// The time of the next call of [`handle_timeout`](Filter::handle_timeout), if any.

@@ -31,4 +31,4 @@ pub use filter::Filter;
 pub use output::{Output, Time};
 pub use over::{Over, OverError};
 pub use pipeline::{Broadcast, Pipeline, Stages};
-pub use tidegate_buffer::{FileRegion, Input, Outbound, Pool, Slice, WritePosition};
+pub use tidegate_buffer::{FileRegion, Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};

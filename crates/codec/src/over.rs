@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use tidegate_buffer::{Input, Outbound, Pool, Slice, WritePosition};
+use tidegate_buffer::{Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
 
 use crate::codec::{CodecStatus, Lifecycle, Step};
 use crate::fault::{Blame, Fault};
@@ -198,6 +198,10 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
                 return Ok(());
             }
         }
+    }
+
+    fn receive_hint(&self) -> Option<ReceiveHint> {
+        self.filter.receive_hint()
     }
 
     fn is_established(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_buffer::{Input, Outbound, Pool, Slice, WritePosition};
+use tidegate_buffer::{Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
 
 use crate::codec::{Codec, CodecStatus, Lifecycle, Step};
 use crate::fault::Fault;
@@ -81,6 +81,11 @@ pub trait Stages: sealed::Sealed + 'static {
     /// # Errors
     /// As [`Codec::decode`].
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error>;
+
+    /// As [`Filter::receive_hint`](crate::Filter::receive_hint), of the lowest filter.
+    fn receive_hint(&self) -> Option<ReceiveHint> {
+        None
+    }
 
     /// Whether messages can be exchanged; false while a filter is in its handshake.
     fn is_established(&self) -> bool {

@@ -7,7 +7,7 @@
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Outbound, Slice};
+use tidegate_buffer::{Outbound, ReceiveHint, Slice};
 
 use crate::address::Address;
 use crate::options::SocketOptions;
@@ -135,6 +135,9 @@ pub trait Driver {
 
     /// Pauses or resumes receiving on all sockets at once. A loop pauses it while its memory is used up.
     fn pause_receives(&mut self, pause: bool);
+
+    /// Sizes the next receive of a socket, unless the hint would be of no use to the driver.
+    fn hint_receive(&mut self, _token: Token, _hint: ReceiveHint) {}
 
     /// The number of bytes that were sent on a connection and that the peer has not acknowledged yet, if the system
     /// reports it.

@@ -10,7 +10,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::Outbound;
+use tidegate_buffer::{Outbound, ReceiveHint};
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Waker};
 
 /// The kinds of system calls that a driver makes.
@@ -389,6 +389,10 @@ impl Driver for Shim {
 
     fn pause_receives(&mut self, pause: bool) {
         self.inner.pause_receives(pause);
+    }
+
+    fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
+        self.inner.hint_receive(token, hint);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {

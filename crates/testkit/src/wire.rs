@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_buffer::{Gathered, Outbound, Pool, Scratch};
+use tidegate_buffer::{Gathered, Outbound, Pool, RECEIVE_BYTES_MAX, ReceiveHint, Scratch};
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 /// The state that the test and the driver share.
@@ -41,6 +41,7 @@ pub(crate) struct WireState {
     end_reported: bool,
     reset_reported: bool,
     receives_paused: bool,
+    receive_hint: Option<ReceiveHint>,
 }
 
 impl State {
@@ -74,6 +75,7 @@ impl Default for WireState {
             end_reported: false,
             reset_reported: false,
             receives_paused: false,
+            receive_hint: None,
         }
     }
 }
@@ -165,6 +167,10 @@ impl Driver for Wire {
         self.state.read(|ends| ends.receiving && !ends.reset && !ends.inbound.is_empty())
     }
 
+    fn hint_receive(&mut self, _: Token, hint: ReceiveHint) {
+        self.state.change(|ends| ends.receive_hint = Some(hint));
+    }
+
     fn unacknowledged(&self, _: Token) -> Option<u64> {
         self.state.read(|ends| ends.unread)
     }
@@ -202,7 +208,8 @@ impl WireState {
             }
             Completion::Ended
         } else {
-            let space = scratch.space(usize::MAX);
+            let hint = self.receive_hint.take();
+            let space = scratch.space(hint.map_or(usize::MAX, |hint| hint.receive_bytes(RECEIVE_BYTES_MAX)));
             let length = self.inbound.len().min(space.len());
             space[..length].copy_from_slice(&self.inbound[..length]);
             self.inbound.drain(..length);

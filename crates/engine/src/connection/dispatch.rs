@@ -578,6 +578,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.link.set(Link::RECEIVING, receive);
             core.driver.submit(token, Operation::Receive(receive));
         }
+        if receive && let Some(hint) = self.codec.receive_hint() {
+            core.driver.hint_receive(token, hint);
+        }
     }
 
     /// Of a stream: the bytes whose window is not granted again yet. A message that the application works on is unread.

@@ -26,7 +26,7 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
-use tidegate_buffer::{Pool, Scratch};
+use tidegate_buffer::{Pool, ReceiveHint, Scratch};
 
 use self::table::{Flags, Sockets};
 use crate::address::Address;
@@ -34,6 +34,7 @@ use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::gather::IoVectors;
 use crate::options::SocketOptions;
 use crate::ready::{Class, ReadyQueue};
+use crate::recv_sizer::ReceiveHints;
 use crate::socket::{self, Socket};
 use crate::wake::{Wake, Waker};
 
@@ -48,6 +49,7 @@ pub struct Readiness {
     /// Readable sockets whose receives are paused; `None` while receives are not paused.
     paused_sockets: Option<Vec<Token>>,
     scratch: Scratch,
+    receive_hints: ReceiveHints,
     vectors: IoVectors,
 }
 
@@ -68,6 +70,7 @@ impl Readiness {
             woken: false,
             paused_sockets: None,
             scratch: Scratch::new(pool),
+            receive_hints: ReceiveHints::default(),
             vectors: IoVectors::new(),
         })
     }
@@ -290,6 +293,10 @@ impl Driver for Readiness {
             }
         }
         None
+    }
+
+    fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
+        self.receive_hints.put(token, hint);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {

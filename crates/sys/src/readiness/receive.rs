@@ -11,7 +11,7 @@ impl Readiness {
     /// Receives once.
     pub(super) fn receive(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        let size = socket.recv_sizer.bytes();
+        let size = self.receive_hints.receive_bytes(token, socket.recv_sizer.bytes());
         let space = self.scratch.space(size);
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
@@ -29,7 +29,7 @@ impl Readiness {
                 Some(Completion::Ended)
             }
             Ok(length) => {
-                socket.recv_sizer.record_length(length);
+                socket.recv_sizer.record_length(length, size);
                 socket.load.note_received(length);
                 let hung_up = socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR));
                 let drained = length < size && !hung_up;

@@ -25,18 +25,20 @@ use super::operation::Kind;
 use super::table::{Flags, SendRoom, SocketKind};
 use crate::driver::{Completion, Token};
 use crate::ready::ReadyQueue;
+use crate::recv_sizer::ReceiveHints;
 
 /// Heavy sockets, and listeners.
 #[derive(Debug)]
 pub(super) struct DirectIo {
     scratch: Scratch,
+    pub(super) receive_hints: ReceiveHints,
     /// The sockets that have something to report.
     pub(super) ready: ReadyQueue<Token>,
 }
 
 impl DirectIo {
     pub(super) fn new(pool: &Pool) -> Self {
-        Self { scratch: Scratch::new(pool), ready: ReadyQueue::default() }
+        Self { scratch: Scratch::new(pool), receive_hints: ReceiveHints::default(), ready: ReadyQueue::default() }
     }
 }
 
@@ -107,7 +109,7 @@ impl<K: Kernel> Machine<K> {
             self.enqueue(token);
         }
         let socket = self.sockets.get_mut(token)?;
-        let size = socket.recv_sizer.bytes();
+        let size = self.direct_io.receive_hints.receive_bytes(token, socket.recv_sizer.bytes());
         let space = self.direct_io.scratch.space(size);
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
@@ -128,7 +130,7 @@ impl<K: Kernel> Machine<K> {
                 Some(Completion::Ended)
             }
             Ok(length) => {
-                socket.recv_sizer.record_length(length);
+                socket.recv_sizer.record_length(length, size);
                 socket.load.note_received(length);
                 // The end is not reported again, so after a hang-up the driver receives until the end comes.
                 let hung_up = socket.flags.contains(Flags::HUNG_UP);

@@ -43,8 +43,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use tidegate_buffer::Pool;
 use tidegate_buffer::injected::{self, Bug};
+use tidegate_buffer::{Pool, ReceiveHint};
 
 use self::arm::is_busy;
 use self::direct_io::DirectIo;
@@ -451,6 +451,10 @@ impl Driver for Uring {
 
     fn has_input(&mut self, token: Token) -> bool {
         self.0.has_input(token)
+    }
+
+    fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
+        self.0.direct_io.receive_hints.put(token, hint);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {

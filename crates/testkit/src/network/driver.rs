@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Pool, Scratch};
+use tidegate_buffer::{Pool, ReceiveHint, Scratch};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 use super::event_queue::Event;
@@ -149,6 +149,15 @@ impl Driver for SimDriver {
         if was_paused && !pause {
             let places = world.driver_states[self.driver].sockets.places();
             places.into_iter().for_each(|place| world.enqueue(place));
+        }
+    }
+
+    fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
+        let world = &mut *self.world.borrow_mut();
+        if let Some(SocketRef::Endpoint(id)) = world.driver_states[self.driver].sockets.get(token)
+            && let Some(end) = world.ends.get_mut(id)
+        {
+            end.receive_hint = Some(hint);
         }
     }
 

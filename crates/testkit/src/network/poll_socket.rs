@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::time::Duration;
 
-use tidegate_buffer::Scratch;
+use tidegate_buffer::{RECEIVE_BYTES_MAX, Scratch};
 use tidegate_sys::{Accepted, Completion, Load, Socket, Token};
 
 use super::event_queue::Event;
@@ -111,6 +111,9 @@ impl World {
         if there == 0 {
             end.end_reported = true;
             return Some(Completion::Ended);
+        }
+        if let Some(hint) = end.receive_hint.take() {
+            there = there.min(hint.receive_bytes(RECEIVE_BYTES_MAX));
         }
         let short = there > 1 && self.occurs(NetworkFault::ShortRead);
         let wanted = if short { 1 + self.random.below(there - 1) } else { there };

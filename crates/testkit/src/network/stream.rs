@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use tidegate_buffer::ReceiveHint;
 use tidegate_sys::{Address, Load, Token};
 
 /// The owner of a socket: the number of a driver, and the socket's token there.
@@ -68,6 +69,8 @@ pub(super) struct Endpoint {
 
     /// Bytes that have arrived and were not read.
     pub(super) inbound: VecDeque<u8>,
+    /// How the loop wants the next receive sized.
+    pub(super) receive_hint: Option<ReceiveHint>,
     pub(super) fin_received: bool,
     /// The FIN came with the last bytes, and is reported with them.
     pub(super) fin_joined: bool,
@@ -110,6 +113,7 @@ impl Endpoint {
             shut: false,
             fin_left: false,
             inbound: VecDeque::new(),
+            receive_hint: None,
             fin_received: false,
             fin_joined: false,
             end_reported: false,

@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
+use tidegate_buffer::ReceiveHint;
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, Waker};
 
 /// One record.
@@ -134,6 +135,10 @@ impl Driver for Shim {
 
     fn pause_receives(&mut self, hold: bool) {
         self.below.pause_receives(hold);
+    }
+
+    fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
+        self.below.hint_receive(token, hint);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {

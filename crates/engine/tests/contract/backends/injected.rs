@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use tidegate_buffer::ReceiveHint;
 use tidegate_buffer::injected::{Bug, is_injected};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, Wake, Waker};
 
@@ -67,6 +68,10 @@ impl Driver for BrokenDriver {
 
     fn pause_receives(&mut self, pause: bool) {
         self.driver.pause_receives(pause);
+    }
+
+    fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
+        self.driver.hint_receive(token, hint);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
