@@ -12,7 +12,7 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, CommonState, ServerConfig};
 use tidegate::Filter;
 use tidegate::codec::{Blame, Fault, Input, Outbound, Output, ReceiveHint, Step};
 
@@ -24,7 +24,7 @@ pub(crate) struct Tls {
     /// A handshake message has arrived in part. rustls refers to its bytes, which are still in the input, so every call
     /// must have the input until the rest has come.
     awaits_fragment: bool,
-    /// The length of the last record with plain bytes, and the bytes that are missing from the record in the input.
+    /// The length of the last long record, or zero, and the bytes that are missing from the record in the input.
     record_bytes: u32,
     missing_bytes: u32,
 }
@@ -87,14 +87,16 @@ impl Tls {
         Ok(())
     }
 
-    /// Writes the alert that reports an error to the peer.
-    fn write_alert(&mut self, wire: &mut Input, out: &mut Output<'_>) {
-        for _ in 0..ALERT_STEPS_MAX {
-            let (done, progress) = self.process(wire.make_mut(out.pool()), Task::Read, out);
-            wire.consume(done);
-            if !matches!(progress, Ok(Progress::Wrote)) {
-                return;
-            }
+    /// Writes the alert that reports an error to the peer, and nothing after it.
+    fn write_alert(&mut self, out: &mut Output<'_>) {
+        while self.common().wants_write() && self.process(&mut [], Task::Read, out).1.is_ok() {}
+        self.we_closed = true;
+    }
+
+    fn common(&self) -> &CommonState {
+        match &self.connection {
+            Connection::Client(connection) => connection,
+            Connection::Server(connection) => connection,
         }
     }
 }
@@ -109,7 +111,9 @@ impl Filter for Tls {
         let (done, progress) = self.process(wire.make_mut(reply.pool()), Task::Read, reply);
         match progress {
             Ok(Progress::Opened(record)) => {
-                self.record_bytes = done as u32;
+                if done >= BULK_RECORD_BYTES_MIN {
+                    self.record_bytes = done as u32;
+                }
                 match record.find(&wire.bytes()[..done]) {
                     Some(range) => {
                         let end = range.end;
@@ -142,18 +146,21 @@ impl Filter for Tls {
             }
             Err(error) => {
                 wire.consume(done);
-                self.write_alert(wire, reply);
+                self.write_alert(reply);
                 Err(error)
             }
         }
     }
 
     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), TlsError> {
+        if self.we_closed {
+            return Ok(());
+        }
         if !self.is_established() {
             // A client begins the handshake.
             return self.write(Task::Read, out);
         }
-        if plain.has_flushed() && !self.we_closed { self.write(Task::Encrypt(plain), out) } else { Ok(()) }
+        if plain.has_flushed() { self.write(Task::Encrypt(plain), out) } else { Ok(()) }
     }
 
     fn decode_eof(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<(), TlsError> {
@@ -166,14 +173,11 @@ impl Filter for Tls {
 
     fn receive_hint(&self) -> Option<ReceiveHint> {
         let hint = ReceiveHint { missing_bytes: self.missing_bytes, frame_bytes: self.record_bytes };
-        (self.record_bytes as usize >= BULK_RECORD_BYTES_MIN).then_some(hint)
+        (self.record_bytes > 0).then_some(hint)
     }
 
     fn is_established(&self) -> bool {
-        match &self.connection {
-            Connection::Client(connection) => !connection.is_handshaking(),
-            Connection::Server(connection) => !connection.is_handshaking(),
-        }
+        !self.common().is_handshaking()
     }
 }
 
@@ -385,6 +389,3 @@ const BULK_RECORD_BYTES_MIN: usize = 8 * 1024;
 const CLOSE_BYTES_MAX: usize = 128;
 
 const SAMPLE_BYTES: usize = 32;
-
-/// An alert is encoded, then transmitted.
-const ALERT_STEPS_MAX: usize = 4;

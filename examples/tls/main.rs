@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tidegate::codec::Pipeline;
 use tidegate::framing::{Payload, Raw};
-use tidegate::{Address, Backend, Channel, Client, EventLoop, Over, Server, Slice};
+use tidegate::{Address, Backend, Channel, Client, EventLoop, Over, Server, Slice, task};
 
 use crate::filter::Tls;
 
@@ -76,17 +76,23 @@ where
 
 /// A certificate for `localhost`, made up on the spot, and the configurations of both sides.
 fn configurations(provider: CryptoProvider) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), Box<dyn Error>> {
-    let provider = Arc::new(provider);
+    configurations_with(Arc::new(provider), rustls::DEFAULT_VERSIONS)
+}
+
+fn configurations_with(
+    provider: Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), Box<dyn Error>> {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der()));
     let server = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(versions)?
         .with_no_client_auth()
         .with_single_cert(vec![certified.cert.der().clone()], key)?;
     let mut roots = RootCertStore::empty();
     roots.add(certified.cert.der().clone())?;
     let client = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(versions)?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok((Arc::new(server), Arc::new(client)))
@@ -115,7 +121,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let (to, bytes) = (server.address().clone(), 64 << 20);
-    EventLoop::on(Backend::Auto)?.block_on(check(to, client_config, bytes))??;
+    // In a task, which runs while received bytes are still in the loop's scratch.
+    EventLoop::on(Backend::Auto)?.block_on(async move { task::spawn(check(to, client_config, bytes)).await })???;
     println!("downloaded {bytes} bytes");
     server.drain(Duration::from_secs(1));
     Ok(())
