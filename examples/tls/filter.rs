@@ -3,9 +3,9 @@
 //! It uses the unbuffered interface of rustls. Received records are decrypted where they were received, and handed on as
 //! views; records to send are encrypted where they are sent from. The filter has no buffer, so an idle connection costs
 //! what rustls keeps. rustls itself copies the bytes of each record once on either side.
+//!
+//! `record.rs` finds the plain bytes of a record, `error.rs` has the errors.
 
-use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use rustls::client::UnbufferedClientConnection;
@@ -14,7 +14,10 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::{ClientConfig, CommonState, ServerConfig};
 use tidegate::Filter;
-use tidegate::codec::{Blame, Fault, Input, Outbound, Output, ReceiveHint, Step};
+use tidegate::codec::{Input, Outbound, Output, ReceiveHint, Step};
+
+use crate::error::TlsError;
+use crate::record::{Opened, record_bytes};
 
 /// TLS 1.2 or 1.3 below a codec: `Over::new(Tls::server(config)?, codec)`.
 pub(crate) struct Tls {
@@ -283,100 +286,6 @@ fn write<T>(
     written.map(drop).map_err(|_| TlsError::Exhausted)
 }
 
-/// The plain bytes of a record. rustls 0.23 decrypts them in place, behind the record's header, and returns a copy; so
-/// the filter looks for the place, and compares the two ends of the copy with it.
-struct Opened {
-    length: usize,
-    /// All of a short record; the two ends of a long one.
-    sample: [u8; 2 * SAMPLE_BYTES],
-}
-
-impl Opened {
-    fn new(payload: &[u8]) -> Self {
-        let mut sample = [0; 2 * SAMPLE_BYTES];
-        if payload.len() <= sample.len() {
-            sample[..payload.len()].copy_from_slice(payload);
-        } else {
-            sample[..SAMPLE_BYTES].copy_from_slice(&payload[..SAMPLE_BYTES]);
-            sample[SAMPLE_BYTES..].copy_from_slice(&payload[payload.len() - SAMPLE_BYTES..]);
-        }
-        Self { length: payload.len(), sample }
-    }
-
-    /// All bytes, of a short record.
-    fn all(&self) -> Option<&[u8]> {
-        self.sample.get(..self.length)
-    }
-
-    /// Where the bytes lie in `records`, the last of which is the one that was decrypted.
-    fn find(&self, records: &[u8]) -> Option<Range<usize>> {
-        let mut first = 0;
-        loop {
-            let end = first + record_bytes(&records[first..])?;
-            if end < records.len() {
-                first = end;
-                continue;
-            }
-            let range = first + HEADER_BYTES..first + HEADER_BYTES + self.length;
-            let is_there = Self::new(records.get(range.clone())?).sample == self.sample;
-            return is_there.then_some(range);
-        }
-    }
-}
-
-/// The length of the first record, header included, as soon as its header is there (RFC 8446 §5.1).
-fn record_bytes(wire: &[u8]) -> Option<usize> {
-    let [_, _, _, high, low] = wire.first_chunk::<HEADER_BYTES>()?;
-    Some(HEADER_BYTES + usize::from(u16::from_be_bytes([*high, *low])))
-}
-
-/// What can go wrong.
-#[derive(Debug)]
-pub(crate) enum TlsError {
-    /// rustls refuses what the peer has sent.
-    Tls(rustls::Error),
-    /// The peer ended the stream without a `close_notify`: bytes may be missing.
-    Truncated,
-    /// The keys must not encrypt more.
-    Exhausted,
-    /// rustls has not decrypted a record where it was received.
-    NotInPlace,
-    /// A state of rustls that this filter does not know.
-    Unsupported,
-}
-
-impl From<rustls::Error> for TlsError {
-    fn from(error: rustls::Error) -> Self {
-        Self::Tls(error)
-    }
-}
-
-impl Fault for TlsError {
-    fn blame(&self) -> Blame {
-        match self {
-            Self::Tls(_) | Self::Truncated => Blame::Peer,
-            Self::Exhausted => Blame::Limit,
-            Self::NotInPlace | Self::Unsupported => Blame::System,
-        }
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tls(error) => error.fmt(f),
-            Self::Truncated => f.write_str("the peer ended without a close_notify"),
-            Self::Exhausted => f.write_str("the keys must not encrypt more"),
-            Self::NotInPlace => f.write_str("rustls has not decrypted a record in place"),
-            Self::Unsupported => f.write_str("rustls is in a state that this filter does not know"),
-        }
-    }
-}
-
-impl std::error::Error for TlsError {}
-
-const HEADER_BYTES: usize = 5;
-
 /// The most plain bytes of a record (RFC 8446 §5.1).
 const RECORD_BYTES_MAX: usize = 16 * 1024;
 
@@ -387,5 +296,3 @@ const RECORD_OVERHEAD: usize = 64;
 const BULK_RECORD_BYTES_MIN: usize = 8 * 1024;
 
 const CLOSE_BYTES_MAX: usize = 128;
-
-const SAMPLE_BYTES: usize = 32;

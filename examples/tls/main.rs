@@ -6,11 +6,13 @@
 //! (echo 1000; sleep 1) | openssl s_client -quiet -connect 127.0.0.1:7443
 //! ```
 //!
-//! `filter.rs` is the filter, which fits below any codec.
+//! `filter.rs`, with `record.rs` and `error.rs`, is the filter: it fits below any codec.
 
 #![forbid(unsafe_code)]
 
+mod error;
 mod filter;
+mod record;
 #[cfg(test)]
 mod tests;
 

@@ -9,6 +9,7 @@ use crate::command::{Failure, Step, cargo};
 pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("wrk", "wrk"),
     ("curl", "curl"),
+    ("openssl", "openssl"),
     ("strace", "strace"),
     ("valgrind", "valgrind"),
     ("python3", "python3"),

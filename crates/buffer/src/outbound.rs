@@ -28,7 +28,7 @@ use crate::part::{FileRegion, Part};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::Slice;
-use crate::types::{Gathered, LoadError, WritePosition};
+use crate::types::{Gathered, WritePosition};
 
 mod compact;
 mod pieces;
@@ -309,39 +309,6 @@ impl Outbound {
     pub fn clear(&mut self) {
         self.written = self.sent;
         self.release();
-    }
-
-    /// If a piece of a file is the first flushed entry, loads up to `bytes_max` of its bytes into memory in its place,
-    /// for filters that must see them. Returns whether it did. `read` receives the file and an offset, and fills as
-    /// much as it can.
-    ///
-    /// # Errors
-    /// [`LoadError::Short`] if the file ends within the region, [`LoadError::Read`] if reading fails. The queue is
-    /// unchanged.
-    pub fn load_file(
-        &mut self,
-        bytes_max: usize,
-        read: impl FnOnce(&FileRegion, &mut [u8]) -> std::io::Result<usize>,
-    ) -> Result<bool, LoadError> {
-        let Gathered::File(region) = self.gather(&mut [MaybeUninit::uninit()], 1) else { return Ok(false) };
-        let length = usize::try_from(region.length).unwrap_or(usize::MAX).min(bytes_max.max(1));
-        let mut bytes = vec![0; length];
-        match read(&region, &mut bytes).map_err(LoadError::Read)? {
-            0 => return Err(LoadError::Short),
-            filled => bytes.truncate(filled),
-        }
-        let loaded = self.pool_ref().copy(&bytes);
-        let mut entries = self.entries();
-        entries.get_mut(self.list.head).part.advance(loaded.len() as u64);
-        let index = entries.insert(Part::Slice(loaded));
-        entries.get_mut(index).next = self.list.head;
-        drop(entries);
-        self.list.head = index;
-        self.count_entry();
-        if self.second_is_spent() {
-            self.unlink_spent_second();
-        }
-        Ok(true)
     }
 
     /// Bytes that wait, flushed or not.

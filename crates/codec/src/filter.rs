@@ -14,6 +14,17 @@ use crate::output::Output;
 /// both sides, and the filter may buffer bytes until it is flushed. Only [`inbound`](Filter::inbound) and
 /// [`outbound`](Filter::outbound) are required.
 ///
+/// A filter needs no copy of the bytes:
+///
+/// - It decodes a frame where it was received, in [`Input::make_mut`], and [`Input::move_to`] hands on the part of the
+///   frame that holds plain bytes, as a view.
+/// - It encodes from [`Outbound::front`] into [`Output::write_with`], where the bytes are sent from. One such space per
+///   frame of up to 16 KiB is best; larger fronts are divided, and small writes lie behind each other already.
+/// - [`receive_hint`](Filter::receive_hint) makes receives end where frames end, so that the loop need not keep a part of
+///   one.
+///
+/// `examples/tls` is such a filter, over rustls. A small one:
+///
 /// ```
 /// use std::convert::Infallible;
 /// use std::time::{Instant, SystemTime};
@@ -30,16 +41,19 @@ use crate::output::Output;
 ///         if wire.is_empty() {
 ///             return Ok(Step::NeedMore);
 ///         }
-///         let inverted: Vec<u8> = wire.take_all().iter().map(|byte| !byte).collect();
-///         plain.append(reply.pool().copy(&inverted), reply.pool());
+///         wire.make_mut(reply.pool()).iter_mut().for_each(|byte| *byte = !*byte);
+///         wire.move_to(0..wire.len(), plain, reply.pool());
 ///         Ok(Step::Message(()))
 ///     }
 ///
 ///     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), Infallible> {
 ///         while let Some(front) = plain.front() {
-///             let inverted: Vec<u8> = front.iter().map(|byte| !byte).collect();
-///             plain.advance(inverted.len() as u64);
-///             out.write(&inverted);
+///             let piece = &front[..front.len().min(16 * 1024)];
+///             let count = out.write_with(piece.len(), |space| {
+///                 space.iter_mut().zip(piece).for_each(|(to, from)| *to = !from);
+///                 Ok(piece.len())
+///             })?;
+///             plain.advance(count as u64);
 ///         }
 ///         Ok(())
 ///     }
@@ -58,7 +72,8 @@ pub trait Filter: 'static {
     /// The error, sorted by blame.
     type Error: Fault;
 
-    /// Takes bytes from `wire` and appends their plain form to `plain`; the filter's own replies go to `reply`.
+    /// Takes bytes from `wire` and appends their plain form to `plain`; the filter's own replies go to `reply`. One frame
+    /// a call is best: if the codec above reads all plain bytes in between, each is handed on without a copy.
     ///
     /// [`Step::Message`] means that it made progress and that more may be possible, [`Step::NeedMore`] that it needs
     /// more bytes, [`Step::End`] that the peer has ended the plain side without an error.

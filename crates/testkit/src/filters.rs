@@ -3,10 +3,11 @@
 //! [`ToyTls`] transforms every byte, in records, after a handshake, and buffers bytes. [`StripPrefix`] inspects the
 //! first bytes only and passes all others on without copying them.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::time::Instant;
 
-use tidegate_codec::{Blame, Fault, Filter, Input, Outbound, Output, Step};
+use tidegate_codec::{Blame, Fault, Filter, Input, Outbound, Output, ReceiveHint, Step};
 
 /// A toy TLS, without any secrecy.
 ///
@@ -21,6 +22,8 @@ pub struct ToyTls {
     established: bool,
     peer_closed: bool,
     closed: bool,
+    /// Bytes that are missing from the record of which a part has arrived.
+    missing: u32,
     /// Plain bytes that are not yet sealed into a record.
     buffered: Vec<u8>,
     deadline: Option<Instant>,
@@ -47,6 +50,7 @@ impl ToyTls {
             established: false,
             peer_closed: false,
             closed: false,
+            missing: 0,
             buffered: Vec::new(),
             deadline: None,
         }
@@ -129,9 +133,13 @@ impl ToyTls {
         if self.buffered.is_empty() {
             return;
         }
-        out.write(&(self.buffered.len() as u16).to_be_bytes());
-        self.buffered.iter_mut().for_each(|byte| *byte ^= self.key);
-        out.write(&self.buffered);
+        let written = out.write_with(2 + self.buffered.len(), |space| {
+            let (length, record) = space.split_at_mut(2);
+            length.copy_from_slice(&(self.buffered.len() as u16).to_be_bytes());
+            record.iter_mut().zip(&self.buffered).for_each(|(to, from)| *to = from ^ self.key);
+            Ok::<_, Infallible>(space.len())
+        });
+        debug_assert_eq!(written, Ok(2 + self.buffered.len()));
         self.buffered.clear();
     }
 }
@@ -156,14 +164,18 @@ impl Filter for ToyTls {
         if length > RECORD_BYTES_MAX {
             return Err(ToyTlsError::RecordTooLong { bytes: length });
         }
-        let Some(record) = rest.get(..length) else { return Ok(Step::NeedMore) };
-        let opened: Vec<u8> = record.iter().map(|byte| byte ^ self.key).collect();
-        wire.consume(2 + length);
-        if opened.is_empty() {
+        self.missing = (length.saturating_sub(rest.len())) as u32;
+        if self.missing > 0 {
+            return Ok(Step::NeedMore);
+        }
+        if length == 0 {
+            wire.consume(2);
             self.peer_closed = true;
             return Ok(Step::End);
         }
-        plain.append(reply.pool().copy(&opened), reply.pool());
+        let record = 2..2 + length;
+        wire.make_mut(reply.pool())[record.clone()].iter_mut().for_each(|byte| *byte ^= self.key);
+        wire.move_to(record, plain, reply.pool());
         Ok(Step::Message(()))
     }
 
@@ -208,6 +220,10 @@ impl Filter for ToyTls {
 
     fn is_established(&self) -> bool {
         self.established
+    }
+
+    fn receive_hint(&self) -> Option<ReceiveHint> {
+        self.established.then_some(ReceiveHint { missing_bytes: self.missing, frame_bytes: 0 })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
