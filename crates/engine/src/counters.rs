@@ -29,7 +29,7 @@ pub struct Counts {
     pub received_bytes: u64,
     /// Bytes that the kernel took.
     pub sent_bytes: u64,
-    /// Bytes of memory that the connections use, and that of the loop's receive buffer, which is 68 KiB from the first
+    /// Bytes of memory that the connections use, and that of the loop's receive buffer, which is 81 KiB from the first
     /// receive on.
     pub memory_bytes: u64,
     /// Tasks that panicked.
