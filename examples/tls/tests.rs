@@ -305,4 +305,4 @@ fn with_versions(
 const BULK_BYTES: usize = 16 << 20;
 
 /// The memory that a loop receives into.
-const SCRATCH_BYTES: usize = 96 * 1024;
+const SCRATCH_BYTES: usize = 84 * 1024;

@@ -141,4 +141,4 @@ impl Stack for Toy {
 }
 
 /// The memory of the driver and the pool without connections.
-pub(crate) const SCRATCH_BYTES: usize = 72 * 1024;
+pub(crate) const SCRATCH_BYTES: usize = 84 * 1024;
