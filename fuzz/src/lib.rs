@@ -7,6 +7,7 @@
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
 //! | `responses` | the requests, then responses to a client | `responses.rs` |
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
+//! | `proxy` | a policy, then a PROXY header and lines | `proxy.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
 //! | `scan` | a head, and the start offset in it | `scan.rs` |
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
@@ -28,6 +29,7 @@ mod filters;
 mod framings;
 mod http1;
 mod outbound;
+mod proxy;
 mod requests;
 mod responses;
 mod rings;
@@ -40,6 +42,7 @@ pub use filters::filters;
 pub use framings::{delimiter, fixed, length_field, lines};
 pub use http1::http1;
 pub use outbound::outbound;
+pub use proxy::proxy;
 pub use requests::requests;
 pub use responses::responses;
 pub use rings::rings;
@@ -51,7 +54,7 @@ pub use streams::streams;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -61,6 +64,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("scan", scan),
     ("outbound", outbound),
     ("connections", connections),
+    ("proxy", proxy),
     ("requests", requests),
     ("responses", responses),
     ("rings", rings),

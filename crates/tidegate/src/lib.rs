@@ -63,6 +63,7 @@
 //! |---|---|
 //! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
 //! | [`http1`] | HTTP/1.1, server and client |
+//! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
 //! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`] |
 //! | [`buffer`] | queues, pools and the ledger of memory |
 //! | [`sys`] | the author of a driver, and applications that run an [`EventLoop`] themselves |
@@ -95,6 +96,10 @@ pub use tidegate_engine::{
 #[cfg(feature = "http1")]
 #[doc(inline)]
 pub use tidegate_http1 as http1;
+/// The PROXY protocol.
+#[cfg(feature = "proxy")]
+#[doc(inline)]
+pub use tidegate_proxy as proxy;
 /// Sockets and drivers: for the author of a driver, and for an application that runs an [`EventLoop`] itself.
 #[doc(inline)]
 pub use tidegate_sys as sys;
