@@ -12,6 +12,7 @@ mod counts;
 mod experiment;
 mod serve;
 mod site;
+mod site_codec;
 mod sum;
 
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve /, /plaintext, /json, /bytes/N, /stream/N, /echo and /sum over HTTP/1.1; SIGUSR1 makes it print its counts
+    /// Serve /, /plaintext, /json, /bytes/N, /stream/N, /address, /echo and /sum over HTTP/1.1; SIGUSR1 makes it print its counts
     Serve(serve::Options),
     /// Generate load on an HTTP/1.1 server and report throughput, latency and errors; exit code 1 if there were errors
     Load(tidegate_load::Options),

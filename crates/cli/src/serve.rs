@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
 use tidegate::http1::Config;
+use tidegate::proxy::{Networks, Policy, Proxied};
 use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http1};
 
 use crate::counts;
@@ -61,9 +62,40 @@ pub(crate) struct Options {
     /// any; that server drains and exits. Then offer our listeners at PATH to the next server
     #[arg(long, value_name = "PATH")]
     takeover: Option<PathBuf>,
+    /// PROXY protocol, versions 1 and 2, on all listeners: off, optional or required. A header counts only from a trusted
+    /// network: another peer that sends one is disconnected, and with `required` every other peer is
+    #[arg(long, value_name = "MODE", value_enum, default_value = "off")]
+    proxy_protocol: ProxyProtocol,
+    /// Network whose PROXY headers are trusted, may be repeated: ADDRESS, ADDRESS/BITS, or unix for Unix sockets
+    /// [default: this machine: 127.0.0.0/8, ::1 and unix]
+    #[arg(long, value_name = "NETWORK")]
+    proxy_trusted: Vec<Networks>,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
     quiet: bool,
+}
+
+/// Whether connections begin with a PROXY header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ProxyProtocol {
+    Off,
+    Optional,
+    Required,
+}
+
+impl Options {
+    /// Whether connections begin with a PROXY header, and whose headers count.
+    fn proxy_policy(&self) -> Policy {
+        let trusted = match &self.proxy_trusted[..] {
+            [] => Networks::local(),
+            some => some.iter().fold(Networks::default(), |all, networks| all.and_all(networks)),
+        };
+        match self.proxy_protocol {
+            ProxyProtocol::Off => Policy::off(),
+            ProxyProtocol::Optional => Policy::optional(trusted),
+            ProxyProtocol::Required => Policy::required(trusted),
+        }
+    }
 }
 
 /// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
@@ -173,7 +205,17 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<ServerHandle, S
         limits_of_http.idle_timeout = Duration::from_secs(seconds.into());
     }
     let config = Arc::new(Config::new(limits_of_http));
-    server.start(move || (http1::Server::new(config.clone()), Site::new()))
+    if options.proxy_protocol == ProxyProtocol::Off {
+        return server.start(move || (http1::Server::new(config.clone()), Site::new()));
+    }
+    let policy = Arc::new(options.proxy_policy());
+    server.start_each(move |_| {
+        let (config, policy) = (config.clone(), policy.clone());
+        move |peer: &Address| {
+            let peer = peer.ip().map(|address| address.ip());
+            (Proxied::new(&policy, peer, http1::Server::new(config.clone())), Site::new())
+        }
+    })
 }
 
 /// Prints a start-up line for each address: address, backend, number of loops.

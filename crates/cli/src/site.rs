@@ -1,10 +1,11 @@
 //! `Site`: the handler of `tidegate serve`.
 
 use tidegate::http1::{
-    ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Server, Status, StreamedResponse,
+    ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
 use tidegate::{Context, Event, Handler, Outcome, Slice};
 
+use crate::site_codec::SiteCodec;
 use crate::sum::Sum;
 
 /// The handler of one connection.
@@ -28,7 +29,7 @@ impl Site {
         Self { response: ResponseState::None }
     }
 
-    fn request(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn request<C: SiteCodec>(&mut self, head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         let (path, method) = (head.path_bytes(), head.method());
         // One comparison of the whole path: a `match` pattern would compare byte by byte.
         if path == b"/plaintext" && matches!(method, Method::Get | Method::Head) {
@@ -49,6 +50,7 @@ impl Site {
             b"/json" => {
                 Response::new(Status::OK).content_type(ContentType::JSON).body(r#"{"message":"Hello, World!"}"#)
             }
+            b"/address" => address(cx),
             b"/" => Response::new(Status::OK).content_type(ContentType::HTML).body(PAGE),
             _ => match (number_behind(path, "/bytes/"), number_behind(path, "/stream/")) {
                 (Some(length), _) if length <= BLOCK_BYTES as u64 => {
@@ -66,13 +68,13 @@ impl Site {
     }
 
     #[inline(never)]
-    fn stream(
+    fn stream<C: SiteCodec>(
         &mut self,
         head: StreamedResponse,
         length: u64,
         method: Method,
-        cx: &mut Context<'_, Server>,
-    ) -> Outcome<Server> {
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
         // HEAD skips the body: nothing is written, so the connection would never become unwritable.
         self.response = ResponseState::Stream(if method == Method::Head { 0 } else { length });
         match cx.send(Outgoing::Head(head.content_type(ContentType::BYTES))) {
@@ -82,7 +84,7 @@ impl Site {
     }
 
     /// Sends as much as the connection accepts. The rest follows when the connection is writable again.
-    fn stream_on(&mut self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn stream_on<C: SiteCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         while let ResponseState::Stream(left) = self.response {
             if !cx.is_writable() {
                 return Outcome::Continue;
@@ -104,7 +106,7 @@ impl Site {
 
     /// Starts to send the request's body back, with its type and, if known, its length.
     #[inline(never)]
-    fn echo(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn echo<C: SiteCodec>(&mut self, head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         use tidegate::http1::BodyLength;
         if head.method() != Method::Post {
             let response = Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST);
@@ -146,7 +148,7 @@ impl Site {
     /// Starts to compute the length and the CRC-32 of the request's body. The response follows the whole body: some
     /// proxies stop sending the body once they receive a response.
     #[inline(never)]
-    fn sum(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn sum<C: SiteCodec>(&mut self, head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         if head.method() != Method::Post {
             return send(cx, Outgoing::Response(Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST)));
         }
@@ -159,7 +161,7 @@ impl Site {
     }
 
     /// Sends a piece of the request's body back.
-    fn echo_on(&mut self, piece: Outgoing, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn echo_on<C: SiteCodec>(&mut self, piece: Outgoing, cx: &mut Context<'_, C>) -> Outcome<C> {
         if let ResponseState::Echo(head) = &mut self.response
             && let Some(head) = head.take()
             && let Err(error) = cx.send(Outgoing::Head(*head))
@@ -171,7 +173,7 @@ impl Site {
 
     /// Handles a piece of the request's body.
     #[inline(never)]
-    fn data(&mut self, data: Slice, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn data<C: SiteCodec>(&mut self, data: Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
         match &mut self.response {
             ResponseState::Echo(_) => self.echo_on(Outgoing::Data(data.detach().into()), cx),
             ResponseState::Sum(sum) => {
@@ -184,7 +186,7 @@ impl Site {
 
     /// Handles the end of the request's body.
     #[inline(never)]
-    fn end(&mut self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn end<C: SiteCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         let outcome = match &self.response {
             ResponseState::Echo(_) => self.echo_on(Outgoing::End, cx),
             ResponseState::Sum(sum) => send(cx, Outgoing::Response(Response::text(sum.to_string()))),
@@ -195,10 +197,10 @@ impl Site {
     }
 }
 
-impl Handler<Server> for Site {
+impl<C: SiteCodec> Handler<C> for Site {
     type Post = ();
 
-    fn message(&mut self, message: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
         match message {
             Incoming::Head(ref head) => self.request(head, cx),
             Incoming::Data(data) => self.data(data, cx),
@@ -207,7 +209,7 @@ impl Handler<Server> for Site {
         }
     }
 
-    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         match event {
             Event::Writable => self.stream_on(cx),
             _ => Outcome::Continue,
@@ -216,15 +218,28 @@ impl Handler<Server> for Site {
 }
 
 #[inline]
-fn send(cx: &mut Context<'_, Server>, message: Outgoing) -> Outcome<Server> {
+fn send<C: SiteCodec>(cx: &mut Context<'_, C>, message: Outgoing) -> Outcome<C> {
     match cx.send(message) {
         Ok(_) => Outcome::Continue,
         Err(error) => Outcome::fail(error),
     }
 }
 
+/// The addresses of both ends of the connection: those that a proxy has reported, if one has.
+#[inline(never)]
+fn address<C: SiteCodec>(cx: &Context<'_, C>) -> Response {
+    let (client, server, is_proxied) = match cx.codec().reported_addresses() {
+        Some((client, server)) => (client.to_string(), server.to_string(), true),
+        None => (cx.peer().to_string(), cx.local().map_or_else(|_| String::new(), |local| local.to_string()), false),
+    };
+    let json = serde_json::json!({ "client": client, "server": server, "proxied": is_proxied });
+    Response::new(Status::OK).content_type(ContentType::JSON).body(json.to_string())
+}
+
 fn is_known(path: &[u8]) -> bool {
-    matches!(path, b"/" | b"/plaintext" | b"/json") || path.starts_with(b"/bytes/") || path.starts_with(b"/stream/")
+    matches!(path, b"/" | b"/plaintext" | b"/json" | b"/address")
+        || path.starts_with(b"/bytes/")
+        || path.starts_with(b"/stream/")
 }
 
 /// The number that follows `prefix`, if it is one.

@@ -17,6 +17,7 @@ mod load_held;
 mod memory;
 mod panics;
 mod process;
+mod proxy_protocol;
 mod rates;
 mod serve;
 mod support;

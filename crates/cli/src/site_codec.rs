@@ -1,0 +1,26 @@
+//! `SiteCodec`: what the site needs of its codec, which is HTTP behind a PROXY header or without one.
+
+use std::net::SocketAddr;
+
+use tidegate::codec::Pipeline;
+use tidegate::http1::{Incoming, Outgoing, Server};
+use tidegate::proxy::Proxied;
+
+/// HTTP/1.1, with or without a PROXY header in front.
+pub(crate) trait SiteCodec: Pipeline<In = Incoming, Out = Outgoing> {
+    /// The addresses that a proxy has reported: the client's, and that at which the proxy received the connection.
+    fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)>;
+}
+
+impl SiteCodec for Server {
+    fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
+}
+
+impl SiteCodec for Proxied<Server> {
+    fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let header = self.header()?;
+        header.source().zip(header.destination())
+    }
+}
