@@ -11,7 +11,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tidegate::{
-    Backend, Client, Context, Event, EventLoop, Handler, LoadBalancing, Outcome, Server, ServerHandle, StartError, task,
+    Address, Backend, Client, Context, Event, EventLoop, Handler, LoadBalancing, Outcome, Server, ServerHandle,
+    StartError, task,
 };
 use tidegate_testkit::{Embedded, contract};
 
@@ -313,10 +314,13 @@ fn start_counting(address: &str) -> Result<ServerHandle, StartError> {
     let office = office();
     Server::bind(address)?.serve_each(move |number| {
         let (office, served) = (office.clone(), Rc::new(Cell::new(0)));
-        (Tides::new, move |channel| {
-            served.set(served.get() + 1);
-            println!("loop {number}: session {}", served.get());
-            session(channel, office.clone())
-        })
+        (
+            |_: &Address| Tides::new(),
+            move |channel| {
+                served.set(served.get() + 1);
+                println!("loop {number}: session {}", served.get());
+                session(channel, office.clone())
+            },
+        )
     })
 }

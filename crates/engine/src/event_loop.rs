@@ -195,7 +195,7 @@ impl EventLoop {
         listener: Socket,
         limits: Limits,
         live: Arc<AtomicUsize>,
-        codec: M,
+        mut codec: M,
         serve: S,
     ) -> io::Result<()>
     where
@@ -203,6 +203,28 @@ impl EventLoop {
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
         M: FnMut() -> C + 'static,
+        S: Fn(Channel<C>) -> F + 'static,
+    {
+        self.serve_each(listener, limits, live, move |_: &Address| codec(), serve)
+    }
+
+    /// The same with a codec for each peer: `codec` is called with the address of the peer.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the listener.
+    pub fn serve_each<C, F, E, M, S>(
+        &mut self,
+        listener: Socket,
+        limits: Limits,
+        live: Arc<AtomicUsize>,
+        codec: M,
+        serve: S,
+    ) -> io::Result<()>
+    where
+        C: Pipeline,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+        M: FnMut(&Address) -> C + 'static,
         S: Fn(Channel<C>) -> F + 'static,
     {
         self.accept(listener, limits, live, MakeTaskConnection::new(codec, serve))

@@ -173,18 +173,18 @@ impl Listener {
         let (codec, serve) = (Arc::new(codec), Arc::new(serve));
         self.serve_each(move |_| {
             let (codec, serve) = (codec.clone(), serve.clone());
-            (move || codec(), move |channel| serve(channel))
+            (move |_: &Address| codec(), move |channel| serve(channel))
         })
     }
 
     /// The same with state for each loop: `each` is called once on each loop's thread, with the loop's number, and
-    /// returns what makes codecs and what serves channels there.
+    /// returns what makes a codec, given the peer's address, and what serves channels there.
     pub fn serve_each<C, F, E, M, S>(self, each: impl Fn(usize) -> (M, S) + Send + Sync + 'static) -> ServedListener
     where
         C: Pipeline,
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
-        M: FnMut() -> C + 'static,
+        M: FnMut(&Address) -> C + 'static,
         S: Fn(Channel<C>) -> F + 'static,
     {
         self.served(move |number, event_loop, sockets, limits, live| {
@@ -192,8 +192,9 @@ impl Listener {
             let both = Rc::new((RefCell::new(codec), serve));
             sockets.into_iter().try_for_each(|socket| {
                 let (first, second) = (both.clone(), both.clone());
-                let (codec, serve) = (move || (first.0.borrow_mut())(), move |channel| second.1(channel));
-                event_loop.serve(socket, limits.clone(), live.clone(), codec, serve)
+                let (codec, serve) =
+                    (move |peer: &Address| (first.0.borrow_mut())(peer), move |channel| second.1(channel));
+                event_loop.serve_each(socket, limits.clone(), live.clone(), codec, serve)
             })
         })
     }

@@ -45,11 +45,11 @@ where
     C: Pipeline,
     F: Future<Output = Result<(), E>> + 'static,
     E: Into<Box<dyn Error>> + 'static,
-    M: FnMut() -> C + 'static,
+    M: FnMut(&Address) -> C + 'static,
     S: Fn(Channel<C>) -> F + 'static,
 {
-    fn make_connection(&mut self, core: &mut Core, link: Link, socket: Socket, _: &Address) -> io::Result<()> {
-        let connection = Connection::with_channel(link, (self.codec)());
+    fn make_connection(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()> {
+        let connection = Connection::with_channel(link, (self.codec)(peer));
         let token = core.open_connection(socket, Box::new(connection))?;
         let serve = self.serve.clone();
         start_later(core, token, move |channel| serve(channel));

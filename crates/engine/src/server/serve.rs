@@ -32,16 +32,17 @@ impl Server {
     }
 
     /// Starts the loops. `each` is called once on each loop's thread, with the loop's number. It returns two closures:
-    /// one makes a codec for each connection there, the other serves its channel. So the tasks of one loop can share
-    /// what is not `Send`. `each` may start tasks that belong to no connection, such as a pool of connections or a
-    /// report each minute; they end with the loop.
+    /// one makes a codec for each connection there, given the peer's address, the other serves its channel. So the tasks
+    /// of one loop can share what is not `Send`. `each` may start tasks that belong to no connection, such as a pool of
+    /// connections or a report each minute; they end with the loop.
     ///
     /// ```
     /// use std::cell::Cell;
-    ///     /// use std::time::Duration;
+    /// use std::rc::Rc;
+    /// use std::time::Duration;
     ///
     /// use tidegate::framing::Lines;
-    /// use tidegate::{Channel, ChannelError, Server, task};
+    /// use tidegate::{Address, Channel, ChannelError, Server, task};
     ///
     /// let server = Server::bind("127.0.0.1:0")?.serve_each(|number| {
     ///     let lines = Rc::new(Cell::new(0_u64));
@@ -62,7 +63,7 @@ impl Server {
     ///             Ok::<_, ChannelError>(())
     ///         }
     ///     };
-    ///     (Lines::new, count)
+    ///     (|_: &Address| Lines::new(), count)
     /// })?;
     /// server.drain(Duration::ZERO);
     /// # Ok::<(), tidegate::StartError>(())
@@ -78,7 +79,7 @@ impl Server {
         C: Pipeline,
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
-        M: FnMut() -> C + 'static,
+        M: FnMut(&Address) -> C + 'static,
         S: Fn(Channel<C>) -> F + 'static,
     {
         self.run_main(|listener| listener.serve_each(each))

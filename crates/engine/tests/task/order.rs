@@ -182,7 +182,7 @@ fn a_prepare_function_may_spawn_tasks_on_its_loop() {
         let start = start.clone();
         move |number| {
             start(number);
-            (Lines::new, async |_| Ok::<_, Infallible>(()))
+            (|_: &Address| Lines::new(), async |_| Ok::<_, Infallible>(()))
         }
     });
     let handling = bind().start_each(move |number| {
