@@ -44,6 +44,13 @@ def need(*tools):
         sys.exit(0)
 
 
+def skip_part(why):
+    """A part of a script is not run; with TIDEGATE_TOOLS_REQUIRED=1 that is a failure."""
+    if os.environ.get("TIDEGATE_TOOLS_REQUIRED") == "1":
+        raise Failure(why)
+    print(f"skipped: {why}", flush=True)
+
+
 def letters(length, start=0):
     """The body of /bytes and /stream, from its start or from an offset."""
     skipped = start % len(LETTERS)

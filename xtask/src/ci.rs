@@ -47,7 +47,8 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 12] = [
+const EXAMPLES: [&str; 13] = [
+    "behind_proxy",
     "chat",
     "echo",
     "echo_channel",
@@ -78,6 +79,7 @@ fn measurements() -> Vec<NamedStep> {
         }),
         step("no descriptors", measure::descriptors),
         step("behind nginx and HAProxy", || python("interop/proxies.py").run()),
+        step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
         step("slow clients", || python("interop/slow.py").run()),
     ];
     for queue in ["array", "linked"] {

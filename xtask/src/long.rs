@@ -32,6 +32,7 @@ fn exhaustive() -> Vec<NamedStep> {
         step("behind nginx and HAProxy", || {
             python("interop/proxies.py").args(["--mib", "256", "--seconds", "20"]).run()
         }),
+        step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
         step("smuggled requests", || python("interop/smuggling.py").args(["--timeout", "10"]).run()),
         step("slow clients, a minute of each", || {
             let flags = "--seconds 60 --deadline 20 --least-rate 240 --rate 200 --patient";

@@ -18,6 +18,7 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("c++", "g++"),
     ("objdump", "binutils"),
     ("nginx", "nginx-light"),
+    ("/usr/lib/nginx/modules/ngx_stream_module.so", "libnginx-mod-stream"),
     ("haproxy", "haproxy"),
     ("slowhttptest", "slowhttptest"),
 ];
