@@ -20,8 +20,8 @@ from program import Failure
 
 SECONDS_MAX = 20
 REQUEST = b"GET /address HTTP/1.1\r\nHost: localhost\r\n\r\n"
-# Addresses that no machine has: what HAProxy is told, it has to pass on.
-TOLD = [
+# Addresses that no machine has: HAProxy has to pass them on as they are.
+ANNOUNCED = [
     ("203.0.113.7:50000", "198.51.100.1:443", "PROXY TCP4 203.0.113.7 198.51.100.1 50000 443\r\n"),
     ("[2001:db8::7]:50000", "[2001:db8::1]:443", "PROXY TCP6 2001:db8::7 2001:db8::1 50000 443\r\n"),
 ]
@@ -33,7 +33,7 @@ PAUSE_SECONDS = 0.002
 class Haproxy(program.Front):
     """HAProxy with a header of each kind: one port for each, and two that expect a header themselves."""
 
-    NAMES = ["send-proxy", "send-proxy-v2", "v2, all options", "v2, HTTP mode", "told, v1", "told, v2"]
+    NAMES = ["send-proxy", "send-proxy-v2", "v2, all options", "v2, HTTP mode", "announced, v1", "announced, v2"]
     ports_needed = len(NAMES)
     CONFIG = """
 global
@@ -60,10 +60,10 @@ listen http
   bind 127.0.0.1:{ports[3]}
   # The checks come with a header of their own, of the command LOCAL in version 2.
   server origin 127.0.0.1:{origin} send-proxy-v2 proxy-v2-options crc32c check inter 200ms check-send-proxy
-listen told-v1
+listen announced-v1
   bind 127.0.0.1:{ports[4]} accept-proxy
   server origin 127.0.0.1:{origin} send-proxy
-listen told-v2
+listen announced-v2
   bind 127.0.0.1:{ports[5]} accept-proxy
   server origin 127.0.0.1:{origin} send-proxy-v2 proxy-v2-options crc32c
 """
@@ -158,11 +158,11 @@ def expect(what, got, client, proxy):
         raise Failure(f"{what}: got {got}, expected {expected}")
 
 
-def judge(name, port, told):
+def judge(name, port, announced):
     """Several clients from several addresses, each with several requests on its connection."""
     asked = 0
-    if told:
-        for client_address, proxy_address, line in TOLD:
+    if announced:
+        for client_address, proxy_address, line in ANNOUNCED:
             with connect(port) as client:
                 client.sendall(line.encode() + REQUEST)
                 expect(name, answer(client), client_address, proxy_address)
@@ -184,10 +184,10 @@ def record(front, name, index):
     found = []
     thread = threading.Thread(target=lambda: found.append(recorder.header()))
     thread.start()
-    told = name.startswith("told")
+    announced = name.startswith("announced")
     with connect(front.ports[index]) as client:
-        client.sendall((TOLD[1][2].encode() if told else b"") + REQUEST)
-        addresses = TOLD[1][:2] if told else ("{}:{}".format(*client.getsockname()), f"127.0.0.1:{front.ports[index]}")
+        client.sendall((ANNOUNCED[1][2].encode() if announced else b"") + REQUEST)
+        addresses = ANNOUNCED[1][:2] if announced else ("{}:{}".format(*client.getsockname()), f"127.0.0.1:{front.ports[index]}")
         thread.join()
     if not found or not found[0]:
         raise Failure(f"{name}: no header was recorded")
@@ -248,7 +248,7 @@ def main():
 def run_front(kind, names, server, directory):
     with kind(server.port, directory) as front:
         for name, port in zip(names, front.ports):
-            asked = judge(name, port, name.startswith("told"))
+            asked = judge(name, port, name.startswith("announced"))
             print(f"  {name:24} {asked:3} requests", flush=True)
     recorder = Recorder()
     with kind(recorder.port, directory) as front:

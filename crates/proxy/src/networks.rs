@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A set of networks. The empty set trusts nobody.
+/// A set of networks. The empty set trusts no peer.
 ///
 /// ```
 /// use tidegate::proxy::Networks;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_empty_set_trusts_nobody_and_local_trusts_the_machine() {
+    fn the_empty_set_trusts_no_peer_and_local_trusts_the_machine() {
         assert!(!Networks::default().contains(None) && !Networks::default().contains(Some([127, 0, 0, 1].into())));
         let local = Networks::local();
         assert!(local.contains(None) && local.contains(Some([127, 9, 9, 9].into())));
