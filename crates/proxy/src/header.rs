@@ -81,15 +81,6 @@ impl Addresses {
 }
 
 impl Header {
-    /// The header in `bytes`, which has to be the whole of it, within the default [`Limits`](crate::Limits).
-    ///
-    /// # Errors
-    /// As a receiver's. [`Violation::Truncated`](crate::Violation::Truncated) if the header is incomplete, and
-    /// [`Violation::Missing`](crate::Violation::Missing) if there is none, or more behind it.
-    pub fn parse(bytes: &[u8]) -> Result<Self, crate::Error> {
-        crate::receiver::parse_whole(bytes, &crate::Limits::default())
-    }
-
     /// The address of the client. `None` if the proxy did not report it, or the client is on a Unix socket: then the
     /// connection's own address counts.
     #[must_use]

@@ -200,16 +200,22 @@ impl Start {
     }
 }
 
-/// The header that `bytes` are.
-pub(crate) fn parse_whole(bytes: &[u8], limits: &Limits) -> Result<Header, Error> {
-    let parsed = match Start::of(bytes) {
-        Start::One => v1::parse(bytes, &mut 0)?,
-        Start::Two => v2::parse(bytes, limits)?,
-        Start::Unclear => None,
-        Start::Other => return Err(Error::Peer(Violation::Missing)),
-    };
-    let (header, length) = parsed.ok_or(Error::Peer(Violation::Truncated))?;
-    if length == bytes.len() { Ok(header) } else { Err(Error::Peer(Violation::Missing)) }
+impl Header {
+    /// The header in `bytes`, which has to be the whole of it, within the default [`Limits`](crate::Limits).
+    ///
+    /// # Errors
+    /// As a receiver's. [`Violation::Truncated`](crate::Violation::Truncated) if the header is incomplete, and
+    /// [`Violation::Missing`](crate::Violation::Missing) if there is none, or more behind it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let parsed = match Start::of(bytes) {
+            Start::One => v1::parse(bytes, &mut 0)?,
+            Start::Two => v2::parse(bytes, &Limits::default())?,
+            Start::Unclear => None,
+            Start::Other => return Err(Error::Peer(Violation::Missing)),
+        };
+        let (header, length) = parsed.ok_or(Error::Peer(Violation::Truncated))?;
+        if length == bytes.len() { Ok(header) } else { Err(Error::Peer(Violation::Missing)) }
+    }
 }
 
 const _: () = assert!(size_of::<Receiver>() == 8);

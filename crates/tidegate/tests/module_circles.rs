@@ -19,7 +19,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "memory returns to the pool that it comes from, and the pool keeps the entries of queues, which hold slices",
     ),
     ("engine", &["loop_core", "slot_entry"], "the loop dispatches an entry, and lends it the loop's state meanwhile"),
-    ("http1", &["encode", "response", "server"], "the codec encodes responses, and a response keeps inline what the encoder copies"),
+    (
+        "http1",
+        &["encode", "response", "server"],
+        "the codec encodes responses, and a response keeps inline what the encoder copies",
+    ),
     (
         "load",
         &["", "connection", "counters", "idle", "pipeline", "start_barrier", "worker"],

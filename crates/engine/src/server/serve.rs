@@ -4,6 +4,7 @@ use std::error::Error;
 use std::future::Future;
 
 use tidegate_codec::Pipeline;
+use tidegate_sys::Address;
 
 use super::Server;
 use super::handle::ServerHandle;
