@@ -8,7 +8,7 @@
 //! encoded once, as [`Encoded`], if the codec is a [`Broadcast`].
 //!
 //! The framings in [`framing`] are codecs ready for use, and the shortest examples of how one is written. Any codec
-//! can be put through the contract tests of `tidegate-testkit`.
+//! can be put through the contract tests of `tidegate-testkit`. [`sniff`] recognises a protocol by its first bytes.
 //!
 //! Read next: `codec.rs`, then `filter.rs`, `over.rs` and `pipeline.rs`.
 
@@ -23,6 +23,7 @@ pub mod mux;
 mod output;
 mod over;
 mod pipeline;
+pub mod sniff;
 
 pub use codec::{Codec, CodecStatus, Lifecycle, Step};
 pub use encoded::{EncodeError, Encoded, encode};

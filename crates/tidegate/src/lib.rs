@@ -64,6 +64,7 @@
 //! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
 //! | [`http1`] | HTTP/1.1, server and client |
 //! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
+//! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`] |
 //! | [`buffer`] | queues, pools and the ledger of memory |
 //! | [`sys`] | the author of a driver, and applications that run an [`EventLoop`] themselves |
@@ -82,7 +83,7 @@ pub use tidegate_buffer::{Slice, WaterMarks};
 /// For the author of a codec or a filter: the traits, their arguments, and what they return.
 #[doc(inline)]
 pub use tidegate_codec as codec;
-pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing};
+pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing, sniff};
 /// All of the engine: what the crate root lists, and types that an application rarely names, such as the futures of a
 /// [`Channel`].
 #[doc(inline)]
