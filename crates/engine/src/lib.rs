@@ -10,6 +10,7 @@
 //! | an application as a task | `channel/`, `task/` |
 //! | one message to many connections | `group/` |
 //! | listening, accepting, threads, drain, restarts | `server/` |
+//! | several protocols on one listener | `protocols.rs` |
 //! | connecting | `client/` |
 //! | one connection: dispatch, deadlines, pulling | `connection/` |
 //! | one turn of a loop | `event_loop.rs`, and the state of the loop: `loop_core.rs`, `local.rs` |
@@ -37,6 +38,7 @@ mod mailbox;
 mod memory_guard;
 mod pages;
 mod phase;
+mod protocols;
 mod remote;
 mod server;
 mod session;
@@ -60,6 +62,7 @@ pub use group::{Group, GroupFull, Member, PublishError, Slow};
 pub use handler::{Event, Handler, Outcome};
 pub use limits::Limits;
 pub use load_balancing::LoadBalancing;
+pub use protocols::{Protocol, ProtocolIndex, Protocols, SharedProtocols, SniffHandler};
 pub use remote::{PostError, Remote};
 pub use server::{Listener, RunningListener, ServedListener, Server, ServerHandle, Superseded};
 pub use session::{Session, SessionError};

@@ -15,9 +15,9 @@ use std::time::Duration;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use tidegate_buffer::Pool;
 use tidegate_codec::framing::{LengthField, Lines, Payload};
-use tidegate_codec::{Over, Pipeline, Slice};
+use tidegate_codec::{Over, Pipeline, Slice, sniff};
 use tidegate_engine::task::Task;
-use tidegate_engine::{Channel, Context, EventLoop, Handler, Limits, Outcome, task};
+use tidegate_engine::{Channel, Context, EventLoop, Handler, Limits, Outcome, Protocol, Protocols, task};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{
     Accepted, Address, Class, Completion, Driver, ListenOptions, Operation, Side, Socket, Token, Wake, Waker,
@@ -66,7 +66,57 @@ fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
     println!("{bytes} bytes for an idle stream");
     assert!(bytes <= 200, "{bytes} bytes for an idle stream");
 
+    sniffing_leaves_nothing_behind();
     tasks_leave_nothing_behind();
+}
+
+/// A connection whose protocol was chosen by its first bytes takes as much memory as one that had it from the start.
+fn sniffing_leaves_nothing_behind() {
+    let protocols = Protocols::new().on(sniff::http2, Protocol::serve(Lines::new, echo));
+    let protocols = protocols.on(sniff::starts_with(b"ebb"), Protocol::handle(|| (Lines::new(), Echo)));
+    let protocols = protocols.on(sniff::starts_with(b"flow"), Protocol::serve(Lines::new, echo)).share();
+    let handled = served_bytes(b"ebb\n", |event_loop, socket, peer| {
+        event_loop.adopt(socket, peer, Limits::default(), Lines::new(), Echo).map(drop)
+    });
+    let task = served_bytes(b"flow\n", |event_loop, socket, peer| {
+        let channel = event_loop.open(socket, peer, Limits::default(), Lines::new())?;
+        event_loop.spawn(echo(channel));
+        Ok(())
+    });
+    let [sniffed, sniffed_task] = [&b"ebb\n"[..], b"flow\n"].map(|line| {
+        served_bytes(line, |event_loop, socket, peer| {
+            event_loop.adopt(socket, peer, Limits::default(), protocols.sniffer(), protocols.handler()).map(drop)
+        })
+    });
+    println!("{handled} bytes for an idle connection, {sniffed} after sniffing");
+    assert_eq!(sniffed, handled, "bytes for an idle connection after sniffing");
+    println!("{task} bytes for one with a channel, {sniffed_task} after sniffing");
+    assert!(sniffed_task <= task, "{sniffed_task} bytes with a channel after sniffing, {task} without");
+}
+
+/// The memory for each of many connections, idle after their first line was answered.
+fn served_bytes(line: &[u8], mut open: impl FnMut(&mut EventLoop, Socket, &Address) -> std::io::Result<()>) -> usize {
+    const COUNT: usize = 200;
+    let mut event_loop = EventLoop::readiness().expect("a loop");
+    let mut serve = |peers: &mut Vec<UnixStream>| {
+        let (ours, mut theirs) = UnixStream::pair().expect("there are descriptors left");
+        theirs.write_all(line).expect("there is room");
+        let ours = Socket::from_stream(ours).expect("a stream");
+        open(&mut event_loop, ours, &Address::Unix(PathBuf::new())).expect("it is adopted");
+        theirs.set_nonblocking(true).expect("a socket");
+        let mut answer = [0; 16];
+        while theirs.read(&mut answer).is_err() {
+            event_loop.turn(Some(Duration::from_secs(1))).expect("waiting does not fail");
+        }
+        assert!(answer.starts_with(line), "{}", answer.escape_ascii());
+        peers.push(theirs);
+    };
+    let mut peers = Vec::with_capacity(2 * COUNT);
+    (0..COUNT).for_each(|_| serve(&mut peers));
+    let region = Region::new(ALLOCATOR);
+    (0..COUNT).for_each(|_| serve(&mut peers));
+    let change = region.change();
+    change.bytes_allocated.saturating_sub(change.bytes_deallocated) / COUNT
 }
 
 /// The engine's memory for each of many idle streams of one session: the stream, its slot, and its place in the table of

@@ -90,8 +90,9 @@ pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing, sniff};
 pub use tidegate_engine as engine;
 pub use tidegate_engine::{
     Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError, Context, Event, EventLoop, Group,
-    Handler, Limits, Listener, LoadBalancing, Member, Outcome, PostError, PublishError, ReadHalf, Remote, SendError,
-    Server, ServerHandle, Session, Slow, StartError, WriteHalf, blocking, task,
+    Handler, Limits, Listener, LoadBalancing, Member, Outcome, PostError, Protocol, ProtocolIndex, Protocols,
+    PublishError, ReadHalf, Remote, SendError, Server, ServerHandle, Session, Slow, StartError, WriteHalf, blocking,
+    task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

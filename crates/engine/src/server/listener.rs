@@ -19,6 +19,7 @@ use crate::channel::Channel;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::Limits;
+use crate::protocols::Protocols;
 use crate::start_error::StartError;
 
 /// Addresses whose connections are served alike: by one protocol, with one set of limits.
@@ -242,6 +243,15 @@ impl Listener {
                 event_loop
                     .serve_streams(socket, limits.clone(), live.clone(), mux, codec, move |channel| serve.2(channel))
             })
+        })
+    }
+
+    /// Serves several protocols, which the first bytes of each connection choose. `each` is called once on each loop's
+    /// thread, with the loop's number, so the applications of one loop can share what is not `Send`.
+    pub fn sniff(self, each: impl Fn(usize) -> Protocols + Send + Sync + 'static) -> ServedListener {
+        self.handle_each(move |number| {
+            let protocols = each(number).share();
+            move |_: &Address| (protocols.sniffer(), protocols.handler())
         })
     }
 

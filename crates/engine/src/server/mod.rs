@@ -35,6 +35,7 @@ use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
 
 use crate::load_balancing::{LoadBalancing, LoopGroup, LoopHandle};
+use crate::protocols::Protocols;
 use crate::start_error::StartError;
 
 /// A server that has not been started.
@@ -261,6 +262,15 @@ impl Server {
         M: FnMut(&Address) -> (C, H) + 'static,
     {
         self.run_main(|listener| listener.handle_each(each))
+    }
+
+    /// Starts the loops. The first bytes of each connection choose one of several protocols, as [`Listener::sniff`]
+    /// describes.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    pub fn sniff(self, each: impl Fn(usize) -> Protocols + Send + Sync + 'static) -> Result<ServerHandle, StartError> {
+        self.run_main(|listener| listener.sniff(each))
     }
 
     /// Starts the loops. The server's own listener is the first of its listeners.

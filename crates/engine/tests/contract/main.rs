@@ -37,6 +37,7 @@ mod lives;
 mod posts;
 mod reading;
 mod resets;
+mod sniffing;
 mod streams;
 mod write_positions;
 mod writing;
@@ -240,6 +241,15 @@ everywhere {
         a_peer_that_ignores_windows_ends_its_session,
         a_session_reads_whatever_its_applications_do,
         urgent_streams_overtake_others,
+    }
+    sniffing {
+        the_first_bytes_choose_handler_or_channel,
+        a_silent_peer_is_cut_off_in_time,
+        a_peer_that_sends_too_little_is_cut_off_in_time,
+        a_silent_peer_is_greeted_after_the_deadline,
+        garbage_is_cut_off_or_goes_to_the_default,
+        a_drain_closes_connections_whose_protocol_is_not_known,
+        a_panic_of_a_rule_ends_its_own_connection_only,
     }
     lives { of_random_kinds_end_correctly }
     addresses {

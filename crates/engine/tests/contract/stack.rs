@@ -20,6 +20,9 @@ pub(crate) trait Stack: 'static {
     fn server_with<C: Pipeline>(codec: C) -> Self::With<C>;
     fn client_with<C: Pipeline>(codec: C) -> Self::With<C>;
 
+    /// The same pipeline with another codec on top, in the middle of a connection.
+    fn map<C: Pipeline, D: Pipeline>(from: Self::With<C>, to: impl FnOnce(C) -> D) -> Self::With<D>;
+
     /// How many wire bytes, at least, a side sends for `plain` bytes, its hello included.
     fn wire_bytes(plain: usize) -> usize;
 
@@ -59,6 +62,10 @@ impl Stack for Plain {
 
     fn client_with<C: Pipeline>(codec: C) -> C {
         codec
+    }
+
+    fn map<C: Pipeline, D: Pipeline>(from: C, to: impl FnOnce(C) -> D) -> D {
+        to(from)
     }
 
     fn wire_bytes(plain: usize) -> usize {
@@ -105,6 +112,10 @@ impl Stack for Filtered {
 
     fn client_with<C: Pipeline>(codec: C) -> Over<ToyTls, C> {
         Over::new(ToyTls::client(KEY), codec)
+    }
+
+    fn map<C: Pipeline, D: Pipeline>(from: Over<ToyTls, C>, to: impl FnOnce(C) -> D) -> Over<ToyTls, D> {
+        from.map(to)
     }
 
     fn wire_bytes(plain: usize) -> usize {
