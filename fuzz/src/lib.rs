@@ -9,6 +9,7 @@
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
 //! | `proxy` | a policy, then a PROXY header and lines | `proxy.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
+//! | `sniff` | the order of rules, then the first bytes of a connection | `sniff.rs` |
 //! | `scan` | a head, and the start offset in it | `scan.rs` |
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
@@ -35,6 +36,7 @@ mod responses;
 mod rings;
 mod round_trips;
 mod scan;
+mod sniff;
 mod streams;
 
 pub use connections::connections;
@@ -48,6 +50,7 @@ pub use responses::responses;
 pub use rings::rings;
 pub use round_trips::round_trips;
 pub use scan::scan;
+pub use sniff::sniff;
 pub use streams::streams;
 
 /// A target.
@@ -62,6 +65,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("filters", filters),
     ("http1", http1),
     ("scan", scan),
+    ("sniff", sniff),
     ("outbound", outbound),
     ("connections", connections),
     ("proxy", proxy),

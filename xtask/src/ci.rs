@@ -61,6 +61,7 @@ const EXAMPLES: [&str; 13] = [
     "streams",
     "tally",
     "tides",
+    "two_protocols",
 ];
 
 fn measurements() -> Vec<NamedStep> {
