@@ -23,6 +23,7 @@ FILES = [
     *(f"crates/codec/src/framing/{name}.rs" for name in "delimiter fixed length_field lines mod raw".split()),
     "crates/codec/src/over.rs",
     *(f"crates/proxy/src/{name}.rs" for name in "receiver tlv v1 v2".split()),
+    "crates/codec/src/sniff/rules.rs",
     *(f"crates/http1/src/{name}.rs" for name in "body client client/head head parse runs server".split()),
     *(f"crates/scan/src/{name}.rs" for name in "field portable sweep x86".split()),
 ]

@@ -47,7 +47,7 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 13] = [
+const EXAMPLES: [&str; 14] = [
     "behind_proxy",
     "chat",
     "echo",
