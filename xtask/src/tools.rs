@@ -21,6 +21,7 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("/usr/lib/nginx/modules/ngx_stream_module.so", "libnginx-mod-stream"),
     ("haproxy", "haproxy"),
     ("slowhttptest", "slowhttptest"),
+    ("tshark", "tshark"),
 ];
 
 /// What the servers of the comparison need beside those. The comparison skips a server whose toolchain is missing, with

@@ -38,6 +38,11 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
         &self.filter
     }
 
+    /// The filter below, mutable.
+    pub fn filter_mut(&mut self) -> &mut F {
+        &mut self.filter
+    }
+
     /// The codec above.
     pub fn codec(&self) -> &C {
         &self.codec

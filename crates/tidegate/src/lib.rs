@@ -65,6 +65,7 @@
 //! | [`http1`] | HTTP/1.1, server and client |
 //! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
+//! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
 //! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`] |
 //! | [`buffer`] | queues, pools and the ledger of memory |
 //! | [`sys`] | the author of a driver, and applications that run an [`EventLoop`] themselves |
@@ -80,6 +81,10 @@ pub use bytes::Bytes;
 #[doc(inline)]
 pub use tidegate_buffer as buffer;
 pub use tidegate_buffer::{Slice, WaterMarks};
+/// The bytes of any stage of a pipeline: hex dumps in the log, and capture files for Wireshark.
+#[cfg(feature = "bytelog")]
+#[doc(inline)]
+pub use tidegate_bytelog as bytelog;
 /// For the author of a codec or a filter: the traits, their arguments, and what they return.
 #[doc(inline)]
 pub use tidegate_codec as codec;
