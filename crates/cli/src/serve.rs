@@ -14,8 +14,10 @@ use tidegate::http1::Config;
 use tidegate::proxy::{Networks, Policy, Proxied};
 use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http1};
 
+use crate::byte_log::ByteLogs;
 use crate::counts;
 use crate::site::Site;
+use crate::site_codec::SiteCodec;
 
 /// The flags of `serve`.
 #[derive(Debug, Args)]
@@ -70,6 +72,13 @@ pub(crate) struct Options {
     /// [default: this machine: 127.0.0.0/8, ::1 and unix]
     #[arg(long, value_name = "NETWORK")]
     proxy_trusted: Vec<Networks>,
+    /// Write what connections send and receive to a new file that Wireshark opens: a pcap file of up to 256 MiB, which
+    /// only its owner may read
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Log what connections send and receive as hex dumps: the first 64 KiB of each
+    #[arg(long, conflicts_with = "quiet")]
+    log_bytes: bool,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
     quiet: bool,
@@ -101,12 +110,13 @@ impl Options {
 /// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
 /// SIGUSR1 prints the counts.
 pub(crate) fn run(options: &Options) -> Result<(), StartError> {
-    log_to_stderr(options.quiet);
+    log_to_stderr(options);
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)?;
-    let server = start(options, inherited)?;
+    let byte_logs = ByteLogs::new(options.log_bytes, options.pcap.as_deref()).map_err(StartError::System)?;
+    let server = start(options, inherited, byte_logs.clone())?;
     announce(&server);
 
     let shutdown = Arc::new(Shutdown::default());
@@ -130,6 +140,9 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
         if has_ended {
             break;
         }
+    }
+    if let Some(byte_logs) = byte_logs {
+        byte_logs.finish();
     }
     if shutdown.is_cut_short.load(Ordering::Relaxed) {
         std::process::exit(CUT_SHORT_STATUS);
@@ -168,7 +181,11 @@ fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdo
     }
 }
 
-fn start(options: &Options, inherited: Option<Server>) -> Result<ServerHandle, StartError> {
+fn start(
+    options: &Options,
+    inherited: Option<Server>,
+    byte_logs: Option<ByteLogs>,
+) -> Result<ServerHandle, StartError> {
     let mut limits = Limits::default();
     if let Some(connections) = options.max_connections {
         limits.connections_max = connections as usize;
@@ -206,16 +223,31 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<ServerHandle, S
     }
     let config = Arc::new(Config::new(limits_of_http));
     if options.proxy_protocol == ProxyProtocol::Off {
-        return server.start(move || (http1::Server::new(config.clone()), Site::new()));
+        return serve(server, byte_logs, move |_| http1::Server::new(config.clone()));
     }
     let policy = Arc::new(options.proxy_policy());
-    server.start_each(move |_| {
-        let (config, policy) = (config.clone(), policy.clone());
-        move |peer: &Address| {
-            let peer = peer.ip().map(|address| address.ip());
-            (Proxied::new(&policy, peer, http1::Server::new(config.clone())), Site::new())
-        }
+    serve(server, byte_logs, move |peer| {
+        let peer = peer.ip().map(|address| address.ip());
+        Proxied::new(&policy, peer, http1::Server::new(config.clone()))
     })
+}
+
+/// Serves the site with a codec for each peer, and with a log of its bytes if one was requested.
+fn serve<C: SiteCodec>(
+    server: Server,
+    byte_logs: Option<ByteLogs>,
+    codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
+) -> Result<ServerHandle, StartError> {
+    match byte_logs {
+        None => server.start_each(move |_| {
+            let codec = codec.clone();
+            move |peer: &Address| (codec(peer), Site::new())
+        }),
+        Some(byte_logs) => server.start_each(move |_| {
+            let (codec, byte_logs) = (codec.clone(), byte_logs.clone());
+            move |peer: &Address| byte_logs.connection(peer, codec(peer))
+        }),
+    }
 }
 
 /// Prints a start-up line for each address: address, backend, number of loops.
@@ -231,9 +263,13 @@ fn announce(running: &ServerHandle) {
     let _ = io::stdout().write_all(lines.as_bytes());
 }
 
-fn log_to_stderr(quiet: bool) {
+fn log_to_stderr(options: &Options) {
     use tracing_subscriber::filter::LevelFilter;
-    let level = if quiet { LevelFilter::ERROR } else { LevelFilter::INFO };
+    let level = match options {
+        Options { quiet: true, .. } => LevelFilter::ERROR,
+        Options { log_bytes: true, .. } => LevelFilter::TRACE,
+        _ => LevelFilter::INFO,
+    };
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)

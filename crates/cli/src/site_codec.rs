@@ -1,12 +1,13 @@
-//! `SiteCodec`: what the site needs of its codec, which is HTTP behind a PROXY header or without one.
+//! `SiteCodec`: what the site needs of its codec, which is HTTP behind a PROXY header or without one, alone or over
+//! filters.
 
 use std::net::SocketAddr;
 
-use tidegate::codec::Pipeline;
+use tidegate::codec::{Filter, Over, Pipeline};
 use tidegate::http1::{Incoming, Outgoing, Server};
 use tidegate::proxy::Proxied;
 
-/// HTTP/1.1, with or without a PROXY header in front.
+/// HTTP/1.1, with or without a PROXY header in front, alone or over filters.
 pub(crate) trait SiteCodec: Pipeline<In = Incoming, Out = Outgoing> {
     /// The addresses that a proxy has reported: the client's, and that at which the proxy received the connection.
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)>;
@@ -22,5 +23,11 @@ impl SiteCodec for Proxied<Server> {
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         let header = self.header()?;
         header.source().zip(header.destination())
+    }
+}
+
+impl<F: Filter, C: SiteCodec> SiteCodec for Over<F, C> {
+    fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.codec().reported_addresses()
     }
 }

@@ -6,6 +6,7 @@
 mod backends;
 mod bad_input;
 mod breaks;
+mod byte_logs;
 mod clients;
 mod connections;
 mod crowds;
