@@ -67,6 +67,7 @@
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
 //! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`] |
+//! | `compat` | connections as streams of tokio and futures-io, codecs over streams of tokio; with the features `tokio` and `futures-io` |
 //! | [`buffer`] | queues, pools and the ledger of memory |
 //! | [`sys`] | the author of a driver, and applications that run an [`EventLoop`] themselves |
 //! | [`engine`] | types that are rarely named, such as the futures of a [`Channel`] and the counts of a server |
@@ -89,6 +90,10 @@ pub use tidegate_bytelog as bytelog;
 #[doc(inline)]
 pub use tidegate_codec as codec;
 pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing, sniff};
+/// Connections as streams of tokio and futures-io, and codecs over streams of tokio.
+#[cfg(any(feature = "futures-io", feature = "tokio"))]
+#[doc(inline)]
+pub use tidegate_compat as compat;
 /// All of the engine: what the crate root lists, and types that an application rarely names, such as the futures of a
 /// [`Channel`].
 #[doc(inline)]

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tidegate_buffer::WritePosition;
+use tidegate_codec::framing::Raw;
 use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::Address;
 
@@ -156,6 +157,14 @@ impl<C: Pipeline> WriteHalf<C> {
         Flushed { handle: &self.handle, position: Some(position) }
     }
 
+    /// Waits until the kernel has all bytes that were queued so far, for an adapter that is polled itself.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] when the connection is closed and not all of them were sent.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        self.handle.with_or(|connection, core, token| connection.poll_flush(core, token, cx.waker()), failed)
+    }
+
     /// As [`Channel::shutdown_write`].
     pub fn shutdown_write(&mut self) {
         let _ = self.handle.with(|connection, core, token| connection.shutdown_write(core, token));
@@ -178,6 +187,21 @@ impl<C: Pipeline> WriteHalf<C> {
     pub fn pending_bytes(&self) -> u64 {
         self.handle.with(|connection, _, _| connection.pending_bytes()).unwrap_or(0)
     }
+}
+
+impl<C: Pipeline<Codec = Raw>> WriteHalf<C> {
+    /// Queues a copy of the first of `bytes`, as soon as the pending bytes are within the water marks, and returns how
+    /// many it took: at most one more than the high mark has room for. For an adapter that is polled itself.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] when nothing can be sent any more.
+    pub fn poll_write(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Poll<Result<usize, ChannelError>> {
+        self.handle.with_or(|connection, core, token| connection.poll_write(core, token, bytes, cx.waker()), failed)
+    }
+}
+
+fn failed<T>(error: ChannelError) -> Poll<Result<T, ChannelError>> {
+    Poll::Ready(Err(error))
 }
 
 impl<C: Pipeline> Drop for ReadHalf<C> {

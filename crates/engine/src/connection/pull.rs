@@ -10,6 +10,7 @@ use std::task::{Poll, Waker};
 
 use tidegate_buffer::WritePosition;
 use tidegate_buffer::injected::{self, Bug};
+use tidegate_codec::framing::Raw;
 use tidegate_codec::{Output, Pipeline, Step};
 use tidegate_sys::Token;
 
@@ -494,6 +495,25 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         Poll::Pending
     }
 
+    /// Whether everything that was written so far is with the kernel, or a promise to wake `waker` when it is.
+    pub(crate) fn poll_flush(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        waker: &Waker,
+    ) -> Poll<Result<(), ChannelError>> {
+        if self.application.intersects(ChannelState::CLOSED) {
+            // The queue is cleared. It was empty if the reason is `Done`.
+            return Poll::Ready(self.end_of_messages::<()>().map(drop));
+        }
+        let position = self.codec.write_position(self.link.outbound());
+        let flushed = self.flushed(core, Some(position), waker);
+        if flushed.is_pending() {
+            self.schedule_unless_pending(core, token);
+        }
+        flushed
+    }
+
     /// Whether the connection is gone.
     pub(crate) fn poll_closed(&mut self, waker: &Waker) -> Poll<Result<(), ChannelError>> {
         if !self.application.intersects(ChannelState::CLOSED) {
@@ -615,6 +635,30 @@ impl<C: Pipeline> Connection<C, ChannelState> {
 
     pub(crate) fn pending_bytes(&self) -> u64 {
         self.link.cost(&self.codec)
+    }
+}
+
+impl<C: Pipeline<Codec = Raw>> Connection<C, ChannelState> {
+    /// Writes the first of `bytes`, as many as the water marks admit, or promises to wake `waker` when they admit some.
+    pub(crate) fn poll_write(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        bytes: &[u8],
+        waker: &Waker,
+    ) -> Poll<Result<usize, ChannelError>> {
+        if self.ready(core, waker)?.is_pending() {
+            return Poll::Pending;
+        }
+        // One byte more than there is room for makes the connection unwritable.
+        let room = self.link.settings().limits.water.high.saturating_sub(self.pending_bytes()).saturating_add(1);
+        let count = usize::try_from(room).map_or(bytes.len(), |room| bytes.len().min(room));
+        let (_, mut out) = self.codec.uppermost(Output::new(self.link.outbound(), &core.pool, &core.time));
+        out.write(&bytes[..count]);
+        core.unflushed += count as u64;
+        self.link.update_level(&self.codec);
+        self.schedule_unless_pending(core, token);
+        Poll::Ready(Ok(count))
     }
 }
 

@@ -1,0 +1,29 @@
+//! Tidegate beside other runtimes: its connections for crates that take a stream of bytes, and its codecs over streams
+//! of tokio.
+//!
+//! | what | type | feature |
+//! |---|---|---|
+//! | a connection as `AsyncRead`, `AsyncBufRead` and `AsyncWrite` of futures-io | [`ByteStream`] | `futures-io` |
+//! | the same with tokio's traits | [`ByteStream`] | `tokio` |
+//! | a codec, with its filters, over any stream of tokio | `Framed` | `tokio` |
+//!
+//! Without features the crate has [`ByteStream`] with its own methods only. Applications use it as `tidegate::compat`,
+//! with the features of the same names.
+//!
+//! Everything here stays on one thread, as connections, pools and messages of Tidegate do: the types are not `Send`. So
+//! a [`ByteStream`] lives in a task of its loop, and a `Framed` in a local task of tokio: `LocalSet`, `LocalRuntime`, or
+//! a runtime of one thread per core.
+//!
+//! Read next: `byte_stream.rs`, or `framed/mod.rs`.
+
+#![forbid(unsafe_code)]
+
+mod byte_stream;
+#[cfg(feature = "futures-io")]
+mod futures_io;
+mod stream_error;
+#[cfg(feature = "tokio")]
+mod tokio_io;
+
+pub use self::byte_stream::{ByteReader, ByteStream, ByteWriter};
+pub use self::stream_error::StreamError;
