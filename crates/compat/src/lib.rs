@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 mod byte_stream;
+#[cfg(feature = "tokio")]
+pub mod framed;
 #[cfg(feature = "futures-io")]
 mod futures_io;
 mod stream_error;
@@ -26,4 +28,6 @@ mod stream_error;
 mod tokio_io;
 
 pub use self::byte_stream::{ByteReader, ByteStream, ByteWriter};
+#[cfg(feature = "tokio")]
+pub use self::framed::Framed;
 pub use self::stream_error::StreamError;
