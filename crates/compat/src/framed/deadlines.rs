@@ -143,7 +143,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
 
     /// The codec's deadline, if it counts now: the peer is awaited, and reads.
     fn codec_deadline(&self, is_receiving: bool) -> Option<Instant> {
-        let is_awaited = is_receiving && self.level.is_writable() || self.wants_handshake_input();
+        let is_awaited = is_receiving && self.may_decode() || self.wants_handshake_input();
         if self.is_closing || !is_awaited {
             return None;
         }

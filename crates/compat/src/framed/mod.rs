@@ -60,7 +60,8 @@ use self::wakers::{Side, Wakers};
 /// | [`close`](Self::close) | sends what waits and the protocol's closing bytes, ends our side, and waits for the peer's end |
 ///
 /// **Back-pressure.** While more bytes wait than the water marks allow, nothing is decoded and nothing is read, so the
-/// kernel stops the peer. **Memory.** An idle connection has no buffer: all of a thread read into one receive buffer,
+/// kernel stops the peer. Where another task waits to send, by `split` of `StreamExt`, reading goes on, as with the
+/// halves of a channel. **Memory.** An idle connection has no buffer: all of a thread read into one receive buffer,
 /// undecoded bytes move into memory of their size, and sent bytes are released. **Time.** The deadlines of the codec
 /// use tokio's timer, while a task waits for a message.
 ///

@@ -104,7 +104,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<P::In>, FramedError<P::Error>>> {
         for _ in 0..ROUNDS_PER_POLL_MAX {
             if !self.is_closing && self.read_side == ReadSide::Open {
-                if !self.level.is_writable() {
+                if !self.may_decode() {
                     self.drive_handshake();
                 } else if let Step::Message(message) = self.decode() {
                     return Poll::Ready(Ok(Some(message)));
@@ -119,9 +119,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             if self.read_side == ReadSide::Over {
                 return Poll::Ready(Ok(None));
             }
-            let was_writable = self.level.is_writable();
+            let was_decoding = self.may_decode();
             let transmitted = self.transmit(cx);
-            if !was_writable && self.level.is_writable() {
+            if !was_decoding && self.level.is_writable() {
                 // Bytes that came while nothing was decoded are not late.
                 self.notify(Lifecycle::Resumed);
                 continue;
@@ -165,12 +165,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         }
     }
 
+    /// Whether the pending bytes permit to decode. Where another task waits to send, it does not wait for that one: two
+    /// such connections with each other would wait for ever. Then only the codec's own replies have a bound.
+    pub(super) fn may_decode(&self) -> bool {
+        let is_split = self.wakers.waits(Side::Writer) && self.pending_bytes() <= self.limits.water.replies_cap;
+        self.level.is_writable() || is_split
+    }
+
     /// Whether the task that waits for a message reads.
     fn wants_input(&self) -> bool {
         let has_input = !self.input.is_empty() || self.codec.input_memory() > 0;
         // A peer cannot fill our memory while it waits for a response.
         let is_full = has_input && self.codec.status().is_blocked;
-        let wants_messages = !self.is_closing && !self.has_peer_ended && self.level.is_writable() && !is_full;
+        let wants_messages = !self.is_closing && !self.has_peer_ended && self.may_decode() && !is_full;
         wants_messages || self.wants_handshake_input()
     }
 

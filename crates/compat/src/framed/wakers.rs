@@ -40,6 +40,14 @@ impl Wakers {
         *self.place(side) = None;
     }
 
+    /// Whether a task waits on a side.
+    pub(super) fn waits(&self, side: Side) -> bool {
+        match side {
+            Side::Reader => self.reader.is_some(),
+            Side::Writer => self.writer.is_some(),
+        }
+    }
+
     /// Wakes the task that waits on a side.
     pub(super) fn wake(&mut self, side: Side) {
         if let Some(waker) = self.place(side).take() {
