@@ -35,7 +35,10 @@ enum Linger {
     #[default]
     NotYet,
     /// Until `soon` if the peer is silent, until `last` in any case.
-    Until { soon: Instant, last: Instant },
+    Until {
+        soon: Instant,
+        last: Instant,
+    },
     Over,
 }
 

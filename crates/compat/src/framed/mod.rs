@@ -41,8 +41,8 @@ use self::deadlines::Deadlines;
 pub use self::error::FramedError;
 pub use self::limits::FramedLimits;
 use self::memory::ThreadMemory;
-pub use self::receiving::Recv;
 use self::receiving::ReadSide;
+pub use self::receiving::Recv;
 use self::wakers::{Side, Wakers};
 
 /// A codec over a stream of tokio: a `TcpStream`, a `UnixStream`, a TLS stream, a `DuplexStream`.

@@ -62,6 +62,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
     /// may wait for it.
     pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, is_enough: impl Fn(&Self) -> bool) -> Poll<()> {
         for _ in 0..ROUNDS_PER_POLL_MAX {
+            if self.has_peer_ended {
+                // Within a handshake that is an error: what waits for it can never leave.
+                self.drive_handshake();
+            }
             if is_enough(self) || self.write_side.has_failed() {
                 return Poll::Ready(());
             }
@@ -201,7 +205,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
 
     /// Reads a piece of the file that comes next in the queue.
     fn load_file(&mut self) {
-        let loaded = self.outbound.load_file(FILE_PIECE_BYTES, |region, bytes| region.file.read_at(bytes, region.offset));
+        let loaded =
+            self.outbound.load_file(FILE_PIECE_BYTES, |region, bytes| region.file.read_at(bytes, region.offset));
         if let Err(error) = loaded {
             self.break_off(FramedError::Io(file_error(error)));
         }

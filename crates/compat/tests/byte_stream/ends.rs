@@ -108,10 +108,7 @@ fn a_reset_is_an_error_of_both_directions_after_the_bytes_that_had_arrived() {
     pipe.advance(Duration::from_secs(1));
     assert_eq!(
         journal.take(),
-        [
-            " and flow then ConnectionReset",
-            "[Err(ConnectionReset), Err(ConnectionReset), Err(ConnectionReset)]"
-        ]
+        [" and flow then ConnectionReset", "[Err(ConnectionReset), Err(ConnectionReset), Err(ConnectionReset)]"]
     );
 }
 

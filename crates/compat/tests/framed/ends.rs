@@ -13,10 +13,10 @@ use crate::script::{Piece, Script};
 
 #[tokio::test]
 async fn after_the_peers_end_messages_are_still_sent() {
-    let script = Script::new([Piece::Bytes(b"ask\nhalf a li".to_vec()), Piece::End]);
+    let script = Script::new([Piece::Bytes(b"ask\n".to_vec()), Piece::End]);
     let mut framed = Framed::new(script.clone(), Lines::new());
     assert_eq!(framed.recv().await.unwrap().as_deref(), Some(&b"ask"[..]));
-    assert!(framed.recv().await.unwrap().is_none(), "half a line is dropped, as on a loop");
+    assert!(framed.recv().await.unwrap().is_none());
     for _ in 0..3 {
         framed.send("answer".into()).unwrap();
         framed.flush().await.unwrap();
@@ -62,7 +62,10 @@ async fn the_peer_gets_the_codecs_last_reply_before_the_application_gets_the_err
 
 #[tokio::test]
 async fn a_truncated_message_is_an_error_where_the_codec_says_so() {
-    let script = Script::new([Piece::Bytes(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf".to_vec()), Piece::End]);
+    let script = Script::new([
+        Piece::Bytes(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf".to_vec()),
+        Piece::End,
+    ]);
     let mut framed = Framed::new(script, http1::Server::default());
     let error = loop {
         match framed.recv().await {

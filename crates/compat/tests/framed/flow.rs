@@ -63,7 +63,8 @@ async fn a_peer_that_does_not_read_is_not_read() {
 #[tokio::test]
 async fn an_idle_connection_holds_no_memory_and_half_a_message_holds_its_size() {
     let idle: Vec<_> = (0..100).map(|_| (Script::new([]), Lines::new())).collect();
-    let mut connections: Vec<_> = idle.into_iter().map(|(script, lines)| (script.clone(), Framed::new(script, lines))).collect();
+    let mut connections: Vec<_> =
+        idle.into_iter().map(|(script, lines)| (script.clone(), Framed::new(script, lines))).collect();
     let used = |framed: &Framed<Script, Lines>| framed.pool().ledger().used();
     for (script, framed) in &mut connections {
         script.push(Piece::Bytes(b"ebb\n".to_vec()));

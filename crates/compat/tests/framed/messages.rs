@@ -174,7 +174,9 @@ async fn pieces_of_files_are_sent_with_and_without_a_filter() {
     let mut framed = Framed::new(Script::new([]), Files);
     framed.send(region(200_000)).unwrap();
     let error = framed.flush().await.expect_err("the file is shorter");
-    assert!(matches!(error, tidegate_compat::framed::FramedError::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof));
+    assert!(
+        matches!(error, tidegate_compat::framed::FramedError::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof)
+    );
 }
 
 #[tokio::test]
