@@ -32,7 +32,11 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Whole>, hyper::Er
 /// Hands one connection to hyper. It reads and writes in this task, and needs no runtime of its own.
 async fn serve(channel: Channel<Raw>) -> Result<(), hyper::Error> {
     let stream = TokioIo::new(ByteStream::new(channel));
-    http1::Builder::new().serve_connection(stream, service_fn(answer)).await
+    match http1::Builder::new().serve_connection(stream, service_fn(answer)).await {
+        // hyper has answered with 400. An error that is returned would reset the connection, and destroy the answer.
+        Err(error) if error.is_parse() => Ok(()),
+        served => served,
+    }
 }
 
 /// A body in one piece.
