@@ -57,7 +57,7 @@ pub use streams::streams;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
