@@ -92,6 +92,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             if ends && self.link.advance_write_side(WriteEvent::Sent) {
                 self.link.set_write_failed();
             }
+            if self.buffered_bytes() == 0 {
+                // There is nothing that the peer could be late to take. Whatever it has to do next has its own deadline.
+                self.link.progress = DeadlineTick::NEVER;
+            }
         }
         self.link.note_progress(self.link.sent() - before.0);
         self.link.update_level(&self.codec);

@@ -237,6 +237,7 @@ everywhere {
         a_flood_of_streams_reset_at_once_ends_the_session,
         bytes_to_a_closed_stream_hold_no_window,
         a_peer_that_grants_nothing_loses_its_stream_in_time,
+        a_stream_that_has_sent_all_is_not_late,
         a_peer_that_grants_byte_by_byte_gets_them_so,
         a_peer_that_ignores_windows_ends_its_session,
         a_session_reads_whatever_its_applications_do,

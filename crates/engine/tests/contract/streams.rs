@@ -24,19 +24,19 @@ use crate::stage::{Call, Cx, Site, Stage, Started};
 type Muxed<S> = <S as Stack>::With<ToyMux>;
 
 /// Little may wait, so that windows and marks are reached soon.
-const NARROW: ToyMuxConfig = ToyMuxConfig { stream_window: 8_000, session_window: 20_000, streams_max: 50 };
+pub(crate) const NARROW: ToyMuxConfig = ToyMuxConfig { stream_window: 8_000, session_window: 20_000, streams_max: 50 };
 
 fn lines() -> Lines {
     Lines::new().with_line_bytes_max(4 << 20)
 }
 
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     let linger_timeout = Duration::from_millis(50);
     Limits { water: WaterMarks::new(16 * 1024, 8 * 1024), linger_timeout, ..Limits::default() }
 }
 
 /// A server with a handler for each stream, made of a closure.
-fn listen<S, A>(
+pub(crate) fn listen<S, A>(
     stage: &Stage,
     site: &Site,
     config: ToyMuxConfig,
@@ -51,7 +51,7 @@ where
     stage.listen_streams(site, limits, mux, lines, act)
 }
 
-fn echo(call: Call, cx: &mut Cx<'_, Lines>) -> Outcome<Lines> {
+pub(crate) fn echo(call: Call, cx: &mut Cx<'_, Lines>) -> Outcome<Lines> {
     match call {
         Call::Message(line) => cx.send(line.into()).into(),
         call => call.by_default(cx),
@@ -506,7 +506,7 @@ fn open(raw_peer: &RawPeer, end: usize, id: u32, encoded: fn(&[u8]) -> Vec<u8>) 
 }
 
 /// The frames of a server so far: type, flags, stream, payload.
-fn frames<S: Stack>(raw_peer: &RawPeer, end: usize) -> Vec<(u8, u8, u32, Vec<u8>)> {
+pub(crate) fn frames<S: Stack>(raw_peer: &RawPeer, end: usize) -> Vec<(u8, u8, u32, Vec<u8>)> {
     let bytes = raw_peer.inspect(end, |seen| S::decoded(&seen.received));
     let (mut frames, mut rest) = (Vec::new(), &bytes[..]);
     while let Some((&[kind, flags, high, low, a, b, c, d], behind)) = rest.split_first_chunk() {
@@ -614,6 +614,23 @@ pub(crate) fn a_peer_that_grants_nothing_loses_its_stream_in_time<S: Stack>(stag
     assert_eq!((server.counts().connections, server.counts().streams), (1, 0));
 }
 
+/// The deadline for the peer to take bytes ends with the bytes.
+pub(crate) fn a_stream_that_has_sent_all_is_not_late<S: Stack>(stage: &Stage) {
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
+    let limits = Limits { write_timeout: stage.units(3), ..limits() };
+    let to = listen::<S, _>(stage, &server, NARROW, limits, || {
+        |call: Call, cx: &mut Cx<'_, Lines>| match call {
+            Call::Open => cx.send("welcome".into()).into(),
+            call => call.by_default(cx),
+        }
+    });
+    let end = stage.connect::<S>(&raw_peer, &to);
+    open(&raw_peer, end, 1, S::encoded);
+    stage.until("all was sent", || data::<S>(&raw_peer, end, 1) == 8);
+    stage.rest(stage.units(8));
+    assert_eq!(server.counts().streams, 1, "{:?}", stage.reasons());
+}
+
 pub(crate) fn a_peer_that_grants_byte_by_byte_gets_them_so<S: Stack>(stage: &Stage) {
     let (server, raw_peer) = (stage.server(), stage.raw_peer());
     let to = listen::<S, _>(stage, &server, NARROW, limits(), || pour);
@@ -719,8 +736,8 @@ const _: fn() = || {
     is_session::<ToyMux>();
 };
 
-const OPEN: u8 = 0;
-const DATA: u8 = 1;
-const WINDOW: u8 = 2;
-const RESET: u8 = 3;
-const PING: u8 = 4;
+pub(crate) const OPEN: u8 = 0;
+pub(crate) const DATA: u8 = 1;
+pub(crate) const WINDOW: u8 = 2;
+pub(crate) const RESET: u8 = 3;
+pub(crate) const PING: u8 = 4;
