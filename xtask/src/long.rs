@@ -20,6 +20,10 @@ fn exhaustive() -> Vec<NamedStep> {
         step("the contract with 10,000 seeds", || measure::contract_seeds(10_000, Some(0))),
         step("the contract with all injected bugs", || injected::run(&injected::Options::all())),
         step("a million simulated connections", || measure::simulated_crowd(1_000_000)),
+        step("a million streams on 64 sessions", || {
+            let test = "test --release --package tidegate-engine --test stream_memory -- --nocapture";
+            cargo(test.split(' ')).env("TIDEGATE_STREAMS", "1000000").run()
+        }),
         step("a hundred million heads beside httparse", || {
             let test = "test --release --package tidegate-scan --test httparse -- --nocapture mutated";
             cargo(test.split(' ')).env("TIDEGATE_HEADS", "100000000").run()

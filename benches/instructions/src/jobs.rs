@@ -31,8 +31,10 @@ impl Job {
 
     /// The same job with few connections, if this is the one with many.
     pub(crate) fn same_with_few(&self) -> Option<&'static Self> {
-        let name = self.name.strip_suffix(MANY)?;
-        JOBS.iter().find(|job| job.name.strip_suffix(FEW) == Some(name))
+        SIZES.iter().find_map(|(few, many)| {
+            let name = self.name.strip_suffix(many)?;
+            JOBS.iter().find(|job| job.name.strip_suffix(few) == Some(name))
+        })
     }
 
     /// The same job, with a check of its prerequisites.
@@ -62,9 +64,8 @@ const fn job(name: &'static str, operation: &'static str, per_round: usize, run:
     Job { name, operation, per_round, warm_up: counted / 4, counted, run, lack: || None }
 }
 
-/// The suffixes of the names of jobs with few and with many connections.
-const FEW: &str = "-100";
-const MANY: &str = "-15000";
+/// The suffixes of the names of jobs with few and with many connections, or streams.
+const SIZES: [(&str, &str); 2] = [("-100", "-15000"), ("-0", "-999")];
 
 pub(crate) const JOBS: &[Job] = &[
     job("decode", "a request with 3 fields", codecs::DEPTH, codecs::decode_plaintext),
@@ -86,6 +87,8 @@ pub(crate) const JOBS: &[Job] = &[
     job("channel-256", "1 of 256 pipelined requests, by a task", 256, turns::pulled::<256>),
     job("lines-100", "1 of 100 pipelined lines", streams::STREAMS, streams::pipelined),
     job("streams-100", "1 line on each of 100 streams", streams::STREAMS, streams::one_on_each),
+    job("unread-0", "1 line on the only stream of a session", 1, streams::beside_unread::<0>),
+    job("unread-999", "1 line, beside 999 streams that are not read", 1, streams::beside_unread::<999>),
     job("close-100", "a connection closed, of 100", crowds::ENDS, crowds::close::<100>),
     job("close-15000", "a connection closed, of 15,000", crowds::ENDS, crowds::close::<15_000>),
     job("hold-100", "receiving held back for a turn, 100 connections", 1, crowds::hold::<100>),

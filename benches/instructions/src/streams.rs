@@ -25,6 +25,41 @@ pub(crate) fn one_on_each(rounds: usize) {
     turn(&mut event_loop, &peer, frames.len(), rounds);
 }
 
+/// A message on one stream in a turn, beside `NEIGHBOURS` streams whose applications read nothing: the peer has used up
+/// the window of each.
+pub(crate) fn beside_unread<const NEIGHBOURS: u32>(rounds: usize) {
+    let live = 1 + 2 * NEIGHBOURS;
+    let window = 1_000;
+    let config = ToyMuxConfig { stream_window: window, session_window: i32::MAX as u32, streams_max: u32::MAX };
+    let frame = ToyMux::frame(DATA, 0, live, LINE);
+    let (mut event_loop, peer) = wired(frame.clone(), 0);
+    let session = event_loop.open_session(Socket::Simulated(0), &address(), Limits::default(), ToyMux::client(config));
+    let session = session.expect("it takes any socket");
+    for _ in 0..NEIGHBOURS {
+        session.open_handler(Lines::new(), Paused).expect("a stream");
+    }
+    session.open_handler(Lines::new(), Take).expect("a stream");
+    for _ in 0..4 {
+        event_loop.turn(None).expect("nothing fails on a wire");
+    }
+    let fill: Vec<u8> =
+        (0..NEIGHBOURS).flat_map(|number| ToyMux::frame(DATA, 0, 1 + 2 * number, &[b'u'; 1_000])).collect();
+    for part in fill.chunks(64 * 1024) {
+        peer.set_bytes(part);
+        peer.deliver();
+        event_loop.turn(None).expect("nothing fails on a wire");
+    }
+    let unread = session.with_mux(|mux| mux.unconsumed_bytes()).expect("the session is open");
+    assert_eq!(unread, NEIGHBOURS * window, "all windows but one are used up");
+    peer.set_bytes(&frame);
+    let before = event_loop.counts().messages;
+    for _ in 0..rounds {
+        peer.deliver();
+        count_this(|| event_loop.turn(None)).expect("nothing fails on a wire");
+    }
+    assert_eq!(event_loop.counts().messages - before, rounds as u64, "each turn brings a message");
+}
+
 /// As many messages in one turn, pipelined on one connection.
 pub(crate) fn pipelined(rounds: usize) {
     let lines = LINE.repeat(STREAMS);
@@ -54,6 +89,33 @@ impl<P: Pipeline<In = Slice, Out = Payload>> Handler<P> for Echo {
 
     fn message(&mut self, line: Slice, cx: &mut Context<'_, P>) -> Outcome<P> {
         cx.send(line.into()).into()
+    }
+}
+
+/// Takes messages, and replies nothing.
+struct Take;
+
+impl<P: Pipeline<In = Slice, Out = Payload>> Handler<P> for Take {
+    type Post = ();
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, P>) -> Outcome<P> {
+        Outcome::Continue
+    }
+}
+
+/// Reads nothing.
+struct Paused;
+
+impl<P: Pipeline<In = Slice, Out = Payload>> Handler<P> for Paused {
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, P>) -> Outcome<P> {
+        cx.pause();
+        Outcome::Continue
+    }
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, P>) -> Outcome<P> {
+        Outcome::Continue
     }
 }
 

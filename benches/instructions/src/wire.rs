@@ -4,7 +4,7 @@
 //! full. The clock advances only on request. The driver's work for one connection does not depend on the number of
 //! connections.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
@@ -31,6 +31,8 @@ pub(crate) struct Peer {
     /// Whether the loop has paused receives.
     paused: Cell<bool>,
     received: Cell<u64>,
+    /// Other bytes to deliver from the next turn on.
+    bytes: RefCell<Option<Vec<u8>>>,
     start: Instant,
     now: Cell<Instant>,
 }
@@ -56,6 +58,7 @@ impl Peer {
             closing: Cell::new(Closing::AtOnce),
             paused: Cell::new(false),
             received: Cell::new(0),
+            bytes: RefCell::default(),
             start,
             now: Cell::new(start),
         })
@@ -64,6 +67,11 @@ impl Peer {
     /// Delivers the bytes of the wire to every receiving stream in the next turn.
     pub(crate) fn deliver(&self) {
         self.deliver_to(usize::MAX);
+    }
+
+    /// Changes the bytes of the wire, from the next turn on.
+    pub(crate) fn set_bytes(&self, bytes: &[u8]) {
+        self.bytes.replace(Some(bytes.to_vec()));
     }
 
     /// Delivers the bytes of the wire to so many streams in the next turn.
@@ -169,6 +177,9 @@ impl Wire {
 
     /// Queues the completions of this turn.
     fn begin_turn(&mut self) {
+        if let Some(bytes) = self.peer.bytes.take() {
+            self.bytes = bytes;
+        }
         if let Some(listener) = self.listener {
             for number in 0..self.peer.arriving.take() {
                 let accepted = Accepted { socket: Socket::Simulated(u64::from(number)), peer: address() };

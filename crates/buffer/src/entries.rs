@@ -67,13 +67,13 @@ impl Entries {
         entry
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> &Entry {
         let (number, place) = split(index);
         &self.pages[number].as_ref().expect("an entry in use lies in a page").entries[place]
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_mut(&mut self, index: u32) -> &mut Entry {
         let (number, place) = split(index);
         &mut self.pages[number].as_mut().expect("an entry in use lies in a page").entries[place]

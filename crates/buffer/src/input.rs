@@ -233,7 +233,20 @@ impl Input {
     ///
     /// # Panics
     /// If more than 1 GiB would be unread.
+    #[inline]
     pub fn append(&mut self, more: Slice, pool: &Pool) {
+        // The usual case: it keeps no segment, so it is empty.
+        if self.segment.is_none() && !self.is_escaping() && !more.is_empty() && more.end() <= BYTES_MAX {
+            let (segment, start, end) = more.into_parts();
+            self.segment = Some(segment);
+            (self.start, self.end) = (start as u32, end as u32);
+        } else {
+            self.append_behind(more, pool);
+        }
+    }
+
+    #[inline(never)]
+    fn append_behind(&mut self, more: Slice, pool: &Pool) {
         let total = self.len() + more.len();
         assert!(total <= BYTES_MAX, "{total} unread bytes are more than an input holds");
         if more.is_empty() {
@@ -255,12 +268,18 @@ impl Input {
 
     /// Moves the unread bytes into memory of their own, and releases the scratch, or a segment of which more than half
     /// was read. The engine calls it at the end of every dispatch.
+    #[inline]
     pub fn compact(&mut self, pool: &Pool) {
         if self.is_empty() {
             self.segment = None;
             (self.start, self.end) = (self.start & ESCAPING, self.end & ESCAPING);
-            return;
+        } else {
+            self.compact_rest(pool);
         }
+    }
+
+    #[inline(never)]
+    fn compact_rest(&mut self, pool: &Pool) {
         if let Some(segment) = &self.segment
             && (segment.is_scratch() || segment.capacity() > 2 * self.len() + SLACK_BYTES)
         {

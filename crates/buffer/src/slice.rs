@@ -83,6 +83,13 @@ impl Slice {
         Bytes::copy_from_slice(self)
     }
 
+    /// The end of the view in its segment.
+    #[inline]
+    pub(crate) fn end(&self) -> usize {
+        self.start as usize + self.len()
+    }
+
+    #[inline]
     pub(crate) fn into_parts(self) -> (Segment, usize, usize) {
         let (start, end) = (self.start as usize, self.start as usize + self.len());
         (self.segment, start, end)

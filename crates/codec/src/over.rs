@@ -223,7 +223,8 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
     }
 
     fn status(&self) -> CodecStatus {
-        self.codec.status()
+        // Between the stages there may be bytes when nothing is left on the wire.
+        CodecStatus { needs_input: false, ..self.codec.status() }
     }
 
     fn flush(&mut self, out: &mut Output<'_>) -> Result<(), Self::Error> {

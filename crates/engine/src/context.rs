@@ -134,6 +134,12 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         self.core
     }
 
+    /// The codec, the link and the core.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&mut C, &mut Link, &mut Core) {
+        (self.codec, self.link, self.core)
+    }
+
     /// Calls `act` with the uppermost codec and its output.
     pub(crate) fn with_mux<T>(&mut self, act: impl FnOnce(&mut C::Codec, &mut Output<'_>) -> T) -> T {
         let out = Output::new(self.link.outbound(), &self.core.pool, &self.core.time);

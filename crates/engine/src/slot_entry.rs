@@ -20,6 +20,11 @@ pub(crate) trait SlotEntry {
     /// Something happened. Meanwhile the slot is empty.
     fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition;
 
+    /// The queue of a stream.
+    fn outbound(&mut self) -> Option<&mut Outbound> {
+        None
+    }
+
     /// A message comes to a group of which it is a member. Meanwhile the slot is empty.
     fn deliver(&mut self, _core: &mut Core, _token: Token, _cast: &Delivery) -> (DeliveryOutcome, Disposition) {
         (DeliveryOutcome::Closed, Disposition::Keep)
@@ -111,6 +116,8 @@ pub(crate) enum SlotEvent {
 /// The result of a dispatch.
 pub(crate) enum Disposition {
     Keep,
+    /// Of a stream whose session offers room: the session sends what is in its queue, and nothing else is left to do.
+    Send,
     /// Another entry takes the place.
     Switch(ProtocolSwitch),
     Close {

@@ -41,6 +41,12 @@ impl<E: ?Sized> Slots<E> {
         }
     }
 
+    /// Puts an entry back, and returns it in its slot.
+    #[inline]
+    pub(crate) fn put_in(&mut self, token: Token, entry: Box<dyn SlotEntry>) -> Option<&mut dyn SlotEntry> {
+        Some(&mut **self.0.get_mut(token)?.entry.insert(entry))
+    }
+
     /// Frees a slot, and returns its entry. Its node must have been forgotten.
     pub(crate) fn release(&mut self, token: Token) -> Option<Box<E>> {
         self.0.release(token)?.entry

@@ -112,8 +112,26 @@ impl ToyMux {
         [&head(kind, flags, length, stream)[..], payload].concat()
     }
 
-    /// One frame. `None` if it concerns no stream of the application.
-    fn frame_in(
+    fn is_idle(&self, id: u32) -> bool {
+        if self.is_by_peer(id) { id > self.peer_id } else { id >= self.next_id }
+    }
+
+    fn is_by_peer(&self, id: u32) -> bool {
+        (id % 2 == 1) != self.is_client
+    }
+
+    /// The stream of a frame with bytes. `None` if these are for no application.
+    #[inline]
+    fn stream_of_data(&mut self, id: u32, length: usize) -> Result<Option<StreamKey>, ToyMuxError> {
+        if id == 0 || self.is_idle(id) {
+            return Err(ToyMuxError::Frame);
+        }
+        self.streams.receive_frame(id, length as u32).map_err(ToyMuxError::Flow)
+    }
+
+    /// Any other frame. `None` if it concerns no stream of the application.
+    #[inline(never)]
+    fn control_in(
         &mut self,
         kind: u8,
         flags: u8,
@@ -122,9 +140,7 @@ impl ToyMux {
         length: usize,
         reply: &mut Output<'_>,
     ) -> Result<Option<StreamEvent>, ToyMuxError> {
-        let stream = self.streams.find(id);
-        let by_peer = (id % 2 == 1) != self.is_client;
-        let is_idle = if by_peer { id > self.peer_id } else { id >= self.next_id };
+        let (by_peer, is_idle) = (self.is_by_peer(id), self.is_idle(id));
         match kind {
             OPEN if length == 1 && id > 0 && by_peer && is_idle => {
                 let urgency = payload.bytes()[0];
@@ -139,22 +155,9 @@ impl ToyMux {
                 self.streams.set_urgency(key, urgency);
                 Ok(Some(StreamEvent::Opened(key)))
             }
-            DATA if id > 0 && !is_idle => {
-                let stream = stream.filter(|key| !self.streams.has_peer_ended(*key));
-                self.streams.receive(stream, length as u32).map_err(ToyMuxError::Flow)?;
-                let bytes = payload.take(length);
-                let Some(stream) = stream else { return Ok(None) };
-                if flags & LAST != 0 {
-                    self.streams.end_by_peer(stream);
-                    if length == 0 {
-                        return Ok(Some(StreamEvent::Ended(stream)));
-                    }
-                    self.ended = Some(stream);
-                }
-                Ok((length > 0).then_some(StreamEvent::Data { stream, bytes }))
-            }
             WINDOW if length == 4 && (id == 0 || !is_idle) => {
                 let bytes = number(payload);
+                let stream = self.streams.find(id);
                 if id == 0 || stream.is_some() {
                     self.streams.grant(stream, bytes).map_err(ToyMuxError::Flow)?;
                 }
@@ -162,7 +165,7 @@ impl ToyMux {
             }
             RESET if length == 4 && id > 0 && !is_idle => {
                 let code = number(payload).into();
-                let Some(stream) = stream else { return Ok(None) };
+                let Some(stream) = self.streams.find(id) else { return Ok(None) };
                 self.streams.reset_by_peer(stream).map_err(ToyMuxError::Flow)?;
                 Ok(Some(StreamEvent::Reset { stream, code }))
             }
@@ -201,8 +204,26 @@ impl Codec for ToyMux {
                 return Ok(Step::NeedMore);
             }
             input.consume(HEAD_BYTES);
-            if let Some(event) = self.frame_in(kind, flags, u32::from_be_bytes([a, b, c, d]), input, length, reply)? {
-                return Ok(Step::Message(event));
+            let id = u32::from_be_bytes([a, b, c, d]);
+            if kind != DATA {
+                if let Some(event) = self.control_in(kind, flags, id, input, length, reply)? {
+                    return Ok(Step::Message(event));
+                }
+                continue;
+            }
+            let stream = self.stream_of_data(id, length)?;
+            let bytes = input.take(length);
+            let Some(stream) = stream else { continue };
+            let is_last = flags & LAST != 0;
+            if is_last {
+                self.streams.end_by_peer(stream);
+            }
+            if length > 0 {
+                self.ended = is_last.then_some(stream);
+                return Ok(Step::Message(StreamEvent::Data { stream, bytes }));
+            }
+            if is_last {
+                return Ok(Step::Message(StreamEvent::Ended(stream)));
             }
         }
     }
@@ -271,6 +292,12 @@ impl Mux for ToyMux {
     ) {
         out.write(&head(DATA, if is_last { LAST } else { 0 }, length as u16, stream.id()));
         out.take_flushed_up_to(queue, length.into());
+    }
+
+    const DATA_HEAD_BYTES: usize = HEAD_BYTES;
+
+    fn data_head(&mut self, stream: StreamKey, length: u32, place: &mut [u8]) {
+        place.copy_from_slice(&head(DATA, 0, length as u16, stream.id()));
     }
 
     fn write_update(&mut self, update: WindowUpdate, out: &mut Output<'_>) {

@@ -17,7 +17,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use tidegate_buffer::{Outbound, Slice};
+use tidegate_buffer::{Outbound, Room, Slice};
 
 pub use self::raw::{RawStreams, StreamCommand};
 pub use self::streams::{FlowError, StreamKey, Streams, WindowUpdate, Windows};
@@ -115,6 +115,16 @@ pub trait Mux: Codec<In = StreamEvent> {
     /// they are the last. `length` is at most [`frame_bytes_max`](Mux::frame_bytes_max), and within the windows.
     fn write_data(&mut self, stream: StreamKey, queue: &mut Outbound, length: u32, is_last: bool, out: &mut Output<'_>);
 
+    /// How many bytes [`write_data`](Mux::write_data) writes before those of the stream, if these are always as many and
+    /// it writes nothing behind them. Then [`data_head`](Mux::data_head) makes the same, and the bytes of a stream that
+    /// need not wait are framed where they were encoded, without a copy. At most 16; 0: it is not so.
+    const DATA_HEAD_BYTES: usize = 0;
+
+    /// Makes the head of a frame with `length` bytes of a stream, which is not its last, as
+    /// [`write_data`](Mux::write_data) writes it; `head` has [`DATA_HEAD_BYTES`](Mux::DATA_HEAD_BYTES). Called only if
+    /// these are not 0.
+    fn data_head(&mut self, _stream: StreamKey, _length: u32, _head: &mut [u8]) {}
+
     /// Writes credit.
     fn write_update(&mut self, update: WindowUpdate, out: &mut Output<'_>);
 
@@ -147,6 +157,62 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
     }
 }
 
+/// Whether the bytes of a stream that come next would be written at once: no stream is ready that they could overtake,
+/// the session has a window, and less than `bytes_max` wait in `out`.
+#[inline]
+#[must_use]
+pub fn transmits_at_once<M: Mux>(mux: &M, bytes_max: u64, out: &Output<'_>) -> bool {
+    out.pending() < bytes_max && mux.streams().admits_at_once()
+}
+
+/// Lends room at the end of the session's queue to a stream, for [`transmit_at_once`], if the protocol's frames permit
+/// that.
+#[inline]
+pub fn lend_room<M: Mux>(room: &mut Room, out: &mut Output<'_>) {
+    const { assert!(M::DATA_HEAD_BYTES <= HEAD_BYTES_MAX) };
+    if M::DATA_HEAD_BYTES > 0 {
+        out.queue().lend_room(room, M::DATA_HEAD_BYTES);
+    }
+}
+
+/// Writes all bytes of a stream as a frame, if [they may be written at once](transmits_at_once), and gives up the room
+/// that the session has lent. Returns `false`, and writes nothing, if there are none, or if a window or one frame is
+/// too small for all.
+#[inline]
+pub fn transmit_at_once<M: Mux>(
+    mux: &mut M,
+    key: StreamKey,
+    queue: &mut Outbound,
+    room: &mut Room,
+    out: &mut Output<'_>,
+) -> bool {
+    let pending = queue.pending();
+    let is_allowed =
+        pending > 0 && pending <= mux.frame_bytes_max().into() && mux.streams_mut().send_all(key, pending as u32);
+    let length = pending as u32;
+    if M::DATA_HEAD_BYTES > 0 {
+        if is_allowed {
+            let mut head = [0; HEAD_BYTES_MAX];
+            let head = &mut head[..M::DATA_HEAD_BYTES];
+            mux.data_head(key, length, head);
+            if out.queue().take_lent(room, queue, head) {
+                return true;
+            }
+        }
+        out.queue().forgo_lent(room, Some(queue));
+    }
+    if is_allowed {
+        queue.flush();
+        mux.write_data(key, queue, length, false, out);
+    }
+    is_allowed
+}
+
+/// Gives room up that was lent and is not used.
+pub fn forgo_room(room: &mut Room, out: &mut Output<'_>) {
+    out.queue().forgo_lent(room, None);
+}
+
 /// One turn of a stream. Returns whether all was written.
 fn write_turn<M: Mux>(mux: &mut M, key: StreamKey, queue: &mut Outbound, ends: bool, out: &mut Output<'_>) -> bool {
     queue.flush();
@@ -163,3 +229,6 @@ fn write_turn<M: Mux>(mux: &mut M, key: StreamKey, queue: &mut Outbound, ends: b
     mux.streams_mut().on_sent(key, length, !is_all);
     is_all
 }
+
+/// The most bytes of a frame's head that is written behind its content.
+const HEAD_BYTES_MAX: usize = 16;

@@ -14,7 +14,11 @@ pub(super) trait Links {
 pub(super) struct Schedule {
     ready: [List; URGENCIES],
     stalled: [List; URGENCIES],
+    /// The lists of `ready` that are not empty, as bits.
+    occupied: u8,
 }
+
+const _: () = assert!(URGENCIES <= u8::BITS as usize);
 
 #[derive(Debug, Clone, Copy)]
 struct List {
@@ -67,6 +71,7 @@ impl List {
 impl Schedule {
     pub(super) fn push_ready(&mut self, links: &mut impl Links, index: u32, urgency: usize) {
         self.ready[urgency].push(links, index);
+        self.occupied |= 1 << urgency;
     }
 
     /// A stream whose bytes wait for the window of the session.
@@ -76,17 +81,25 @@ impl Schedule {
 
     /// The session has a window again.
     pub(super) fn resume_stalled(&mut self, links: &mut impl Links) {
-        for (ready, stalled) in self.ready.iter_mut().zip(&mut self.stalled) {
+        for (urgency, (ready, stalled)) in self.ready.iter_mut().zip(&mut self.stalled).enumerate() {
             ready.prepend(links, stalled);
+            self.occupied |= u8::from(ready.head != NONE) << urgency;
         }
     }
 
+    #[inline]
     pub(super) fn has_ready(&self) -> bool {
-        self.ready.iter().any(|list| list.head != NONE)
+        self.occupied != 0
     }
 
     /// The next stream, and the urgency of the list that it was in.
     pub(super) fn pop_ready(&mut self, links: &impl Links) -> Option<(u32, usize)> {
-        self.ready.iter_mut().enumerate().find_map(|(urgency, list)| Some((list.pop(links)?, urgency)))
+        let urgency = self.occupied.trailing_zeros() as usize;
+        let list = self.ready.get_mut(urgency)?;
+        let index = list.pop(links)?;
+        if list.head == NONE {
+            self.occupied &= !(1 << urgency);
+        }
+        Some((index, urgency))
     }
 }

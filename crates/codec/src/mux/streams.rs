@@ -7,6 +7,8 @@
 //!
 //! A stream that closes gives the part of the session's window that it still occupies back, so no window is leaked.
 
+use std::cell::Cell;
+
 use hashbrown::HashTable;
 use tidegate_buffer::injected::{self, Bug};
 
@@ -87,6 +89,8 @@ struct Tables<S> {
     /// The first vacant entry.
     vacant: u32,
     by_id: HashTable<u32>,
+    /// Where the last stream was found.
+    found: Cell<u32>,
     schedule: Schedule,
     /// Streams whose window has to be announced.
     updates: Vec<u32>,
@@ -98,6 +102,7 @@ impl<S> Default for Tables<S> {
             entries: Vec::new(),
             vacant: NONE,
             by_id: HashTable::new(),
+            found: Cell::new(0),
             schedule: Schedule::default(),
             updates: Vec::new(),
         }
@@ -241,9 +246,27 @@ impl<S: Default> Streams<S> {
 
     /// The stream with a number, unless it is closed.
     #[must_use]
+    #[inline]
     pub fn find(&self, id: u32) -> Option<StreamKey> {
         let tables = self.tables.as_ref()?;
+        // A peer often sends several frames of one stream, or of streams that were opened one after the other.
+        let last = tables.found.get();
+        for index in [last, last.wrapping_add(1)] {
+            if let Some(entry) = tables.entries.get(index as usize)
+                && entry.id == id
+                && entry.flags & VACANT == 0
+            {
+                tables.found.set(index);
+                return Some(StreamKey { index, id });
+            }
+        }
+        self.look_up(id)
+    }
+
+    fn look_up(&self, id: u32) -> Option<StreamKey> {
+        let tables = self.tables.as_ref()?;
         let index = *tables.by_id.find(hash(id), |&index| tables.entries[index as usize].id == id)?;
+        tables.found.set(index);
         Some(StreamKey { index, id })
     }
 
@@ -389,26 +412,54 @@ impl<S: Default> Streams<S> {
         }
     }
 
-    /// The application has consumed bytes of a stream.
-    pub fn consume(&mut self, key: StreamKey, bytes: u32) {
-        let window = self.windows.stream_receive;
-        let Some(entry) = self.entry_mut(key) else { return };
-        let bytes = entry.receive.consume(bytes);
-        // A peer that sends no more needs no credit.
-        if entry.receive.consumed >= (window / 2).max(1) && entry.flags & (UPDATES | PEER_ENDED) == 0 {
-            entry.flags |= UPDATES;
-            if let Some(tables) = &mut self.tables {
-                tables.updates.push(key.index);
-            }
+    /// The same for a frame with bytes of the stream with the number `id`: bytes of a stream that is closed, or that the
+    /// peer has ended, count for the session only. Returns the stream if they are for its application.
+    ///
+    /// # Errors
+    /// [`FlowError::Exceeded`].
+    #[inline]
+    pub fn receive_frame(&mut self, id: u32, bytes: u32) -> Result<Option<StreamKey>, FlowError> {
+        let (stream_max, session_max) = (self.windows.stream_receive, self.windows.session_receive);
+        self.receive.add(bytes, session_max)?;
+        if let Some(key) = self.find(id)
+            && let Some(entry) = self.entry_mut(key)
+            && entry.flags & PEER_ENDED == 0
+        {
+            entry.receive.add(bytes, stream_max)?;
+            return Ok(Some(key));
         }
         self.consume_session(bytes);
+        Ok(None)
+    }
+
+    /// The application has consumed bytes of a stream.
+    pub fn consume(&mut self, key: StreamKey, bytes: u32) {
+        let Some(entry) = self.entry(key) else { return };
+        let unconsumed = entry.receive.outstanding - entry.receive.consumed;
+        self.set_unread(key, unconsumed.saturating_sub(bytes));
     }
 
     /// So many bytes of a stream are unread; the application has finished with all others.
+    #[inline]
     pub fn set_unread(&mut self, key: StreamKey, bytes: u32) {
-        let Some(entry) = self.entry(key) else { return };
-        let unconsumed = entry.receive.outstanding - entry.receive.consumed;
-        self.consume(key, unconsumed.saturating_sub(bytes));
+        let window = self.windows.stream_receive;
+        let Some(entry) = self.entry_mut(key) else { return };
+        let consumed = entry.receive.outstanding.saturating_sub(bytes);
+        let more = consumed.saturating_sub(entry.receive.consumed);
+        entry.receive.consumed += more;
+        // A peer that sends no more needs no credit.
+        let is_due = entry.receive.consumed >= (window / 2).max(1) && entry.flags & (UPDATES | PEER_ENDED) == 0;
+        self.receive.consumed += more;
+        if is_due {
+            self.push_update(key);
+        }
+    }
+
+    #[cold]
+    fn push_update(&mut self, key: StreamKey) {
+        let Some(tables) = &mut self.tables else { return };
+        tables.entries[key.index as usize].flags |= UPDATES;
+        tables.updates.push(key.index);
     }
 
     fn consume_session(&mut self, bytes: u32) {
@@ -533,6 +584,27 @@ impl<S: Default> Streams<S> {
         if let Some(tables) = &mut self.tables {
             tables.push_ready(key.index);
         }
+    }
+
+    /// All that a stream has to send, `bytes`, is written now, if its window and that of the session allow it.
+    #[inline]
+    pub(super) fn send_all(&mut self, key: StreamKey, bytes: u32) -> bool {
+        if i64::from(bytes) > self.send_window {
+            return false;
+        }
+        let Some(entry) = self.entry_mut(key) else { return false };
+        let is_allowed = i64::from(bytes) <= i64::from(entry.send_window);
+        if is_allowed {
+            entry.send_window -= bytes as i32;
+            self.send_window -= i64::from(bytes);
+        }
+        is_allowed
+    }
+
+    /// Whether no stream is to send, and the session has a window.
+    #[inline]
+    pub(super) fn admits_at_once(&self) -> bool {
+        self.send_window > 0 && !self.has_ready()
     }
 
     /// Whether a stream is to send, and the session's window does not stop it.

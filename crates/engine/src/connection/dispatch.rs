@@ -43,6 +43,8 @@ pub(super) type Dispatched<C, T = ()> = Result<T, Exit<C>>;
 enum Next {
     /// Decoding, flushing, notifying.
     Process,
+    /// The same for a stream that is plain (`receive.rs`): after decoding it may be over.
+    ProcessPlain,
     /// Nothing but the update of receiving and the timer.
     UpdateInterest,
     /// The tasks that were woken; another dispatch follows when they have run, while the bytes are still in the
@@ -74,7 +76,12 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
             self.application.begin_session_dispatch(core);
         }
         let dispatched = match self.on_event(core, token, event) {
-            Ok(Next::Process) => self.process(core, token),
+            Ok(next @ (Next::Process | Next::ProcessPlain)) => {
+                match self.process(core, token, matches!(next, Next::ProcessPlain)) {
+                    Ok(true) => return Disposition::Send,
+                    processed => processed.map(drop),
+                }
+            }
             Ok(Next::UpdateInterest) => Ok(()),
             Ok(Next::AwaitTasks) => return Disposition::Keep,
             Err(stop) => Err(stop),
@@ -84,6 +91,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
             self.schedule(core, token);
         }
         self.disposition(dispatched)
+    }
+
+    fn outbound(&mut self) -> Option<&mut Outbound> {
+        Some(self.link.outbound())
     }
 
     fn deliver(&mut self, core: &mut Core, token: Token, delivery: &Delivery) -> (DeliveryOutcome, Disposition) {
@@ -212,6 +223,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     fn on_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
         match event {
             SlotEvent::Received(bytes) => {
+                let Some(bytes) = self.receive_plain(core, bytes) else { return Ok(Next::ProcessPlain) };
                 self.on_received(core, bytes);
                 if A::PULLS
                     && self.may_decode()
@@ -347,12 +359,16 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.codec.on(event, &mut Output::new(self.link.outbound(), &core.pool, &core.time))
     }
 
-    /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up.
-    fn process(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up. Returns
+    /// whether all is done but sending: only if `is_plain`.
+    fn process(&mut self, core: &mut Core, token: Token, mut is_plain: bool) -> Dispatched<C, bool> {
         let mut budget =
             DispatchBudget { messages: MESSAGES_PER_DISPATCH_MAX, sends: SENDS_PER_DISPATCH_MAX, watched: true };
         loop {
             let starved = self.decode(core, token, &mut budget)?;
+            if std::mem::take(&mut is_plain) && self.is_done_plain(core, starved) {
+                return Ok(true);
+            }
             self.link.set(Link::HAS_BACKLOG, !starved);
             if !self.link.is_closing() && self.codec.status().is_finished {
                 self.link.closing = Some(Rc::new(CloseReason::Done));
@@ -364,10 +380,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                     core.continue_later(token);
                 }
                 self.link.set(Link::SCHEDULED, true);
-                return Ok(());
+                return Ok(false);
             }
             if !notified && (starved || !self.may_decode()) {
-                return Ok(());
+                return Ok(false);
             }
         }
     }
@@ -392,6 +408,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         while !A::PULLS && self.may_decode() && budget.messages > 0 {
             let ended = self.link.intersects(Link::PEER_ENDED);
             let (outbound, input) = self.link.queues();
+            if !ended && input.is_empty() && self.codec.status().needs_input {
+                return Ok(true);
+            }
             let before = (outbound.written(), self.codec.buffered_bytes());
             let mut reply = Output::new(outbound, &core.pool, &core.time);
             let step =

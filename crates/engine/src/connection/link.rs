@@ -199,6 +199,12 @@ impl Link {
         }
     }
 
+    /// Whether the driver takes what is written now, and it may be written.
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        !self.intersects(Self::SENDING | Self::WRITE_FAILED) && !self.is_ending()
+    }
+
     /// Clears a flag and returns whether it was set.
     pub(super) fn take(&mut self, flag: u16) -> bool {
         let had = self.intersects(flag);
@@ -248,6 +254,18 @@ impl Link {
     #[inline]
     pub(super) fn write_side(&self) -> WriteSide {
         WriteSide::from_bits(self.write_bits())
+    }
+
+    /// Of a stream: whether it is open on both sides and writable, nothing is unread, and no deadline is armed.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.flags & !(Self::RECEIVING | Self::WIRE_OFFSET | Self::CONSUMED) == 0
+            && self.closing.is_none()
+            && !self.is_write_shut()
+            && self.level.is_writable()
+            && self.input.is_empty()
+            && !self.deadline.is_set()
+            && !self.progress.is_set()
     }
 
     /// Whether the connection closes, or its sending side ends.

@@ -12,6 +12,7 @@ mod dispatch;
 mod link;
 mod peer;
 mod pull;
+mod receive;
 mod sending;
 mod settings;
 mod switch;

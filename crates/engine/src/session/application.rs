@@ -5,9 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_buffer::Outbound;
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_codec::mux::{Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, transmit};
+use tidegate_buffer::{Outbound, Slice};
+use tidegate_codec::mux::{
+    Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, forgo_room, lend_room, transmit, transmit_at_once,
+    transmits_at_once,
+};
 use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
 
@@ -81,6 +84,28 @@ impl SessionApplication {
         }
     }
 
+    /// Passes bytes of the peer to a stream. What it replies is written at once, if nothing else waits: then nothing can
+    /// overtake it in any case.
+    fn receive<C: Pipeline<Codec: Mux>>(&mut self, key: StreamKey, bytes: Slice, cx: &mut Context<'_, C>) {
+        let (codec, link, core) = cx.parts();
+        let Some(token) = codec.codec().streams().owner(key).and_then(token) else { return };
+        let is_free = link.is_free() && codec.is_established() && !core.sessions.has_send_requests(self.session);
+        let bytes_max = if is_free { TRANSMIT_BYTES.saturating_sub(codec.buffered_bytes() as u64) } else { 0 };
+        let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
+        if !transmits_at_once(mux, bytes_max, &out) {
+            return core.dispatch(token, SlotEvent::Received(bytes));
+        }
+        lend_room::<C::Codec>(&mut core.room, &mut out);
+        let (queue, room, pool, time) = core.receive(token, bytes);
+        let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
+        let Some(queue) = queue else { return forgo_room(room, &mut out) };
+        mux.streams_mut().set_unread(key, 0);
+        if !transmit_at_once(mux, key, queue, room, &mut out) && !queue.is_empty() {
+            // It waits for a window.
+            core.dispatch(token, SlotEvent::Scheduled);
+        }
+    }
+
     fn handle_request<M: Mux>(&mut self, request: StreamRequest, mux: &mut M, out: &mut Output<'_>) {
         let Some(key) = mux.streams().at(request.index) else { return };
         match request.kind {
@@ -135,7 +160,8 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
                 if injected::is_injected(Bug::SessionStopsReading) {
                     cx.pause();
                 }
-                (stream, SlotEvent::Received(bytes))
+                self.receive(stream, bytes, cx);
+                return Outcome::Continue;
             }
             StreamEvent::Ended(stream) => (stream, SlotEvent::Ended),
             StreamEvent::Reset { stream, code } => (stream, SlotEvent::StreamReset(code)),
@@ -192,6 +218,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     }
 
     fn end_session_dispatch(&mut self, core: &mut Core) -> bool {
+        core.room.release();
         core.sessions.end_dispatch(self.session)
     }
 

@@ -41,11 +41,15 @@ pub(crate) struct SessionLinks {
 
 /// Requests in their order.
 #[derive(Default)]
-pub(crate) struct Requests(Vec<StreamRequest>);
+pub(crate) struct Requests {
+    list: Vec<StreamRequest>,
+    /// One of them is that a queue be sent.
+    has_send: bool,
+}
 
 impl Requests {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamRequest> {
-        self.0.iter()
+        self.list.iter()
     }
 }
 
@@ -107,7 +111,9 @@ impl Sessions {
     /// Takes note of a request. Returns the session if it has to be dispatched for that.
     pub(crate) fn request(&mut self, stream: StreamId, kind: StreamRequestKind) -> Option<Token> {
         let links = self.0.get_mut(stream.session as usize)?;
-        links.requests.get_or_insert_default().0.push(StreamRequest { index: stream.index, kind });
+        let requests = links.requests.get_or_insert_default();
+        requests.has_send |= matches!(kind, StreamRequestKind::Send);
+        requests.list.push(StreamRequest { index: stream.index, kind });
         (!std::mem::replace(&mut links.is_scheduled, true)).then_some(links.token)
     }
 
@@ -121,22 +127,30 @@ impl Sessions {
     /// The dispatch of the session is over. Returns whether there are requests that it has not seen.
     pub(crate) fn end_dispatch(&mut self, session: u32) -> bool {
         let Some(links) = self.0.get_mut(session as usize) else { return false };
-        links.is_scheduled = links.requests.as_ref().is_some_and(|requests| !requests.0.is_empty());
+        links.is_scheduled = links.requests.as_ref().is_some_and(|requests| !requests.list.is_empty());
         links.is_scheduled
+    }
+
+    /// Whether streams have requested that their queues be sent, and the session has not seen that.
+    #[inline]
+    pub(crate) fn has_send_requests(&self, session: u32) -> bool {
+        let links = self.0.get(session as usize);
+        links.is_some_and(|links| links.requests.as_ref().is_some_and(|requests| requests.has_send))
     }
 
     /// What the streams have requested.
     pub(crate) fn take_requests(&mut self, session: u32) -> Option<Box<Requests>> {
-        self.0.get_mut(session as usize)?.requests.take_if(|requests| !requests.0.is_empty())
+        self.0.get_mut(session as usize)?.requests.take_if(|requests| !requests.list.is_empty())
     }
 
     /// Gives the memory of requests back, to be used again.
     pub(crate) fn recycle(&mut self, session: u32, mut requests: Box<Requests>) {
         if let Some(links) = self.0.get_mut(session as usize)
             && links.requests.is_none()
-            && requests.0.capacity() <= REQUESTS_KEPT_MAX
+            && requests.list.capacity() <= REQUESTS_KEPT_MAX
         {
-            requests.0.clear();
+            requests.list.clear();
+            requests.has_send = false;
             links.requests = Some(requests);
         }
     }
@@ -149,7 +163,7 @@ impl Sessions {
     /// A session without streams keeps no memory for requests.
     pub(crate) fn release_requests(&mut self, session: u32) {
         if let Some(links) = self.0.get_mut(session as usize) {
-            links.requests.take_if(|requests| requests.0.is_empty());
+            links.requests.take_if(|requests| requests.list.is_empty());
         }
     }
 }

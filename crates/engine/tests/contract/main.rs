@@ -27,6 +27,7 @@ mod stage;
 
 mod accepting;
 mod addresses;
+mod batches;
 mod closing;
 mod connecting;
 mod deadlines;
@@ -251,6 +252,15 @@ everywhere {
         garbage_is_cut_off_or_goes_to_the_default,
         a_drain_closes_connections_whose_protocol_is_not_known,
         a_panic_of_a_rule_ends_its_own_connection_only,
+    }
+    batches {
+        replies_of_any_length_arrive_whole,
+        replies_that_wait_leave_by_urgency,
+        a_panic_loses_its_own_stream_only,
+        a_stream_may_end_or_reset_itself,
+        a_stream_may_make_another_send,
+        a_session_that_ends_ends_its_streams,
+        write_positions_are_those_of_the_stream,
     }
     lives { of_random_kinds_end_correctly }
     addresses {
