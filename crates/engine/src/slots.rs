@@ -43,7 +43,7 @@ impl<E: ?Sized> Slots<E> {
 
     /// Puts an entry back, and returns it in its slot.
     #[inline]
-    pub(crate) fn put_in(&mut self, token: Token, entry: Box<dyn SlotEntry>) -> Option<&mut dyn SlotEntry> {
+    pub(crate) fn put_in(&mut self, token: Token, entry: Box<E>) -> Option<&mut E> {
         Some(&mut **self.0.get_mut(token)?.entry.insert(entry))
     }
 
