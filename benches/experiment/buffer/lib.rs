@@ -25,6 +25,8 @@ mod part;
 mod pieces;
 #[path = "../../../crates/buffer/src/pool.rs"]
 mod pool;
+#[path = "../../../crates/buffer/src/run.rs"]
+mod run;
 #[path = "../../../crates/buffer/src/scratch.rs"]
 mod scratch;
 #[path = "../../../crates/buffer/src/segment.rs"]

@@ -13,6 +13,7 @@
 use std::ops::Range;
 
 use crate::pool::Pool;
+use crate::run;
 use crate::segment::Segment;
 use crate::slice::{DETACHED_PART, Slice};
 
@@ -47,8 +48,9 @@ impl Input {
     ///
     /// If so, [`take`](Self::take) returns slices as [`Slice::detach`] would: it copies those of less than a sixteenth
     /// of their segment, so that a hundred bytes never pin 64 KiB. [`append`](Self::append) copies a short batch once,
-    /// so that its messages share one copy as far as that rule lets them. Bytes that are already unread are covered as
-    /// well. Off by default, and in the value that [`std::mem::take`] leaves behind.
+    /// and `take` copies the messages of a long batch in runs, so that messages share one copy as far as that rule lets
+    /// them. Bytes that are already unread are covered as well. Off by default, and in the value that
+    /// [`std::mem::take`] leaves behind.
     ///
     /// ```
     /// use tidegate::codec::{Input, Pool};
@@ -123,7 +125,7 @@ impl Input {
         // As a pair: both paths then keep it in registers.
         let (segment, start) = match &self.segment {
             Some(segment) if !self.is_escaping() => (segment.clone(), start),
-            Some(segment) => detached(segment, start, count),
+            Some(segment) => detached(segment, start, count, self.len()),
             None => empty_view(),
         };
         Slice::new(segment, start, count)
@@ -155,6 +157,8 @@ impl Input {
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let (first, length) = (self.first(), self.len());
         let Some(segment) = &self.segment else { return Some(&mut []) };
+        // Its copy would not have what is written now.
+        segment.pool().end_run();
         if self.start & EXCLUSIVE == 0 {
             if !segment.has_one_view() {
                 return None;
@@ -270,6 +274,9 @@ impl Input {
     /// was read. The engine calls it at the end of every dispatch.
     #[inline]
     pub fn compact(&mut self, pool: &Pool) {
+        if self.is_escaping() {
+            pool.end_run();
+        }
         if self.is_empty() {
             self.segment = None;
             (self.start, self.end) = (self.start & ESCAPING, self.end & ESCAPING);
@@ -356,13 +363,18 @@ impl Input {
     }
 }
 
-/// Outlined from `take`, so that little code is inlined.
+/// A view of `count` bytes, which the application may keep; `left` unread ones lie behind them. Outlined from `take`, so
+/// that little code is inlined.
 #[inline(never)]
-fn detached(segment: &Segment, start: usize, count: usize) -> (Segment, usize) {
-    let view = Slice::new(segment.clone(), start, count);
+fn detached(segment: &Segment, start: usize, count: usize, left: usize) -> (Segment, usize) {
+    if segment.is_scratch() {
+        return run::detached(segment, start, count, left);
+    }
     // The messages of a small batch share its copy.
-    let shares = !segment.is_scratch() && segment.capacity() <= DETACHED_PART * count + SHARED_BYTES;
-    let (segment, start, _) = if shares { view } else { view.detach() }.into_parts();
+    if segment.capacity() <= DETACHED_PART * count + SHARED_BYTES {
+        return (segment.clone(), start);
+    }
+    let (segment, start, _) = Slice::new(segment.clone(), start, count).detach().into_parts();
     (segment, start)
 }
 
@@ -385,7 +397,7 @@ const SLACK_BYTES: usize = 512;
 const SHORT_REST_BYTES: usize = 4 * 1024 - 1;
 
 /// Bytes of a small batch that a message may pin beyond the sixteenth: less than a copy costs besides its bytes.
-const SHARED_BYTES: usize = 24;
+pub(crate) const SHARED_BYTES: usize = 24;
 
 /// The bit of `start` and `end` that marks an escaping input.
 const ESCAPING: u32 = 1 << 31;

@@ -22,6 +22,7 @@ mod outbound;
 mod part;
 mod pieces;
 mod pool;
+mod run;
 mod scratch;
 mod segment;
 mod send_guard;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::entries::Entries;
 use crate::ledger::Ledger;
+use crate::run::Run;
 use crate::segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES, Segment, SpareBlock, block_bytes};
 use crate::slice::Slice;
 
@@ -34,6 +35,9 @@ pub(crate) struct Shared {
     pub(crate) entries: RefCell<Entries>,
     spare: RefCell<Vec<SpareBlock<SEGMENT_BYTES>>>,
     large_spare: RefCell<Vec<SpareBlock<LARGE_SEGMENT_BYTES>>>,
+    /// The copy that the messages of a batch share. Its segments keep this pool alive, so a run has to end: with the
+    /// dispatch, or with the scratch that it is a copy of.
+    pub(crate) run: RefCell<Option<Run>>,
 }
 
 impl Pool {
@@ -105,6 +109,18 @@ impl Pool {
             + self.shared.entries.borrow().page_bytes()
     }
 
+    /// Messages that are taken from now on share this copy.
+    pub(crate) fn begin_run(&self, run: Run) {
+        let before = self.shared.run.replace(Some(run));
+        drop(before);
+    }
+
+    /// The batch is over, and its scratch is free again.
+    #[inline]
+    pub(crate) fn end_run(&self) {
+        self.shared.end_run();
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -115,6 +131,14 @@ impl Pool {
 }
 
 impl Shared {
+    #[inline]
+    pub(crate) fn end_run(&self) {
+        if self.run.borrow().is_some() {
+            let run = self.run.take();
+            drop(run);
+        }
+    }
+
     pub(crate) fn pop_spare(&self) -> Option<SpareBlock<SEGMENT_BYTES>> {
         self.spare.borrow_mut().pop()
     }
@@ -151,6 +175,7 @@ impl Default for Shared {
             entries: RefCell::default(),
             spare: RefCell::default(),
             large_spare: RefCell::default(),
+            run: RefCell::default(),
         }
     }
 }

@@ -88,6 +88,10 @@ impl Scratch {
     pub fn space(&mut self, length: usize) -> &mut [u8] {
         let reuses = |segment: &Segment| segment.is_unique() || injected::is_injected(Bug::ViewOverwritten);
         if !self.segment.as_ref().is_some_and(reuses) {
+            // A run that is over may be all that keeps it.
+            self.pool.end_run();
+        }
+        if !self.segment.as_ref().is_some_and(reuses) {
             self.release();
         }
         let segment = self.segment.take().unwrap_or_else(|| self.allocate());
@@ -116,6 +120,7 @@ impl Scratch {
 
     /// Releases the memory until the next receive.
     pub fn release(&mut self) {
+        self.pool.end_run();
         if let Some(segment) = self.segment.take() {
             segment.end_receiving();
         }

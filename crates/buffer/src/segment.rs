@@ -96,6 +96,12 @@ impl Segment {
         self.header().references.get() == 1
     }
 
+    /// Whether both are the same block of memory.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.header == other.header
+    }
+
     /// The lowest byte that a view may cover; above zero in a loop's scratch only.
     pub(crate) fn floor(&self) -> usize {
         (self.header().floor.get() & !RECEIVING) as usize
