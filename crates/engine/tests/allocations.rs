@@ -54,7 +54,7 @@ fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
     let bytes =
         idle_bytes(|event_loop, limits, live| event_loop.serve(Socket::Simulated(0), limits, live, Lines::new, echo));
     println!("{bytes} bytes for an idle connection with a channel");
-    assert!(bytes <= 384, "{bytes} bytes for an idle connection with a channel");
+    assert!(bytes <= 336, "{bytes} bytes for an idle connection with a channel");
 
     let bytes = idle_bytes(|event_loop, limits, live| {
         let mux = || ToyMux::server(ToyMuxConfig::default());

@@ -16,7 +16,7 @@ use crate::connection::{ChannelState, Switch};
 use crate::handler::Outcome;
 use crate::local::Local;
 use crate::loop_core::Core;
-use crate::task::{NO_LOOP, Tasks};
+use crate::task::NO_LOOP;
 
 /// Starts the task of a connection that has just been opened, as soon as no dispatch is under way.
 pub(crate) fn start_later<C, F, E>(core: &Core, token: Token, serve: impl FnOnce(Channel<C>) -> F + 'static)
@@ -36,7 +36,7 @@ where
 {
     let local = Local::current().expect(NO_LOOP);
     let channel = Channel::new(Handle::new(local.clone(), token));
-    let serving = ServingGuard::new(&local.tasks);
+    let serving = ServingGuard::new(&local);
     local.tasks.spawn(Box::pin(ServedTask { future: serve(channel), token, serving }));
 }
 
@@ -94,19 +94,22 @@ fn report(token: Token, error: Box<dyn Error>) {
     }
 }
 
-/// Counts the tasks that serve a connection.
-struct ServingGuard(Rc<Tasks>);
+/// Counts a task that serves a connection. It finds its loop by itself, so that it takes no memory in the task: a loop
+/// drops its tasks within a turn, or at its own end, and is the current one then.
+struct ServingGuard;
 
 impl ServingGuard {
-    fn new(tasks: &Rc<Tasks>) -> Self {
-        tasks.count_serving(1);
-        Self(tasks.clone())
+    fn new(local: &Local) -> Self {
+        local.tasks.count_serving(1);
+        Self
     }
 }
 
 impl Drop for ServingGuard {
     fn drop(&mut self) {
-        self.0.count_serving(-1);
+        if let Some(local) = Local::current() {
+            local.tasks.count_serving(-1);
+        }
     }
 }
 
