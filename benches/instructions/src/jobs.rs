@@ -84,6 +84,7 @@ pub(crate) const JOBS: &[Job] = &[
     job("turn-256", "1 of 256 pipelined requests", 256, turns::handled::<256>),
     job("turn-256-short", "1 of 256 pipelined requests with 1 field", 256, turns::handled_short::<256>),
     job("channel-1", "1 request, by a task", 1, turns::pulled::<1>),
+    job("channel-16", "1 of 16 pipelined requests, by a task", 16, turns::pulled::<16>),
     job("channel-256", "1 of 256 pipelined requests, by a task", 256, turns::pulled::<256>),
     job("lines-100", "1 of 100 pipelined lines", streams::STREAMS, streams::pipelined),
     job("streams-100", "1 line on each of 100 streams", streams::STREAMS, streams::one_on_each),

@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
-use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::{Broadcast, Output, Pipeline, Time};
 use tidegate_sys::{Address, Side, Token};
 
@@ -47,7 +46,7 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     // Always inlined: where the caller builds the message, the compiler may know the outcome of the codec's checks.
     #[inline(always)]
     pub fn send(&mut self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
-        if self.link.is_closing() || (self.link.is_write_shut() && !injected::is_injected(Bug::SentAfterShutdown)) {
+        if self.link.is_sending_over() {
             return Err(SendError::Closed(message));
         }
         if self.link.is_full(self.codec) {
@@ -55,6 +54,16 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         }
         let mut out = Output::attached(self.link.outbound(), &self.core.pool, &self.core.time);
         self.codec.encode(message, &mut out).map_err(SendError::Codec)?;
+        self.link.update_level(self.codec);
+        Ok(self.codec.write_position(self.link.outbound()))
+    }
+
+    /// Queues a message for a channel, which has checked that the link takes it. Not a part of `send`: an error of a small
+    /// type that becomes one of a large type would cost handlers a comparison.
+    #[inline(always)]
+    pub(crate) fn encode(&mut self, message: C::Out) -> Result<WritePosition, C::Error> {
+        let mut out = Output::attached(self.link.outbound(), &self.core.pool, &self.core.time);
+        self.codec.encode(message, &mut out)?;
         self.link.update_level(self.codec);
         Ok(self.codec.write_position(self.link.outbound()))
     }

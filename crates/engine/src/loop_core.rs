@@ -227,11 +227,10 @@ impl Core {
         result
     }
 
-    /// Takes an entry out of its slot for as long as the guard lives.
-    #[inline]
-    pub(crate) fn guard(&mut self, token: Token) -> Option<SlotGuard<'_>> {
-        let entry = self.slots.take(token)?;
-        Some(SlotGuard { core: self, entry: Some(entry), token })
+    /// An entry that is not in its slot has panicked: it ends as if a dispatch had panicked.
+    #[cold]
+    pub(crate) fn end_panicked(&mut self, token: Token, entry: Box<dyn SlotEntry>, panic: Box<dyn Any + Send>) {
+        self.dispatch_with(token, entry, |_, _| resume_unwind(panic));
     }
 
     /// Delivers a group's message to the entry of `token`.
@@ -510,40 +509,6 @@ impl Core {
             return self.slots.put(token, Box::new(Closing { entry: Box::new(Tombstone), reason, closing_memory }));
         }
         self.close(token, Box::new(Tombstone), reason, false);
-    }
-}
-
-/// An entry that is out of its slot. It goes back when this is dropped, also by a panic, which the caller's handle
-/// deals with.
-pub(crate) struct SlotGuard<'a> {
-    core: &'a mut Core,
-    entry: Option<Box<dyn SlotEntry>>,
-    token: Token,
-}
-
-impl SlotGuard<'_> {
-    /// The entry, if it is an `O`, and the core.
-    #[inline]
-    pub(crate) fn downcast<O: SlotEntry + 'static>(&mut self) -> Option<(&mut O, &mut Core)> {
-        let entry = self.entry.as_mut()?.as_any().downcast_mut()?;
-        Some((entry, self.core))
-    }
-
-    /// The entry panicked: it ends as if a dispatch had panicked.
-    #[cold]
-    pub(crate) fn panicked(mut self, panic: Box<dyn Any + Send>) {
-        if let Some(entry) = self.entry.take() {
-            self.core.dispatch_with(self.token, entry, |_, _| resume_unwind(panic));
-        }
-    }
-}
-
-impl Drop for SlotGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(entry) = self.entry.take() {
-            self.core.slots.put(self.token, entry);
-        }
     }
 }
 

@@ -27,6 +27,14 @@ impl<'a, C: Pipeline> Recv<'a, C> {
     }
 }
 
+impl<C: Pipeline> Recv<'_, C> {
+    /// No reader waits in `recv` any more: the loop receives nothing, and the protocol's deadlines are suspended.
+    #[cold]
+    fn cancel(&self) {
+        let _ = self.handle.with(|connection, core, token| connection.cancel_recv(core, token));
+    }
+}
+
 impl<C: Pipeline> Future for Recv<'_, C> {
     type Output = Result<Option<C::In>, ChannelError>;
 
@@ -39,10 +47,10 @@ impl<C: Pipeline> Future for Recv<'_, C> {
 }
 
 impl<C: Pipeline> Drop for Recv<'_, C> {
-    /// No reader waits in `recv` any more: the loop receives nothing, and the protocol's deadlines are suspended.
+    #[inline]
     fn drop(&mut self) {
         if self.waits {
-            let _ = self.handle.with(|connection, core, token| connection.cancel_recv(core, token));
+            self.cancel();
         }
     }
 }

@@ -12,11 +12,12 @@ use tidegate_sys::{Address, Side, Token};
 
 use super::ChannelError;
 use crate::close_reason::CloseReason;
-use crate::connection::{ChannelState, Connection, Half};
+use crate::connection::{ChannelState, Connection, Half, Refusal};
 use crate::context::SendError;
 use crate::group::{Group, Member};
 use crate::local::Local;
 use crate::loop_core::Core;
+use crate::slot_entry::SlotEntry;
 use crate::wheel::DeadlineTick;
 
 /// A loop, and the number of a connection there.
@@ -71,15 +72,28 @@ impl<C: Pipeline> Handle<C> {
         or: impl FnOnce(ChannelError) -> T,
     ) -> T {
         let Ok(mut core) = self.local().core.try_borrow_mut() else { return or(ChannelError::Busy) };
-        if let Some(mut guard) = core.guard(self.token)
-            && let Some((connection, core)) = guard.downcast()
-        {
-            match catch_unwind(AssertUnwindSafe(|| act(connection, core, self.token))) {
-                Ok(value) => return value,
-                Err(panic) => guard.panicked(panic),
+        let core = &mut *core;
+        let Some(mut entry) = core.slots.take(self.token) else { return or(connection_lost()) };
+        let Some(connection) = Self::downcast(&mut entry) else {
+            core.slots.put(self.token, entry);
+            return or(connection_lost());
+        };
+        match catch_unwind(AssertUnwindSafe(|| act(connection, core, self.token))) {
+            Ok(value) => {
+                core.slots.put_at_hand(self.token, entry);
+                value
+            }
+            Err(panic) => {
+                core.end_panicked(self.token, entry, panic);
+                or(connection_lost())
             }
         }
-        or(connection_lost())
+    }
+
+    /// The connection that an entry is, or that lies within it while it closes.
+    #[inline]
+    fn downcast(entry: &mut Box<dyn SlotEntry>) -> Option<&mut Connection<C, ChannelState>> {
+        entry.as_any().downcast_mut()
     }
 
     /// Replaces the connection's codec by the one that `to` makes of it.
@@ -88,28 +102,44 @@ impl<C: Pipeline> Handle<C> {
         let mut core = self.local().core.try_borrow_mut().map_err(|_| ChannelError::Busy)?;
         let switched = core
             .with(token, |connection: &mut Connection<C, ChannelState>, core| ((), connection.switch(core, token, to)));
-        match switched {
-            Some(())
-                if core
-                    .guard(token)
-                    .is_some_and(|mut guard| guard.downcast::<Connection<D, ChannelState>>().is_some()) =>
-            {
-                Ok(())
-            }
-            _ => Err(connection_lost()),
-        }
+        drop(core);
+        let next = Handle::<D> { local: self.local.clone(), token, codec: PhantomData };
+        let has_switched = switched.is_some() && next.with(|_, _, _| ()).is_ok();
+        if has_switched { Ok(()) } else { Err(connection_lost()) }
     }
 
+    /// As [`with_or`](Self::with_or), with a message that is returned if it cannot be queued. Only the codec's work is
+    /// within the place that catches panics: what passes through there is copied.
+    #[inline(always)]
     pub(crate) fn send(&self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         let Ok(mut core) = self.local().core.try_borrow_mut() else { return Err(SendError::Busy(message)) };
-        let Some(mut guard) = core.guard(self.token) else { return Err(SendError::Closed(message)) };
-        let Some((connection, core)) = guard.downcast::<Connection<C, ChannelState>>() else {
+        let core = &mut *core;
+        let Some(mut entry) = core.slots.take(self.token) else { return Err(SendError::Closed(message)) };
+        let Some(connection) = Self::downcast(&mut entry) else {
+            core.slots.put(self.token, entry);
             return Err(SendError::Closed(message));
         };
-        catch_unwind(AssertUnwindSafe(|| connection.send(core, self.token, message))).unwrap_or_else(|panic| {
-            guard.panicked(panic);
-            Err(SendError::Panicked)
-        })
+        if let Some(refusal) = connection.refusal() {
+            core.slots.put_at_hand(self.token, entry);
+            return Err(match refusal {
+                Refusal::Closed => SendError::Closed(message),
+                Refusal::Full => SendError::Full(message),
+            });
+        }
+        match catch_unwind(AssertUnwindSafe(|| connection.send(core, self.token, message))) {
+            Ok(Ok(position)) => {
+                core.slots.put_at_hand(self.token, entry);
+                Ok(position)
+            }
+            Ok(Err(error)) => {
+                core.slots.put_at_hand(self.token, entry);
+                Err(SendError::Codec(error))
+            }
+            Err(panic) => {
+                core.end_panicked(self.token, entry, panic);
+                Err(SendError::Panicked)
+            }
+        }
     }
 
     pub(crate) fn join(&self, group: &Group<C>) -> Result<(), ChannelError>

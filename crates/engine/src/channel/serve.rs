@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;

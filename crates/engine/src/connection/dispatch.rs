@@ -230,6 +230,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                     && self.application.wake_reader()
                     && (!self.link.is_stream() || core.pending_reader.is_none())
                 {
+                    // Its next dispatch is known: what the tasks do requests no other.
+                    self.link.set(Link::SCHEDULED, true);
                     core.pending_reader = Some(token);
                     return Ok(Next::AwaitTasks);
                 }

@@ -332,6 +332,12 @@ impl Link {
         !self.is_writable() && self.cost(codec) > self.settings.limits.water.cap
     }
 
+    /// Whether the connection closes, or its sending side is shut down.
+    #[inline(always)]
+    pub(crate) fn is_sending_over(&self) -> bool {
+        self.is_closing() || (self.is_write_shut() && !injected::is_injected(Bug::SentAfterShutdown))
+    }
+
     pub(crate) fn block_writes(&mut self, block: bool) {
         self.level.set_blocked(block);
         self.note_level();

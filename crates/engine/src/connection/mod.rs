@@ -25,7 +25,7 @@ use tidegate_sys::{Address, Socket};
 pub(crate) use self::application::Application;
 pub(crate) use self::link::Link;
 pub(crate) use self::peer::PeerAddress;
-pub(crate) use self::pull::{ChannelState, Half};
+pub(crate) use self::pull::{ChannelState, Half, Refusal};
 pub(crate) use self::settings::Settings;
 pub use self::switch::Switch;
 use crate::loop_core::Core;

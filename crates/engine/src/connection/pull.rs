@@ -18,7 +18,7 @@ use super::dispatch::{DispatchBudget, Exit};
 use super::{Application, Connection, Link, Switch};
 use crate::channel::ChannelError;
 use crate::close_reason::CloseReason;
-use crate::context::{Context, SendError};
+use crate::context::Context;
 use crate::handler::{Event, Outcome};
 use crate::loop_core::Core;
 use crate::slot_entry::{Disposition, SlotEvent};
@@ -30,6 +30,36 @@ pub(crate) enum Half {
     Reader,
     Writer,
     Both,
+}
+
+/// Why there is no message now. Apart from the result that a task gets: places of that type stay within one function, so
+/// that the compiler keeps messages in registers, and copies none in pieces that the processor would have to wait for.
+enum Absence {
+    /// One may come, and the task is woken then.
+    Pending,
+    /// No further one will come, and all was in order.
+    End,
+    Failed(ChannelError),
+}
+
+impl<M> From<Absence> for Poll<Result<Option<M>, ChannelError>> {
+    #[inline]
+    fn from(absence: Absence) -> Self {
+        match absence {
+            Absence::Pending => Poll::Pending,
+            Absence::End => Poll::Ready(Ok(None)),
+            Absence::Failed(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+/// Why a message is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Too many bytes wait already.
+    Full,
+    /// The connection closes, or its sending side is shut down.
+    Closed,
 }
 
 /// What the handles of a connection wait for.
@@ -301,7 +331,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Requests a dispatch at the end of the pass, unless one follows anyway when the tasks that were woken have run.
     pub(crate) fn schedule_unless_pending(&mut self, core: &mut Core, token: Token) {
-        if core.pending_reader != Some(token) && !self.is_closed() {
+        if !self.link.intersects(Link::SCHEDULED) && !self.is_closed() {
             self.schedule(core, token);
         }
     }
@@ -321,32 +351,17 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     }
 
     /// The next message, or a promise to wake `waker` when there may be one.
+    #[inline]
     pub(crate) fn poll_recv(
         &mut self,
         core: &mut Core,
         token: Token,
         waker: &Waker,
     ) -> Poll<Result<Option<C::In>, ChannelError>> {
-        self.application.set(ChannelState::READER_NOTIFIED, false);
-        if std::mem::take(&mut self.application.last_message_bytes) > 0 {
-            self.link.set(Link::CONSUMED, true);
-        }
-        if self.link.intersects(Link::READ_CLOSED) {
-            return Poll::Ready(Ok(None));
-        }
-        let gone = self.application.intersects(ChannelState::CLOSED);
-        if self.application.intersects(ChannelState::SUSPENDED) {
-            // Before anything is decoded: bytes that lay here while no task waited were not late.
-            self.link.resume_codec(&mut self.codec, core);
-        }
-        if self.link.intersects(Link::READ_FAILED) || (self.link.is_closing() && !gone) {
-            return Poll::Ready(self.end_of_messages());
-        }
-        // After the loop was delayed, bytes that came meanwhile are not late.
-        let deadline = self.application.deadline();
-        let is_late = deadline == DeadlineTick::PASSED || self.is_overdue(core) && !core.was_delayed();
-        if !gone && (is_late || !self.may_decode()) {
-            return self.register_reader(core, token, waker);
+        if !self.is_mid_batch()
+            && let Some(absence) = self.begin_recv(core, token, waker)
+        {
+            return absence.into();
         }
         let ended = self.link.intersects(Link::PEER_ENDED);
         let unread = self.link.input.len();
@@ -354,51 +369,115 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         let before = (outbound.written(), self.codec.buffered_bytes());
         let mut reply = Output::new(outbound, &core.pool, &core.time);
         let step = if ended { self.codec.decode_eof(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
-        if !gone && (outbound.written() != before.0 || self.codec.buffered_bytes() != before.1) {
+        if outbound.written() != before.0 || self.codec.buffered_bytes() != before.1 {
+            self.on_reply(core, token);
+        }
+        // The other cases are distinguished later: the test for a message is one comparison then.
+        let Ok(Step::Message(message)) = step else {
+            return match step {
+                Err(fault) => self.on_fault(core, token, fault),
+                Ok(Step::End) => self.on_end(core, token),
+                Ok(_) => self.on_need_more(core, token, waker),
+            }
+            .into();
+        };
+        core.counters.messages += 1;
+        if self.link.is_stream() {
+            self.note_message_of_stream(core, token, unread);
+        }
+        Poll::Ready(Ok(Some(message)))
+    }
+
+    /// Whether nothing has happened since the last message, so that the next one can be decoded at once.
+    #[inline(always)]
+    fn is_mid_batch(&self) -> bool {
+        const EVENTS: u16 = ChannelState::READER_NOTIFIED | ChannelState::SUSPENDED | ChannelState::CLOSED;
+        !self.application.intersects(EVENTS)
+            // So there is no deadline.
+            && self.application.writer_state.is_none()
+            && self.application.last_message_bytes == 0
+            && !self.link.intersects(Link::READ_CLOSED | Link::READ_FAILED | Link::PAUSED)
+            && !self.link.is_closing()
+            && self.link.is_writable()
+    }
+
+    /// What comes before decoding: a task begins to receive, or the connection has changed since its last message.
+    /// Returns the result if nothing may be decoded.
+    #[inline(never)]
+    fn begin_recv(&mut self, core: &mut Core, token: Token, waker: &Waker) -> Option<Absence> {
+        self.application.set(ChannelState::READER_NOTIFIED, false);
+        if std::mem::take(&mut self.application.last_message_bytes) > 0 {
+            self.link.set(Link::CONSUMED, true);
+        }
+        if self.link.intersects(Link::READ_CLOSED) {
+            return Some(Absence::End);
+        }
+        let gone = self.application.intersects(ChannelState::CLOSED);
+        if self.application.intersects(ChannelState::SUSPENDED) {
+            // Before anything is decoded: bytes that lay here while no task waited were not late.
+            self.link.resume_codec(&mut self.codec, core);
+        }
+        if self.link.intersects(Link::READ_FAILED) || (self.link.is_closing() && !gone) {
+            return Some(self.absence_for_good());
+        }
+        // After the loop was delayed, bytes that came meanwhile are not late.
+        let deadline = self.application.deadline();
+        let is_late = deadline == DeadlineTick::PASSED || self.is_overdue(core) && !core.was_delayed();
+        if !gone && (is_late || !self.may_decode()) {
+            return Some(self.register_reader(core, token, waker));
+        }
+        None
+    }
+
+    /// The codec has replied by itself, or sent something.
+    #[cold]
+    fn on_reply(&mut self, core: &mut Core, token: Token) {
+        if !self.application.intersects(ChannelState::CLOSED) {
             self.link.update_level(&self.codec);
             let is_unread = self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap;
             self.application.set(ChannelState::REPLIES_BLOCKED, is_unread);
             self.schedule_unless_pending(core, token);
         }
-        match step {
-            Ok(Step::Message(message)) => {
-                core.counters.messages += 1;
-                if self.link.is_stream() {
-                    self.application.last_message_bytes = (unread - self.link.input.len()) as u32;
-                    self.link.set(Link::CONSUMED, true);
-                    self.schedule_unless_pending(core, token);
-                }
-                Poll::Ready(Ok(Some(message)))
-            }
-            Ok(Step::NeedMore) if gone => Poll::Ready(self.end_of_messages()),
-            Ok(Step::NeedMore) if self.application.take(ChannelState::DRAIN_DUE) => Poll::Ready(Ok(None)),
-            Ok(Step::NeedMore) => {
-                if self.link.is_stream() && !self.link.input.is_empty() {
-                    self.link.set(Link::CONSUMED, true);
-                }
-                self.register_reader(core, token, waker)
-            }
-            Ok(Step::End) => {
-                self.link.set(Link::READ_CLOSED, true);
-                self.schedule_unless_pending(core, token);
-                Poll::Ready(Ok(None))
-            }
-            Err(fault) => {
-                self.link.close_on_error(Err(fault));
-                self.schedule_unless_pending(core, token);
-                Poll::Ready(self.end_of_messages())
-            }
-        }
     }
 
-    fn register_reader<T>(
-        &mut self,
-        core: &mut Core,
-        token: Token,
-        waker: &Waker,
-    ) -> Poll<Result<Option<T>, ChannelError>> {
+    #[inline(never)]
+    fn note_message_of_stream(&mut self, core: &mut Core, token: Token, unread: usize) {
+        self.application.last_message_bytes = (unread - self.link.input.len()) as u32;
+        self.link.set(Link::CONSUMED, true);
+        self.schedule_unless_pending(core, token);
+    }
+
+    #[inline(never)]
+    fn on_need_more(&mut self, core: &mut Core, token: Token, waker: &Waker) -> Absence {
+        if self.application.intersects(ChannelState::CLOSED) {
+            return self.absence_for_good();
+        }
+        if self.application.take(ChannelState::DRAIN_DUE) {
+            return Absence::End;
+        }
+        if self.link.is_stream() && !self.link.input.is_empty() {
+            self.link.set(Link::CONSUMED, true);
+        }
+        self.register_reader(core, token, waker)
+    }
+
+    #[cold]
+    fn on_end(&mut self, core: &mut Core, token: Token) -> Absence {
+        self.link.set(Link::READ_CLOSED, true);
+        self.schedule_unless_pending(core, token);
+        Absence::End
+    }
+
+    #[cold]
+    fn on_fault(&mut self, core: &mut Core, token: Token, fault: C::Error) -> Absence {
+        self.link.close_on_error(Err(fault));
+        self.schedule_unless_pending(core, token);
+        self.absence_for_good()
+    }
+
+    fn register_reader(&mut self, core: &mut Core, token: Token, waker: &Waker) -> Absence {
         if self.is_overdue(core) {
-            return Poll::Ready(Err(ChannelError::Deadline));
+            return Absence::Failed(ChannelError::Deadline);
         }
         register(&mut self.application.reader, waker);
         if self.link.intersects(Link::CONSUMED) {
@@ -408,7 +487,12 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         if self.application.take(ChannelState::SUSPENDED) {
             self.schedule_unless_pending(core, token);
         }
-        Poll::Pending
+        Absence::Pending
+    }
+
+    /// No further message will come.
+    fn absence_for_good(&self) -> Absence {
+        self.end_of_messages().map_or_else(Absence::Failed, |()| Absence::End)
     }
 
     /// The task that waited for a message no longer does.
@@ -418,11 +502,11 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         self.schedule_unless_pending(core, token);
     }
 
-    /// The result when no further message will come: `None`, if all was in order.
-    fn end_of_messages<T>(&self) -> Result<Option<T>, ChannelError> {
+    /// The result when no further message will come: an error, unless all was in order.
+    fn end_of_messages(&self) -> Result<(), ChannelError> {
         match &self.link.closing {
             Some(reason) if !matches!(**reason, CloseReason::Done) => Err(ChannelError::Closed(reason.clone())),
-            _ => Ok(None),
+            _ => Ok(()),
         }
     }
 
@@ -437,17 +521,22 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         if self.link.is_closing() || self.link.is_write_shut() { Err(self.write_error()) } else { Ok(()) }
     }
 
-    pub(crate) fn send(
-        &mut self,
-        core: &mut Core,
-        token: Token,
-        message: C::Out,
-    ) -> Result<WritePosition, SendError<C::Out, C::Error>> {
-        let waits_for_us = self.application.reader.is_some();
+    /// Why a message cannot be sent now, if that is so.
+    #[inline(always)]
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        if self.link.is_sending_over() {
+            return Some(Refusal::Closed);
+        }
+        self.link.is_full(&self.codec).then_some(Refusal::Full)
+    }
+
+    /// Queues a message that is not refused.
+    #[inline(always)]
+    pub(crate) fn send(&mut self, core: &mut Core, token: Token, message: C::Out) -> Result<WritePosition, C::Error> {
         let before = self.link.outbound().written();
-        let sent = Context::<C>::new(&mut self.codec, &mut self.link, core, token).send(message);
+        let sent = Context::<C>::new(&mut self.codec, &mut self.link, core, token).encode(message);
         core.unflushed += self.link.outbound().written().0 - before.0;
-        if waits_for_us && sent.is_ok() {
+        if self.application.reader.is_some() && sent.is_ok() {
             // The codec may have waited for this before it could decode on.
             Application::<C>::wake_reader(&mut self.application);
         }
@@ -504,7 +593,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     ) -> Poll<Result<(), ChannelError>> {
         if self.application.intersects(ChannelState::CLOSED) {
             // The queue is cleared. It was empty if the reason is `Done`.
-            return Poll::Ready(self.end_of_messages::<()>().map(drop));
+            return Poll::Ready(self.end_of_messages());
         }
         let position = self.codec.write_position(self.link.outbound());
         let flushed = self.flushed(core, Some(position), waker);
@@ -520,7 +609,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             register(&mut self.application.writer_state().writer, waker);
             return Poll::Pending;
         }
-        Poll::Ready(self.end_of_messages::<()>().map(drop))
+        Poll::Ready(self.end_of_messages())
     }
 
     /// Begins to close in good order.
