@@ -156,7 +156,7 @@ impl Input {
     #[must_use]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let (first, length) = (self.first(), self.len());
-        let Some(segment) = &self.segment else { return Some(&mut []) };
+        let Some(segment) = self.segment.as_ref().filter(|_| length > 0) else { return Some(&mut []) };
         // Its copy would not have what is written now.
         segment.pool().end_run();
         if self.start & EXCLUSIVE == 0 {

@@ -607,6 +607,24 @@ impl Outbound {
         self.pool_ref().ledger().refund(ENTRY_BYTES);
     }
 
+    /// Takes the last entry out. `before` has the tail and the first unflushed entry before it was appended.
+    fn unlink_tail(&mut self, before: (u32, u32)) {
+        let mut entries = self.entries();
+        let removed = entries.remove(self.list.tail);
+        let (tail, _) = before;
+        if tail != NIL {
+            entries.get_mut(tail).next = NIL;
+        }
+        drop(entries);
+        if tail == NIL {
+            self.list.head = NIL;
+        }
+        (self.list.tail, self.list.unflushed) = before;
+        self.list.entries -= 1;
+        self.pool_ref().ledger().refund(ENTRY_BYTES);
+        drop(removed);
+    }
+
     /// A cursor has copied so many bytes.
     #[inline(always)]
     pub(crate) fn count_copy(&self, bytes: usize) {

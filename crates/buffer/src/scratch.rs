@@ -77,8 +77,13 @@ impl Scratch {
     }
 
     /// One of several: a driver with many receives in flight has a smaller one for each.
+    ///
+    /// # Panics
+    /// If it has more than 1 GiB, headroom included.
     #[must_use]
     pub fn with_room(pool: &Pool, headroom: usize, room: usize) -> Self {
+        let capacity = headroom.checked_add(room);
+        assert!(capacity.is_some_and(|bytes| bytes <= 1 << 30), "a scratch has at most 1 GiB");
         Self { pool: pool.clone(), segment: None, headroom, room, requested: 0 }
     }
 
@@ -100,8 +105,8 @@ impl Scratch {
         let segment = self.segment.insert(segment);
         // SAFETY: the headroom lies within the segment.
         let first = unsafe { segment.base().add(self.headroom) };
-        // SAFETY: `allocate` initialised the segment from the headroom on, the range lies within it, and the segment is unique, so no
-        // other holder can reach these bytes while `self` is borrowed.
+        // SAFETY: `allocate` initialised the segment from the headroom on, the range lies within it, and the segment is
+        // unique, so no other holder can reach these bytes while `self` is borrowed.
         unsafe { std::slice::from_raw_parts_mut(first, self.requested) }
     }
 

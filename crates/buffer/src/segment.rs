@@ -34,8 +34,7 @@ struct Header {
     capacity: u32,
     /// Views may cover any byte below it; see the module's documentation.
     filled: Cell<u32>,
-    /// No view covers a byte below it: zero, except in a loop's scratch, where it never is. The highest bit is
-    /// [`RECEIVING`].
+    /// No view covers a byte below it: zero, except in a scratch with a headroom. The highest bit is [`RECEIVING`].
     floor: Cell<u32>,
     pool: Rc<Shared>,
 }
@@ -116,7 +115,7 @@ impl Segment {
 
     /// A [`Scratch`](crate::Scratch) holds this segment and receives into it from `floor` on.
     pub(crate) fn begin_receiving(&self, floor: usize) {
-        debug_assert!(0 < floor && floor <= self.capacity());
+        debug_assert!(floor <= self.capacity() && floor & RECEIVING as usize == 0);
         self.header().floor.set(floor as u32 | RECEIVING);
     }
 
@@ -324,7 +323,8 @@ fn allocate_large_block() -> NonNull<Header> {
 }
 
 /// # Safety
-/// `block` came from `allocate_block(capacity)`, or from `allocate_large_block` if that is its capacity, and has no holder any more.
+/// `block` came from `allocate_block(capacity)`, or from `allocate_large_block` if that is its capacity, and has no
+/// holder any more.
 unsafe fn free_block(block: NonNull<u8>, capacity: usize) {
     // SAFETY: the caller's promise.
     unsafe { alloc::dealloc(block.as_ptr(), layout(capacity)) };

@@ -543,6 +543,48 @@ fn a_range_beyond_the_unread_bytes_is_refused() {
     input.move_to(1..4, &mut Input::new(), &pool);
 }
 
+#[test]
+fn an_empty_input_is_exclusive_whatever_views_its_segment_has() {
+    let pool = Pool::new();
+    let mut input = Input::new();
+    input.append(pool.copy(b"ebb"), &pool);
+    let kept = input.take_all();
+    assert_eq!(input.bytes_mut(), Some(&mut [][..]));
+    let used = pool.ledger().used();
+    assert!(input.make_mut(&pool).is_empty());
+    assert_eq!((pool.ledger().used(), &*kept), (used, &b"ebb"[..]));
+}
+
+#[test]
+fn a_scratch_needs_no_headroom() {
+    let pool = Pool::new();
+    for room in [1, 8, 99, 3_500, 16_856] {
+        let mut scratch = Scratch::with_room(&pool, 0, room);
+        let mut input = Input::new();
+        input.append(pool.copy(b"rest "), &pool);
+        input.append(receive(&mut scratch, &bytes(1, room)), &pool);
+        input.compact(&pool);
+        assert_eq!(input.take(5), pool.copy(b"rest "));
+        assert_eq!(input.take_all(), pool.copy(&bytes(1, room)));
+        input.append(receive(&mut scratch, &bytes(2, room)), &pool);
+        assert!(input.bytes_mut().is_some());
+        scratch.release();
+        let kept = input.take(1);
+        input.append(pool.copy(b"more"), &pool);
+        assert!(input.bytes_mut().is_some() || room == 1);
+        assert_eq!(*kept, bytes(2, room)[..1]);
+        assert_eq!(input.bytes(), [&bytes(2, room)[1..], b"more"].concat());
+        drop((scratch, input, kept));
+    }
+    assert_eq!(used(&pool), 0);
+}
+
+#[test]
+#[should_panic(expected = "a scratch has at most 1 GiB")]
+fn a_scratch_whose_length_overflows_is_refused() {
+    let _ = Scratch::with_room(&Pool::new(), usize::MAX, 100);
+}
+
 /// What is done to inputs that share a scratch. An input is named by its number.
 #[derive(Debug, Clone)]
 enum Operation {

@@ -695,3 +695,81 @@ fn an_empty_queue_in_which_nothing_is_written_holds_nothing() {
         assert!(queue.is_empty() && pool.ledger().used() == 0, "a space of {length} after a panic");
     }
 }
+
+#[test]
+fn refused_writes_leave_no_entries_in_a_queue_with_bytes() {
+    let pool = Pool::new();
+    for flush in [false, true] {
+        for length in [0, 1, 3_000, SEGMENT_BYTES, SEGMENT_BYTES + 1, LARGE_SEGMENT_BYTES, 40_000] {
+            let mut queue = Outbound::new(&pool);
+            queue.write(&[1; 2_000]);
+            if flush {
+                queue.flush();
+            }
+            let (cost, used) = (queue.cost(), pool.ledger().used());
+            for _ in 0..10 {
+                assert_eq!(queue.write_with(length, |_| Err(())), Err(()));
+                assert_eq!(queue.write_with(length, |_| Ok::<_, ()>(0)), Ok(0));
+            }
+            assert_eq!((queue.cost(), pool.ledger().used()), (cost, used), "{length} bytes, flushed: {flush}");
+            queue.write(&[2; 3_000]);
+            queue.flush();
+            let mut sent = Vec::new();
+            while let Some(front) = queue.front() {
+                let length = front.len();
+                sent.extend_from_slice(front);
+                queue.advance(length as u64);
+            }
+            assert_eq!(sent, [[1; 2_000].as_slice(), &[2; 3_000]].concat());
+        }
+    }
+    assert_eq!(pool.ledger().used(), 0);
+}
+
+#[test]
+fn short_writes_in_long_spaces_share_segments() {
+    for flush in [false, true] {
+        for length in [300, 4_000, SEGMENT_BYTES, SEGMENT_BYTES + 1, LARGE_SEGMENT_BYTES, 40_000] {
+            let pool = Pool::new();
+            let mut queue = Outbound::new(&pool);
+            queue.write(b"head");
+            let mut expected = b"head".to_vec();
+            for round in 0..200_u8 {
+                let written = queue.write_with(length, |space| {
+                    space[..60].fill(round);
+                    Ok::<_, ()>(60)
+                });
+                assert_eq!(written, Ok(60));
+                expected.extend([round; 60]);
+                if flush {
+                    queue.flush();
+                }
+            }
+            queue.flush();
+            let used = pool.ledger().used();
+            assert!(used < 4 * expected.len(), "{used} bytes for {} in {length}, {flush}", expected.len());
+            let mut sent = Vec::new();
+            while let Some(front) = queue.front() {
+                let length = front.len();
+                sent.extend_from_slice(front);
+                queue.advance(length as u64);
+            }
+            assert_eq!(sent, expected);
+            assert_eq!(pool.ledger().used(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_space_is_at_most_a_large_segment_for_a_quarter_of_its_bytes() {
+    for length in [SEGMENT_BYTES + 1, LARGE_SEGMENT_BYTES / 4 + 1, 10_000, LARGE_SEGMENT_BYTES, 100_000] {
+        for written in [1, 1_014, 1_100, 4_000, 4_056, 25_000, length] {
+            let pool = Pool::new();
+            let mut queue = Outbound::new(&pool);
+            let written = written.min(length);
+            assert_eq!(queue.write_with(length, |_| Ok::<_, ()>(written)), Ok(written));
+            let used = pool.ledger().used();
+            assert!(used <= 4 * written + 200, "{used} bytes for {written} in a space of {length}");
+        }
+    }
+}

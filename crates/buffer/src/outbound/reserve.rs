@@ -6,7 +6,7 @@ use super::Outbound;
 use crate::cursor::Cursor;
 use crate::entries::NIL;
 use crate::part::{FileRegion, Part};
-use crate::segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES, Segment};
+use crate::segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES};
 use crate::slice::Slice;
 use crate::types::{Gathered, LoadError};
 
@@ -15,9 +15,9 @@ impl Outbound {
     /// and returns that number. An encoder of a length that is known only afterwards, such as an encrypted record,
     /// writes its bytes there once, where they are sent from.
     ///
-    /// `length` is a bound: space that `fill` does not use costs nothing afterwards. Up to [`SEGMENT_BYTES`] it lies
-    /// behind earlier short writes where that has room; more than that has a segment of its own, which the pool
-    /// recycles up to [`LARGE_SEGMENT_BYTES`]. The space is initialised with unspecified content.
+    /// `length` is a bound: of space that `fill` does not use, the queue keeps at most three times the bytes that it
+    /// does use, or the rest of one segment. The space lies behind earlier writes where that has room; otherwise it is
+    /// in another segment, which the pool recycles up to [`LARGE_SEGMENT_BYTES`]. The space is initialised with unspecified content.
     ///
     /// ```
     /// use tidegate::codec::{Outbound, Pool};
@@ -41,16 +41,16 @@ impl Outbound {
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<usize, E> {
-        if length <= SEGMENT_BYTES {
-            return self.writer(length).put_with(length, false, fill);
-        }
         if let Some((next, room)) = self.claim_fill(length) {
             return Cursor::new(self, next, room).put_with(length, false, fill);
         }
-        let (next, room, is_initialised) = self.new_large_fill(length);
+        let before = (self.list.tail, self.list.unflushed);
+        let (next, room, is_initialised) = self.new_space(length);
         let written = Cursor::new(self, next, room).put_with(length, is_initialised, fill);
-        if *written.as_ref().unwrap_or(&0) < length / SPARSE_PART {
-            self.move_out_of_tail();
+        let count = *written.as_ref().unwrap_or(&0);
+        let space = if room > SEGMENT_BYTES { room } else { length };
+        if count == 0 || count < space / SPARSE_PART {
+            self.move_out_of_tail(before);
         }
         written
     }
@@ -62,6 +62,9 @@ impl Outbound {
     /// # Errors
     /// [`LoadError::Short`] if the file ends within the region, [`LoadError::Read`] if reading fails. The queue is
     /// unchanged.
+    ///
+    /// # Panics
+    /// If both `bytes_max` and the region exceed 4 GiB.
     pub fn load_file(
         &mut self,
         bytes_max: usize,
@@ -94,34 +97,79 @@ impl Outbound {
         Ok(true)
     }
 
-    /// Appends a copied entry with room for `length` bytes, more than a usual segment has, and claims them.
-    fn new_large_fill(&mut self, length: usize) -> (*mut u8, usize, bool) {
-        let pool = self.pool();
-        let segment = if length <= LARGE_SEGMENT_BYTES { pool.large_segment() } else { pool.segment_for(length) };
-        let is_initialised = segment.is_initialised();
-        self.push(Part::Copied { segment, start: 0, end: 0 });
+    /// Appends a copied entry with room for `length` bytes, and claims them. Returns their start, the room, and whether
+    /// its bytes are initialised.
+    fn new_space(&mut self, length: usize) -> (*mut u8, usize, bool) {
+        let mut is_initialised = false;
+        if length <= SEGMENT_BYTES {
+            self.push_fill(length);
+        } else {
+            let segment = self.tail_segment(length).unwrap_or_else(|| match length {
+                // Less would leave the segment sparse.
+                LARGE_BYTES_MIN..=LARGE_SEGMENT_BYTES => self.pool().large_segment(),
+                _ => self.pool().segment_for(length),
+            });
+            is_initialised = segment.is_initialised();
+            let at = segment.filled() as u32;
+            self.push(Part::Copied { segment, start: at, end: at });
+        }
         let (next, room) = self.claim_fill(length).expect("there is room for as much");
         (next, room, is_initialised)
     }
 
-    /// Copies what little the tail has into memory of its size, so that it does not keep a large segment.
+    /// Moves what little was written into a fresh segment: behind the bytes before it if that has room, otherwise into
+    /// memory of its size if the segment is large. So neither a refused nor a small write leaves a segment, or an entry
+    /// without bytes. `before` has the tail and the first unflushed entry before the write.
     #[cold]
-    fn move_out_of_tail(&mut self) {
-        if self.list.unflushed == NIL {
+    fn move_out_of_tail(&mut self, before: (u32, u32)) {
+        let ((last, unflushed), tail) = (before, self.list.tail);
+        if tail == NIL {
+            // The cursor has released the empty queue.
             return;
         }
-        let pool = self.pool_ref();
-        let mut entries = pool.shared().entries.borrow_mut();
-        let Part::Copied { segment, start, end } = &mut entries.get_mut(self.list.tail).part else { return };
-        let own: Segment = pool.segment_for((*end - *start) as usize);
-        own.append(segment.view(*start as usize, *end as usize));
-        (*start, *end) = (0, own.filled() as u32);
-        let large = std::mem::replace(segment, own);
+        let mut entries = self.entries();
+        let Part::Copied { segment, start, end } = &entries.get(tail).part else { return };
+        let (fresh, start, end) = (segment.clone(), *start as usize, *end as usize);
+        if start < end && start > 0 {
+            // The segment is not a fresh one.
+            return;
+        }
+        let bytes = fresh.view(start, end);
+        let mut shared = None;
+        if last != NIL
+            && let Part::Copied { segment, end, .. } = &mut entries.get_mut(last).part
+            && *end as usize == segment.filled()
+            && segment.room() >= bytes.len()
+        {
+            if unflushed == NIL {
+                shared = Some(segment.clone());
+            } else {
+                *end += segment.append(bytes) as u32;
+                drop(entries);
+                return self.unlink_tail(before);
+            }
+        }
+        if bytes.is_empty() {
+            drop(entries);
+            return self.unlink_tail(before);
+        }
+        let own = match shared {
+            Some(shared) => shared,
+            None if fresh.capacity() > SEGMENT_BYTES => self.pool_ref().segment_for(bytes.len()),
+            None => return,
+        };
+        let start = own.filled() as u32;
+        own.append(bytes);
+        let part = Part::Copied { start, end: own.filled() as u32, segment: own };
+        let sparse = std::mem::replace(&mut entries.get_mut(tail).part, part);
         // Drop it after the borrow of the store ends.
         drop(entries);
-        drop(large);
+        drop(sparse);
     }
 }
 
 /// Bytes that fill less than this part of the segment in which they were written are moved out.
 const SPARSE_PART: usize = 4;
+
+/// A shorter space has a segment of its size: in a large one it would be sparse.
+const LARGE_BYTES_MIN: usize = LARGE_SEGMENT_BYTES.div_ceil(SPARSE_PART);
