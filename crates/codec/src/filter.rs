@@ -51,7 +51,7 @@ use crate::output::Output;
 ///             let piece = &front[..front.len().min(16 * 1024)];
 ///             let count = out.write_with(piece.len(), |space| {
 ///                 space.iter_mut().zip(piece).for_each(|(to, from)| *to = !from);
-///                 Ok(piece.len())
+///                 Ok::<_, Infallible>(piece.len())
 ///             })?;
 ///             plain.advance(count as u64);
 ///         }
