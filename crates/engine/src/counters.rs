@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
+use crate::admission::Refusal;
 use crate::close_reason::{CAUSES, Cause};
 use crate::limits::SLOW_TURN;
 
@@ -21,6 +22,8 @@ pub struct Counts {
     pub streams: u64,
     /// Connections that were accepted.
     pub accepted: u64,
+    /// Connections that an [`Admission`](crate::Admission) refused. They do not count as accepted.
+    pub refused: u64,
     /// Times that accepting failed, as when descriptors ran out.
     pub accepts_failed: u64,
     /// Messages that were decoded.
@@ -74,6 +77,7 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) accepted: u64,
+    pub(crate) refused: u64,
     pub(crate) accepts_failed: u64,
     pub(crate) messages: u64,
     pub(crate) received_bytes: u64,
@@ -131,6 +135,7 @@ impl Published {
             u64::try_from(counters.longest_turn.as_nanos()).unwrap_or(u64::MAX),
             counters.slow_turns,
             counters.streams,
+            counters.refused,
         ];
         for (shown, number) in self.numbers.iter().zip(numbers) {
             shown.store(number, Relaxed);
@@ -176,12 +181,14 @@ impl Published {
             nanos,
             slow_turns,
             streams,
+            refused,
         ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
         let closed = |cause: Cause| self.closed[cause as usize].load(Relaxed);
         Counts {
             connections,
             streams,
             accepted,
+            refused,
             accepts_failed,
             messages,
             received_bytes,
@@ -208,13 +215,14 @@ impl Published {
     }
 }
 
-const NUMBERS: usize = 11;
+const NUMBERS: usize = 12;
 
 /// The connections of one listener, on all loops.
 #[derive(Debug, Default)]
 pub struct ListenerCounts {
     pub(crate) connections: AtomicUsize,
     pub(crate) accepted: AtomicU64,
+    refused: [AtomicU64; Refusal::ALL.len()],
 }
 
 impl ListenerCounts {
@@ -228,5 +236,15 @@ impl ListenerCounts {
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Relaxed)
+    }
+
+    /// Connections that were refused for this reason, since the server has started.
+    #[must_use]
+    pub fn refused(&self, reason: Refusal) -> u64 {
+        self.refused[reason as usize].load(Relaxed)
+    }
+
+    pub(crate) fn count_refused(&self, reason: Refusal) {
+        self.refused[reason as usize].fetch_add(1, Relaxed);
     }
 }

@@ -25,6 +25,7 @@ use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token};
 
+use crate::admission::AdmissionControl;
 use crate::backend::Backend;
 use crate::channel::{Channel, Handle as ChannelHandle};
 use crate::connection::{Connection, Link, MakeConnection, Settings};
@@ -106,6 +107,8 @@ pub struct EventLoop {
     /// The listener whose sockets are added now: its place among loops that hand connections to each other, and its
     /// counts.
     listener: (Option<LoopHandle>, Option<Arc<ListenerCounts>>),
+    /// The caps of listeners that are added now.
+    admission: Option<Arc<AdmissionControl>>,
 }
 
 impl EventLoop {
@@ -124,6 +127,7 @@ impl EventLoop {
             memory: MemoryGuard::default(),
             waits_failed: 0,
             listener: (None, None),
+            admission: None,
         }
     }
 
@@ -293,9 +297,15 @@ impl EventLoop {
         let (token, _) = core.reserve(Operation::Listen(listener))?;
         let (handle, counts) = self.listener.clone();
         let handoffs = handle.as_ref().and_then(|handle| handle.receive(&core.mailbox, token));
-        let settings = Settings::of_listener(limits, live, handle, counts);
+        let settings = Settings::of_listener(limits, live, handle, counts, self.admission.clone());
         core.slots.put(token, Box::new(Acceptor::new(settings, admit, handoffs)));
         Ok(())
+    }
+
+    /// Listeners that are added from now on admit connections by these caps; by none unless set. Loops that have the same
+    /// control count together.
+    pub fn admission(&mut self, admission: Option<Arc<AdmissionControl>>) {
+        self.admission = admission;
     }
 
     /// The sockets that are added next belong to one listener, with these counts. If it has a handle, its connections

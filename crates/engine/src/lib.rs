@@ -10,6 +10,7 @@
 //! | an application as a task | `channel/`, `task/` |
 //! | one message to many connections | `group/` |
 //! | listening, accepting, threads, drain, restarts | `server/` |
+//! | which peers may connect | `admission/` |
 //! | several protocols on one listener | `protocols.rs` |
 //! | connecting | `client/` |
 //! | one connection: dispatch, deadlines, pulling | `connection/` |
@@ -19,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod backend;
 mod channel;
 mod client;
@@ -50,6 +52,7 @@ pub mod task;
 mod unwind;
 mod wheel;
 
+pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
 pub use backend::{Backend, UnknownBackend};
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
 pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession};
@@ -60,6 +63,7 @@ pub use counters::{Counts, ListenerCounts};
 pub use event_loop::EventLoop;
 pub use group::{Group, GroupFull, Member, PublishError, Slow};
 pub use handler::{Event, Handler, Outcome};
+pub use ipnet::IpNet;
 pub use limits::Limits;
 pub use load_balancing::LoadBalancing;
 pub use protocols::{Protocol, ProtocolIndex, Protocols, SharedProtocols, SniffHandler};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tidegate_codec::Blame;
 use tidegate_sys::memory;
 
+use crate::admission::Refusal;
 use crate::close_reason::CloseReason;
 use crate::limits::{ACCEPT_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
 use crate::unwind::catch_and_log;
@@ -50,6 +51,13 @@ impl Log {
             let advice = memory::is_out_of_descriptors(error)
                 .then_some("raise the limit of descriptors (ulimit -n), or allow fewer connections");
             catch_and_log(|| tracing::error!(subsystem = "listener", %error, advice, "accept failed; retrying"));
+        }
+    }
+
+    /// Logs that a connection was refused.
+    pub(crate) fn refused(&mut self, now: Instant, peer: &dyn Display, reason: Refusal) {
+        if self.allows_line(now) {
+            catch_and_log(|| tracing::info!(subsystem = "listener", %peer, %reason, "connection refused"));
         }
     }
 

@@ -279,6 +279,13 @@ impl Core {
         Ok(token)
     }
 
+    /// Resets a connection that nothing serves, without reading or writing.
+    pub(crate) fn reset_socket(&mut self, socket: Socket) -> io::Result<()> {
+        let (token, _) = self.reserve(Operation::Adopt(socket))?;
+        self.close(token, Box::new(Tombstone), Rc::new(CloseReason::Aborted), true);
+        Ok(())
+    }
+
     /// Puts a stream into the slot that was reserved for it, and dispatches it for the first time.
     pub(crate) fn open_stream(&mut self, token: Token, stream: Box<dyn SlotEntry>) {
         self.awaited += 1;
@@ -573,7 +580,7 @@ impl SlotEntry for Closing {
     }
 }
 
-/// Takes the place of an entry that was lost in a panic.
+/// Takes the place of an entry that was lost in a panic, or that never was.
 struct Tombstone;
 
 impl SlotEntry for Tombstone {

@@ -403,6 +403,11 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        if let Some(admission) = &self.settings.admission
+            && let Some(peer) = self.peer.ip(&self.settings.peers)
+        {
+            admission.release(peer);
+        }
         self.peer.forget(&self.settings.peers);
         self.settings.live.fetch_sub(1, Ordering::Relaxed);
         if let Some(handle) = &self.settings.handle {

@@ -1,7 +1,7 @@
 //! `Peer`: the address of a connection's peer, in 8 bytes.
 
 use std::cell::RefCell;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -38,6 +38,15 @@ impl Peer {
             Self::V4(address) => Address::Ip(address.into()),
             Self::Unnamed | Self::Stream { .. } => unnamed(),
             Self::Kept(key) => kept.borrow()[key as usize].clone(),
+        }
+    }
+
+    /// The IP address, if it has one.
+    pub(super) fn ip(self, kept: &RefCell<Slab<Address>>) -> Option<IpAddr> {
+        match self {
+            Self::V4(address) => Some((*address.ip()).into()),
+            Self::Unnamed | Self::Stream { .. } => None,
+            Self::Kept(key) => kept.borrow()[key as usize].ip().map(|address| address.ip()),
         }
     }
 

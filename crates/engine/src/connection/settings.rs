@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use slab::Slab;
 use tidegate_sys::Address;
 
+use crate::admission::AdmissionControl;
 use crate::counters::ListenerCounts;
 use crate::limits::Limits;
 use crate::load_balancing::LoopHandle;
@@ -19,14 +20,16 @@ pub(crate) struct Settings {
     pub(crate) live: Arc<AtomicUsize>,
     /// Counts them by loops, if the loops hand connections to each other.
     pub(crate) handle: Option<LoopHandle>,
-    pub(super) counts: Option<Arc<ListenerCounts>>,
+    pub(crate) counts: Option<Arc<ListenerCounts>>,
+    /// Admits connections, if the listener has caps; each link gives its place back.
+    pub(crate) admission: Option<Arc<AdmissionControl>>,
     /// Addresses of peers that do not fit into a link.
     pub(super) peers: RefCell<Slab<Address>>,
 }
 
 impl Settings {
     pub(crate) fn new(limits: Limits, live: Arc<AtomicUsize>) -> Rc<Self> {
-        Self::of_listener(limits, live, None, None)
+        Self::of_listener(limits, live, None, None, None)
     }
 
     pub(crate) fn of_listener(
@@ -34,9 +37,10 @@ impl Settings {
         live: Arc<AtomicUsize>,
         handle: Option<LoopHandle>,
         counts: Option<Arc<ListenerCounts>>,
+        admission: Option<Arc<AdmissionControl>>,
     ) -> Rc<Self> {
         // The application must not become writable above the cap, where it may send no more.
         limits.water.high = limits.water.high.min(limits.water.cap);
-        Rc::new(Self { limits, live, handle, counts, peers: RefCell::default() })
+        Rc::new(Self { limits, live, handle, counts, admission, peers: RefCell::default() })
     }
 }

@@ -3,6 +3,8 @@
 //! Accepting never spins, and no error ends it. It pauses when descriptors or memory run out, and when the server has
 //! as many connections as it may have; the streams wait in the kernel meanwhile.
 //!
+//! The listener's caps are applied on the loop that serves a stream: a refused one is reset, and its place is free.
+//!
 //! Where loops hand connections to each other, a stream is counted first and then given to the loop that has the
 //! fewest. A stream that comes from another loop was counted there, so it becomes a connection at once. An acceptor
 //! that ends waits for the streams that are in transit.
@@ -16,6 +18,7 @@ use std::time::Duration;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Accepted, Operation, Token};
 
+use crate::admission::Refusal;
 use crate::close_reason::CloseReason;
 use crate::connection::{Link, MakeConnection, Settings};
 use crate::limits::{ACCEPT_PAUSE, FULL_PAUSE};
@@ -72,6 +75,11 @@ impl<M: MakeConnection> Acceptor<M> {
 
     /// Makes a connection from a stream that was counted.
     fn admit(&mut self, core: &mut Core, accepted: Accepted) {
+        if let Some(admission) = &self.settings.admission
+            && let Err(refusal) = admission.admit(&accepted.peer, core.time.now())
+        {
+            return self.refuse(core, accepted, refusal);
+        }
         core.counters.accepted += 1;
         // From here on the link counts: if the code below panics, the link gives the place back.
         let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
@@ -79,6 +87,22 @@ impl<M: MakeConnection> Acceptor<M> {
             core.counters.accepts_failed += 1;
             core.log.accept_failed(core.time.now(), &error);
         }
+    }
+
+    /// Resets a stream that was counted, and gives its place back.
+    #[cold]
+    fn refuse(&self, core: &mut Core, accepted: Accepted, refusal: Refusal) {
+        self.settings.live.fetch_sub(1, Ordering::Relaxed);
+        if let Some(handle) = &self.settings.handle {
+            handle.remove_connection();
+        }
+        core.counters.refused += 1;
+        if let Some(counts) = &self.settings.counts {
+            counts.count_refused(refusal);
+        }
+        core.log.refused(core.time.now(), &accepted.peer, refusal);
+        // A driver that does not take the stream drops it, which closes it.
+        let _ = core.reset_socket(accepted.socket);
     }
 
     /// Another loop has sent a stream.

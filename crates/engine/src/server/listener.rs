@@ -15,6 +15,7 @@ use tidegate_codec::Pipeline;
 use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
 
+use crate::admission::Admission;
 use crate::channel::Channel;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
@@ -58,6 +59,7 @@ pub struct Listener {
     sources: Vec<Source>,
     options: ListenOptions,
     pub(super) limits: Option<Limits>,
+    pub(super) admission: Option<Admission>,
     label: String,
 }
 
@@ -125,6 +127,13 @@ impl Listener {
     /// connections count together with those of all other such listeners.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Some(limits);
+        self
+    }
+
+    /// Which peers may connect, and how many connections each may have. A listener without admission of its own has that
+    /// of the server, and its connections count together with those of all other such listeners.
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.admission = Some(admission);
         self
     }
 

@@ -28,6 +28,7 @@ pub use self::handle::{RunningListener, ServerHandle, Superseded};
 use self::listener::Listen;
 pub use self::listener::{Listener, ServedListener};
 use self::takeover::Takeover;
+use crate::admission::{Admission, AdmissionControl};
 use crate::backend::Backend;
 use crate::counters::ListenerCounts;
 use crate::event_loop::EventLoop;
@@ -68,6 +69,7 @@ pub struct Server {
     backend: Backend,
     load_balancing: LoadBalancing,
     limits: Limits,
+    admission: Admission,
     takeover: Option<PathBuf>,
 }
 
@@ -104,6 +106,7 @@ impl Server {
             backend: Backend::default(),
             load_balancing: LoadBalancing::default(),
             limits: Limits::default(),
+            admission: Admission::default(),
             takeover: None,
         }
     }
@@ -198,6 +201,13 @@ impl Server {
     /// and the lowest `memory_max` of all listeners is that of the server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Which peers may connect, and how many connections each may have, on all listeners without admission of their own
+    /// together. The default admits every connection.
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.admission = admission;
         self
     }
 
@@ -301,6 +311,7 @@ impl Server {
         let kept = kept.map_err(StartError::System)?;
         let memory_max = self.memory_max() / self.loops;
         let shared = Arc::new(AtomicUsize::new(0));
+        let shared_admission = AdmissionControl::new(&self.admission);
         let mut per_loop: Vec<Vec<LoopListener>> = (0..self.loops).map(|_| Vec::new()).collect();
         let mut running = Vec::new();
         for (served, sockets) in self.listeners.iter().zip(opened) {
@@ -308,6 +319,10 @@ impl Server {
             let own = served.listener.limits.clone();
             let live = if own.is_some() { Arc::default() } else { shared.clone() };
             let limits = Limits { memory_max, ..own.unwrap_or_else(|| self.limits.clone()) };
+            let admission = match &served.listener.admission {
+                Some(own) => AdmissionControl::new(own),
+                None => shared_admission.clone(),
+            };
             let hands_over = self.load_balancing == LoadBalancing::LeastLoaded && self.loops > 1;
             let group = hands_over.then(|| LoopGroup::new(self.loops, live.clone()));
             let sockets = assign_listeners(sockets, self.loops).map_err(StartError::System)?;
@@ -316,6 +331,7 @@ impl Server {
                     listen: served.listen.clone(),
                     limits: limits.clone(),
                     live: live.clone(),
+                    admission: admission.clone(),
                     counts: running[running.len() - 1].shared_counts(),
                     handle: group.as_ref().map(|group| group.handle(number)),
                     sockets,
@@ -382,6 +398,7 @@ struct LoopListener {
     limits: Limits,
     /// Connections that count against `limits`.
     live: Arc<AtomicUsize>,
+    admission: Option<Arc<AdmissionControl>>,
     counts: Arc<ListenerCounts>,
     handle: Option<LoopHandle>,
     sockets: Vec<Socket>,
@@ -389,6 +406,7 @@ struct LoopListener {
 
 impl LoopListener {
     fn start(self, number: usize, event_loop: &mut EventLoop) -> io::Result<()> {
+        event_loop.admission(self.admission);
         event_loop.begin_listener(self.handle, Some(self.counts));
         (self.listen)(number, event_loop, self.sockets, &self.limits, &self.live)
     }
