@@ -21,10 +21,11 @@ pub(crate) fn print(running: &ServerHandle) {
 type Count = (&'static str, fn(&Counts) -> u64);
 
 /// All but `longest_turn`: a maximum has no sum.
-const COUNTS: [Count; 23] = [
+const COUNTS: [Count; 24] = [
     ("connections", |counts| counts.connections),
     ("memory_bytes", |counts| counts.memory_bytes),
     ("accepted", |counts| counts.accepted),
+    ("refused", |counts| counts.refused),
     ("accepts_failed", |counts| counts.accepts_failed),
     ("messages", |counts| counts.messages),
     ("received_bytes", |counts| counts.received_bytes),

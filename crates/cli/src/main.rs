@@ -1,14 +1,15 @@
 //! The program `tidegate`.
 //!
 //! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
-//! `site.rs` answers requests, `counts.rs` prints the server's counts,
-//! `byte_log.rs` logs the bytes of connections. `load` generates load: the crate
+//! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
+//! `admission.rs` has the flags that decide which peers may connect. `load` generates load: the crate
 //! `tidegate-load`. `experiment`
 //! runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade
 //! crate.
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod byte_log;
 mod counts;
 mod experiment;

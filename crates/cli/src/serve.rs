@@ -14,6 +14,7 @@ use tidegate::http1::Config;
 use tidegate::proxy::{Networks, Policy, Proxied};
 use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http1};
 
+use crate::admission::AdmissionOptions;
 use crate::byte_log::ByteLogs;
 use crate::counts;
 use crate::site::Site;
@@ -41,6 +42,8 @@ pub(crate) struct Options {
     /// Maximum concurrent connections; further ones wait in the kernel [default: 3/4 of the descriptor limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
+    #[command(flatten)]
+    admission: AdmissionOptions,
     /// Maximum memory of all connections, in bytes [default: half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
     memory_max: Option<u64>,
@@ -200,7 +203,7 @@ fn start(
         limits.write_rate_min = bytes;
     }
     let server = inherited.unwrap_or_else(|| Server::on(options.listen.iter().cloned().collect()));
-    let mut server = server.backend(options.backend).limits(limits);
+    let mut server = server.backend(options.backend).limits(limits).admission(options.admission.admission());
     if options.least_loaded {
         server = server.load_balancing(LoadBalancing::LeastLoaded);
     }

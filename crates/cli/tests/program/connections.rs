@@ -1,5 +1,6 @@
 //! More connections than the limits allow.
 
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -36,6 +37,51 @@ fn connections_over_the_limit_wait_and_are_served_in_turn() {
             assert_eq!(peer.get("/plaintext").status, 200);
         }
     }
+}
+
+/// Whether a peer was reset without a byte.
+fn is_refused(mut peer: std::net::TcpStream) -> bool {
+    let patience = Some(Duration::from_secs(20));
+    peer.set_read_timeout(patience).expect("a timeout that is not zero");
+    std::io::Read::read(&mut peer, &mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+}
+
+#[test]
+fn networks_that_may_not_connect_are_reset() {
+    for (flags, is_served) in [
+        (&["--deny", "127.0.0.0/8"][..], false),
+        (&["--allow", "10.0.0.0/8", "--allow", "::1"], false),
+        (&["--allow", "127.0.0.1", "--deny", "10.0.0.0/8"], true),
+    ] {
+        let mut program = Program::serve(&[&["--loops", "1"], flags].concat());
+        if is_served {
+            assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+        } else {
+            assert!(is_refused(std::net::TcpStream::connect(program.ip()).expect("it listens")));
+            program.until_logged("connection refused", 1);
+        }
+        program.signal(Signal::TERM);
+        assert_eq!(program.until_ended().code(), Some(0));
+    }
+}
+
+#[test]
+fn an_address_has_no_more_connections_than_it_may() {
+    let program = Program::serve(&["--loops", "2", "--max-connections-per-address", "2"]);
+    let mut served: Vec<_> = (0..2).map(|_| Peer::connect(&program)).collect();
+    served.iter_mut().for_each(|peer| assert_eq!(peer.get("/plaintext").status, 200));
+    assert!(is_refused(std::net::TcpStream::connect(program.ip()).expect("it listens")));
+    served.iter_mut().for_each(|peer| assert_eq!(peer.get("/plaintext").status, 200));
+}
+
+#[test]
+fn an_address_opens_no_more_connections_than_its_burst() {
+    let program = Program::serve(&["--loops", "2", "--connection-rate-per-address", "1/m:3"]);
+    (0..3).for_each(|_| assert_eq!(Peer::connect(&program).get("/plaintext").status, 200));
+    assert!(is_refused(std::net::TcpStream::connect(program.ip()).expect("it listens")));
+    let exempt = ["--connection-rate-per-address", "1/m:3", "--exempt", "127.0.0.1"];
+    let program = Program::serve(&[&["--loops", "1"][..], &exempt].concat());
+    (0..9).for_each(|_| assert_eq!(Peer::connect(&program).get("/plaintext").status, 200));
 }
 
 #[test]

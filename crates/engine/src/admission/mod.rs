@@ -68,10 +68,9 @@ pub struct Admission {
     /// they are known. Default: as many as [`Limits::connections_max`](crate::Limits::connections_max) has by default,
     /// so that there is a place for the address of each connection.
     ///
-    /// An address is known while it has connections, and then until it has as much of its burst again as is allowed. If
-    /// all places are taken, a new address takes that of an address without connections, whose rate is forgotten: the
-    /// one that lost its last connection first. If all addresses have connections, the new one is
-    /// [refused](Refusal::TooManyAddresses).
+    /// An address is known while it has connections and, if there is a rate, at least until it may open a full burst
+    /// again. If all places are taken, a new address takes the place of one without connections, whose rate is
+    /// forgotten. If all addresses have connections, the new one is [refused](Refusal::TooManyAddresses).
     pub addresses_max: usize,
 }
 

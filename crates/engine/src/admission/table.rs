@@ -2,7 +2,7 @@
 //!
 //! An entry is there while its address has connections and, if there is a rate, until another address needs the place or
 //! the rate would admit a full burst again. The table is bounded: at the bound, an address without connections gives up
-//! its place, the one that lost its last connection first.
+//! its place: of its shard, the one that has been without for longest.
 //!
 //! The loops of a listener share it. Addresses are spread over shards, each behind a lock that is held for one lookup;
 //! no two locks are held at once.

@@ -27,6 +27,7 @@ mod stage;
 
 mod accepting;
 mod addresses;
+mod admission;
 mod batches;
 mod closing;
 mod connecting;
@@ -191,6 +192,18 @@ everywhere {
         accepting_pauses_on_request,
         closing_a_listener_closes_its_waiting_connections,
         events_of_a_closed_connection_do_not_reach_its_successor,
+    }
+    admission {
+        no_more_are_served_than_an_address_may_have,
+        every_end_gives_the_place_back,
+        a_channel_that_is_kept_keeps_the_place,
+        a_drain_gives_all_places_back,
+        listeners_with_caps_of_their_own_count_apart,
+        loops_with_the_same_caps_count_together,
+        refused_peers_disturb_no_other,
+        a_burst_is_admitted_and_no_more,
+        lists_of_networks_admit_and_refuse,
+        peers_of_unix_sockets_are_always_admitted,
     }
     posts {
         arrive_in_order,

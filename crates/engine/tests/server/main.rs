@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod admission;
 mod connections;
 mod ending;
 mod listeners;

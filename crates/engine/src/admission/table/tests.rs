@@ -30,7 +30,7 @@ fn an_address_has_as_many_connections_as_it_may_and_is_forgotten_with_the_last()
     table.release(v4(1));
     assert_eq!([(); 2].map(|()| table.admit(v4(1), now)), [Ok(()), Err(Refusal::TooManyConnections)]);
     assert_eq!((table.connections(v4(1)), table.connections(v4(2)), table.addresses()), (2, 1, 2));
-    [1, 1, 2].map(|number| table.release(v4(number)));
+    [1, 1, 2].iter().for_each(|number| table.release(v4(*number)));
     assert_eq!((table.addresses(), entries(&table)), (0, (0, 0)));
 }
 
