@@ -21,7 +21,7 @@ pub(crate) fn print(running: &ServerHandle) {
 type Count = (&'static str, fn(&Counts) -> u64);
 
 /// All but `longest_turn`: a maximum has no sum.
-const COUNTS: [Count; 24] = [
+const COUNTS: [Count; 28] = [
     ("connections", |counts| counts.connections),
     ("memory_bytes", |counts| counts.memory_bytes),
     ("accepted", |counts| counts.accepted),
@@ -42,6 +42,10 @@ const COUNTS: [Count; 24] = [
     ("closed_deadline", |counts| counts.closed_deadline),
     ("closed_panicked", |counts| counts.closed_panicked),
     ("closed_write_timeout", |counts| counts.closed_write_timeout),
+    ("closed_idle_timeout", |counts| counts.closed_idle_timeout),
+    ("closed_read_timeout", |counts| counts.closed_read_timeout),
+    ("closed_handshake_timeout", |counts| counts.closed_handshake_timeout),
+    ("closed_age_timeout", |counts| counts.closed_age_timeout),
     ("closed_replies_unread", |counts| counts.closed_replies_unread),
     ("closed_shed", |counts| counts.closed_shed),
     ("closed_too_slow", |counts| counts.closed_too_slow),

@@ -37,6 +37,16 @@ pub enum CloseReason {
     /// The peer took no byte for longer than [`Limits::write_timeout`](crate::Limits::write_timeout), or took bytes in
     /// that time at less than [`Limits::write_rate_min`](crate::Limits::write_rate_min).
     WriteTimeout,
+    /// No byte moved for [`Deadlines::idle_timeout`](crate::Deadlines::idle_timeout).
+    IdleTimeout,
+    /// The peer did not complete a message in [`Deadlines::read_timeout`](crate::Deadlines::read_timeout), and sent less
+    /// than [`Deadlines::read_rate_min`](crate::Deadlines::read_rate_min) meanwhile.
+    ReadTimeout,
+    /// The handshakes of filters took longer than
+    /// [`Deadlines::handshake_timeout`](crate::Deadlines::handshake_timeout).
+    HandshakeTimeout,
+    /// The connection had reached [`Deadlines::age_max`](crate::Deadlines::age_max), and did not end within its grace.
+    AgeTimeout,
     /// The peer made the protocol reply, and did not read the replies.
     RepliesUnread,
     /// The loop's memory was used up, and no other connection had more bytes waiting.
@@ -54,13 +64,23 @@ impl CloseReason {
     #[must_use]
     pub fn blame(&self) -> Option<Blame> {
         match self {
-            Self::Done | Self::Aborted | Self::StreamReset { by_peer: false, .. } | Self::LoopEnded => None,
+            Self::Done
+            | Self::Aborted
+            | Self::StreamReset { by_peer: false, .. }
+            | Self::LoopEnded
+            | Self::IdleTimeout => None,
             Self::Broken(_) | Self::StreamReset { .. } => Some(Blame::Peer),
             Self::Protocol(fault) => Some(fault.blame()),
             Self::Failed(_) | Self::Panicked => Some(Blame::Caller),
-            Self::Deadline | Self::WriteTimeout | Self::RepliesUnread | Self::Shed | Self::TooSlow | Self::Drained => {
-                Some(Blame::Limit)
-            }
+            Self::Deadline
+            | Self::WriteTimeout
+            | Self::ReadTimeout
+            | Self::HandshakeTimeout
+            | Self::AgeTimeout
+            | Self::RepliesUnread
+            | Self::Shed
+            | Self::TooSlow
+            | Self::Drained => Some(Blame::Limit),
         }
     }
 
@@ -70,7 +90,13 @@ impl CloseReason {
             Self::Done => Some(ResetCause::Unneeded),
             Self::StreamReset { by_peer: true, .. } | Self::Broken(_) => None,
             Self::StreamReset { code, .. } => Some(ResetCause::Code(*code)),
-            Self::Aborted | Self::Deadline | Self::WriteTimeout => Some(ResetCause::Cancelled),
+            Self::Aborted
+            | Self::Deadline
+            | Self::WriteTimeout
+            | Self::IdleTimeout
+            | Self::ReadTimeout
+            | Self::HandshakeTimeout
+            | Self::AgeTimeout => Some(ResetCause::Cancelled),
             Self::Protocol(fault) if fault.blame() == Blame::Peer => Some(ResetCause::Violation),
             Self::Protocol(_) | Self::Failed(_) | Self::Panicked => Some(ResetCause::Failed),
             Self::RepliesUnread | Self::Shed | Self::TooSlow | Self::Drained | Self::LoopEnded => {
@@ -89,6 +115,10 @@ impl CloseReason {
             Self::Deadline => Cause::Deadline,
             Self::Panicked => Cause::Panicked,
             Self::WriteTimeout => Cause::WriteTimeout,
+            Self::IdleTimeout => Cause::IdleTimeout,
+            Self::ReadTimeout => Cause::ReadTimeout,
+            Self::HandshakeTimeout => Cause::HandshakeTimeout,
+            Self::AgeTimeout => Cause::AgeTimeout,
             Self::RepliesUnread => Cause::RepliesUnread,
             Self::Shed => Cause::Shed,
             Self::TooSlow => Cause::TooSlow,
@@ -110,6 +140,10 @@ impl fmt::Display for CloseReason {
             Self::Deadline => f.write_str("the application's deadline had come"),
             Self::Panicked => f.write_str("the handler panicked"),
             Self::WriteTimeout => f.write_str("the peer took too few bytes before the write deadline"),
+            Self::IdleTimeout => f.write_str("no byte moved before the idle deadline"),
+            Self::ReadTimeout => f.write_str("the peer sent too little of a message before the read deadline"),
+            Self::HandshakeTimeout => f.write_str("the handshake was not complete before its deadline"),
+            Self::AgeTimeout => f.write_str("the connection had reached its age, and did not end in time"),
             Self::RepliesUnread => f.write_str("the peer does not read what it makes us answer"),
             Self::Shed => f.write_str("shed: the memory budget is used up, and this connection had most bytes waiting"),
             Self::TooSlow => f.write_str("the peer read more slowly than its group was sent messages"),
@@ -130,6 +164,10 @@ pub(crate) enum Cause {
     Deadline,
     Panicked,
     WriteTimeout,
+    IdleTimeout,
+    ReadTimeout,
+    HandshakeTimeout,
+    AgeTimeout,
     RepliesUnread,
     Shed,
     TooSlow,

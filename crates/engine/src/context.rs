@@ -11,6 +11,7 @@ use tidegate_sys::{Address, Side, Token};
 use crate::connection::{Link, PeerAddress};
 use crate::group::{Group, Member};
 use crate::loop_core::Core;
+use crate::peer_deadlines::Deadlines;
 use crate::remote::Remote;
 use crate::slots::connection_id;
 use crate::wheel::DeadlineTick;
@@ -166,6 +167,12 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     pub fn deadline_after(&mut self, after: Duration) {
         let at = self.now().checked_add(after);
         self.deadline(at);
+    }
+
+    /// Gives the connection deadlines of its own in the place of its listener's; their times begin now. On a stream they
+    /// have no effect. They do not end with the handler: another handler of the connection may change them.
+    pub fn set_deadlines(&mut self, deadlines: Deadlines) {
+        self.link.set_deadlines(self.core, self.token, deadlines);
     }
 
     /// The time of this turn.

@@ -63,6 +63,14 @@ pub struct Counts {
     pub closed_panicked: u64,
     /// Connections whose peer took no bytes, or too few, for too long.
     pub closed_write_timeout: u64,
+    /// Connections on which no byte moved for too long.
+    pub closed_idle_timeout: u64,
+    /// Connections whose peer did not complete a message in time.
+    pub closed_read_timeout: u64,
+    /// Connections whose handshake took too long.
+    pub closed_handshake_timeout: u64,
+    /// Connections that had reached their age, and did not end in time.
+    pub closed_age_timeout: u64,
     /// Connections whose peer did not read the protocol's replies.
     pub closed_replies_unread: u64,
     /// Connections that were shed because memory was used up.
@@ -207,6 +215,10 @@ impl Published {
             closed_deadline: closed(Cause::Deadline),
             closed_panicked: closed(Cause::Panicked),
             closed_write_timeout: closed(Cause::WriteTimeout),
+            closed_idle_timeout: closed(Cause::IdleTimeout),
+            closed_read_timeout: closed(Cause::ReadTimeout),
+            closed_handshake_timeout: closed(Cause::HandshakeTimeout),
+            closed_age_timeout: closed(Cause::AgeTimeout),
             closed_replies_unread: closed(Cause::RepliesUnread),
             closed_shed: closed(Cause::Shed),
             closed_too_slow: closed(Cause::TooSlow),

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tidegate_buffer::WaterMarks;
 
+use crate::peer_deadlines::Deadlines;
+
 /// Limits of the connections of one server. Each has a protective default.
 ///
 /// ```
@@ -34,6 +36,8 @@ pub struct Limits {
     /// After our last byte, how long a silent peer may take to end the connection before we do, so that it can read
     /// that byte; default 2 s. A peer that goes on sending has 30 s.
     pub linger_timeout: Duration,
+    /// How long a peer may be silent, slow, or connected; by default only handshakes are bounded.
+    pub deadlines: Deadlines,
     /// Connections of the whole server; further ones wait in the kernel. A closed connection counts for as long as a
     /// task keeps its channel. Default: three quarters of the process's descriptor limit, and at most 2^20.
     pub connections_max: usize,
@@ -51,6 +55,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(60),
             write_rate_min: 240,
             linger_timeout: Duration::from_secs(2),
+            deadlines: Deadlines::default(),
             connections_max: tidegate_sys::memory::descriptors_max().saturating_mul(3).div_euclid(4).min(1 << 20),
             memory_max: usize::try_from(tidegate_sys::memory::total_bytes() / 2).unwrap_or(usize::MAX),
         }

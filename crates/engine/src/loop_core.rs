@@ -19,6 +19,7 @@ use crate::group::{Delivery, DeliveryOutcome, Groups, Shared};
 use crate::limits::{LAG_MIN, SCHEDULED_KEPT_MAX, UNREAD_GRACE};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
+use crate::peer_deadlines::DeadlineStates;
 use crate::remote::{Remote, RemoteTargets};
 use crate::session::{Sessions, StreamId, StreamRequestKind};
 use crate::slot_entry::{Disposition, ProtocolSwitch, SlotEntry, SlotEvent, SocketState};
@@ -54,6 +55,10 @@ pub(crate) struct Core {
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is dispatched
     /// again.
     pub(crate) pending_reader: Option<Token>,
+    /// What deadlines of peers need to know.
+    pub(crate) deadline_states: DeadlineStates,
+    /// The length of the last receive.
+    pub(crate) last_received: usize,
     /// Bytes that tasks have sent since the connections that they used were flushed.
     pub(crate) unflushed: u64,
     /// Slot entries that a drain waits for.
@@ -91,6 +96,8 @@ impl Core {
             backlog: VecDeque::new(),
             lag: None,
             pending_reader: None,
+            deadline_states: DeadlineStates::default(),
+            last_received: 0,
             unflushed: 0,
             awaited: 0,
             closing: 0,
@@ -433,6 +440,11 @@ impl Core {
         self.wheel.set(&mut self.slots, token.slot, deadline);
     }
 
+    /// When the timer of a slot is to fire.
+    pub(crate) fn timer(&mut self, token: Token) -> DeadlineTick {
+        self.wheel.deadline(&mut self.slots, token.slot)
+    }
+
     /// Frees a slot and its entry; the driver has nothing of it any more.
     pub(crate) fn release(&mut self, token: Token) {
         if self.slots.contains(token) {
@@ -486,6 +498,7 @@ impl Core {
     /// The driver has nothing of an entry any more.
     fn finish_close(&mut self, token: Token, entry: Box<dyn SlotEntry>, reason: Rc<CloseReason>) {
         self.awaited -= 1;
+        self.deadline_states.remove(token.slot);
         self.reachable.forget(token);
         self.wheel.set(&mut self.slots, token.slot, DeadlineTick::NEVER);
         let left = catch_unwind(AssertUnwindSafe(|| entry.on_closed(self, reason))).unwrap_or_else(|panic| {

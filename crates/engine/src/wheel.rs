@@ -32,6 +32,17 @@ impl DeadlineTick {
     }
 }
 
+impl DeadlineTick {
+    /// The tick that comes `time` after this one, which is set.
+    pub(crate) fn after(self, time: Duration) -> Self {
+        let ticks = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, HORIZON_TICKS_MAX);
+        match Self(self.0.wrapping_add(ticks as u32)) {
+            Self::NEVER | Self::PASSED => Self(1),
+            tick => tick,
+        }
+    }
+}
+
 /// A slot's part of the wheel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node {
@@ -111,6 +122,11 @@ impl Wheel {
             self.unlink(nodes, index);
         }
         self.link(nodes, index, deadline);
+    }
+
+    /// The deadline of a node.
+    pub(crate) fn deadline(&self, nodes: &mut impl Nodes, index: u32) -> DeadlineTick {
+        nodes.node(index).deadline
     }
 
     /// Unlinks and resets a node whose slot is released.

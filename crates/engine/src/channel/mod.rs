@@ -36,6 +36,7 @@ use crate::close_reason::CloseReason;
 use crate::connection::Half;
 use crate::context::SendError;
 use crate::group::{Group, Member};
+use crate::peer_deadlines::Deadlines;
 use crate::slots::connection_id;
 
 /// A connection as an async handle; 16 bytes large, and bound to its loop.
@@ -229,6 +230,12 @@ impl<C: Pipeline> Channel<C> {
     pub fn set_deadline_after(&mut self, after: Duration) {
         let at = self.handle.deadline_after(after);
         self.set_deadline(at);
+    }
+
+    /// Gives the connection deadlines of its own in the place of its listener's; their times begin now. On a stream they
+    /// have no effect.
+    pub fn set_deadlines(&mut self, deadlines: Deadlines) {
+        let _ = self.handle.with(|connection, core, token| connection.set_deadlines(core, token, deadlines));
     }
 
     /// From now on a drain does not end the messages: for protocols that have no good moment to stop, such as a

@@ -3,7 +3,11 @@
 //! A slot has one timer. It is the soonest of: the codec's deadline, the application's, and the time by which the
 //! peer has to take a byte or to end the connection. A peer is late only if its bytes have not come: where the loop
 //! could not read or decode them yet, the deadline is postponed.
+//!
+//! A connection with [`Deadlines`](crate::Deadlines) has more of them: their state is in the loop's table
+//! (`peer_deadlines.rs`) and is brought up to date at the end of each dispatch.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate_codec::{Output, Pipeline};
@@ -15,6 +19,7 @@ use crate::close_reason::CloseReason;
 use crate::handler::Event;
 use crate::limits::GRACE_CHECK_INTERVAL;
 use crate::loop_core::Core;
+use crate::peer_deadlines::{DeadlineState, Deadlines};
 use crate::wheel::DeadlineTick;
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
@@ -43,6 +48,12 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let handled = self.codec.handle_timeout(&mut out);
             self.link.close_on_error(handled);
+        }
+        if core.deadline_states.is_used() {
+            self.on_peer_deadlines(core, token)?;
+            if self.link.is_closing() {
+                return Ok(());
+            }
         }
         if core.wheel.has_passed(self.link.deadline) {
             if core.was_delayed() && self.has_grace(core, token, core.wheel.since(self.link.deadline)) {
@@ -90,8 +101,138 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             {
                 timer = timer.earlier(core.wheel.tick(if at <= core.time.now() { again } else { at }));
             }
+            if core.deadline_states.is_used() {
+                timer = timer.earlier(self.next_peer_deadline(core, token));
+            }
         }
         timer
+    }
+
+    /// Whether the connection has [`Deadlines`](crate::Deadlines) at present.
+    pub(super) fn has_peer_deadlines(&self, core: &Core) -> bool {
+        let settings = self.link.settings();
+        (settings.has_deadlines || self.link.intersects(Link::HANDSHAKE) || core.deadline_states.has_own())
+            && !self.link.is_stream()
+    }
+
+    /// The deadlines of this connection, with their state brought up to date.
+    fn peer_deadlines(&mut self, core: &mut Core, token: Token) -> Option<(Deadlines, PeerTimes)> {
+        if !self.has_peer_deadlines(core) {
+            return None;
+        }
+        let own = core.deadline_states.own(token.slot);
+        let deadlines = own.as_deref().copied().unwrap_or(self.link.settings().limits.deadlines);
+        let shakes_hands = self.link.intersects(Link::HANDSHAKE);
+        let (has_received, has_sent) = (self.link.take(Link::RECEIVED), self.link.take(Link::SENT));
+        let is_shaking = shakes_hands && deadlines.handshake_timeout.is_some();
+        if !(is_shaking || deadlines.outlast_the_handshake()) {
+            core.deadline_states.remove_state(token.slot);
+            return None;
+        }
+        let now = core.wheel.tick(core.time.now());
+        let mut state = core.deadline_states.get(token.slot).unwrap_or_else(|| {
+            let seed = u64::from(token.generation) << 32 | u64::from(token.slot);
+            let expires = deadlines.age(seed).map_or(DeadlineTick::NEVER, |age| now.after(age));
+            DeadlineState::new(now, expires)
+        });
+        if has_received || has_sent {
+            state.moved = now;
+        }
+        let undecoded = self.link.input.len() + self.codec.input_memory();
+        if shakes_hands {
+            // The time of the handshake goes on.
+        } else if undecoded == 0 || !self.awaits_peer() {
+            state.reads_since = DeadlineTick::NEVER;
+        } else if !state.reads_since.is_set() || has_received && undecoded <= core.last_received {
+            // Nothing that came before is left: a message has begun with these bytes.
+            state.reads_since = now;
+            state.set_received(0);
+        } else if has_received {
+            state.set_received(state.received().saturating_add(core.last_received as u32));
+        }
+        core.deadline_states.set(token.slot, state);
+        let after = |since: DeadlineTick, time: Option<Duration>| match time {
+            Some(time) if since.is_set() => since.after(time),
+            _ => DeadlineTick::NEVER,
+        };
+        let (handshake, read) = match shakes_hands {
+            true => (after(state.reads_since, deadlines.handshake_timeout), DeadlineTick::NEVER),
+            false => (DeadlineTick::NEVER, after(state.reads_since, deadlines.read_timeout)),
+        };
+        let idle = after(state.moved, deadlines.idle_timeout);
+        Some((deadlines, PeerTimes { idle, read, handshake, state }))
+    }
+
+    /// With most dispatches nothing changes but the time when a byte moved last, which makes no deadline come sooner: then
+    /// the timer stays as it is armed, and the deadlines are computed when it fires.
+    fn note_movement(&mut self, core: &mut Core, token: Token) -> Option<DeadlineTick> {
+        let armed = core.timer(token);
+        if !armed.is_set() || core.wheel.has_passed(armed) || self.link.intersects(Link::HANDSHAKE) {
+            return None;
+        }
+        if !self.link.input.is_empty() || self.codec.input_memory() > 0 {
+            return None;
+        }
+        let state = core.deadline_states.get_mut(token.slot).filter(|state| !state.reads_since.is_set())?;
+        if self.link.intersects(Link::RECEIVED | Link::SENT) {
+            self.link.set(Link::RECEIVED | Link::SENT, false);
+            state.moved = core.wheel.tick(core.time.now());
+        }
+        Some(armed)
+    }
+
+    /// When the next of them comes.
+    #[inline(never)]
+    fn next_peer_deadline(&mut self, core: &mut Core, token: Token) -> DeadlineTick {
+        if let Some(armed) = self.note_movement(core, token) {
+            return armed;
+        }
+        let Some((_, times)) = self.peer_deadlines(core, token) else { return DeadlineTick::NEVER };
+        match times.idle.earlier(times.read).earlier(times.handshake).earlier(times.state.expires) {
+            // It was postponed.
+            passed if core.wheel.has_passed(passed) => core.wheel.tick(core.time.now() + GRACE_CHECK_INTERVAL),
+            ahead => ahead,
+        }
+    }
+
+    /// The timer has fired, perhaps for one of them.
+    #[cold]
+    fn on_peer_deadlines(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+        let Some((deadlines, PeerTimes { idle, read, handshake, mut state })) = self.peer_deadlines(core, token) else {
+            return Ok(());
+        };
+        if self.is_peer_late(core, token, handshake) {
+            return Err(Exit::close(CloseReason::HandshakeTimeout, true));
+        }
+        if self.is_peer_late(core, token, read) {
+            if state.received() < deadlines.read_bytes_min() {
+                self.link.closing = Some(Rc::new(CloseReason::ReadTimeout));
+                return Ok(());
+            }
+            state.reads_since = core.wheel.tick(core.time.now());
+            state.set_received(0);
+            core.deadline_states.set(token.slot, state);
+        }
+        if self.is_peer_late(core, token, idle) {
+            self.link.closing = Some(Rc::new(CloseReason::IdleTimeout));
+            return Ok(());
+        }
+        if core.wheel.has_passed(state.expires) {
+            if state.is_drained() {
+                let reset = !self.link.outbound_is_empty() || self.codec.status().is_close_delimited;
+                return Err(Exit::close(CloseReason::AgeTimeout, reset));
+            }
+            state.set_drained();
+            state.expires = core.wheel.tick_after(core.time.now(), deadlines.age_grace);
+            core.deadline_states.set(token.slot, state);
+            return self.drain(core, token);
+        }
+        Ok(())
+    }
+
+    /// Whether a deadline has passed, and no byte has come that was not read yet.
+    fn is_peer_late(&self, core: &mut Core, token: Token, deadline: DeadlineTick) -> bool {
+        core.wheel.has_passed(deadline) && !self.has_grace(core, token, core.wheel.since(deadline))
     }
 
     /// By when the peer has to do something: take a byte, or end the connection.
@@ -121,4 +262,12 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         self.link.progress
     }
+}
+
+/// When the peer of a connection is late.
+struct PeerTimes {
+    idle: DeadlineTick,
+    read: DeadlineTick,
+    handshake: DeadlineTick,
+    state: DeadlineState,
 }

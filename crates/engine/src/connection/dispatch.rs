@@ -308,6 +308,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         let opened = self.notify_codec(core, Lifecycle::Opened);
         self.link.close_on_error(opened);
         self.link.set(Link::HANDSHAKE, !self.codec.is_established());
+        if self.has_peer_deadlines(core) {
+            core.deadline_states.set_used();
+        }
         self.call(core, token, |application, cx| application.open(cx))
     }
 
@@ -316,6 +319,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.link.set(Link::CONSUMED, true);
         } else {
             core.counters.received_bytes += bytes.len() as u64;
+            core.last_received = bytes.len();
+            self.link.set(Link::RECEIVED, true);
         }
         if self.link.is_shut() && self.link.is_closing() {
             // The peer is still busy sending, and has probably not read our last answer yet.
@@ -327,7 +332,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
     }
 
-    fn drain(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    pub(super) fn drain(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
         if self.link.is_closing() {
             return Ok(());
         }

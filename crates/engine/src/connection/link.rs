@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Input, Outbound, Pool, Writability, WritePosition};
 use tidegate_codec::{Fault, Lifecycle, Output, Pipeline};
-use tidegate_sys::Address;
+use tidegate_sys::{Address, Token};
 
 use super::closing::{WriteEvent, WriteSide};
 use super::peer::{Peer, PeerAddress, unnamed};
 use super::settings::Settings;
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
+use crate::peer_deadlines::Deadlines;
 use crate::session::{Sessions, StreamId};
 use crate::wheel::DeadlineTick;
 
@@ -68,6 +69,11 @@ impl Link {
     pub(super) const HAS_BACKLOG: u16 = 1 << 12;
     /// Of a stream: its input may be shorter than its session knows.
     pub(super) const CONSUMED: u16 = 1 << 13;
+
+    /// Bytes have come since the deadlines of the peer were computed.
+    pub(super) const RECEIVED: u16 = 1 << 14;
+    /// The driver has taken bytes since then.
+    pub(super) const SENT: u16 = 1 << 15;
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
         if let Some(counts) = &settings.counts {
@@ -391,6 +397,13 @@ impl Link {
 
     pub(crate) fn set_deadline(&mut self, tick: DeadlineTick) {
         self.deadline = tick;
+    }
+
+    /// Gives the connection deadlines of its own.
+    pub(crate) fn set_deadlines(&self, core: &mut Core, token: Token, deadlines: Deadlines) {
+        if !self.is_stream() {
+            core.deadline_states.set_own(token.slot, deadlines);
+        }
     }
 
     /// Clears the requests of a handler: another handler, with another codec, takes its place.

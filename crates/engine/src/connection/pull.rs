@@ -21,6 +21,7 @@ use crate::close_reason::CloseReason;
 use crate::context::Context;
 use crate::handler::{Event, Outcome};
 use crate::loop_core::Core;
+use crate::peer_deadlines::Deadlines;
 use crate::slot_entry::{Disposition, SlotEvent};
 use crate::wheel::DeadlineTick;
 
@@ -652,6 +653,12 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         // Waiting tasks have a new deadline.
         self.application.wake_writer();
         Application::<C>::wake_reader(&mut self.application);
+        self.schedule_unless_pending(core, token);
+    }
+
+    /// Gives the connection deadlines of its own.
+    pub(crate) fn set_deadlines(&mut self, core: &mut Core, token: Token, deadlines: Deadlines) {
+        self.link.set_deadlines(core, token, deadlines);
         self.schedule_unless_pending(core, token);
     }
 

@@ -28,6 +28,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             _ => self.on_io_error(error),
         })?;
         if sent > 0 {
+            self.link.set(Link::SENT, true);
             core.counters.sent_bytes += sent as u64;
             self.link.outbound().advance(sent as u64);
             self.link.note_progress(sent as u64);

@@ -23,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) counts: Option<Arc<ListenerCounts>>,
     /// Admits connections, if the listener has caps; each link gives its place back.
     pub(crate) admission: Option<Arc<AdmissionControl>>,
+    /// Its connections have deadlines after their handshake.
+    pub(super) has_deadlines: bool,
     /// Addresses of peers that do not fit into a link.
     pub(super) peers: RefCell<Slab<Address>>,
 }
@@ -41,6 +43,7 @@ impl Settings {
     ) -> Rc<Self> {
         // The application must not become writable above the cap, where it may send no more.
         limits.water.high = limits.water.high.min(limits.water.cap);
-        Rc::new(Self { limits, live, handle, counts, admission, peers: RefCell::default() })
+        let has_deadlines = limits.deadlines.outlast_the_handshake();
+        Rc::new(Self { limits, has_deadlines, live, handle, counts, admission, peers: RefCell::default() })
     }
 }

@@ -4,12 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tidegate_engine::{Channel, ChannelError, Client, Event, Limits, Outcome, task};
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Channel, ChannelError, Client, Deadlines, Event, Limits, Outcome, task};
+use tidegate_sys::Address;
 
-use crate::echo::pattern;
+use crate::echo::{echo, pattern};
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Call, Cx, Served, Stage};
+use crate::stage::{Call, Cx, Served, Site, Stage};
 
 /// When a deadline was set, and when it fired.
 #[derive(Clone, Default)]
@@ -263,4 +265,99 @@ pub(crate) fn of_tasks_come_in_their_order<S: Stack>(stage: &Stage) {
 
 fn expect(is_so: bool, what: &'static str) -> Result<(), &'static str> {
     if is_so { Ok(()) } else { Err(what) }
+}
+
+/// Listens with deadlines of the peer.
+fn listen_with<S: Stack>(stage: &Stage, site: &Site, deadlines: Deadlines) -> Address {
+    let limits = Limits { deadlines, ..Limits::default() };
+    stage.listen(site, limits, S::server, || echo::<S>)
+}
+
+/// One peer is silent, the other sends all the time.
+pub(crate) fn of_idle_peers_end_them_in_good_order<S: Stack>(stage: &Stage) {
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
+    let deadlines = Deadlines { idle_timeout: Some(stage.units(1)), ..Deadlines::default() };
+    let to = listen_with::<S>(stage, &server, deadlines);
+    let [silent, busy] = [stage.connect::<S>(&raw_peer, &to), stage.connect::<S>(&raw_peer, &to)];
+    let mut sent = 0;
+    while raw_peer.inspect(silent, |seen| seen.ended == 0) {
+        raw_peer.send(busy, &S::encoded(b"e"));
+        sent += 1;
+        stage.until("it is answered", || raw_peer.inspect(busy, |seen| S::decoded(&seen.received).len() == sent));
+        stage.rest(stage.units(1) / 20);
+        assert!(sent < 10_000, "the silent peer is not ended");
+    }
+    assert!(raw_peer.inspect(silent, |seen| seen.failed.is_empty()), "it ends in good order");
+    stage.send_goodbye::<S>(&raw_peer, silent);
+    stage.until("the silent one is closed", || server.counts().closed_idle_timeout == 1);
+    if !stage.is_real() {
+        // In real time this thread may not have run for a while.
+        assert_eq!(raw_peer.inspect(busy, |seen| seen.ended), 0);
+    }
+    raw_peer.close(busy, true);
+}
+
+/// A peer sends a message that never ends, a byte at a time.
+pub(crate) fn of_slow_messages_end_their_peers<S: Stack>(stage: &Stage) {
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
+    let deadlines = Deadlines { read_timeout: Some(stage.units(1)), read_rate_min: 1_000_000, ..Deadlines::default() };
+    let limits = Limits { deadlines, ..Limits::default() };
+    let act = || |call: Call, cx: &mut Cx<'_, S::With<Lines>>| call.by_default(cx);
+    let to = stage.listen(&server, limits, || S::server_with(Lines::new()), act);
+    let end = stage.connect::<S>(&raw_peer, &to);
+    let mut sent = 0;
+    while server.counts().closed_read_timeout == 0 {
+        if raw_peer.inspect(end, |seen| seen.ended + seen.failed.len() == 0) {
+            raw_peer.send(end, &S::encoded(b"-"));
+        } else {
+            raw_peer.close(end, false);
+        }
+        stage.rest(stage.units(1) / 20);
+        sent += 1;
+        assert!(sent < 10_000, "the slow peer is not ended");
+    }
+}
+
+/// A peer never begins the handshake, or sends a part of it.
+pub(crate) fn of_handshakes_reset_their_peers<S: Stack>(stage: &Stage) {
+    if !S::FILTERED {
+        return;
+    }
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
+    let deadlines = Deadlines { handshake_timeout: Some(stage.units(1)), ..Deadlines::default() };
+    let to = listen_with::<S>(stage, &server, deadlines);
+    let good = stage.connect::<S>(&raw_peer, &to);
+    for bytes in [0, 2] {
+        let end = raw_peer.connect(&to);
+        raw_peer.receive(end, true);
+        raw_peer.send(end, &S::hello()[..bytes]);
+        stage.until("it is reset", || raw_peer.inspect(end, |seen| !seen.failed.is_empty()));
+    }
+    raw_peer.send(good, &S::encoded(b"ebb"));
+    stage.until("the other is served", || raw_peer.inspect(good, |seen| S::decoded(&seen.received) == b"ebb"));
+    stage.until("both are counted", || server.counts().closed_handshake_timeout == 2);
+}
+
+/// One connection ends when it drains, the other does not.
+pub(crate) fn of_age_drain_connections_and_end_them<S: Stack>(stage: &Stage) {
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
+    let age = Some(stage.units(1));
+    let deadlines = Deadlines { age_max: age, age_grace: stage.units(1) / 2, ..Deadlines::default() };
+    let limits = Limits { deadlines, ..Limits::default() };
+    let has_drained = Cell::new(false);
+    let to = stage.listen_noting::<S>(&server, limits, &journal, move |call, cx| match call {
+        Call::Event(Event::Drain) if has_drained.replace(true) => Outcome::Continue,
+        Call::Event(Event::Drain) => Outcome::Close,
+        call => call.by_default(cx),
+    });
+    let ends = [stage.connect::<S>(&raw_peer, &to), stage.connect::<S>(&raw_peer, &to)];
+    stage.until("one ends in good order", || ends.iter().any(|end| raw_peer.inspect(*end, |seen| seen.ended > 0)));
+    stage.until("both are notified", || journal.count("Drain") == 2);
+    for end in ends {
+        stage.until("it has ended", || raw_peer.inspect(end, |seen| seen.ended + seen.failed.len() > 0));
+        raw_peer.close(end, false);
+    }
+    stage.until("both are closed", || server.counts().connections == 0);
+    let counts = server.counts();
+    assert_eq!(counts.closed_age_timeout, 1, "{counts:?}");
 }

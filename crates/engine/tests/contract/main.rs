@@ -222,6 +222,10 @@ everywhere {
         fire_on_unwritable_connections,
         of_channels_lose_nothing,
         of_tasks_come_in_their_order,
+        of_idle_peers_end_them_in_good_order,
+        of_slow_messages_end_their_peers,
+        of_handshakes_reset_their_peers,
+        of_age_drain_connections_and_end_them,
     }
     draining {
         idle_connections_end_at_once,
