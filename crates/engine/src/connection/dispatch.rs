@@ -527,9 +527,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.notify(core, token, Event::Established)?;
             notified = true;
         }
-        if self.link.intersects(Link::WATCHING) && self.watched_is_sent() {
+        if self.link.is_watching() && self.watched_is_sent() {
             if std::mem::take(&mut budget.watched) {
-                self.link.set(Link::WATCHING, false);
+                self.link.stop_watching();
                 self.notify(core, token, Event::Flushed)?;
                 notified = true;
             } else {

@@ -25,7 +25,7 @@ pub(crate) struct Link {
     /// Why the connection is being closed; `None` while it is open.
     pub(super) closing: Option<Rc<CloseReason>>,
     peer: Peer,
-    /// The watched write position; a wire offset once `WIRE_OFFSET` is set.
+    /// The watched write position, or [`NOT_WATCHED`]; a wire offset once `WIRE_OFFSET` is set.
     pub(super) watched: u64,
     /// The handler's deadline.
     pub(super) deadline: DeadlineTick,
@@ -51,8 +51,6 @@ impl Link {
     pub(super) const READ_CLOSED: u16 = 1 << 3;
     /// The driver has bytes of ours in flight, or waits until it can take some.
     pub(super) const SENDING: u16 = 1 << 4;
-    /// A write position is watched.
-    pub(super) const WATCHING: u16 = 1 << 5;
     /// `watched` is a wire offset.
     pub(super) const WIRE_OFFSET: u16 = 1 << 6;
     /// The application has not been notified yet that the handshake is over.
@@ -69,11 +67,11 @@ impl Link {
     pub(super) const HAS_BACKLOG: u16 = 1 << 12;
     /// Of a stream: its input may be shorter than its session knows.
     pub(super) const CONSUMED: u16 = 1 << 13;
-
     /// Bytes have come since the deadlines of the peer were computed.
     pub(super) const RECEIVED: u16 = 1 << 14;
     /// The driver has taken bytes since then.
-    pub(super) const SENT: u16 = 1 << 15;
+    pub(super) const SENT: u16 = 1 << 5;
+    // 1 << 15 is free.
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
         if let Some(counts) = &settings.counts {
@@ -98,7 +96,7 @@ impl Link {
             closing: None,
             peer,
             settings,
-            watched: 0,
+            watched: NOT_WATCHED,
             deadline: DeadlineTick::NEVER,
             progress: DeadlineTick::NEVER,
             acknowledged: 0,
@@ -385,9 +383,18 @@ impl Link {
         }
     }
 
+    /// Whether a write position is watched.
+    #[inline]
+    pub(super) fn is_watching(&self) -> bool {
+        self.watched != NOT_WATCHED
+    }
+
+    pub(super) fn stop_watching(&mut self) {
+        self.watched = NOT_WATCHED;
+    }
+
     pub(crate) fn watch(&mut self, position: WritePosition) {
         self.watched = position.0;
-        self.set(Self::WATCHING, true);
         self.set(Self::WIRE_OFFSET, false);
     }
 
@@ -408,7 +415,8 @@ impl Link {
 
     /// Clears the requests of a handler: another handler, with another codec, takes its place.
     pub(super) fn reset_for_next_handler(&mut self) {
-        self.set(Self::PAUSED | Self::WATCHING | Self::READ_CLOSED, false);
+        self.set(Self::PAUSED | Self::READ_CLOSED, false);
+        self.stop_watching();
         self.level.set_blocked(false);
         self.deadline = DeadlineTick::NEVER;
     }
@@ -431,6 +439,9 @@ impl Drop for Link {
         }
     }
 }
+
+/// No queue comes that far.
+const NOT_WATCHED: u64 = u64::MAX;
 
 /// The bits of [`WriteSide`].
 const WRITE_SIDE_BITS: u8 = 7;

@@ -572,7 +572,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             self.link.watch(position);
         }
         if self.watched_is_sent() {
-            self.link.set(Link::WATCHING, false);
+            self.link.stop_watching();
             return Poll::Ready(Ok(()));
         }
         if self.application.intersects(ChannelState::CLOSED) {

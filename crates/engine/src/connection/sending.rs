@@ -102,7 +102,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.update_level(&self.codec);
         let is_due = (self.has_become_writable() && !injected::is_injected(Bug::StreamLevelLost))
             || (is_all && self.link.is_write_shut())
-            || (self.link.intersects(Link::WATCHING) && self.watched_is_sent());
+            || (self.link.is_watching() && self.watched_is_sent());
         is_due && !self.link.replace(Link::SCHEDULED, true)
     }
 
