@@ -15,7 +15,7 @@ use std::ops::Range;
 use crate::pool::Pool;
 use crate::run;
 use crate::segment::Segment;
-use crate::slice::{DETACHED_PART, Slice};
+use crate::slice::{DETACHED_PART, SHARED_BYTES, Slice};
 
 /// The unread bytes of a connection, in one piece; 16 bytes large and without memory while there are none.
 ///
@@ -395,9 +395,6 @@ const SLACK_BYTES: usize = 512;
 
 /// A rest of this length is copied in front of what is received even if that is less.
 const SHORT_REST_BYTES: usize = 4 * 1024 - 1;
-
-/// Bytes of a small batch that a message may pin beyond the sixteenth: less than a copy costs besides its bytes.
-pub(crate) const SHARED_BYTES: usize = 24;
 
 /// The bit of `start` and `end` that marks an escaping input.
 const ESCAPING: u32 = 1 << 31;

@@ -8,10 +8,9 @@
 //! A pool has one run at a time. It ends with the dispatch, before the scratch is used again: until then it keeps the
 //! scratch, whose bytes therefore cannot change.
 
-use crate::input::SHARED_BYTES;
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment};
-use crate::slice::{DETACHED_PART, Slice};
+use crate::slice::{DETACHED_PART, SHARED_BYTES, Slice};
 
 /// A copy of some bytes of a scratch.
 pub(crate) struct Run {
@@ -92,7 +91,7 @@ mod tests {
             for (number, message) in kept.iter().enumerate() {
                 assert_eq!(**message, vec![number as u8; length], "message {number} of {length} bytes");
             }
-            let bound = 16 * length + crate::run::SHARED_BYTES;
+            let bound = 16 * length + crate::slice::SHARED_BYTES;
             assert!(kept.iter().all(|message| message.segment().capacity() <= bound), "{length} bytes");
             let copies = pool.ledger().used() - before;
             // Apart from the overhead of a segment for each message.

@@ -147,5 +147,8 @@ fn bounds(range: &impl RangeBounds<usize>, length: usize) -> (usize, usize) {
 /// A view of less than this part of its segment, a sixteenth, is copied when it is detached.
 pub(crate) const DETACHED_PART: usize = 16;
 
+/// Bytes of a small batch that a message may pin beyond the sixteenth: less than a copy costs besides its bytes.
+pub(crate) const SHARED_BYTES: usize = 24;
+
 const _: () = assert!(size_of::<Slice>() == 16);
 const _: () = assert!(size_of::<Option<Slice>>() == 16);

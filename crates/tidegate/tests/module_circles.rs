@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("buffer", &["cursor", "outbound"], "a queue makes its cursor, which writes at the end of the queue"),
     (
         "buffer",
-        &["entries", "part", "pool", "segment", "slice"],
+        &["entries", "part", "pool", "run", "segment", "slice"],
         "memory returns to the pool that it comes from, and the pool keeps the entries of queues, which hold slices",
     ),
     ("engine", &["loop_core", "slot_entry"], "the loop dispatches an entry, and lends it the loop's state meanwhile"),
