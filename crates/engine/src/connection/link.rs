@@ -264,6 +264,7 @@ impl Link {
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.flags & !(Self::RECEIVING | Self::WIRE_OFFSET | Self::CONSUMED) == 0
+            && !self.is_watching()
             && self.closing.is_none()
             && !self.is_write_shut()
             && self.level.is_writable()

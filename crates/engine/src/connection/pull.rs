@@ -571,7 +571,8 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         if let Some(position) = position {
             self.link.watch(position);
         }
-        if self.watched_is_sent() {
+        // A dispatch stops watching what is sent.
+        if !self.link.is_watching() || self.watched_is_sent() {
             self.link.stop_watching();
             return Poll::Ready(Ok(()));
         }
