@@ -81,7 +81,7 @@ fn a_long_list_waits_for_a_slow_reader() {
     let mut pipe = Embedded::with_limits(Tides::new(), Clerk::new(office), limits());
     pipe.limit_peer_reads(0);
     pipe.receive(b"LIST\nGET station-0001\n");
-    // Little more than the high water mark of 16 KiB, and the loop's 64 KiB to receive into; not 240 KB of list.
+    // Little more than the high water mark of 16 KiB, and the loop's 81 KiB to receive into; not 240 KB of list.
     assert!(pipe.pool().ledger().used() < 112 * 1024);
     assert!(!pipe.is_receiving());
     pipe.limit_peer_reads(usize::MAX);
