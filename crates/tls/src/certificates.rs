@@ -1,0 +1,203 @@
+//! `Certificates`: the certificates of a server, chosen by the name that the client requests, replaced while it runs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
+use webpki::EndEntityCert;
+
+use crate::error::ConfigError;
+use crate::provider::Provider;
+
+/// The certificates of a server, each with its key.
+///
+/// A client requests a name (SNI, RFC 6066 §3). It gets the certificate that lists that name, else the one that lists a
+/// wildcard for it, else the first one. A wildcard stands for one label: `*.example.org` covers `a.example.org`, and
+/// neither `example.org` nor `a.b.example.org` (RFC 6125 §6.4.3). The names are those in the certificates.
+///
+/// A clone is another handle of the same certificates: what [`reload`](Self::reload) reads is used by all handshakes
+/// that begin afterwards, on all loops. Connections that are established keep what they have.
+///
+/// ```no_run
+/// use tidegate_tls::{Certificates, Provider};
+///
+/// let certificates = Certificates::from_files(&Provider::aws_lc_rs(), [("site.pem", "site.key")])?;
+/// // Later, after the files were replaced. If they are broken, the old ones stay in use.
+/// certificates.reload()?;
+/// # Ok::<(), tidegate_tls::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Certificates(Arc<Store>);
+
+struct Store {
+    provider: Provider,
+    files: Vec<PemFiles>,
+    table: RwLock<Arc<Table>>,
+}
+
+/// A certificate chain and its key, as PEM files.
+#[derive(Debug, Clone)]
+pub(crate) struct PemFiles {
+    pub(crate) chain: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// Certificates by name, in lower case.
+#[derive(Default)]
+struct Table {
+    /// By full name.
+    exact: HashMap<Box<str>, Arc<CertifiedKey>>,
+    /// By the name behind `*.`.
+    wildcard: HashMap<Box<str>, Arc<CertifiedKey>>,
+    /// For clients that request another name or none.
+    first: Option<Arc<CertifiedKey>>,
+}
+
+impl Certificates {
+    /// Reads pairs of PEM files: a chain, the certificate of the server first, and its private key.
+    ///
+    /// # Errors
+    /// The first file that cannot be used, and why.
+    pub fn from_files<C: Into<PathBuf>, K: Into<PathBuf>>(
+        provider: &Provider,
+        pairs: impl IntoIterator<Item = (C, K)>,
+    ) -> Result<Self, ConfigError> {
+        let pairs = pairs.into_iter().map(|(chain, key)| PemFiles { chain: chain.into(), key: key.into() });
+        let files: Vec<_> = pairs.collect();
+        let table = RwLock::new(Arc::new(Table::read(provider, &files)?));
+        Ok(Self(Arc::new(Store { provider: provider.clone(), files, table })))
+    }
+
+    /// One chain with its private key, both as PEM text; [`reload`](Self::reload) changes nothing.
+    ///
+    /// # Errors
+    /// As for [`from_files`](Self::from_files); the path is `certificate` or `key`.
+    pub fn from_pem(provider: &Provider, chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
+        let certified = certified(provider, (Path::new("certificate"), chain), (Path::new("key"), key))?;
+        let mut table = Table::default();
+        table.add(&certified, Path::new("certificate"))?;
+        let table = RwLock::new(Arc::new(table));
+        Ok(Self(Arc::new(Store { provider: provider.clone(), files: Vec::new(), table })))
+    }
+
+    /// Reads the files again.
+    ///
+    /// # Errors
+    /// As for [`from_files`](Self::from_files). Then nothing has changed, and the certificates stay in use.
+    pub fn reload(&self) -> Result<(), ConfigError> {
+        if self.0.files.is_empty() {
+            return Ok(());
+        }
+        let table = Arc::new(Table::read(&self.0.provider, &self.0.files)?);
+        *self.0.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        Ok(())
+    }
+
+    pub(crate) fn files(&self) -> &[PemFiles] {
+        &self.0.files
+    }
+
+    fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let table = self.0.table.read().unwrap_or_else(PoisonError::into_inner).clone();
+        table.find(name)
+    }
+}
+
+impl Table {
+    fn read(provider: &Provider, files: &[PemFiles]) -> Result<Self, ConfigError> {
+        let mut table = Self::default();
+        for PemFiles { chain, key } in files {
+            let certified = certified(provider, (chain, &read(chain)?), (key, &read(key)?))?;
+            table.add(&certified, chain)?;
+        }
+        Ok(table)
+    }
+
+    fn add(&mut self, certified: &Arc<CertifiedKey>, path: &Path) -> Result<(), ConfigError> {
+        let malformed = || ConfigError::Certificate(path.to_owned());
+        let first = certified.end_entity_cert().map_err(|_| malformed())?;
+        let certificate = EndEntityCert::try_from(first).map_err(|_| malformed())?;
+        for name in certificate.valid_dns_names() {
+            let name = name.to_ascii_lowercase();
+            // The certificate that was listed first is used, as for the default.
+            match name.strip_prefix("*.") {
+                Some(rest) => self.wildcard.entry(rest.into()).or_insert_with(|| certified.clone()),
+                None => self.exact.entry(name.into()).or_insert_with(|| certified.clone()),
+            };
+        }
+        self.first.get_or_insert_with(|| certified.clone());
+        Ok(())
+    }
+
+    fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let by_name = name.and_then(|name| {
+            let name = name.to_ascii_lowercase();
+            let by_wildcard = || self.wildcard.get(name.split_once('.')?.1);
+            self.exact.get(&*name).or_else(by_wildcard)
+        });
+        by_name.or(self.first.as_ref()).cloned()
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.find(hello.server_name())
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").field("files", &self.0.files).finish_non_exhaustive()
+    }
+}
+
+/// A chain with its key, from PEM texts with the paths that errors name.
+pub(crate) fn certified(
+    provider: &Provider,
+    (chain_path, chain): (&Path, &[u8]),
+    (key_path, key): (&Path, &[u8]),
+) -> Result<Arc<CertifiedKey>, ConfigError> {
+    let chain = certificates(chain_path, chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
+        pem::Error::NoItemsFound => ConfigError::NoKey(key_path.to_owned()),
+        _ => ConfigError::Pem(key_path.to_owned()),
+    })?;
+    let certified = CertifiedKey::from_der(chain, key, provider.crypto()).map_err(|error| match error {
+        Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => ConfigError::KeyMismatch(chain_path.to_owned()),
+        Error::InvalidCertificate(_) => ConfigError::Certificate(chain_path.to_owned()),
+        error => ConfigError::Key(key_path.to_owned(), error),
+    })?;
+    Ok(Arc::new(certified))
+}
+
+/// The certificates in a PEM text, at least one.
+pub(crate) fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let certificates = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => Err(ConfigError::NoCertificate(path.to_owned())),
+        Ok(certificates) => Ok(certificates),
+        Err(_) => Err(ConfigError::Pem(path.to_owned())),
+    }
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let failed = |error| ConfigError::Read(path.to_owned(), error);
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(ConfigError::TooLong(path.to_owned()));
+    }
+    Ok(text)
+}
+
+/// No file of certificates or of a key is longer.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;

@@ -1,0 +1,196 @@
+//! `ClientConfig`: what the TLS connections of a client have in common.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, Error, KeyLogFile, RootCertStore, SignatureScheme};
+
+use crate::certificates::{certificates, certified, read};
+use crate::error::ConfigError;
+use crate::provider::Provider;
+use crate::server::{HANDSHAKE_TIMEOUT, check_protocols};
+
+/// The configuration of the client's side. A clone is another handle of the same configuration; sessions are resumed
+/// between connections that share it.
+#[derive(Clone)]
+pub struct ClientConfig {
+    tls: Arc<rustls::ClientConfig>,
+    handshake_timeout: Duration,
+}
+
+/// Builds a [`ClientConfig`]. The client verifies the server's certificate and its name.
+///
+/// | setting | default | what it stops |
+/// |---|---|---|
+/// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | a server that does not finish its handshake |
+/// | [`alpn`](Self::alpn) | none | |
+/// | [`identity_from_files`](Self::identity_from_files) | none | |
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct ClientBuilder {
+    provider: Provider,
+    verifier: Arc<dyn ServerCertVerifier>,
+    identity: Option<Arc<rustls::sign::CertifiedKey>>,
+    alpn: Vec<Vec<u8>>,
+    logs_keys: bool,
+    handshake_timeout: Duration,
+}
+
+impl ClientConfig {
+    /// Begins a configuration that trusts servers which these roots vouch for.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoRoots`].
+    pub fn builder(provider: &Provider, roots: RootCertStore) -> Result<ClientBuilder, ConfigError> {
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.crypto().clone());
+        let verifier = verifier.build().map_err(|_| ConfigError::NoRoots)?;
+        Ok(ClientBuilder::new(provider, verifier))
+    }
+
+    /// Begins a configuration that trusts servers which the certificates in a PEM file vouch for.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no certificate that can be a root.
+    pub fn builder_with_root_file(provider: &Provider, path: &Path) -> Result<ClientBuilder, ConfigError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(path, &read(path)?)? {
+            roots.add(certificate).map_err(|_| ConfigError::Certificate(path.to_owned()))?;
+        }
+        Self::builder(provider, roots)
+    }
+
+    /// Begins a configuration with a verification of the caller's.
+    pub fn builder_with_verifier(provider: &Provider, verifier: Arc<dyn ServerCertVerifier>) -> ClientBuilder {
+        ClientBuilder::new(provider, verifier)
+    }
+
+    /// Begins a configuration that trusts **every** server. Anyone between the client and the server can read and change
+    /// what they exchange: for tests with certificates that nobody vouches for, and for nothing else.
+    pub fn dangerous_builder_without_verification(provider: &Provider) -> ClientBuilder {
+        ClientBuilder::new(provider, Arc::new(NoVerification(provider.crypto().clone())))
+    }
+
+    pub(crate) fn tls(&self) -> &Arc<rustls::ClientConfig> {
+        &self.tls
+    }
+
+    pub(crate) fn handshake_timeout(&self) -> Duration {
+        self.handshake_timeout
+    }
+}
+
+impl ClientBuilder {
+    fn new(provider: &Provider, verifier: Arc<dyn ServerCertVerifier>) -> Self {
+        Self {
+            provider: provider.clone(),
+            verifier,
+            identity: None,
+            alpn: Vec::new(),
+            logs_keys: false,
+            handshake_timeout: HANDSHAKE_TIMEOUT,
+        }
+    }
+
+    /// The protocols that the client offers, the preferred one first (ALPN, RFC 7301).
+    pub fn alpn<P: Into<Vec<u8>>>(mut self, protocols: impl IntoIterator<Item = P>) -> Self {
+        self.alpn = protocols.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The certificate that the client presents if a server requests one, as PEM files: a chain, and its private key.
+    ///
+    /// # Errors
+    /// The file that cannot be used, and why.
+    pub fn identity_from_files(mut self, chain: &Path, key: &Path) -> Result<Self, ConfigError> {
+        self.identity = Some(certified(&self.provider, (chain, &read(chain)?), (key, &read(key)?))?);
+        Ok(self)
+    }
+
+    /// Whether the secrets of each connection are appended to the file that `SSLKEYLOGFILE` names, if it names one.
+    pub fn log_keys(mut self, logs_keys: bool) -> Self {
+        self.logs_keys = logs_keys;
+        self
+    }
+
+    /// How long a handshake may take.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    /// # Errors
+    /// [`ConfigError::ProtocolName`], or what rustls refuses.
+    pub fn build(self) -> Result<ClientConfig, ConfigError> {
+        check_protocols(&self.alpn)?;
+        let builder = rustls::ClientConfig::builder_with_provider(self.provider.crypto().clone());
+        let builder = builder.with_safe_default_protocol_versions()?;
+        // "Dangerous" is every verifier that rustls did not make itself.
+        let builder = builder.dangerous().with_custom_certificate_verifier(self.verifier);
+        let mut tls = match self.identity {
+            Some(identity) => {
+                builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(identity)))
+            }
+            None => builder.with_no_client_auth(),
+        };
+        tls.alpn_protocols = self.alpn;
+        tls.resumption = Resumption::in_memory_sessions(SERVERS_MAX);
+        if self.logs_keys {
+            tls.key_log = Arc::new(KeyLogFile::new());
+        }
+        Ok(ClientConfig { tls: Arc::new(tls), handshake_timeout: self.handshake_timeout })
+    }
+}
+
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig").field("alpn", &self.tls.alpn_protocols).finish_non_exhaustive()
+    }
+}
+
+/// Accepts every certificate; the signatures of the handshake are verified.
+#[derive(Debug)]
+struct NoVerification(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for NoVerification {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Servers whose sessions a client remembers for resumption.
+const SERVERS_MAX: usize = 256;

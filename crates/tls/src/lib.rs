@@ -1,0 +1,22 @@
+//! TLS 1.2 and 1.3 (RFC 5246, RFC 8446) for servers and clients, as a filter over rustls, free of I/O.
+//!
+//! The caller chooses the [`Provider`] of the cryptography; nothing here has a default for it.
+//!
+//! Read next: `certificates.rs` for a server's certificates, `server.rs` and `client.rs` for the configuration of each
+//! role.
+
+#![forbid(unsafe_code)]
+
+mod certificates;
+mod client;
+mod error;
+mod provider;
+mod server;
+mod watch;
+
+pub use certificates::Certificates;
+pub use client::{ClientBuilder, ClientConfig};
+pub use error::ConfigError;
+pub use provider::Provider;
+pub use server::{ClientCertificates, ServerBuilder, ServerConfig};
+pub use watch::Watch;

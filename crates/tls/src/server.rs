@@ -1,0 +1,164 @@
+//! `ServerConfig`: what the TLS connections of a listener have in common.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::{KeyLogFile, RootCertStore};
+
+use crate::certificates::Certificates;
+use crate::error::ConfigError;
+use crate::provider::Provider;
+
+/// The configuration of the server's side. A clone is another handle of the same configuration.
+#[derive(Clone)]
+pub struct ServerConfig {
+    tls: Arc<rustls::ServerConfig>,
+    handshake_timeout: Duration,
+}
+
+/// Builds a [`ServerConfig`].
+///
+/// | setting | default | what it stops |
+/// |---|---|---|
+/// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | a peer that does not finish its handshake |
+/// | [`tickets`](Self::tickets) | 2 | |
+/// | [`alpn`](Self::alpn) | none | |
+/// | [`client_certificates`](Self::client_certificates) | not requested | |
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct ServerBuilder {
+    provider: Provider,
+    certificates: Certificates,
+    client_certificates: ClientCertificates,
+    alpn: Vec<Vec<u8>>,
+    tickets: usize,
+    logs_keys: bool,
+    handshake_timeout: Duration,
+}
+
+/// Whether clients have to present a certificate.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum ClientCertificates {
+    /// They are not requested.
+    #[default]
+    NotRequested,
+    /// A client may present one, which is then verified against these roots.
+    Optional(Arc<RootCertStore>),
+    /// A client without one that these roots vouch for is refused.
+    Required(Arc<RootCertStore>),
+}
+
+impl ServerConfig {
+    /// Begins a configuration with its certificates.
+    pub fn builder(provider: &Provider, certificates: Certificates) -> ServerBuilder {
+        ServerBuilder {
+            provider: provider.clone(),
+            certificates,
+            client_certificates: ClientCertificates::NotRequested,
+            alpn: Vec::new(),
+            tickets: TICKETS,
+            logs_keys: false,
+            handshake_timeout: HANDSHAKE_TIMEOUT,
+        }
+    }
+
+    pub(crate) fn tls(&self) -> &Arc<rustls::ServerConfig> {
+        &self.tls
+    }
+
+    pub(crate) fn handshake_timeout(&self) -> Duration {
+        self.handshake_timeout
+    }
+}
+
+impl ServerBuilder {
+    /// The protocols that the server speaks, the preferred one first (ALPN, RFC 7301). A client that offers protocols,
+    /// and none of these, is refused; one that offers none is not.
+    pub fn alpn<P: Into<Vec<u8>>>(mut self, protocols: impl IntoIterator<Item = P>) -> Self {
+        self.alpn = protocols.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Whether clients have to present a certificate.
+    pub fn client_certificates(mut self, client_certificates: ClientCertificates) -> Self {
+        self.client_certificates = client_certificates;
+        self
+    }
+
+    /// How many tickets for resumption a client gets after a TLS 1.3 handshake; 0 turns resumption off for all
+    /// versions. The keys of tickets live in memory only, and change every six hours.
+    pub fn tickets(mut self, tickets: usize) -> Self {
+        self.tickets = tickets;
+        self
+    }
+
+    /// Whether the secrets of each connection are appended to the file that `SSLKEYLOGFILE` names, if it names one, so
+    /// that Wireshark can decrypt a capture.
+    pub fn log_keys(mut self, logs_keys: bool) -> Self {
+        self.logs_keys = logs_keys;
+        self
+    }
+
+    /// How long a handshake may take.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    /// # Errors
+    /// [`ConfigError::ProtocolName`], [`ConfigError::NoRoots`], or what rustls refuses.
+    pub fn build(self) -> Result<ServerConfig, ConfigError> {
+        check_protocols(&self.alpn)?;
+        let crypto = self.provider.crypto();
+        let verifier = match self.client_certificates {
+            ClientCertificates::NotRequested => WebPkiClientVerifier::no_client_auth(),
+            ClientCertificates::Optional(ref roots) | ClientCertificates::Required(ref roots) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), crypto.clone());
+                let is_optional = matches!(self.client_certificates, ClientCertificates::Optional(_));
+                let verifier = if is_optional { verifier.allow_unauthenticated() } else { verifier };
+                verifier.build().map_err(|_| ConfigError::NoRoots)?
+            }
+        };
+        let builder = rustls::ServerConfig::builder_with_provider(crypto.clone()).with_safe_default_protocol_versions()?;
+        let mut tls = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(self.certificates));
+        tls.alpn_protocols = self.alpn;
+        tls.send_tls13_tickets = self.tickets;
+        match self.provider.tickets()? {
+            _ if self.tickets == 0 => tls.session_storage = Arc::new(NoServerSessionStorage {}),
+            Some(tickets) => {
+                tls.ticketer = tickets;
+                // A ticket has the session; nothing is stored here.
+                tls.session_storage = Arc::new(NoServerSessionStorage {});
+            }
+            None => tls.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX),
+        }
+        if self.logs_keys {
+            tls.key_log = Arc::new(KeyLogFile::new());
+        }
+        Ok(ServerConfig { tls: Arc::new(tls), handshake_timeout: self.handshake_timeout })
+    }
+}
+
+impl fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerConfig").field("alpn", &self.tls.alpn_protocols).finish_non_exhaustive()
+    }
+}
+
+/// RFC 7301 §3.1.
+pub(crate) fn check_protocols(protocols: &[Vec<u8>]) -> Result<(), ConfigError> {
+    let fit = protocols.iter().all(|name| (1..=255).contains(&name.len()));
+    if fit { Ok(()) } else { Err(ConfigError::ProtocolName) }
+}
+
+/// How long a handshake may take.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A browser opens several connections at once, and a ticket serves one.
+const TICKETS: usize = 2;
+
+/// Sessions that a server remembers whose provider has no tickets.
+const SESSIONS_MAX: usize = 1024;
