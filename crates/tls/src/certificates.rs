@@ -201,3 +201,6 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
 
 /// No file of certificates or of a key is longer.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+#[cfg(test)]
+mod tests;

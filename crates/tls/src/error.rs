@@ -36,7 +36,9 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            Self::TooLong(path) => write!(f, "{} is longer than 1 MiB: it is no certificate and no key", path.display()),
+            Self::TooLong(path) => {
+                write!(f, "{} is longer than 1 MiB: it is no certificate and no key", path.display())
+            }
             Self::NoCertificate(path) => {
                 write!(f, "{} has no certificate: it needs a section BEGIN CERTIFICATE", path.display())
             }

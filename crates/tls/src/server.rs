@@ -122,7 +122,8 @@ impl ServerBuilder {
                 verifier.build().map_err(|_| ConfigError::NoRoots)?
             }
         };
-        let builder = rustls::ServerConfig::builder_with_provider(crypto.clone()).with_safe_default_protocol_versions()?;
+        let builder =
+            rustls::ServerConfig::builder_with_provider(crypto.clone()).with_safe_default_protocol_versions()?;
         let mut tls = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(self.certificates));
         tls.alpn_protocols = self.alpn;
         tls.send_tls13_tickets = self.tickets;
