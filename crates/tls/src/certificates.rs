@@ -1,5 +1,6 @@
 //! `Certificates`: the certificates of a server, chosen by the name that the client requests, replaced while it runs.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
@@ -149,8 +150,20 @@ impl Table {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        REQUESTED_NAME.set(hello.server_name().map(Into::into));
         self.find(hello.server_name())
     }
+}
+
+thread_local! {
+    /// The name in the last ClientHello on this thread. rustls does not report it on the interface that `records.rs`
+    /// uses, and calls `resolve` before it returns there.
+    static REQUESTED_NAME: Cell<Option<Box<str>>> = const { Cell::new(None) };
+}
+
+/// The name that the client has requested whose bytes rustls has just processed on this thread, if they had one.
+pub(crate) fn take_requested_name() -> Option<Box<str>> {
+    REQUESTED_NAME.take()
 }
 
 impl fmt::Debug for Certificates {

@@ -13,6 +13,7 @@ use rustls::{DigitallySignedStruct, Error, KeyLogFile, RootCertStore, SignatureS
 
 use crate::certificates::{certificates, certified, read};
 use crate::error::ConfigError;
+use crate::filter::Tls;
 use crate::provider::Provider;
 use crate::server::{HANDSHAKE_TIMEOUT, check_protocols};
 
@@ -74,6 +75,15 @@ impl ClientConfig {
     /// what they exchange: for tests with certificates that nobody vouches for, and for nothing else.
     pub fn dangerous_builder_without_verification(provider: &Provider) -> ClientBuilder {
         ClientBuilder::new(provider, Arc::new(NoVerification(provider.crypto().clone())))
+    }
+
+    /// The filter of one connection to a server whose certificate has to have this name: a DNS name, or an IP address.
+    ///
+    /// # Errors
+    /// The name is neither.
+    pub fn connect(&self, name: &str) -> Result<Tls, ConfigError> {
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| ConfigError::ServerName)?;
+        Ok(Tls::client(self, name)?)
     }
 
     pub(crate) fn tls(&self) -> &Arc<rustls::ClientConfig> {

@@ -1,8 +1,66 @@
-//! `ConfigError`: why TLS cannot be configured, and what to do about it.
+//! `Error`: why a TLS connection ends. `ConfigError`: why TLS cannot be configured, and what to do about it.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+
+use tidegate_codec::{Blame, Fault};
+
+/// Why a TLS connection ends, other than in good order.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Error {
+    /// What the peer has sent is refused, or the peer has refused what it received: the error says which certificate
+    /// rule, which message or which alert.
+    Tls(rustls::Error),
+    /// The peer has ended the stream without a `close_notify`: bytes may be missing.
+    Truncated,
+    /// The handshake took longer than its limit.
+    HandshakeTimeout,
+    /// The keys must not encrypt more, and the peer's version has no way to renew them.
+    Exhausted,
+    /// rustls does something that this version of the filter does not know.
+    Unsupported,
+}
+
+impl Fault for Error {
+    fn blame(&self) -> Blame {
+        match self {
+            Self::Tls(rustls::Error::General(_) | rustls::Error::FailedToGetRandomBytes) | Self::Unsupported => {
+                Blame::System
+            }
+            Self::Tls(_) | Self::Truncated => Blame::Peer,
+            Self::HandshakeTimeout | Self::Exhausted => Blame::Limit,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tls(error) => write!(f, "TLS: {error}"),
+            Self::Truncated => f.write_str("TLS: the peer ended without a close_notify"),
+            Self::HandshakeTimeout => f.write_str("TLS: the handshake took too long"),
+            Self::Exhausted => f.write_str("TLS: the keys must not encrypt more"),
+            Self::Unsupported => f.write_str("TLS: rustls is in a state that this filter does not know"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Tls(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<rustls::Error> for Error {
+    fn from(error: rustls::Error) -> Self {
+        Self::Tls(error)
+    }
+}
 
 /// Why certificates, or the configuration of a role, cannot be used.
 #[derive(Debug)]
@@ -28,6 +86,8 @@ pub enum ConfigError {
     NoRoots,
     /// An ALPN protocol name is empty, or longer than 255 bytes.
     ProtocolName,
+    /// The name of the server is neither a DNS name nor an IP address.
+    ServerName,
     /// rustls refuses the configuration.
     Tls(rustls::Error),
 }
@@ -55,6 +115,7 @@ impl fmt::Display for ConfigError {
             Self::Certificate(path) => write!(f, "the first certificate in {} is malformed", path.display()),
             Self::NoRoots => f.write_str("there are no root certificates to verify peers with"),
             Self::ProtocolName => f.write_str("an ALPN protocol name has 1 to 255 bytes"),
+            Self::ServerName => f.write_str("the name of the server is neither a DNS name nor an IP address"),
             Self::Tls(error) => write!(f, "cannot configure TLS: {error}"),
         }
     }

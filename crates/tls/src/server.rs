@@ -9,6 +9,7 @@ use rustls::{KeyLogFile, RootCertStore};
 
 use crate::certificates::Certificates;
 use crate::error::ConfigError;
+use crate::filter::Tls;
 use crate::provider::Provider;
 
 /// The configuration of the server's side. A clone is another handle of the same configuration.
@@ -63,6 +64,12 @@ impl ServerConfig {
             logs_keys: false,
             handshake_timeout: HANDSHAKE_TIMEOUT,
         }
+    }
+
+    /// The filter of one connection.
+    #[must_use]
+    pub fn accept(&self) -> Tls {
+        Tls::server(self).expect("the builder has made one")
     }
 
     pub(crate) fn tls(&self) -> &Arc<rustls::ServerConfig> {
@@ -139,7 +146,10 @@ impl ServerBuilder {
         if self.logs_keys {
             tls.key_log = Arc::new(KeyLogFile::new());
         }
-        Ok(ServerConfig { tls: Arc::new(tls), handshake_timeout: self.handshake_timeout })
+        let config = ServerConfig { tls: Arc::new(tls), handshake_timeout: self.handshake_timeout };
+        // rustls checks some settings only here.
+        Tls::server(&config)?;
+        Ok(config)
     }
 }
 
