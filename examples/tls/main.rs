@@ -1,33 +1,24 @@
-//! Downloads over TLS: a filter over rustls, which decrypts and encrypts without a copy of its own.
+//! Downloads over TLS.
 //!
 //! ```text
 //! cargo run --example tls                      # checks itself, prints the results and exits
 //! cargo run --example tls -- 127.0.0.1:7443    # serves until it is killed:
 //! (echo 1000; sleep 1) | openssl s_client -quiet -connect 127.0.0.1:7443
 //! ```
-//!
-//! `filter.rs`, with `record.rs` and `error.rs`, is the filter: it fits below any codec.
 
 #![forbid(unsafe_code)]
 
-mod error;
-mod filter;
-mod record;
 #[cfg(test)]
 mod tests;
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tidegate::codec::Pipeline;
 use tidegate::framing::{Payload, Raw};
+use tidegate::tls::rustls::RootCertStore;
+use tidegate::tls::{Certificates, ClientConfig, Provider, ServerConfig};
 use tidegate::{Address, Backend, Channel, Client, EventLoop, Over, Server, Slice, task};
-
-use crate::filter::Tls;
 
 /// A number of bytes in decimal digits and a line feed get as many bytes.
 async fn serve<P: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<P>) -> Result<(), Box<dyn Error>> {
@@ -77,45 +68,22 @@ where
 }
 
 /// A certificate for `localhost`, made up on the spot, and the configurations of both sides.
-fn configurations(provider: CryptoProvider) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), Box<dyn Error>> {
-    configurations_with(Arc::new(provider), rustls::DEFAULT_VERSIONS)
-}
-
-fn configurations_with(
-    provider: Arc<CryptoProvider>,
-    versions: &[&'static SupportedProtocolVersion],
-) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), Box<dyn Error>> {
-    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der()));
-    let server = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(versions)?
-        .with_no_client_auth()
-        .with_single_cert(vec![certified.cert.der().clone()], key)?;
+fn configurations() -> Result<(ServerConfig, ClientConfig), Box<dyn Error>> {
+    let provider = Provider::aws_lc_rs();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let certificates = Certificates::from_pem(&provider, chain.as_bytes(), key.as_bytes())?;
+    let server = ServerConfig::builder(&provider, certificates).build()?;
     let mut roots = RootCertStore::empty();
-    roots.add(certified.cert.der().clone())?;
-    let client = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(versions)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok((Arc::new(server), Arc::new(client)))
-}
-
-fn name() -> ServerName<'static> {
-    ServerName::try_from("localhost").expect("it is a name")
-}
-
-fn server_codec<C: Pipeline>(config: &Arc<ServerConfig>, codec: C) -> Over<Tls, C> {
-    Over::new(Tls::server(config.clone()).expect("the configuration was checked"), codec)
-}
-
-fn client_codec<C: Pipeline>(config: &Arc<ClientConfig>, codec: C) -> Over<Tls, C> {
-    Over::new(Tls::client(config.clone(), name()).expect("the configuration was checked"), codec)
+    roots.add(made.cert.der().clone())?;
+    let client = ClientConfig::builder(&provider, roots)?.build()?;
+    Ok((server, client))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1);
-    let (server_config, client_config) = configurations(rustls::crypto::ring::default_provider())?;
-    let codec = move || server_codec(&server_config, Raw);
+    let (server_config, client_config) = configurations()?;
+    let codec = move || Over::new(server_config.accept(), Raw);
     let server = Server::bind(address.as_deref().unwrap_or("127.0.0.1:0"))?.serve(codec, serve)?;
     println!("listening on {}", server.address());
     if address.is_some() {
@@ -130,8 +98,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn check(server: Address, config: Arc<ClientConfig>, bytes: usize) -> Result<(), Box<dyn Error>> {
-    let mut channel = Client::at(server).connect(client_codec(&config, Raw)).await?;
+async fn check(server: Address, config: ClientConfig, bytes: usize) -> Result<(), Box<dyn Error>> {
+    let codec = Over::new(config.connect("localhost")?, Raw);
+    let mut channel = Client::at(server).connect(codec).await?;
     download(&mut channel, bytes).await?;
     channel.close().await?;
     Ok(())

@@ -66,6 +66,7 @@
 //! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
+//! | `tls` | TLS 1.2 and 1.3, server and client, with the feature `tls` |
 //! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`] |
 //! | `compat` | connections as streams of tokio and futures-io, codecs over streams of tokio; with the features `tokio` and `futures-io` |
 //! | [`buffer`] | queues, pools and the ledger of memory |
@@ -116,6 +117,10 @@ pub use tidegate_proxy as proxy;
 #[doc(inline)]
 pub use tidegate_sys as sys;
 pub use tidegate_sys::{Address, ListenOptions, SocketOptions};
+/// TLS 1.2 and 1.3.
+#[cfg(any(feature = "tls-aws-lc-rs", feature = "tls-ring"))]
+#[doc(inline)]
+pub use tidegate_tls as tls;
 
 /// The examples in the README are compiled.
 #[cfg(doctest)]

@@ -9,12 +9,12 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, Error, KeyLogFile, RootCertStore, SignatureScheme};
+use rustls::{DigitallySignedStruct, Error, KeyLog, RootCertStore, SignatureScheme, SupportedProtocolVersion};
 
 use crate::certificates::{certificates, certified, read};
 use crate::error::ConfigError;
 use crate::filter::Tls;
-use crate::provider::Provider;
+use crate::provider::{Placement, Provider};
 use crate::server::{HANDSHAKE_TIMEOUT, check_protocols};
 
 /// The configuration of the client's side. A clone is another handle of the same configuration; sessions are resumed
@@ -23,6 +23,7 @@ use crate::server::{HANDSHAKE_TIMEOUT, check_protocols};
 pub struct ClientConfig {
     tls: Arc<rustls::ClientConfig>,
     handshake_timeout: Duration,
+    placement: Placement,
 }
 
 /// Builds a [`ClientConfig`]. The client verifies the server's certificate and its name.
@@ -39,7 +40,9 @@ pub struct ClientBuilder {
     verifier: Arc<dyn ServerCertVerifier>,
     identity: Option<Arc<rustls::sign::CertifiedKey>>,
     alpn: Vec<Vec<u8>>,
-    logs_keys: bool,
+    versions: Vec<&'static SupportedProtocolVersion>,
+    record_bytes_max: Option<usize>,
+    key_log: Option<Arc<dyn KeyLog>>,
     handshake_timeout: Duration,
 }
 
@@ -93,6 +96,10 @@ impl ClientConfig {
     pub(crate) fn handshake_timeout(&self) -> Duration {
         self.handshake_timeout
     }
+
+    pub(crate) fn placement(&self) -> Placement {
+        self.placement
+    }
 }
 
 impl ClientBuilder {
@@ -102,7 +109,9 @@ impl ClientBuilder {
             verifier,
             identity: None,
             alpn: Vec::new(),
-            logs_keys: false,
+            versions: rustls::DEFAULT_VERSIONS.to_vec(),
+            record_bytes_max: None,
+            key_log: None,
             handshake_timeout: HANDSHAKE_TIMEOUT,
         }
     }
@@ -122,9 +131,33 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// Whether the secrets of each connection are appended to the file that `SSLKEYLOGFILE` names, if it names one.
-    pub fn log_keys(mut self, logs_keys: bool) -> Self {
-        self.logs_keys = logs_keys;
+    /// The same as PEM text.
+    ///
+    /// # Errors
+    /// As for [`identity_from_files`](Self::identity_from_files); the path is `certificate` or `key`.
+    pub fn identity_from_pem(mut self, chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
+        let (chain, key) = ((Path::new("certificate"), chain), (Path::new("key"), key));
+        self.identity = Some(certified(&self.provider, chain, key)?);
+        Ok(self)
+    }
+
+    /// The versions of TLS; both by default.
+    pub fn versions(mut self, versions: &[&'static SupportedProtocolVersion]) -> Self {
+        self.versions = versions.to_vec();
+        self
+    }
+
+    /// How many bytes a record that we send has at most, with its header; 32 to 16,389. By default they are as long as
+    /// TLS allows, where that pays.
+    pub fn record_bytes_max(mut self, bytes_max: usize) -> Self {
+        self.record_bytes_max = Some(bytes_max);
+        self
+    }
+
+    /// Logs the secrets of each connection, so that Wireshark can decrypt a capture. `Arc::new(rustls::KeyLogFile::new())`
+    /// appends them to the file that the environment names in `SSLKEYLOGFILE`. By default nothing logs them.
+    pub fn key_log(mut self, log: Arc<dyn KeyLog>) -> Self {
+        self.key_log = Some(log);
         self
     }
 
@@ -139,7 +172,7 @@ impl ClientBuilder {
     pub fn build(self) -> Result<ClientConfig, ConfigError> {
         check_protocols(&self.alpn)?;
         let builder = rustls::ClientConfig::builder_with_provider(self.provider.crypto().clone());
-        let builder = builder.with_safe_default_protocol_versions()?;
+        let builder = builder.with_protocol_versions(&self.versions)?;
         // "Dangerous" is every verifier that rustls did not make itself.
         let builder = builder.dangerous().with_custom_certificate_verifier(self.verifier);
         let mut tls = match self.identity {
@@ -150,10 +183,15 @@ impl ClientBuilder {
         };
         tls.alpn_protocols = self.alpn;
         tls.resumption = Resumption::in_memory_sessions(SERVERS_MAX);
-        if self.logs_keys {
-            tls.key_log = Arc::new(KeyLogFile::new());
+        tls.max_fragment_size = self.record_bytes_max;
+        if let Some(log) = self.key_log {
+            tls.key_log = log;
         }
-        Ok(ClientConfig { tls: Arc::new(tls), handshake_timeout: self.handshake_timeout })
+        Ok(ClientConfig {
+            tls: Arc::new(tls),
+            handshake_timeout: self.handshake_timeout,
+            placement: self.provider.placement(),
+        })
     }
 }
 

@@ -15,8 +15,10 @@ pub enum Error {
     Tls(rustls::Error),
     /// The peer has ended the stream without a `close_notify`: bytes may be missing.
     Truncated,
-    /// The handshake took longer than its limit.
+    /// The handshake, or a message of it that the peer has begun afterwards, took longer than its limit.
     HandshakeTimeout,
+    /// The peer sends a message of the handshake in so many records that they exceed 160 KiB.
+    TooManyFragments,
     /// The keys must not encrypt more, and the peer's version has no way to renew them.
     Exhausted,
     /// rustls does something that this version of the filter does not know.
@@ -30,7 +32,7 @@ impl Fault for Error {
                 Blame::System
             }
             Self::Tls(_) | Self::Truncated => Blame::Peer,
-            Self::HandshakeTimeout | Self::Exhausted => Blame::Limit,
+            Self::HandshakeTimeout | Self::TooManyFragments | Self::Exhausted => Blame::Limit,
         }
     }
 }
@@ -41,6 +43,7 @@ impl fmt::Display for Error {
             Self::Tls(error) => write!(f, "TLS: {error}"),
             Self::Truncated => f.write_str("TLS: the peer ended without a close_notify"),
             Self::HandshakeTimeout => f.write_str("TLS: the handshake took too long"),
+            Self::TooManyFragments => f.write_str("TLS: a message of the handshake comes in too many records"),
             Self::Exhausted => f.write_str("TLS: the keys must not encrypt more"),
             Self::Unsupported => f.write_str("TLS: rustls is in a state that this filter does not know"),
         }

@@ -10,6 +10,7 @@ use tidegate_codec::{Filter, Output, Step};
 
 use crate::client::ClientConfig;
 use crate::error::Error;
+use crate::record_sizes::RecordSizes;
 use crate::records::{Progress, Records, record_bytes};
 use crate::server::ServerConfig;
 
@@ -27,10 +28,11 @@ use crate::server::ServerConfig;
 /// [`Error::Truncated`], since an attacker could have cut the stream.
 pub struct Tls {
     records: Records,
+    /// How long a handshake, or one message of it afterwards, may take.
+    timeout: Duration,
     deadline: Deadline,
     requested_name: Option<Box<str>>,
-    /// Plain bytes that were sent in small records since the queue was last empty for long.
-    small_bytes: u32,
+    sizes: RecordSizes,
     /// The length of the last long record of the peer, and the bytes that are missing from the record in the input.
     record_bytes: u32,
     missing_bytes: u32,
@@ -41,12 +43,13 @@ pub struct Tls {
     we_closed: bool,
 }
 
-/// By when the handshake has to be complete.
+/// By when what is under way has to be complete.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Deadline {
-    /// So long after the first call, which has the time.
-    After(Duration),
+    /// The handshake, which has not begun: the first call has the time.
+    NotBegun,
     At(Instant),
-    /// It is complete, or there is none.
+    /// Nothing is under way.
     None,
 }
 
@@ -62,9 +65,10 @@ impl Tls {
     const fn new(records: Records, handshake_timeout: Duration) -> Self {
         Self {
             records,
-            deadline: Deadline::After(handshake_timeout),
+            timeout: handshake_timeout,
+            deadline: Deadline::NotBegun,
             requested_name: None,
-            small_bytes: 0,
+            sizes: RecordSizes::new(),
             record_bytes: 0,
             missing_bytes: 0,
             awaits_fragment: false,
@@ -109,28 +113,22 @@ impl Tls {
         self.records.common().handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// The time starts with the first call, and ends with the handshake.
+    /// The time of the handshake starts with the first call. Later it limits how long the rest of a message of the
+    /// handshake may take, which nothing is sent before.
     fn update_deadline(&mut self, now: Instant) {
-        match self.deadline {
-            Deadline::None => {}
-            _ if self.is_established() => self.deadline = Deadline::None,
-            Deadline::After(timeout) => self.deadline = now.checked_add(timeout).map_or(Deadline::None, Deadline::At),
-            Deadline::At(_) => {}
-        }
+        let is_busy = !self.is_established() || self.awaits_fragment;
+        self.deadline = match self.deadline {
+            _ if !is_busy => Deadline::None,
+            Deadline::At(at) => Deadline::At(at),
+            Deadline::NotBegun | Deadline::None => now.checked_add(self.timeout).map_or(Deadline::None, Deadline::At),
+        };
     }
 
-    /// How many plain bytes the next records have at most.
-    fn record_bytes_max(&mut self, pending: u64) -> usize {
-        if pending <= SHORT_BYTES_MAX {
-            // The peer has all of it at once, or is idle between such messages.
-            self.small_bytes = 0;
-            return RECORD_BYTES_MAX;
-        }
-        if self.small_bytes >= SMALL_BYTES_MAX {
-            return RECORD_BYTES_MAX;
-        }
-        self.small_bytes = self.small_bytes.saturating_add(u32::try_from(pending).unwrap_or(u32::MAX));
-        SMALL_RECORD_BYTES
+    /// Reports an error to the peer; nothing is sent afterwards.
+    fn fail(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
+        self.records.write_alert(reply);
+        self.we_closed = true;
+        error
     }
 
     fn take_note(&mut self, progress: &Progress) {
@@ -142,43 +140,56 @@ impl Filter for Tls {
     type Error = Error;
 
     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Error> {
-        self.update_deadline(reply.now());
         if self.peer_closed {
             return Ok(Step::End);
         }
-        let read = self.records.read(wire, plain, reply);
-        if read.requested_name.is_some() {
-            self.requested_name = read.requested_name;
-        }
-        match read.progress {
-            Ok(Progress::More) => {
+        // After a message of the handshake was written, rustls may refer to the wire: read until it is known.
+        let read = loop {
+            let mut read = self.records.read(wire, plain, reply);
+            if let Some(name) = read.requested_name.take() {
+                self.requested_name = Some(name);
+            }
+            if read.progress != Ok(Progress::Wrote) {
+                break read;
+            }
+        };
+        let step = match read.progress {
+            Ok(Progress::Opened) => {
                 if read.consumed >= BULK_RECORD_BYTES_MIN {
                     self.record_bytes = read.consumed as u32;
                 }
-                Ok(Step::Message(()))
+                // No record of plain bytes comes between the parts of a message (RFC 8446 §5.1).
+                self.awaits_fragment = false;
+                Step::Message(())
             }
-            Ok(Progress::NeedsInput) => {
-                self.update_deadline(reply.now());
-                // rustls leaves complete records only where it still refers to them.
-                let first = record_bytes(wire.bytes());
-                self.awaits_fragment = first.is_some_and(|bytes| bytes <= wire.len());
-                self.missing_bytes = first.map_or(0, |bytes| bytes.saturating_sub(wire.len()) as u32);
-                Ok(Step::NeedMore)
+            Ok(Progress::Wrote) => Step::Message(()),
+            Ok(Progress::NeedsInput { retained }) => {
+                self.awaits_fragment = retained > 0;
+                let next = &wire.bytes()[retained..];
+                self.missing_bytes = record_bytes(next).map_or(0, |bytes| bytes.saturating_sub(next.len()) as u32);
+                if self.awaits_fragment && wire.len() > FRAGMENTS_BYTES_MAX {
+                    return Err(self.fail(Error::TooManyFragments, reply));
+                }
+                Step::NeedMore
             }
             Ok(Progress::PeerClosed) => {
+                self.awaits_fragment = false;
                 self.peer_closed = true;
-                Ok(Step::End)
+                Step::End
             }
-            Err(error) => {
-                self.records.write_alert(reply);
-                self.we_closed = true;
-                Err(error)
-            }
-        }
+            Err(error) => return Err(self.fail(error, reply)),
+        };
+        self.update_deadline(reply.now());
+        Ok(step)
     }
 
     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), Error> {
-        if self.we_closed || self.awaits_fragment {
+        if self.we_closed {
+            // It can never be sent, and must not keep the connection open.
+            plain.clear();
+            return Ok(());
+        }
+        if self.awaits_fragment {
             return Ok(());
         }
         if !self.is_established() {
@@ -189,8 +200,7 @@ impl Filter for Tls {
             return Ok(());
         }
         if plain.has_flushed() {
-            let record_bytes_max = self.record_bytes_max(plain.pending());
-            let progress = self.records.encrypt(plain, record_bytes_max, out)?;
+            let progress = self.records.encrypt(plain, &mut self.sizes, out)?;
             self.take_note(&progress);
         }
         Ok(())
@@ -219,7 +229,7 @@ impl Filter for Tls {
     fn poll_timeout(&self) -> Option<Instant> {
         match self.deadline {
             Deadline::At(at) => Some(at),
-            Deadline::After(_) | Deadline::None => None,
+            Deadline::NotBegun | Deadline::None => None,
         }
     }
 
@@ -239,18 +249,8 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// The most plain bytes of a record (RFC 8446 §5.1).
-const RECORD_BYTES_MAX: usize = 16 * 1024;
-
-/// The plain bytes of a record that fits into one TCP segment of 1,460 bytes.
-const SMALL_RECORD_BYTES: usize = 1_369;
-
-/// So many bytes of a long response are sent in small records: about what a TCP connection sends in its first round
-/// trips.
-const SMALL_BYTES_MAX: u32 = 64 * 1024;
-
-/// So many bytes or fewer are sent at once, in as few records as possible.
-const SHORT_BYTES_MAX: u64 = 8 * 1024;
-
 /// From this length of a record on, the peer sends in bulk, and it pays to receive whole records only.
 const BULK_RECORD_BYTES_MIN: usize = 8 * 1024;
+
+/// rustls accepts messages of the handshake of up to 64 KiB. In records of 64 bytes and more they fit into this.
+const FRAGMENTS_BYTES_MAX: usize = 160 * 1024;

@@ -12,8 +12,10 @@ mod client;
 mod error;
 mod filter;
 mod provider;
+mod record_sizes;
 mod records;
 mod server;
+mod tickets;
 mod watch;
 
 pub use certificates::Certificates;

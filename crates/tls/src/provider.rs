@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 use rustls::server::ProducesTickets;
 
@@ -17,10 +18,24 @@ pub struct Provider {
     crypto: Arc<CryptoProvider>,
     name: &'static str,
     tickets: Option<MakeTickets>,
+    placement: Placement,
+}
+
+/// Where the plain bytes of a record lie, once they are decrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Behind the header of the record.
+    #[cfg_attr(not(feature = "ring"), expect(dead_code, reason = "ring alone has it"))]
+    Header,
+    /// Behind the header, and in TLS 1.2 with AES behind the explicit nonce (RFC 5288 §3).
+    #[cfg_attr(not(feature = "aws-lc-rs"), expect(dead_code, reason = "AWS-LC alone has it"))]
+    Nonce,
+    /// Not known.
+    Unknown,
 }
 
 /// Makes an encryption of session tickets with keys that it rotates by itself.
-type MakeTickets = fn() -> Result<Arc<dyn ProducesTickets>, rustls::Error>;
+pub(crate) type MakeTickets = fn() -> Result<Arc<dyn ProducesTickets>, rustls::Error>;
 
 impl Provider {
     /// AWS-LC. Key exchange prefers X25519MLKEM768, which is safe against quantum computers, where the peer has it.
@@ -28,7 +43,12 @@ impl Provider {
     #[must_use]
     pub fn aws_lc_rs() -> Self {
         use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
-        Self { crypto: Arc::new(default_provider()), name: "aws-lc-rs", tickets: Some(Ticketer::new) }
+        Self {
+            crypto: Arc::new(default_provider()),
+            name: "aws-lc-rs",
+            tickets: Some(Ticketer::new),
+            placement: Placement::Nonce,
+        }
     }
 
     /// ring. It has no post-quantum key exchange.
@@ -36,14 +56,35 @@ impl Provider {
     #[must_use]
     pub fn ring() -> Self {
         use rustls::crypto::ring::{Ticketer, default_provider};
-        Self { crypto: Arc::new(default_provider()), name: "ring", tickets: Some(Ticketer::new) }
+        Self {
+            crypto: Arc::new(default_provider()),
+            name: "ring",
+            tickets: Some(Ticketer::new),
+            placement: Placement::Header,
+        }
     }
 
-    /// Another implementation, or another choice of cipher suites. It has no session tickets: a server remembers sessions
-    /// for resumption instead.
+    /// Another implementation. It has no session tickets, so a server remembers sessions for resumption instead; and
+    /// received bytes are copied once more, since where it puts them is not known.
     #[must_use]
     pub fn custom(crypto: Arc<CryptoProvider>) -> Self {
-        Self { crypto, name: "custom", tickets: None }
+        Self { crypto, name: "custom", tickets: None, placement: Placement::Unknown }
+    }
+
+    /// The same with these cipher suites alone, of those that it has.
+    ///
+    /// ```
+    /// use tidegate_tls::Provider;
+    /// use tidegate_tls::rustls::CipherSuite;
+    ///
+    /// let provider = Provider::aws_lc_rs().with_cipher_suites(&[CipherSuite::TLS13_AES_256_GCM_SHA384]);
+    /// ```
+    #[must_use]
+    pub fn with_cipher_suites(mut self, suites: &[CipherSuite]) -> Self {
+        let mut crypto = CryptoProvider::clone(&self.crypto);
+        crypto.cipher_suites.retain(|own| suites.contains(&own.suite()));
+        self.crypto = Arc::new(crypto);
+        self
     }
 
     /// Its name, for logs and figures.
@@ -56,9 +97,13 @@ impl Provider {
         &self.crypto
     }
 
+    pub(crate) fn placement(&self) -> Placement {
+        self.placement
+    }
+
     /// The encryption of tickets; `None` if the provider has none.
-    pub(crate) fn tickets(&self) -> Result<Option<Arc<dyn ProducesTickets>>, rustls::Error> {
-        self.tickets.map(|make| make()).transpose()
+    pub(crate) fn tickets(&self) -> Option<MakeTickets> {
+        self.tickets
     }
 }
 

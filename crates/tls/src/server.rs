@@ -5,18 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
-use rustls::{KeyLogFile, RootCertStore};
+use rustls::{KeyLog, RootCertStore, SupportedProtocolVersion};
 
 use crate::certificates::Certificates;
 use crate::error::ConfigError;
 use crate::filter::Tls;
-use crate::provider::Provider;
+use crate::provider::{Placement, Provider};
+use crate::tickets::Tickets;
 
 /// The configuration of the server's side. A clone is another handle of the same configuration.
 #[derive(Clone)]
 pub struct ServerConfig {
     tls: Arc<rustls::ServerConfig>,
     handshake_timeout: Duration,
+    placement: Placement,
+    tickets: Option<Arc<Tickets>>,
 }
 
 /// Builds a [`ServerConfig`].
@@ -35,7 +38,9 @@ pub struct ServerBuilder {
     client_certificates: ClientCertificates,
     alpn: Vec<Vec<u8>>,
     tickets: usize,
-    logs_keys: bool,
+    versions: Vec<&'static SupportedProtocolVersion>,
+    record_bytes_max: Option<usize>,
+    key_log: Option<Arc<dyn KeyLog>>,
     handshake_timeout: Duration,
 }
 
@@ -61,7 +66,9 @@ impl ServerConfig {
             client_certificates: ClientCertificates::NotRequested,
             alpn: Vec::new(),
             tickets: TICKETS,
-            logs_keys: false,
+            versions: rustls::DEFAULT_VERSIONS.to_vec(),
+            record_bytes_max: None,
+            key_log: None,
             handshake_timeout: HANDSHAKE_TIMEOUT,
         }
     }
@@ -72,12 +79,25 @@ impl ServerConfig {
         Tls::server(self).expect("the builder has made one")
     }
 
+    /// Encrypts tickets for resumption with new keys from now on, on all loops. Tickets of the keys before are still
+    /// accepted, those of earlier keys no more. The keys change by themselves every six hours.
+    ///
+    /// # Errors
+    /// The system has no randomness.
+    pub fn replace_ticket_keys(&self) -> Result<(), ConfigError> {
+        Ok(self.tickets.as_ref().map_or(Ok(()), |tickets| tickets.replace())?)
+    }
+
     pub(crate) fn tls(&self) -> &Arc<rustls::ServerConfig> {
         &self.tls
     }
 
     pub(crate) fn handshake_timeout(&self) -> Duration {
         self.handshake_timeout
+    }
+
+    pub(crate) fn placement(&self) -> Placement {
+        self.placement
     }
 }
 
@@ -102,10 +122,23 @@ impl ServerBuilder {
         self
     }
 
-    /// Whether the secrets of each connection are appended to the file that `SSLKEYLOGFILE` names, if it names one, so
-    /// that Wireshark can decrypt a capture.
-    pub fn log_keys(mut self, logs_keys: bool) -> Self {
-        self.logs_keys = logs_keys;
+    /// The versions of TLS; both by default.
+    pub fn versions(mut self, versions: &[&'static SupportedProtocolVersion]) -> Self {
+        self.versions = versions.to_vec();
+        self
+    }
+
+    /// How many bytes a record that we send has at most, with its header; 32 to 16,389. By default they are as long as
+    /// TLS allows, where that pays.
+    pub fn record_bytes_max(mut self, bytes_max: usize) -> Self {
+        self.record_bytes_max = Some(bytes_max);
+        self
+    }
+
+    /// Logs the secrets of each connection, so that Wireshark can decrypt a capture. `Arc::new(rustls::KeyLogFile::new())`
+    /// appends them to the file that the environment names in `SSLKEYLOGFILE`. By default nothing logs them.
+    pub fn key_log(mut self, log: Arc<dyn KeyLog>) -> Self {
+        self.key_log = Some(log);
         self
     }
 
@@ -130,23 +163,31 @@ impl ServerBuilder {
             }
         };
         let builder =
-            rustls::ServerConfig::builder_with_provider(crypto.clone()).with_safe_default_protocol_versions()?;
+            rustls::ServerConfig::builder_with_provider(crypto.clone()).with_protocol_versions(&self.versions)?;
         let mut tls = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(self.certificates));
         tls.alpn_protocols = self.alpn;
         tls.send_tls13_tickets = self.tickets;
-        match self.provider.tickets()? {
-            _ if self.tickets == 0 => tls.session_storage = Arc::new(NoServerSessionStorage {}),
-            Some(tickets) => {
-                tls.ticketer = tickets;
-                // A ticket has the session; nothing is stored here.
-                tls.session_storage = Arc::new(NoServerSessionStorage {});
-            }
-            None => tls.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX),
+        let make_tickets = self.provider.tickets().filter(|_| self.tickets > 0);
+        let tickets = make_tickets.map(Tickets::new).transpose()?.map(Arc::new);
+        tls.session_storage = if self.tickets == 0 || tickets.is_some() {
+            // A ticket has the session; nothing is stored here.
+            Arc::new(NoServerSessionStorage {})
+        } else {
+            ServerSessionMemoryCache::new(SESSIONS_MAX)
+        };
+        if let Some(tickets) = &tickets {
+            tls.ticketer = tickets.clone();
         }
-        if self.logs_keys {
-            tls.key_log = Arc::new(KeyLogFile::new());
+        tls.max_fragment_size = self.record_bytes_max;
+        if let Some(log) = self.key_log {
+            tls.key_log = log;
         }
-        let config = ServerConfig { tls: Arc::new(tls), handshake_timeout: self.handshake_timeout };
+        let config = ServerConfig {
+            tls: Arc::new(tls),
+            handshake_timeout: self.handshake_timeout,
+            placement: self.provider.placement(),
+            tickets,
+        };
         // rustls checks some settings only here.
         Tls::server(&config)?;
         Ok(config)
