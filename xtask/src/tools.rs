@@ -22,6 +22,9 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("haproxy", "haproxy"),
     ("slowhttptest", "slowhttptest"),
     ("tshark", "tshark"),
+    ("openssl", "openssl"),
+    ("gnutls-cli", "gnutls-bin"),
+    ("sslscan", "sslscan"),
 ];
 
 /// What the servers of the comparison need beside those. The comparison skips a server whose toolchain is missing, with

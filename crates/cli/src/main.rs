@@ -17,6 +17,7 @@ mod serve;
 mod site;
 mod site_codec;
 mod sum;
+mod tls;
 
 use std::process::ExitCode;
 
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         }
     };
     let done = match arguments.command {
-        Command::Serve(options) => serve::run(&options).map(|()| true).map_err(Into::into),
+        Command::Serve(options) => serve::run(&options).map(|()| true),
         Command::Load(options) => tidegate_load::run(&options),
         Command::Experiment(options) => experiment::run(&options),
     };

@@ -1,24 +1,27 @@
 //! `tidegate serve`: from the flags to the last connection.
 
+use std::error::Error;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
 use tidegate::http1::Config;
-use tidegate::proxy::{Networks, Policy, Proxied};
-use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http1};
+use tidegate::proxy::{Networks, Policy, Proxied, Strip};
+use tidegate::{Address, Backend, Limits, LoadBalancing, Over, Server, ServerHandle, StartError, http1};
 
 use crate::admission::AdmissionOptions;
 use crate::byte_log::ByteLogs;
 use crate::counts;
 use crate::site::Site;
 use crate::site_codec::SiteCodec;
+use crate::tls::{Tls, TlsOptions};
 
 /// The flags of `serve`.
 #[derive(Debug, Args)]
@@ -82,6 +85,8 @@ pub(crate) struct Options {
     /// Log what connections send and receive as hex dumps: the first 64 KiB of each
     #[arg(long, conflicts_with = "quiet")]
     log_bytes: bool,
+    #[command(flatten)]
+    tls: TlsOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
     quiet: bool,
@@ -111,16 +116,20 @@ impl Options {
 }
 
 /// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
-/// SIGUSR1 prints the counts.
-pub(crate) fn run(options: &Options) -> Result<(), StartError> {
+/// SIGUSR1 prints the counts. With TLS, SIGHUP reads the certificates again.
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     log_to_stderr(options);
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)?;
     let byte_logs = ByteLogs::new(options.log_bytes, options.pcap.as_deref()).map_err(StartError::System)?;
-    let server = start(options, inherited, byte_logs.clone())?;
-    announce(&server);
+    let tls = options.tls.configure()?;
+    if tls.is_some() {
+        signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
+    }
+    let server = start(options, inherited, byte_logs.clone(), tls.as_ref())?;
+    announce(&server, tls.is_some());
 
     let shutdown = Arc::new(Shutdown::default());
     let (handle, on_superseded) = (server.clone(), shutdown.clone());
@@ -132,7 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     };
     std::thread::Builder::new().name("tidegate-takeover".into()).spawn(on_takeover).map_err(StartError::System)?;
     let (handle, on_signal) = (server.clone(), shutdown.clone());
-    let on_signal = move || handle_signals(signals, &handle, &on_signal);
+    let on_signal = move || handle_signals(signals, &handle, &on_signal, tls.as_ref());
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
         let has_ended = server.wait_timeout(LOOK_AGAIN);
@@ -160,13 +169,17 @@ struct Shutdown {
     is_cut_short: AtomicBool,
 }
 
-/// SIGUSR1 prints the counts. The first other signal drains the server, and the second closes its connections. The
+/// SIGUSR1 prints the counts, SIGHUP reads the certificates again. The first other signal drains the server, and the second closes its connections. The
 /// third exits, which helps if a loop is stuck.
-fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown) {
+fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown, tls: Option<&Tls>) {
     let mut requests = 0;
     for signal in signals.forever() {
         if signal == SIGUSR1 {
             counts::print(server);
+            continue;
+        }
+        if let (SIGHUP, Some(tls)) = (signal, tls) {
+            tls.reload();
             continue;
         }
         requests += 1;
@@ -188,6 +201,7 @@ fn start(
     options: &Options,
     inherited: Option<Server>,
     byte_logs: Option<ByteLogs>,
+    tls: Option<&Tls>,
 ) -> Result<ServerHandle, StartError> {
     let mut limits = Limits::default();
     if let Some(connections) = options.max_connections {
@@ -225,14 +239,21 @@ fn start(
         limits_of_http.idle_timeout = Duration::from_secs(seconds.into());
     }
     let config = Arc::new(Config::new(limits_of_http));
-    if options.proxy_protocol == ProxyProtocol::Off {
-        return serve(server, byte_logs, move |_| http1::Server::new(config.clone()));
+    let http = move || http1::Server::new(config.clone());
+    let policy = (options.proxy_protocol != ProxyProtocol::Off).then(|| Arc::new(options.proxy_policy()));
+    match (policy, tls.map(|tls| tls.config.clone())) {
+        (None, None) => serve(server, byte_logs, move |_| http()),
+        (None, Some(tls)) => serve(server, byte_logs, move |_| Over::new(tls.accept(), http())),
+        (Some(policy), None) => serve(server, byte_logs, move |peer| Proxied::new(&policy, ip(peer), http())),
+        // The header comes before the handshake.
+        (Some(policy), Some(tls)) => serve(server, byte_logs, move |peer| {
+            Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http()))
+        }),
     }
-    let policy = Arc::new(options.proxy_policy());
-    serve(server, byte_logs, move |peer| {
-        let peer = peer.ip().map(|address| address.ip());
-        Proxied::new(&policy, peer, http1::Server::new(config.clone()))
-    })
+}
+
+fn ip(address: &Address) -> Option<IpAddr> {
+    address.ip().map(|address| address.ip())
 }
 
 /// Serves the site with a codec for each peer, and with a log of its bytes if one was requested.
@@ -254,12 +275,16 @@ fn serve<C: SiteCodec>(
 }
 
 /// Prints a start-up line for each address: address, backend, number of loops.
-fn announce(running: &ServerHandle) {
+fn announce(running: &ServerHandle, has_tls: bool) {
     let (backend, loops) = (running.backend(), running.loops());
     let plural = if loops == 1 { "" } else { "s" };
     let mut lines = String::new();
     for address in running.listeners().iter().flat_map(RunningListener::addresses) {
-        let scheme = if address.ip().is_some() { "http://" } else { "" };
+        let scheme = match (address.ip().is_some(), has_tls) {
+            (false, _) => "",
+            (true, false) => "http://",
+            (true, true) => "https://",
+        };
         lines.push_str(&format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})\n"));
     }
     // A closed standard output does not stop the server.

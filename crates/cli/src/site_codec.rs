@@ -3,9 +3,11 @@
 
 use std::net::SocketAddr;
 
+use tidegate::bytelog::{ByteLog, ByteSink};
 use tidegate::codec::{Filter, Over, Pipeline};
 use tidegate::http1::{Incoming, Outgoing, Server};
-use tidegate::proxy::Proxied;
+use tidegate::proxy::{Proxied, Strip};
+use tidegate::tls::Tls;
 
 /// HTTP/1.1, with or without a PROXY header in front, alone or over filters.
 pub(crate) trait SiteCodec: Pipeline<In = Incoming, Out = Outgoing> {
@@ -26,8 +28,27 @@ impl SiteCodec for Proxied<Server> {
     }
 }
 
-impl<F: Filter, C: SiteCodec> SiteCodec for Over<F, C> {
+impl<F: SiteFilter, C: SiteCodec> SiteCodec for Over<F, C> {
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        self.codec().reported_addresses()
+        self.filter().reported_addresses().or_else(|| self.codec().reported_addresses())
+    }
+}
+
+/// A filter below the site's codec.
+pub(crate) trait SiteFilter: Filter {
+    /// As for [`SiteCodec`].
+    fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
+}
+
+impl<S: ByteSink> SiteFilter for ByteLog<S> {}
+
+impl SiteFilter for Tls {}
+
+impl SiteFilter for Strip {
+    fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let header = self.header()?;
+        header.source().zip(header.destination())
     }
 }

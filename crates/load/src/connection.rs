@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use tidegate::{CloseReason, Codec, Context, Event, Handler, Outcome, Remote};
+use tidegate::codec::Stages;
+use tidegate::{CloseReason, Context, Event, Handler, Outcome, Remote};
 
 use super::pipeline::{Batch, Pipeline, Responses};
 use super::worker::Worker;
@@ -37,14 +38,19 @@ pub(crate) struct LoadConnection {
     remote: Option<Remote<Instant>>,
 }
 
-type Cx<'a> = Context<'a, Pipeline, Instant>;
+type Cx<'a, P> = Context<'a, P, Instant>;
+
+/// The requests of a load, over TCP or over TLS.
+pub(crate) trait Requests: Stages<Codec = Pipeline, In = Responses, Out = Batch> {}
+
+impl<P: Stages<Codec = Pipeline, In = Responses, Out = Batch>> Requests for P {}
 
 impl LoadConnection {
     pub(crate) fn new(worker: Rc<Worker>, role: Role, connector: Rc<Connector>) -> Self {
         Self { worker, role, connector, begun: Instant::now(), owed: 0, is_held: false, remote: None }
     }
 
-    fn send_batch(&mut self, batch: Batch, begun: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+    fn send_batch<P: Requests>(&mut self, batch: Batch, begun: Instant, cx: &mut Cx<'_, P>) -> Outcome<P> {
         self.begun = begun;
         self.owed = match batch {
             Batch::One => 1,
@@ -57,7 +63,7 @@ impl LoadConnection {
     }
 
     /// All requests are answered: sends the next ones, or waits until they are due.
-    fn continue_load(&mut self, now: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+    fn continue_load<P: Requests>(&mut self, now: Instant, cx: &mut Cx<'_, P>) -> Outcome<P> {
         let Some(schedule) = &self.worker.schedule else { return self.send_batch(Batch::Run, now, cx) };
         if let Some(due) = schedule.take_due(now) {
             return self.send_batch(Batch::Run, due, cx);
@@ -74,11 +80,11 @@ impl LoadConnection {
     }
 }
 
-impl Handler<Pipeline> for LoadConnection {
+impl<P: Requests> Handler<P> for LoadConnection {
     /// When the next requests are due.
     type Post = Instant;
 
-    fn open(&mut self, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+    fn open(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match self.role {
             Role::Active => self.continue_load(Instant::now(), cx),
             Role::Idle => self.send_batch(Batch::One, Instant::now(), cx),
@@ -91,7 +97,7 @@ impl Handler<Pipeline> for LoadConnection {
         }
     }
 
-    fn message(&mut self, responses: Responses, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+    fn message(&mut self, responses: Responses, cx: &mut Cx<'_, P>) -> Outcome<P> {
         let now = Instant::now();
         self.owed -= responses.all;
         if self.role == Role::Idle {
@@ -109,7 +115,7 @@ impl Handler<Pipeline> for LoadConnection {
         if self.owed > 0 || cx.codec().status().is_finished { Outcome::Continue } else { self.continue_load(now, cx) }
     }
 
-    fn event(&mut self, event: Event<Instant>, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+    fn event(&mut self, event: Event<Instant>, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match event {
             Event::Posted(due) => self.send_batch(Batch::Run, due, cx),
             Event::Deadline if self.owed > 0 => {

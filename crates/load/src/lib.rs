@@ -42,6 +42,7 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate::Backend;
+use tidegate::tls::{ClientConfig, Provider};
 
 use self::counters::SharedStats;
 use self::outputs::Outputs;
@@ -57,8 +58,14 @@ use self::worker::{Count, Part, WorkerConfig};
 /// The flags of `load`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// The URL to request: http://HOST[:PORT]/PATH
+    /// The URL to request: http://HOST[:PORT]/PATH, or https
     url: Url,
+    /// With https: trust every server, whatever its certificate is
+    #[arg(long, conflicts_with = "root")]
+    insecure: bool,
+    /// With https: a PEM file of the certificates to trust
+    #[arg(long, value_name = "FILE")]
+    root: Option<PathBuf>,
     /// Connections that send requests, over all threads
     #[arg(short, long, value_name = "N", default_value = "10", value_parser = count)]
     connections: usize,
@@ -138,6 +145,23 @@ pub fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     Ok(is_good)
 }
 
+/// The configuration of TLS, with the name that the server's certificate must have; `None` for plain HTTP.
+fn tls(options: &Options) -> Result<Option<(ClientConfig, String)>, Box<dyn Error>> {
+    if !options.url.is_https() {
+        return Ok(None);
+    }
+    let provider = Provider::aws_lc_rs();
+    let builder = match &options.root {
+        Some(path) => ClientConfig::builder_with_root_file(&provider, path)?,
+        None if options.insecure => ClientConfig::dangerous_builder_without_verification(&provider),
+        None => return Err("https needs --root FILE with the certificates to trust, or --insecure".into()),
+    };
+    let config = builder.handshake_timeout(options.timeout).build()?;
+    // Errors in the name are reported here, before the threads start.
+    config.connect(options.url.host())?;
+    Ok(Some((config, options.url.host().to_owned())))
+}
+
 fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     let body = match options.body.as_deref().map(|body| body.strip_prefix('@').ok_or(body)) {
         None => Vec::new(),
@@ -152,6 +176,7 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     Ok(WorkerConfig {
         template,
         addresses: options.url.resolve()?,
+        tls: tls(options)?,
         backend: options.backend,
         duration: options.duration,
         timeout: options.timeout,

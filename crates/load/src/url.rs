@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// `http://HOST[:PORT][/TARGET]`, parsed.
+/// `http://HOST[:PORT][/TARGET]` or the same with `https`, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
     text: String,
@@ -14,9 +14,19 @@ pub(crate) struct Url {
     host: String,
     port: u16,
     target: String,
+    is_https: bool,
 }
 
 impl Url {
+    pub(crate) fn is_https(&self) -> bool {
+        self.is_https
+    }
+
+    /// The name or address of the server, without brackets.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The value of the `Host` field.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
@@ -41,12 +51,10 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, BadUrl> {
         let bad = |why: &str| Err(BadUrl(format!("'{text}' {why}; write http://HOST[:PORT]/PATH")));
-        let rest = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return bad("needs TLS, which is not supported yet");
-            }
-            Some(_) => return bad("has a scheme other than http"),
+        let (is_https, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
+            Some(_) => return bad("has a scheme other than http and https"),
             None => return bad("has no scheme"),
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -62,7 +70,8 @@ impl FromStr for Url {
         };
         // Rust's integer parser accepts a sign.
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
-        let Some(port) = (if port.is_empty() { Some(USUAL_PORT) } else { port.parse().ok().filter(|_| is_number) })
+        let usual_port = if is_https { USUAL_TLS_PORT } else { USUAL_PORT };
+        let Some(port) = (if port.is_empty() { Some(usual_port) } else { port.parse().ok().filter(|_| is_number) })
         else {
             return bad("has a bad port");
         };
@@ -73,9 +82,9 @@ impl FromStr for Url {
         if host.is_empty() || bare.is_none() && host.contains([':', '[', ']']) {
             return bad("has no host");
         }
-        let authority = if port == USUAL_PORT { host.to_owned() } else { format!("{host}:{port}") };
+        let authority = if port == usual_port { host.to_owned() } else { format!("{host}:{port}") };
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        Ok(Self { text: text.to_owned(), authority, host: bare.unwrap_or(host).to_owned(), port, target })
+        Ok(Self { text: text.to_owned(), authority, host: bare.unwrap_or(host).to_owned(), port, target, is_https })
     }
 }
 
@@ -98,6 +107,8 @@ impl fmt::Display for BadUrl {
 impl std::error::Error for BadUrl {}
 
 const USUAL_PORT: u16 = 80;
+
+const USUAL_TLS_PORT: u16 = 443;
 
 #[cfg(test)]
 mod tests {
@@ -123,6 +134,8 @@ mod tests {
             ("http://[::1]:81/", "[::1]:81", "::1", 81, "/"),
             ("http://[::1]", "[::1]", "::1", 80, "/"),
             ("http://localhost:/", "localhost", "localhost", 80, "/"),
+            ("https://localhost/a", "localhost", "localhost", 443, "/a"),
+            ("https://localhost:80/", "localhost:80", "localhost", 80, "/"),
         ] {
             assert_eq!(parts(text), expected(authority, host, port, target), "{text}");
         }
@@ -133,7 +146,6 @@ mod tests {
         for (text, why) in [
             ("", "no scheme"),
             ("localhost:8080/", "no scheme"),
-            ("https://localhost/", "TLS"),
             ("ftp://localhost/", "other than http"),
             ("http://", "no host"),
             ("http://:80/", "no host"),

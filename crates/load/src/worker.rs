@@ -12,7 +12,8 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, WaterMarks, task};
+use tidegate::tls::ClientConfig;
+use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, WaterMarks, task};
 
 use super::connection::{Connector, LoadConnection, Role};
 use super::counters::{SharedStats, WorkerStats};
@@ -28,6 +29,8 @@ use super::start_barrier::Runner;
 #[derive(Debug)]
 pub(crate) struct WorkerConfig {
     pub(crate) template: RequestTemplate,
+    /// With the name of the server; `None` for plain HTTP.
+    pub(crate) tls: Option<(ClientConfig, String)>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) backend: Backend,
     pub(crate) duration: Duration,
@@ -87,6 +90,7 @@ pub(crate) struct Worker {
     pub(crate) schedule: Option<Schedule>,
     pub(crate) timeout: Duration,
     pub(crate) client: Client,
+    tls: Option<(ClientConfig, String)>,
     connect_permits: Semaphore,
     /// Connection attempts in progress.
     connecting: Cell<u64>,
@@ -140,6 +144,7 @@ impl Worker {
             schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.template.depth))),
             timeout: config.timeout,
             client,
+            tls: config.tls.clone(),
             connect_permits: Semaphore::new(CONNECTING_MAX),
             connecting: Cell::default(),
             last_failure: RefCell::default(),
@@ -176,7 +181,14 @@ impl Worker {
         let _turn = self.connect_permits.enter().await;
         let connection = LoadConnection::new(self.clone(), role, connector);
         self.connecting.set(self.connecting.get() + 1);
-        let connected = client.connect_with(Pipeline::new(self.exchange.clone()), connection).await;
+        let requests = Pipeline::new(self.exchange.clone());
+        let connected = match &self.tls {
+            None => client.connect_with(requests, connection).await,
+            Some((config, name)) => {
+                let tls = config.connect(name).expect("the name was checked");
+                client.connect_with(Over::new(tls, requests), connection).await
+            }
+        };
         self.connecting.set(self.connecting.get() - 1);
         match connected {
             Ok(_) => {

@@ -24,3 +24,4 @@ mod serve;
 mod support;
 mod suspension;
 mod takeover;
+mod tls;

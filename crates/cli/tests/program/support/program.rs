@@ -95,7 +95,7 @@ impl Program {
     fn host(&self) -> &str {
         let rest = self.line.strip_prefix("tidegate: listening on ").expect("the start-up line has the address");
         let host = rest.split(' ').next().unwrap();
-        host.strip_prefix("http://").unwrap_or(host)
+        host.strip_prefix("http://").or_else(|| host.strip_prefix("https://")).unwrap_or(host)
     }
 
     /// Its standard error so far.
