@@ -14,6 +14,7 @@
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
+//! | `tls` | a role of TLS, then its wire; or what is changed in a handshake | `tls.rs` |
 //! | `rings` | the actions of peers on real sockets, on io_uring | `rings.rs` |
 //!
 //! The targets check invariants that tests check as well, with the same helpers: the contract of codecs, the model of
@@ -38,6 +39,7 @@ mod round_trips;
 mod scan;
 mod sniff;
 mod streams;
+mod tls;
 
 pub use connections::connections;
 pub use filters::filters;
@@ -52,12 +54,13 @@ pub use round_trips::round_trips;
 pub use scan::scan;
 pub use sniff::sniff;
 pub use streams::streams;
+pub use tls::tls;
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -74,4 +77,5 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("rings", rings),
     ("round_trips", round_trips),
     ("streams", streams),
+    ("tls", tls),
 ];
