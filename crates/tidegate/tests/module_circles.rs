@@ -35,6 +35,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "a scanner chooses the code of an instruction set, which takes the scanner's task",
     ),
     ("sys", &["driver", "socket"], "an operation takes a socket, and a socket is made for a driver"),
+    ("tls", &["client", "filter", "records", "server"], "the configuration of a role makes filters, and each keeps it"),
     ("testkit", &["embedded", "peer"], "a peer writes to the embedded connection that it was made from"),
 ];
 
