@@ -129,10 +129,19 @@ pub(crate) enum Disposition {
 }
 
 impl Disposition {
+    /// Close in good order.
     pub(crate) fn close(reason: CloseReason) -> Self {
         Self::Close { reason: Rc::new(reason), reset: false }
     }
+
+    /// Close by a reset.
+    pub(crate) fn reset(reason: CloseReason) -> Self {
+        Self::Close { reason: Rc::new(reason), reset: true }
+    }
 }
+
+/// A part of a dispatch. An error ends the dispatch with that disposition.
+pub(crate) type Dispatched<T = ()> = Result<T, Disposition>;
 
 /// Makes the new entry of a place out of the old one.
 pub(crate) type ProtocolSwitch = Box<dyn FnOnce(Box<dyn SlotEntry>) -> Box<dyn SlotEntry>>;

@@ -13,18 +13,18 @@ use std::time::Duration;
 use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
 
-use super::dispatch::{Dispatched, Exit};
 use super::{Application, Connection, Link};
 use crate::close_reason::CloseReason;
 use crate::handler::Event;
 use crate::limits::GRACE_CHECK_INTERVAL;
 use crate::loop_core::Core;
 use crate::peer_deadlines::{DeadlineState, Deadlines};
+use crate::slot_entry::{Dispatched, Disposition};
 use crate::wheel::DeadlineTick;
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// The timer has fired.
-    pub(super) fn on_timer(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    pub(super) fn on_timer(&mut self, core: &mut Core, token: Token) -> Dispatched {
         if self.link.is_closing() && self.link.is_shut() {
             let overdue = core.wheel.has_passed(self.link.progress) || core.wheel.has_passed(self.link.deadline);
             return if overdue { Err(self.close_now()) } else { Ok(()) };
@@ -36,7 +36,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 // yet.
                 self.link.progress = DeadlineTick::NEVER;
             } else {
-                return Err(Exit::Close { reason: self.close_reason_or(CloseReason::WriteTimeout), reset: true });
+                return Err(Disposition::Close {
+                    reason: self.close_reason_or(CloseReason::WriteTimeout),
+                    reset: true,
+                });
             }
         }
         if self.link.is_closing() {
@@ -197,12 +200,12 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// The timer has fired, perhaps for one of them.
     #[cold]
-    fn on_peer_deadlines(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    fn on_peer_deadlines(&mut self, core: &mut Core, token: Token) -> Dispatched {
         let Some((deadlines, PeerTimes { idle, read, handshake, mut state })) = self.peer_deadlines(core, token) else {
             return Ok(());
         };
         if self.is_peer_late(core, token, handshake) {
-            return Err(Exit::close(CloseReason::HandshakeTimeout, true));
+            return Err(Disposition::reset(CloseReason::HandshakeTimeout));
         }
         if self.is_peer_late(core, token, read) {
             if state.received() < deadlines.read_bytes_min() {
@@ -220,7 +223,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if core.wheel.has_passed(state.expires) {
             if state.is_drained() {
                 let reset = !self.link.outbound_is_empty() || self.codec.status().is_close_delimited;
-                return Err(Exit::close(CloseReason::AgeTimeout, reset));
+                return Err(Disposition::Close { reason: Rc::new(CloseReason::AgeTimeout), reset });
             }
             state.set_drained();
             state.expires = core.wheel.tick_after(core.time.now(), deadlines.age_grace);

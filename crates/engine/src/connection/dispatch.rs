@@ -22,22 +22,8 @@ use crate::handler::{Event, Outcome};
 use crate::limits::{MESSAGES_PER_DISPATCH_MAX, SENDS_PER_DISPATCH_MAX};
 use crate::loop_core::Core;
 use crate::session::{StreamId, StreamRequestKind};
-use crate::slot_entry::{Disposition, SlotEntry, SlotEvent, SocketState};
+use crate::slot_entry::{Dispatched, Disposition, SlotEntry, SlotEvent, SocketState};
 use crate::wheel::DeadlineTick;
-
-/// Why a dispatch ends early.
-pub(super) enum Exit<C> {
-    Close { reason: Rc<CloseReason>, reset: bool },
-    Switch(Switch<C>),
-}
-
-impl<C> Exit<C> {
-    pub(super) fn close(reason: CloseReason, reset: bool) -> Self {
-        Self::Close { reason: Rc::new(reason), reset }
-    }
-}
-
-pub(super) type Dispatched<C, T = ()> = Result<T, Exit<C>>;
 
 /// What follows once the event is taken in.
 enum Next {
@@ -84,13 +70,13 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
             }
             Ok(Next::UpdateInterest) => Ok(()),
             Ok(Next::AwaitTasks) => return Disposition::Keep,
-            Err(stop) => Err(stop),
+            Err(disposition) => Err(disposition),
         };
         let dispatched = dispatched.and_then(|()| self.update_interest(core, token));
         if A::IS_SESSION && self.application.end_session_dispatch(core) {
             self.schedule(core, token);
         }
-        self.disposition(dispatched)
+        dispatched.map_or_else(|disposition| disposition, |()| Disposition::Keep)
     }
 
     fn outbound(&mut self) -> Option<&mut Outbound> {
@@ -177,18 +163,14 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
 }
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
-    /// What the end of a dispatch means for the connection.
-    pub(super) fn disposition(&self, dispatched: Dispatched<C>) -> Disposition {
-        match dispatched {
-            Ok(()) => Disposition::Keep,
-            Err(Exit::Close { reason, reset }) => Disposition::Close { reason, reset },
-            Err(Exit::Switch(switch)) => Disposition::Switch(Box::new(|entry| {
-                let connection = entry.into_any().downcast::<Self>().expect("the connection switches itself");
-                let Self { link, codec, application } = *connection;
-                drop(application);
-                switch.apply(codec).install(link)
-            })),
-        }
+    /// The connection goes on with another codec and another application.
+    pub(super) fn switched(switch: Switch<C>) -> Disposition {
+        Disposition::Switch(Box::new(|entry| {
+            let connection = entry.into_any().downcast::<Self>().expect("the connection switches itself");
+            let Self { link, codec, application } = *connection;
+            drop(application);
+            switch.apply(codec).install(link)
+        }))
     }
 
     /// Queues a group's message. It is flushed at the end of the pass, by the dispatch that then updates receiving
@@ -220,7 +202,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Takes in the event.
     #[inline]
-    fn on_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
+    fn on_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<Next> {
         match event {
             SlotEvent::Received(bytes) => {
                 let Some(bytes) = self.receive_plain(core, bytes) else { return Ok(Next::ProcessPlain) };
@@ -245,7 +227,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Events that do not come with every message; apart, so that those that do stay close together in the cache.
     #[cold]
-    fn on_rare_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
+    fn on_rare_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<Next> {
         match event {
             SlotEvent::Received(_) | SlotEvent::Sent(_) | SlotEvent::Scheduled => {}
             SlotEvent::Ended => {
@@ -261,7 +243,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                     && self.link.is_shut()
                     && !injected::is_injected(Bug::ResetAfterEnd) => {}
             SlotEvent::StreamReset(code) => {
-                return Err(Exit::close(CloseReason::StreamReset { code, by_peer: true }, true));
+                return Err(Disposition::reset(CloseReason::StreamReset { code, by_peer: true }));
             }
             SlotEvent::SessionClosed => {
                 return Err(self.on_io_error(io::Error::new(io::ErrorKind::ConnectionAborted, "its session is closed")));
@@ -291,11 +273,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             SlotEvent::ServingDone => self.on_serving_done(core),
             SlotEvent::DrainTimeout => {
                 let reset = !self.link.outbound_is_empty() || self.codec.status().is_close_delimited;
-                return Err(Exit::close(CloseReason::Drained, reset));
+                return Err(Disposition::Close { reason: Rc::new(CloseReason::Drained), reset });
             }
-            SlotEvent::Shed => return Err(Exit::close(CloseReason::Shed, true)),
+            SlotEvent::Shed => return Err(Disposition::reset(CloseReason::Shed)),
             SlotEvent::Panicked if self.codec.status().is_close_delimited => {
-                return Err(Exit::close(CloseReason::Panicked, true));
+                return Err(Disposition::reset(CloseReason::Panicked));
             }
             SlotEvent::Panicked => self.fail_codec(core, Rc::new(CloseReason::Panicked)),
             SlotEvent::Accepted(_) | SlotEvent::Connected(_) | SlotEvent::Closed => {}
@@ -304,7 +286,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// The codec and the application get the connection.
-    fn open(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    fn open(&mut self, core: &mut Core, token: Token) -> Dispatched {
         let opened = self.notify_codec(core, Lifecycle::Opened);
         self.link.close_on_error(opened);
         self.link.set(Link::HANDSHAKE, !self.codec.is_established());
@@ -332,7 +314,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
     }
 
-    pub(super) fn drain(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    pub(super) fn drain(&mut self, core: &mut Core, token: Token) -> Dispatched {
         if self.link.is_closing() {
             return Ok(());
         }
@@ -368,7 +350,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up. Returns
     /// whether all is done but sending: only if `is_plain`.
-    fn process(&mut self, core: &mut Core, token: Token, mut is_plain: bool) -> Dispatched<C, bool> {
+    fn process(&mut self, core: &mut Core, token: Token, mut is_plain: bool) -> Dispatched<bool> {
         let mut budget =
             DispatchBudget { messages: MESSAGES_PER_DISPATCH_MAX, sends: SENDS_PER_DISPATCH_MAX, watched: true };
         loop {
@@ -404,7 +386,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Decodes and handles messages. Returns whether it stopped for want of input.
-    fn decode(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C, bool> {
+    fn decode(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<bool> {
         if self.link.intersects(Link::HANDSHAKE) {
             self.advance_handshake(core, token)?;
         }
@@ -456,7 +438,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Decoding has come to an end, in order or with an error.
     #[cold]
-    fn on_decode_end(&mut self, core: &mut Core, token: Token, step: Result<Step<C::In>, C::Error>) -> Dispatched<C> {
+    fn on_decode_end(&mut self, core: &mut Core, token: Token, step: Result<Step<C::In>, C::Error>) -> Dispatched {
         match step {
             Ok(Step::Message(_) | Step::NeedMore) => {}
             Ok(Step::End) => {
@@ -490,7 +472,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// The handshake comes before the first message, and so does the event that reports its end.
     #[cold]
-    fn advance_handshake(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    fn advance_handshake(&mut self, core: &mut Core, token: Token) -> Dispatched {
         if self.wants_input() {
             self.drive_handshake(core);
         }
@@ -509,15 +491,15 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// The codec has replied: the water marks do not stop it in the middle of that, so there is a cap.
-    pub(super) fn check_replies(&self) -> Dispatched<C> {
+    pub(super) fn check_replies(&self) -> Dispatched {
         if self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap {
-            return Err(Exit::close(CloseReason::RepliesUnread, true));
+            return Err(Disposition::reset(CloseReason::RepliesUnread));
         }
         Ok(())
     }
 
     /// Notifies the application of edges since the last notification. Returns whether there was one.
-    fn notify_edges(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C, bool> {
+    fn notify_edges(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<bool> {
         if self.link.is_closing() {
             return Ok(false);
         }
@@ -563,7 +545,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Ends a dispatch: no memory of the scratch is kept, receiving is switched as it should be, and one timer is
     /// armed (`deadlines.rs`).
-    fn update_interest(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    fn update_interest(&mut self, core: &mut Core, token: Token) -> Dispatched {
         if injected::is_injected(Bug::PartialInputLost) {
             let rest = self.link.input.len();
             self.link.input.consume(rest);
@@ -643,7 +625,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         core: &mut Core,
         token: Token,
         call: impl FnOnce(&mut A, &mut Context<'_, C, A::Post>) -> Outcome<C>,
-    ) -> Dispatched<C> {
+    ) -> Dispatched {
         let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
         match call(&mut self.application, &mut context) {
             Outcome::Continue => Ok(()),
@@ -653,7 +635,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Notifies the application of an event, unless the connection closes: then `closed` is the only call left.
     #[inline(never)]
-    pub(super) fn notify(&mut self, core: &mut Core, token: Token, event: Event<A::Post>) -> Dispatched<C> {
+    pub(super) fn notify(&mut self, core: &mut Core, token: Token, event: Event<A::Post>) -> Dispatched {
         if self.link.is_closing() {
             return Ok(());
         }
@@ -661,21 +643,21 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     #[cold]
-    fn apply_outcome(&mut self, core: &mut Core, token: Token, outcome: Outcome<C>) -> Dispatched<C> {
+    fn apply_outcome(&mut self, core: &mut Core, token: Token, outcome: Outcome<C>) -> Dispatched {
         match outcome {
             Outcome::Continue => {}
             Outcome::Close => self.link.closing = Some(Rc::new(CloseReason::Done)),
-            Outcome::Abort => return Err(Exit::close(CloseReason::Aborted, true)),
-            Outcome::Reset(code) => return Err(Exit::close(CloseReason::StreamReset { code, by_peer: false }, true)),
+            Outcome::Abort => return Err(Disposition::reset(CloseReason::Aborted)),
+            Outcome::Reset(code) => return Err(Disposition::reset(CloseReason::StreamReset { code, by_peer: false })),
             Outcome::Fail(error) if self.codec.status().is_close_delimited => {
-                return Err(Exit::close(CloseReason::Failed(error), true));
+                return Err(Disposition::reset(CloseReason::Failed(error)));
             }
             Outcome::Fail(error) => self.fail_codec(core, Rc::new(CloseReason::Failed(error))),
             Outcome::Switch(switch) => {
                 // A barrier: the old codec's output is sent before the new one's.
                 self.flush(core, token, &mut DispatchBudget::barrier())?;
                 if !self.link.is_closing() {
-                    return Err(Exit::Switch(switch));
+                    return Err(Self::switched(switch));
                 }
             }
         }
@@ -692,8 +674,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// The connection broke; if it was closing, the reason is known already. A peer that can still see it gets a
     /// reset: our system may have failed, and the peer must not take truncated bytes for complete ones.
-    pub(super) fn on_io_error(&mut self, error: io::Error) -> Exit<C> {
-        Exit::Close { reason: self.close_reason_or(CloseReason::Broken(error)), reset: true }
+    pub(super) fn on_io_error(&mut self, error: io::Error) -> Disposition {
+        Disposition::Close { reason: self.close_reason_or(CloseReason::Broken(error)), reset: true }
     }
 
     /// Why the connection was being closed, if it was; but `Done` does not count while bytes are left.
@@ -706,8 +688,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// The end of closing in good order.
-    pub(super) fn close_now(&mut self) -> Exit<C> {
+    pub(super) fn close_now(&mut self) -> Disposition {
         let reason = self.link.closing.take().unwrap_or_else(|| Rc::new(CloseReason::Done));
-        Exit::Close { reason, reset: false }
+        Disposition::Close { reason, reset: false }
     }
 }

@@ -14,7 +14,7 @@ use tidegate_codec::framing::Raw;
 use tidegate_codec::{Output, Pipeline, Step};
 use tidegate_sys::Token;
 
-use super::dispatch::{DispatchBudget, Exit};
+use super::dispatch::DispatchBudget;
 use super::{Application, Connection, Link, Switch};
 use crate::channel::ChannelError;
 use crate::close_reason::CloseReason;
@@ -723,7 +723,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             let _ = self.flush(core, token, &mut DispatchBudget::barrier());
         }
         let state = self.application.for_next_codec();
-        self.disposition(Err(Exit::Switch(Switch::to_application(move |codec| (to(codec), state)))))
+        Self::switched(Switch::to_application(move |codec| (to(codec), state)))
     }
 
     pub(crate) fn codec(&mut self) -> &mut C {

@@ -11,20 +11,21 @@ use tidegate_codec::{Lifecycle, Output, Pipeline};
 use tidegate_sys::{Completion, Operation, Token};
 
 use super::closing::{WriteEvent, WriteSide};
-use super::dispatch::{DispatchBudget, Dispatched, Exit};
+use super::dispatch::DispatchBudget;
 use super::{Application, Connection, Link};
 use crate::close_reason::CloseReason;
 use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, SEND_BYTES_MAX};
 use crate::loop_core::Core;
 use crate::session::StreamRequestKind;
+use crate::slot_entry::{Dispatched, Disposition};
 use crate::wheel::DeadlineTick;
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
-    pub(super) fn on_sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Dispatched<C> {
+    pub(super) fn on_sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Dispatched {
         self.link.set(Link::SENDING, false);
         let sent = result.map_err(|error| match error.kind() {
             // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
-            io::ErrorKind::UnexpectedEof => Exit::close(CloseReason::Failed(error.into()), true),
+            io::ErrorKind::UnexpectedEof => Disposition::reset(CloseReason::Failed(error.into())),
             _ => self.on_io_error(error),
         })?;
         if sent > 0 {
@@ -37,7 +38,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Sends pending bytes, as far as the kernel and the budget allow.
-    pub(super) fn flush(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C> {
+    pub(super) fn flush(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched {
         loop {
             let has_more = A::IS_SESSION && self.transmit_streams(core);
             self.flush_codec(core);
@@ -153,7 +154,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Reads a piece of a file for a filter that must see its bytes. Returns whether there was one.
-    fn load_file(&mut self) -> Dispatched<C, bool> {
+    fn load_file(&mut self) -> Dispatched<bool> {
         let Some(queue) = self.codec.file_to_load() else { return Ok(false) };
         let loaded = queue.load_file(FILE_PIECE_BYTES, |region, bytes| region.file.read_at(bytes, region.offset));
         loaded.map_err(|error| {
@@ -161,12 +162,12 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 LoadError::Read(error) => error,
                 _ => io::ErrorKind::UnexpectedEof.into(),
             };
-            Exit::close(CloseReason::Failed(error.into()), true)
+            Disposition::reset(CloseReason::Failed(error.into()))
         })
     }
 
     /// Everything is with the kernel: now our side may be shut down, and the connection closed.
-    fn on_all_sent(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    fn on_all_sent(&mut self, core: &mut Core, token: Token) -> Dispatched {
         if !self.link.is_ending() {
             return Ok(());
         }
