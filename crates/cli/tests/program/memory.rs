@@ -43,8 +43,11 @@ pub(crate) fn assert_growth(what: &str, before: u64, after: u64, bound: u64) {
 fn a_server_without_connections_is_small() {
     let program = Program::serve(&["--loops", "1"]);
     let resident = settled(&program);
-    println!("resident at start: {resident} bytes");
-    assert!(resident <= 10 << 20, "{resident} bytes");
+    let anonymous = program.anonymous();
+    println!("resident at start: {resident} bytes, of them {anonymous} not of the program file");
+    assert!(anonymous <= 2 << 20, "{anonymous} bytes");
+    // In a build without optimisation the code, that of TLS included, takes 9 MiB; in a release 5 MiB.
+    assert!(resident <= 12 << 20, "{resident} bytes");
 }
 
 #[test]

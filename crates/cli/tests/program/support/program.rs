@@ -166,8 +166,17 @@ impl Program {
 
     /// Its resident memory, in bytes.
     pub(crate) fn resident(&self) -> u64 {
+        self.memory("Rss:")
+    }
+
+    /// The part of it that is not code or tables of the program file, in bytes.
+    pub(crate) fn anonymous(&self) -> u64 {
+        self.memory("Anonymous:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let rollup = self.read("smaps_rollup");
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("the kernel reports Rss");
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel reports it");
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
     }
 
