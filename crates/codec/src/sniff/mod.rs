@@ -6,8 +6,10 @@
 //!
 //! **Decisions.** Rules are evaluated in order, and a rule that [needs more](Match::NeedMore) bytes stops the
 //! evaluation: a later rule is never preferred because its protocol is recognised by fewer bytes. `Matched` and
-//! `NotMatched` are final, so a rule that does not match is not called again. Where no rule matches, the sniffer yields
-//! the value of [`otherwise`](Rules::otherwise), or fails with a [`SniffError`], which closes the connection.
+//! `NotMatched` are final, so a rule that does not match is not called again. At the limit of bytes, at the end of the
+//! stream and at the deadline, a rule that needs more does not match, and a later one may. Where no rule matches, the
+//! sniffer yields the value of [`otherwise`](Rules::otherwise), or fails with a [`SniffError`], which closes the
+//! connection.
 //!
 //! A rule sees at most [`bytes_max`](Rules::bytes_max) bytes, and the sniffer has a [deadline](Rules::deadline).
 //! Nothing is allocated for a length that the peer claims.
@@ -202,10 +204,8 @@ impl<T: Clone + 'static> Sniffer<T> {
                 Match::NotMatched => self.next += 1,
                 Match::NeedMore => match undecided {
                     None => return Ok(Verdict::Undecided),
-                    Some(at_limit) => {
-                        error = at_limit;
-                        break;
-                    }
+                    // No more will come, so this rule does not match, and a later one may.
+                    Some(at_limit) => error = at_limit,
                 },
             }
         }

@@ -242,6 +242,15 @@ fn the_deadline_decides_for_silence_or_for_too_few_bytes() {
 }
 
 #[test]
+fn where_no_more_comes_a_rule_that_needs_more_stops_no_other() {
+    let rules = || Rules::new().rule(http1, "http1").rule(proxy, "proxy").otherwise("other");
+    let mut sniffing = Sniffing::new(rules());
+    assert_eq!(sniffing.receive(b"PROXY "), Ok(Step::NeedMore), "it may become a request");
+    assert_eq!(sniffing.eof(), Ok(Step::Message("proxy")));
+    assert_eq!(Sniffing::new(rules().bytes_max(6)).receive(b"PROXY "), Ok(Step::Message("proxy")));
+}
+
+#[test]
 fn the_end_of_the_stream_decides_for_what_has_come() {
     let end = |rules: Rules<&'static str>, bytes: &[u8]| {
         let mut sniffing = Sniffing::new(rules.rule(http1, "http1"));
