@@ -5,7 +5,7 @@
 //! | first bytes | decided for |
 //! |---|---|
 //! | `PRI * HTTP/2.0` | HTTP/2: `PRI` is no method of HTTP/1 (RFC 9113 §11.6) |
-//! | `PROXY ` | the PROXY protocol: the target of an HTTP/1 request does not begin with `TCP` or `UNKNOWN` |
+//! | `PROXY TCP`, `PROXY UNKNOWN` | the PROXY protocol: the target of an HTTP/1 request does not begin so |
 //! | up to three times CR LF | undecided: HTTP/1 tolerates empty lines, and version 2 of the PROXY protocol begins so |
 //! | CR LF CR LF NUL | version 2 of the PROXY protocol |
 //! | `GET key` | none of them: a target begins with `/`, `*`, `http:` or `https:`, except for `CONNECT` |
@@ -43,17 +43,13 @@ pub fn tls(first: &[u8]) -> Match {
 /// Either version of the PROXY protocol.
 #[must_use]
 pub fn proxy(first: &[u8]) -> Match {
-    match (proxy_v1(first), proxy_v2(first)) {
-        (Match::Matched, _) | (_, Match::Matched) => Match::Matched,
-        (Match::NeedMore, _) | (_, Match::NeedMore) => Match::NeedMore,
-        (Match::NotMatched, Match::NotMatched) => Match::NotMatched,
-    }
+    either(proxy_v1(first), proxy_v2(first))
 }
 
-/// Version 1 of the PROXY protocol: `PROXY` and a space.
+/// Version 1 of the PROXY protocol: `PROXY`, a space, and `TCP` or `UNKNOWN`.
 #[must_use]
 pub fn proxy_v1(first: &[u8]) -> Match {
-    compare(first, b"PROXY ")
+    either(compare(first, b"PROXY TCP"), compare(first, b"PROXY UNKNOWN"))
 }
 
 /// Version 2 of the PROXY protocol: its signature of twelve bytes.
@@ -94,11 +90,7 @@ pub fn http1(first: &[u8]) -> Match {
         [b' '] => Match::NeedMore,
         [b' ', byte, ..] if method == b"CONNECT" => decide(byte.is_ascii_graphic(), true),
         [b' ', b'/' | b'*', ..] => Match::Matched,
-        [b' ', target @ ..] => match (scheme(target, b"http:"), scheme(target, b"https:")) {
-            (Match::Matched, _) | (_, Match::Matched) => Match::Matched,
-            (Match::NotMatched, Match::NotMatched) => Match::NotMatched,
-            _ => Match::NeedMore,
-        },
+        [b' ', target @ ..] => either(scheme(target, b"http:"), scheme(target, b"https:")),
         _ => Match::NotMatched,
     }
 }
@@ -107,6 +99,15 @@ pub fn http1(first: &[u8]) -> Match {
 fn scheme(target: &[u8], scheme: &[u8]) -> Match {
     let length = target.len().min(scheme.len());
     decide(target[..length].eq_ignore_ascii_case(&scheme[..length]), length == scheme.len())
+}
+
+/// What two rules find together.
+fn either(one: Match, other: Match) -> Match {
+    match (one, other) {
+        (Match::Matched, _) | (_, Match::Matched) => Match::Matched,
+        (Match::NeedMore, _) | (_, Match::NeedMore) => Match::NeedMore,
+        (Match::NotMatched, Match::NotMatched) => Match::NotMatched,
+    }
 }
 
 fn compare(first: &[u8], prefix: &[u8]) -> Match {

@@ -10,8 +10,8 @@ const SAMPLES: &[(&str, &[u8], usize)] = &[
     ("tls", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", 6),
     ("tls", b"\x16\x03\x00\0\x01\x01", 6),
     ("tls", b"\x16\x03\x04\x40\0\x01\xff\xff\xff", 6),
-    ("proxy", b"PROXY TCP4 192.0.2.1 192.0.2.2 5000 443\r\nGET / HTTP/1.1\r\n", 6),
-    ("proxy", b"PROXY UNKNOWN\r\n", 6),
+    ("proxy", b"PROXY TCP4 192.0.2.1 192.0.2.2 5000 443\r\nGET / HTTP/1.1\r\n", 9),
+    ("proxy", b"PROXY UNKNOWN\r\n", 13),
     ("proxy", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c", 12),
     ("http2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", 24),
     ("http1", b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n", 5),
@@ -243,11 +243,19 @@ fn the_deadline_decides_for_silence_or_for_too_few_bytes() {
 
 #[test]
 fn where_no_more_comes_a_rule_that_needs_more_stops_no_other() {
-    let rules = || Rules::new().rule(http1, "http1").rule(proxy, "proxy").otherwise("other");
+    let rules = || Rules::new().rule(insatiable, "never").rule(http1, "http1").otherwise("other");
     let mut sniffing = Sniffing::new(rules());
-    assert_eq!(sniffing.receive(b"PROXY "), Ok(Step::NeedMore), "it may become a request");
-    assert_eq!(sniffing.eof(), Ok(Step::Message("proxy")));
-    assert_eq!(Sniffing::new(rules().bytes_max(6)).receive(b"PROXY "), Ok(Step::Message("proxy")));
+    assert_eq!(sniffing.receive(b"GET /"), Ok(Step::NeedMore));
+    assert_eq!(sniffing.eof(), Ok(Step::Message("http1")));
+    assert_eq!(Sniffing::new(rules().bytes_max(5)).receive(b"GET /"), Ok(Step::Message("http1")));
+}
+
+#[test]
+fn a_method_named_proxy_is_a_request() {
+    for first in [&b"PROXY / HTTP/1.1\r\n"[..], b"PROXY *", b"PROXY http://name/"] {
+        assert_eq!((http1(first), proxy(first)), (Match::Matched, Match::NotMatched));
+    }
+    assert_eq!((http1(b"PROXY TCP4 "), proxy(b"PROXY TCP4 ")), (Match::NotMatched, Match::Matched));
 }
 
 #[test]
