@@ -6,10 +6,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
+use tidegate_codec::{Lifecycle, Over};
 use tidegate_proxy::{Builder, Header, Limits, Networks, Policy, Proxied, Strip};
+use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::{Contract, Transcript};
 
 use crate::choices::Choices;
@@ -32,11 +34,29 @@ pub fn proxy(data: &[u8]) {
     // At the end of a stream the filter has no way to pass on what might have become a header.
     let is_beginning = b"PROXY ".starts_with(wire) || b"\r\n\r\n\0\r\nQUIT\n".starts_with(wire);
     assert!(is_beginning || proxied.to_string() == stripped.to_string(), "{proxied}\n{stripped}");
+    lives(Proxied::new(&policy, Some(peer), Lines::new()), usize::from(seed), wire);
     for end in 0..=wire.len() {
         if let Ok(header) = Header::parse(&wire[..end]) {
             builds_again(&header);
         }
     }
+}
+
+/// The events of a connection around a header that comes in two pieces, and the deadline in the end.
+fn lives(proxied: Proxied<Lines>, split: usize, wire: &[u8]) {
+    let mut harness = CodecHarness::new(proxied);
+    let (first, rest) = wire.split_at(split.min(wire.len()));
+    let mut is_open = harness.notify(Lifecycle::Opened).is_ok();
+    for (piece, event) in [(first, Lifecycle::Drain), (rest, Lifecycle::Resumed)] {
+        if !is_open {
+            return;
+        }
+        harness.receive(piece);
+        is_open = harness.step().is_ok() && harness.notify(event).is_ok();
+    }
+    let is_in_time = !is_open || harness.advance_time(DEADLINE_HALF).is_ok();
+    assert!(is_in_time, "the deadline came too early");
+    let _ = harness.advance_time(DEADLINE_HALF + DEADLINE_HALF);
 }
 
 fn check<C>(make: impl Fn() -> C, options: u8, seed: u8, wire: &[u8]) -> Transcript
@@ -49,7 +69,13 @@ where
 }
 
 fn builds_again(header: &Header) {
-    let _ = (header.alpn(), header.authority(), header.unique_id(), header.ssl().map(|ssl| ssl.tlvs().count()));
+    let _ = (header.alpn(), header.authority(), header.unique_id());
+    if let Some(ssl) = header.ssl() {
+        let flags = [ssl.is_tls(), ssl.has_certificate(), ssl.had_certificate_in_session(), ssl.is_verified()];
+        assert!(flags[3] == (ssl.verify_result() == 0) || !flags[3], "it is verified by its result");
+        let texts = [ssl.version(), ssl.common_name(), ssl.cipher(), ssl.signature_algorithm(), ssl.key_algorithm()];
+        assert!(texts.iter().flatten().count() <= ssl.tlvs().count(), "each text is a TLV");
+    }
     let builder = match (header.source(), header.destination(), header.unix()) {
         (Some(source), Some(destination), None) => Builder::new(source, destination),
         (None, None, Some(unix)) => Builder::unix(&unix.source, &unix.destination),
@@ -70,3 +96,6 @@ const STAYS_OPEN: u8 = 16;
 
 /// Unix addresses and a few TLVs fit.
 const WIRE_BYTES_MAX: usize = 320;
+
+/// Less than the time that a header has by default.
+const DEADLINE_HALF: Duration = Duration::from_secs(3);

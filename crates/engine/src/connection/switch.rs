@@ -7,7 +7,7 @@ use tidegate_codec::Pipeline;
 use super::Link;
 use crate::slot_entry::SlotEntry;
 
-/// A change of codec and handler in the middle of a connection; made by [`Outcome::switch`].
+/// A change of codec and handler in the middle of a connection; made by [`Outcome::switch`](crate::Outcome::switch).
 pub struct Switch<C> {
     to: Box<dyn FnOnce(C) -> Box<dyn InstallProtocol>>,
 }
