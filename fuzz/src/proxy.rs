@@ -54,6 +54,9 @@ fn lives(proxied: Proxied<Lines>, split: usize, wire: &[u8]) {
         harness.receive(piece);
         is_open = harness.step().is_ok() && harness.notify(event).is_ok();
     }
+    let had_header = harness.codec().header().is_some();
+    assert_eq!(harness.parts().0.take_header().is_some(), had_header, "a header is there once");
+    assert!(harness.codec().header().is_none(), "a header is there once");
     let is_in_time = !is_open || harness.advance_time(DEADLINE_HALF).is_ok();
     assert!(is_in_time, "the deadline came too early");
     let _ = harness.advance_time(DEADLINE_HALF + DEADLINE_HALF);
