@@ -195,19 +195,20 @@ impl Core {
                 Ok(disposition) => disposition,
                 Err(panic) => self.on_panic(token, &mut *entry, panic),
             };
+            let event;
             match disposition {
                 Disposition::Keep | Disposition::Send => return self.slots.put(token, entry),
                 Disposition::Switch(switch) => {
                     let state = entry.socket_state();
                     match catch_unwind(AssertUnwindSafe(|| switch_protocol(entry, switch))) {
-                        Ok(replacement) => entry = replacement,
+                        Ok(replacement) => (entry, event) = replacement,
                         Err(panic) => return self.on_switch_panic(token, state, panic),
                     }
                 }
                 Disposition::Close { reason, reset } => return self.close(token, entry, reason, reset),
                 Disposition::FinishClose => return self.on_last_completion(token, entry),
             }
-            acted = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, SlotEvent::Switched)));
+            acted = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, event)));
         }
     }
 
@@ -533,13 +534,14 @@ impl Core {
 }
 
 /// Makes the new entry of the old one. If the old one is closing, so is the new one.
-fn switch_protocol(entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> Box<dyn SlotEntry> {
+fn switch_protocol(entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> (Box<dyn SlotEntry>, SlotEvent) {
     if entry.socket_state() != SocketState::Closing {
         return switch(entry);
     }
     let closing = entry.into_any().downcast::<Closing>().expect("no other entry is closing");
     let Closing { entry, reason, closing_memory } = *closing;
-    Box::new(Closing { entry: switch(entry), reason, closing_memory })
+    let (entry, event) = switch(entry);
+    (Box::new(Closing { entry, reason, closing_memory }), event)
 }
 
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's

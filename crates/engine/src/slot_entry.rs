@@ -85,6 +85,8 @@ pub(crate) enum SlotEvent {
     Opened,
     /// It has a new codec and a new application.
     Switched,
+    /// It has a new application; its codec stays.
+    ApplicationReplaced,
     Received(Slice),
     /// The peer sends no more.
     Ended,
@@ -143,5 +145,5 @@ impl Disposition {
 /// A part of a dispatch. An error ends the dispatch with that disposition.
 pub(crate) type Dispatched<T = ()> = Result<T, Disposition>;
 
-/// Makes the new entry of a place out of the old one.
-pub(crate) type ProtocolSwitch = Box<dyn FnOnce(Box<dyn SlotEntry>) -> Box<dyn SlotEntry>>;
+/// Makes the new entry of a place out of the old one, and the event that the new one gets first.
+pub(crate) type ProtocolSwitch = Box<dyn FnOnce(Box<dyn SlotEntry>) -> (Box<dyn SlotEntry>, SlotEvent)>;

@@ -269,7 +269,9 @@ impl Exceeded {
 }
 
 impl Misuse {
-    fn text(self) -> &'static str {
+    /// What the application did wrong, as a sentence.
+    #[must_use]
+    pub fn text(self) -> &'static str {
         match self {
             Self::NoRequest => "no request waits for a response",
             Self::ResponseUnderWay => "a response is already under way",

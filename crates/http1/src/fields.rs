@@ -110,6 +110,12 @@ impl Fields {
         Headers::new(lines).all(|(name, _)| !is_forbidden_in_trailers(name))
     }
 
+    /// All fields in their order, as pairs of name and value.
+    #[must_use]
+    pub fn iter(&self) -> Headers<'_> {
+        Headers::new(self.bytes())
+    }
+
     /// All lines.
     #[must_use]
     #[inline]

@@ -228,6 +228,12 @@ impl Method {
         })
     }
 
+    /// The method of this name; one that is not listed here is [`Extension`](Self::Extension).
+    #[must_use]
+    pub fn from_name(name: &str) -> Self {
+        Self::from_token(name.as_bytes())
+    }
+
     pub(crate) fn from_token(token: &[u8]) -> Self {
         match token {
             b"GET" => Self::Get,

@@ -256,8 +256,9 @@ impl Body {
     }
 
     /// The bytes in memory; none for a file.
+    #[must_use]
     #[inline(always)]
-    pub(crate) fn memory(&self) -> &[u8] {
+    pub fn memory(&self) -> &[u8] {
         match self {
             Self::Static(bytes) => bytes,
             Self::Bytes(bytes) => bytes,

@@ -105,6 +105,10 @@ pub use tidegate_engine::{
     PostError, Protocol, ProtocolIndex, Protocols, PublishError, ReadHalf, Remote, SendError, Server, ServerHandle,
     Session, Slow, StartError, WriteHalf, blocking, task,
 };
+/// HTTP for applications.
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use tidegate_http as http;
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
 #[doc(inline)]

@@ -15,6 +15,7 @@ use crate::close_reason::CloseReason;
 use crate::connection::{ChannelState, Connection, Half, Refusal};
 use crate::context::SendError;
 use crate::group::{Group, Member};
+use crate::handler::Handler;
 use crate::local::Local;
 use crate::loop_core::Core;
 use crate::slot_entry::SlotEntry;
@@ -106,6 +107,26 @@ impl<C: Pipeline> Handle<C> {
         let next = Handle::<D> { local: self.local.clone(), token, codec: PhantomData };
         let has_switched = switched.is_some() && next.with(|_, _, _| ()).is_ok();
         if has_switched { Ok(()) } else { Err(connection_lost()) }
+    }
+
+    /// Gives the connection to a handler. No handle is left then.
+    pub(crate) fn become_handler<H: Handler<C>>(&mut self, handler: H) -> Result<(), ChannelError> {
+        let local = self.local.take().expect("a handle is not used after it has passed its connection on");
+        let Ok(mut core) = local.core.try_borrow_mut() else {
+            self.local = Some(local.clone());
+            return Err(ChannelError::Busy);
+        };
+        let token = self.token;
+        let is_replaced = core.with(token, |connection: &mut Connection<C, ChannelState>, core| {
+            connection.become_handler(core, token, handler)
+        });
+        drop(core);
+        if is_replaced != Some(true) {
+            // The entry of a closed connection goes with its last handle, and that is still this one.
+            self.local = Some(local);
+            return Err(connection_lost());
+        }
+        Ok(())
     }
 
     /// As [`with_or`](Self::with_or), with a message that is returned if it cannot be queued. Only the codec's work is

@@ -36,6 +36,7 @@ use crate::close_reason::CloseReason;
 use crate::connection::Half;
 use crate::context::SendError;
 use crate::group::{Group, Member};
+use crate::handler::Handler;
 use crate::peer_deadlines::Deadlines;
 use crate::slots::connection_id;
 
@@ -308,6 +309,46 @@ impl<C: Pipeline> Channel<C> {
     pub fn switch<D: Pipeline>(mut self, to: impl FnOnce(C) -> D + 'static) -> Result<Channel<D>, ChannelError> {
         self.handle.switch(to)?;
         Ok(Channel::new(self.handle.transfer()))
+    }
+
+    /// Continues with a handler in place of the task, and with the same codec, in the middle of a message too. What the
+    /// channel has queued is sent first, and the handler gets the messages that have arrived.
+    /// [`Outcome::into_channel`](crate::Outcome::into_channel) is the way back: a protocol whose requests need a task
+    /// only at times has the memory of one only then.
+    ///
+    /// ```
+    /// use tidegate::framing::Lines;
+    /// use tidegate::{Channel, ChannelError, Context, Handler, Outcome, Slice};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// /// Counts lines. A task responds to `COUNT`.
+    /// struct Counting(u32);
+    ///
+    /// impl Handler<Lines> for Counting {
+    ///     type Post = ();
+    ///
+    ///     fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    ///         self.0 += 1;
+    ///         let count = self.0;
+    ///         if &*line == b"COUNT" { Outcome::into_channel(move |channel| report(channel, count)) } else { Outcome::Continue }
+    ///     }
+    /// }
+    ///
+    /// async fn report(mut channel: Channel<Lines>, count: u32) -> Result<(), Box<dyn std::error::Error>> {
+    ///     channel.send(count.to_string().into())?;
+    ///     Ok(channel.into_handler(Counting(count))?)
+    /// }
+    ///
+    /// let mut pipe = Embedded::new(Lines::new(), Counting(0));
+    /// pipe.receive(b"a\nCOUNT\nb\nCOUNT\n");
+    /// assert_eq!(pipe.take_written(), b"2\n4\n");
+    /// ```
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] if the connection is closed, [`ChannelError::Busy`] from within a handler. The handler is
+    /// dropped then.
+    pub fn into_handler<H: Handler<C>>(mut self, handler: H) -> Result<(), ChannelError> {
+        self.handle.become_handler(handler)
     }
 
     /// Whether the pending bytes are within the water marks.

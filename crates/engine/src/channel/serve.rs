@@ -156,4 +156,15 @@ impl<C: Pipeline> Outcome<C> {
     {
         Self::Switch(Switch::to_application(|codec| (to(codec), ChannelState::with_start(|token| start(token, serve)))))
     }
+
+    /// Continues as a channel with the same codec, in the middle of a message too, and a task that runs `serve`. The
+    /// output until now is sent first. [`Channel::into_handler`] is the way back, and has an example.
+    pub fn into_channel<F, E>(serve: impl FnOnce(Channel<C>) -> F + 'static) -> Self
+    where
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        let state = ChannelState::with_start(|token| start(token, serve));
+        Self::Switch(Switch::to_application(|codec| (codec, state)).keeping_codec())
+    }
 }

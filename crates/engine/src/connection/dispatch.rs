@@ -169,7 +169,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             let connection = entry.into_any().downcast::<Self>().expect("the connection switches itself");
             let Self { link, codec, application } = *connection;
             drop(application);
-            switch.apply(codec).install(link)
+            switch.apply(codec, link)
         }))
     }
 
@@ -259,6 +259,12 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             SlotEvent::Switched => {
                 self.link.reset_for_next_handler();
                 self.open(core, token)?;
+            }
+            SlotEvent::ApplicationReplaced => {
+                self.link.reset_for_next_handler();
+                // A task that did not request a message had suspended decoding.
+                self.link.resume_codec(&mut self.codec, core);
+                self.call(core, token, |application, cx| application.open(cx))?;
             }
             SlotEvent::Timer => self.on_timer(core, token)?,
             SlotEvent::Posted(post) => {

@@ -14,12 +14,13 @@ use tidegate_codec::framing::Raw;
 use tidegate_codec::{Output, Pipeline, Step};
 use tidegate_sys::Token;
 
+use super::application::HandlerApplication;
 use super::dispatch::DispatchBudget;
 use super::{Application, Connection, Link, Switch};
 use crate::channel::ChannelError;
 use crate::close_reason::CloseReason;
 use crate::context::Context;
-use crate::handler::{Event, Outcome};
+use crate::handler::{Event, Handler, Outcome};
 use crate::loop_core::Core;
 use crate::peer_deadlines::Deadlines;
 use crate::slot_entry::{Disposition, SlotEvent};
@@ -724,6 +725,25 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         }
         let state = self.application.for_next_codec();
         Self::switched(Switch::to_application(move |codec| (to(codec), state)))
+    }
+
+    /// Continues with a handler and the same codec, once the output until now is flushed. Returns whether it does: of a
+    /// closed connection only the handle is left.
+    pub(crate) fn become_handler<H: Handler<C>>(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        handler: H,
+    ) -> (bool, Disposition) {
+        if self.application.intersects(ChannelState::CLOSED) {
+            return (false, Disposition::Keep);
+        }
+        self.application.forget(Half::Both);
+        if let Err(disposition) = self.flush(core, token, &mut DispatchBudget::barrier()) {
+            return (true, disposition);
+        }
+        let handler = HandlerApplication(handler);
+        (true, Self::switched(Switch::to_application(move |codec| (codec, handler)).keeping_codec()))
     }
 
     pub(crate) fn codec(&mut self) -> &mut C {

@@ -5,20 +5,29 @@ use std::fmt;
 use tidegate_codec::Pipeline;
 
 use super::Link;
-use crate::slot_entry::SlotEntry;
+use crate::slot_entry::{SlotEntry, SlotEvent};
 
-/// A change of codec and handler in the middle of a connection; made by [`Outcome::switch`](crate::Outcome::switch).
+/// A change of codec and handler, or of the handler alone, in the middle of a connection; made by
+/// [`Outcome::switch`](crate::Outcome::switch) and its relatives.
 pub struct Switch<C> {
     to: Box<dyn FnOnce(C) -> Box<dyn InstallProtocol>>,
+    keeps_codec: bool,
 }
 
 impl<C: Pipeline> Switch<C> {
     pub(crate) fn new(to: impl FnOnce(C) -> Box<dyn InstallProtocol> + 'static) -> Self {
-        Self { to: Box::new(to) }
+        Self { to: Box::new(to), keeps_codec: false }
     }
 
-    pub(super) fn apply(self, codec: C) -> Box<dyn InstallProtocol> {
-        (self.to)(codec)
+    /// The codec stays as it is, in the middle of a message too: it is not opened again.
+    pub(crate) fn keeping_codec(self) -> Self {
+        Self { keeps_codec: true, ..self }
+    }
+
+    /// Makes the new entry, and the event that it gets first.
+    pub(super) fn apply(self, codec: C, link: Link) -> (Box<dyn SlotEntry>, SlotEvent) {
+        let event = if self.keeps_codec { SlotEvent::ApplicationReplaced } else { SlotEvent::Switched };
+        ((self.to)(codec).install(link), event)
     }
 }
 

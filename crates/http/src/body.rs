@@ -1,0 +1,382 @@
+//! `Body`: of a request or of a response; in memory, in a file, received piece by piece, or produced while it is sent.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::ops::Deref;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use tidegate_buffer::{FileRegion, Slice};
+use tidegate_http1::{self as http1, Fields, Trailers};
+
+use crate::exchange::{BodyError, Exchange};
+
+/// The body of a request or of a response.
+///
+/// A body in memory, or of a file, is sent with its length. One that is [produced](Self::produce) or
+/// [streamed](Self::stream) has no length unless it is [given](Self::with_length): over HTTP/1.1 it is chunked. The body
+/// of a request may be that of a response: it is passed on piece by piece, as fast as the peer reads.
+pub struct Body(pub(crate) Kind);
+
+pub(crate) enum Kind {
+    /// In memory or in a file.
+    Whole(http1::Body),
+    /// Received from the peer, piece by piece.
+    Received(Received),
+    /// Produced while it is sent.
+    Produced(Box<Produced>),
+}
+
+/// A body that is received piece by piece.
+pub(crate) struct Received {
+    pub(crate) exchange: Rc<dyn Exchange>,
+    /// The number of the exchange on its connection.
+    pub(crate) number: u32,
+    pub(crate) length: Option<u64>,
+    pub(crate) has_ended: bool,
+    pub(crate) trailers: Option<Trailers>,
+}
+
+/// A body that is produced while it is sent.
+pub(crate) struct Produced {
+    pub(crate) length: Option<u64>,
+    pub(crate) produce: Box<dyn FnOnce(BodyWriter) -> Producing>,
+}
+
+pub(crate) type Producing = Pin<Box<dyn Future<Output = Result<(), Box<dyn Error>>>>>;
+
+impl Body {
+    /// No body.
+    #[must_use]
+    #[inline]
+    pub const fn empty() -> Self {
+        Self(Kind::Whole(http1::Body::Empty))
+    }
+
+    /// A body that an async function writes while it is sent. The function runs once the head of the response is queued,
+    /// and waits when the peer reads slowly. If it fails, or is dropped because the peer is gone, the peer sees that the
+    /// body is not complete.
+    ///
+    /// ```
+    /// use tidegate::http::{Body, Response};
+    ///
+    /// let rows = Body::produce(async |mut writer| {
+    ///     for row in 0..1000 {
+    ///         writer.write(format!("{row}\n")).await?;
+    ///     }
+    ///     Ok(())
+    /// });
+    /// let response = Response::new().body(rows);
+    /// # drop(response);
+    /// ```
+    pub fn produce<F>(produce: impl FnOnce(BodyWriter) -> F + 'static) -> Self
+    where
+        F: Future<Output = Result<(), Box<dyn Error>>> + 'static,
+    {
+        Self(Kind::Produced(Box::new(Produced {
+            length: None,
+            produce: Box::new(move |writer| Box::pin(produce(writer))),
+        })))
+    }
+
+    /// A body of the pieces of a stream. An error of the stream ends the body before its end, which the peer sees.
+    pub fn stream<D, E>(stream: impl Stream<Item = Result<D, E>> + 'static) -> Self
+    where
+        D: Into<Data>,
+        E: Into<Box<dyn Error>>,
+    {
+        Self::produce(async move |mut writer| {
+            let mut stream = pin!(stream);
+            while let Some(piece) = poll_fn(|cx| stream.as_mut().poll_next(cx)).await {
+                writer.write(piece.map_err(Into::into)?).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The same body, if it is produced, with its length in bytes: exactly as many have to be written.
+    #[must_use]
+    pub fn with_length(mut self, length: u64) -> Self {
+        if let Kind::Produced(produced) = &mut self.0 {
+            produced.length = Some(length);
+        }
+        self
+    }
+
+    /// The length in bytes, if it is known.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Whole(body) => Some(body.len()),
+            Kind::Received(received) => received.length,
+            Kind::Produced(produced) => produced.length,
+        }
+    }
+
+    /// The next piece of a body that is received; `None` at its end. A body in memory is one piece.
+    ///
+    /// While nothing calls this, the loop receives nothing: a slow reader stops the peer.
+    ///
+    /// # Errors
+    /// [`BodyError`]: the connection broke, the peer sent no more, or a limit was exceeded. The response can no longer be
+    /// sent then, or the peer gets that of the limit.
+    pub async fn next(&mut self) -> Option<Result<Data, BodyError>> {
+        poll_fn(|cx| self.poll_next_piece(cx)).await
+    }
+
+    /// All of the body, at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// [`BodyError::TooLong`] beyond `bytes_max`; otherwise as [`next`](Self::next).
+    pub async fn collect(&mut self, bytes_max: usize) -> Result<Data, BodyError> {
+        if self.length().is_some_and(|length| length > bytes_max as u64) {
+            return Err(BodyError::TooLong);
+        }
+        let Some(first) = self.next().await.transpose()? else { return Ok(Data::default()) };
+        if Some(first.len() as u64) == self.length() && first.len() <= bytes_max {
+            // The end of the body frees the connection for the next request.
+            return Ok(if self.next().await.transpose()?.is_none() { first } else { Data::default() });
+        }
+        let mut all = Collected::new(bytes_max);
+        all.add(&first)?;
+        drop(first);
+        while let Some(piece) = self.next().await.transpose()? {
+            all.add(&piece)?;
+        }
+        Ok(Data::from(all.into_bytes()))
+    }
+
+    /// The fields after the body, once [`next`](Self::next) has returned `None`.
+    #[must_use]
+    pub fn trailers(&self) -> Option<&Trailers> {
+        match &self.0 {
+            Kind::Received(received) => received.trailers.as_ref(),
+            _ => None,
+        }
+    }
+
+    fn poll_next_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Data, BodyError>>> {
+        match &mut self.0 {
+            Kind::Whole(body) => {
+                let body = std::mem::replace(body, http1::Body::Empty);
+                Poll::Ready(if body.is_empty() { None } else { Some(Data::of_body(body)) })
+            }
+            Kind::Received(received) => received.poll_next(cx),
+            Kind::Produced(_) => Poll::Ready(Some(Err(BodyError::Unreadable))),
+        }
+    }
+
+    /// The bytes, if they are in memory.
+    pub(crate) fn collected(&self) -> &[u8] {
+        match &self.0 {
+            Kind::Whole(body) => body.memory(),
+            Kind::Received(_) | Kind::Produced(_) => &[],
+        }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.0, Kind::Whole(_))
+    }
+}
+
+impl Received {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Data, BodyError>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        loop {
+            match std::task::ready!(self.exchange.poll_body(self.number, cx)) {
+                Ok(Some(Piece::Data(slice))) => return Poll::Ready(Some(Ok(slice.into()))),
+                Ok(Some(Piece::Trailers(trailers))) => self.trailers = Some(trailers),
+                Ok(None) => {
+                    self.has_ended = true;
+                    return Poll::Ready(None);
+                }
+                Err(error) => {
+                    self.has_ended = true;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+    }
+}
+
+/// A piece of a body that is received.
+pub(crate) enum Piece {
+    Data(Slice),
+    Trailers(Trailers),
+}
+
+impl Stream for Body {
+    type Item = Result<Data, BodyError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_next_piece(cx)
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("length", &self.length()).finish_non_exhaustive()
+    }
+}
+
+macro_rules! body_from {
+    ($($source:ty),*) => {
+        $(impl From<$source> for Body {
+            #[inline]
+            fn from(source: $source) -> Self {
+                Self(Kind::Whole(source.into()))
+            }
+        })*
+    };
+}
+
+body_from!(&'static str, &'static [u8], String, Vec<u8>, Bytes, Slice, FileRegion);
+
+impl From<()> for Body {
+    fn from((): ()) -> Self {
+        Self::empty()
+    }
+}
+
+impl From<Data> for Body {
+    fn from(data: Data) -> Self {
+        Self(Kind::Whole(data.0))
+    }
+}
+
+/// A piece of a body, in memory: a view of the loop's, shared, or static bytes.
+#[derive(Debug, Clone)]
+pub struct Data(http1::Body);
+
+impl Data {
+    /// The bytes, to be kept or passed to another thread: copied if they lie in the loop's memory.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        match self.0 {
+            http1::Body::Static(bytes) => Bytes::from_static(bytes),
+            http1::Body::Bytes(bytes) => bytes,
+            http1::Body::Slice(slice) => slice.to_bytes(),
+            http1::Body::Empty | http1::Body::File(_) => Bytes::new(),
+        }
+    }
+
+    /// A whole body that is no file.
+    fn of_body(body: http1::Body) -> Result<Self, BodyError> {
+        if matches!(body, http1::Body::File(_)) { Err(BodyError::Unreadable) } else { Ok(Self(body)) }
+    }
+
+    pub(crate) fn into_body(self) -> http1::Body {
+        self.0
+    }
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self(http1::Body::Empty)
+    }
+}
+
+impl Deref for Data {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.0.memory()
+    }
+}
+
+impl AsRef<[u8]> for Data {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+macro_rules! data_from {
+    ($($source:ty),*) => {
+        $(impl From<$source> for Data {
+            #[inline]
+            fn from(source: $source) -> Self {
+                Self(source.into())
+            }
+        })*
+    };
+}
+
+data_from!(&'static str, &'static [u8], String, Vec<u8>, Bytes, Slice);
+
+/// Bytes that are collected, up to a limit.
+pub(crate) struct Collected {
+    bytes: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl Collected {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { bytes: Vec::new(), bytes_max }
+    }
+
+    pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), BodyError> {
+        if piece.len() > self.bytes_max - self.bytes.len() {
+            return Err(BodyError::TooLong);
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// Writes the body of a response while it is sent: see [`Body::produce`].
+pub struct BodyWriter {
+    pub(crate) exchange: Rc<dyn Exchange>,
+    pub(crate) number: u32,
+}
+
+impl BodyWriter {
+    /// Sends a piece, after those before it have room: while the peer reads slowly, this waits. An empty piece sends
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`BodyError`]: the connection is closed, or the body is longer than its length.
+    pub async fn write(&mut self, piece: impl Into<Data>) -> Result<(), BodyError> {
+        let piece = http1::Outgoing::Data(piece.into().into_body());
+        poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await?;
+        self.exchange.send(self.number, piece)
+    }
+
+    /// Waits until another piece has room, without sending one.
+    ///
+    /// # Errors
+    /// [`BodyError::Closed`] if the connection is closed.
+    pub async fn ready(&mut self) -> Result<(), BodyError> {
+        poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await
+    }
+
+    /// Ends the body with fields after it. They are omitted where the body is not chunked.
+    ///
+    /// # Errors
+    /// [`BodyError`]: the connection is closed, or a field may not be a trailer.
+    pub fn trailers(self, fields: Fields) -> Result<(), BodyError> {
+        self.exchange.send(self.number, http1::Outgoing::Trailers(fields))
+    }
+}
+
+impl fmt::Debug for BodyWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BodyWriter")
+    }
+}

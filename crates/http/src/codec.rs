@@ -1,0 +1,87 @@
+//! `HttpCodec`: what this crate needs of the pipeline below it, whatever the version of HTTP and the filters are.
+
+use tidegate_codec::{Filter, Over, OverError, Pipeline};
+use tidegate_http1::{self as http1, Incoming, Outgoing};
+use tidegate_proxy::{Proxied, Strip};
+use tidegate_sys::Address;
+
+/// A pipeline whose messages are those of HTTP: the codec of one version, alone or over filters.
+pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
+    /// The address of the client that a trusted proxy has reported.
+    fn reported_peer(&self) -> Option<Address> {
+        None
+    }
+
+    /// Whether the connection is encrypted.
+    fn is_secure(&self) -> bool {
+        false
+    }
+
+    /// What the application did wrong, if the error is about that.
+    fn misuse(error: &Self::Error) -> &'static str;
+}
+
+impl HttpCodec for http1::Server {
+    fn misuse(error: &http1::Error) -> &'static str {
+        match error {
+            http1::Error::Caller(misuse) => misuse.text(),
+            _ => "the connection failed",
+        }
+    }
+}
+
+impl HttpCodec for Proxied<http1::Server> {
+    fn reported_peer(&self) -> Option<Address> {
+        self.header().and_then(|header| header.source()).map(Address::from)
+    }
+
+    fn misuse(error: &Self::Error) -> &'static str {
+        misuse_over::<http1::Server, _>(error)
+    }
+}
+
+impl<F: HttpFilter, C: HttpCodec> HttpCodec for Over<F, C>
+where
+    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<F::Error, C::Error>>,
+{
+    fn reported_peer(&self) -> Option<Address> {
+        self.filter().reported_peer().or_else(|| self.codec().reported_peer())
+    }
+
+    fn is_secure(&self) -> bool {
+        F::IS_SECURE || self.codec().is_secure()
+    }
+
+    fn misuse(error: &Self::Error) -> &'static str {
+        misuse_over::<C, _>(error)
+    }
+}
+
+/// A filter below a codec of HTTP.
+pub trait HttpFilter: Filter {
+    /// Whether it encrypts.
+    const IS_SECURE: bool = false;
+
+    /// The address of the client that a trusted proxy has reported.
+    fn reported_peer(&self) -> Option<Address> {
+        None
+    }
+}
+
+impl HttpFilter for Strip {
+    fn reported_peer(&self) -> Option<Address> {
+        self.header().and_then(|header| header.source()).map(Address::from)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl HttpFilter for tidegate_tls::Tls {
+    const IS_SECURE: bool = true;
+}
+
+fn misuse_over<C: HttpCodec, E>(error: &OverError<E, C::Error>) -> &'static str {
+    match error {
+        OverError::Codec(error) => C::misuse(error),
+        _ => "the connection failed",
+    }
+}

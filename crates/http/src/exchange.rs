@@ -1,0 +1,187 @@
+//! `Exchange`: a request and its response on a connection, as a body and its writer see them: without the type of the
+//! connection.
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::fmt;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tidegate_engine::{Channel, ChannelError, CloseReason, SendError};
+use tidegate_http1::{Incoming, Outgoing};
+
+use crate::body::Piece;
+use crate::codec::HttpCodec;
+
+/// A request and its response. `number` is that of the exchange on its connection: a body or a writer that outlives its
+/// exchange gets [`BodyError::Over`].
+pub(crate) trait Exchange {
+    /// The next piece of the request's body, `None` at its end.
+    fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>>;
+
+    /// Whether another piece of the response's body has room.
+    fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
+
+    fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError>;
+}
+
+/// Why a body cannot be read or written further.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// The connection is closed, for this reason.
+    Closed(Rc<CloseReason>),
+    /// The body is longer than the caller, or a limit, allows.
+    TooLong,
+    /// The exchange that the body belongs to is over.
+    Over,
+    /// This kind of body cannot be read: it is one that is produced, or a file.
+    Unreadable,
+    /// The protocol cannot express what was written: the body does not have its length, or a field is no trailer.
+    Misuse(&'static str),
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(reason) => write!(f, "the connection is closed: {reason}"),
+            Self::TooLong => f.write_str("the body is too long"),
+            Self::Over => f.write_str("the exchange that the body belongs to is over"),
+            Self::Unreadable => f.write_str("this body can only be sent"),
+            Self::Misuse(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Error for BodyError {}
+
+impl From<ChannelError> for BodyError {
+    fn from(error: ChannelError) -> Self {
+        match error {
+            ChannelError::Closed(reason) => Self::Closed(reason),
+            ChannelError::Deadline => Self::Misuse("the deadline of the channel has come"),
+            _ => Self::Misuse("the body was used from within a handler; use it in a task"),
+        }
+    }
+}
+
+/// The exchanges of one connection, one after the other, while a task serves them.
+pub(crate) struct Exchanges<C: HttpCodec> {
+    channel: RefCell<Option<Channel<C>>>,
+    /// The number of the exchange in progress.
+    number: Cell<u32>,
+    /// What is left of the request.
+    inbound: Cell<Inbound>,
+    /// The writer has sent the end of the response.
+    has_ended: Cell<bool>,
+}
+
+/// What of a request is left to be received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inbound {
+    /// Its body, and the peer waits for `100 Continue`.
+    AwaitsContinue,
+    /// Its body.
+    Body,
+    Nothing,
+}
+
+impl<C: HttpCodec> Exchanges<C> {
+    pub(crate) fn new(channel: Channel<C>) -> Self {
+        Self {
+            channel: RefCell::new(Some(channel)),
+            number: Cell::new(0),
+            inbound: Cell::new(Inbound::Nothing),
+            has_ended: Cell::new(false),
+        }
+    }
+
+    /// Begins the next exchange, and returns its number. Bodies and writers of those before are of no use any more.
+    pub(crate) fn begin(&self, inbound: Inbound) -> u32 {
+        self.number.set(self.number.get().wrapping_add(1));
+        self.inbound.set(inbound);
+        self.has_ended.set(false);
+        self.number.get()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
+    /// Takes the channel: all exchanges are over.
+    pub(crate) fn take(&self) -> Option<Channel<C>> {
+        self.number.set(self.number.get().wrapping_add(1));
+        self.channel.borrow_mut().take()
+    }
+
+    pub(crate) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        match &mut *self.channel.borrow_mut() {
+            Some(channel) => channel.poll_recv(cx),
+            None => Poll::Ready(Ok(None)),
+        }
+    }
+
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Channel<C>) -> T) -> Option<T> {
+        self.channel.borrow_mut().as_mut().map(act)
+    }
+
+    /// Waits until the connection is gone, if nothing else receives from it: the request is complete.
+    pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        if self.inbound.get() != Inbound::Nothing {
+            return Poll::Pending;
+        }
+        match self.poll_recv(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(error),
+            // Nothing comes before the response is complete.
+            Poll::Ready(Ok(_)) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn check(&self, number: u32) -> Result<(), BodyError> {
+        if number == self.number.get() { Ok(()) } else { Err(BodyError::Over) }
+    }
+}
+
+impl<C: HttpCodec> Exchange for Exchanges<C> {
+    fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
+        self.check(number)?;
+        if self.inbound.get() == Inbound::AwaitsContinue {
+            self.inbound.set(Inbound::Body);
+            self.send(number, Outgoing::Continue)?;
+        }
+        if self.inbound.get() == Inbound::Nothing {
+            return Poll::Ready(Ok(None));
+        }
+        Poll::Ready(match std::task::ready!(self.poll_recv(cx)) {
+            Ok(Some(Incoming::Data(data))) => Ok(Some(Piece::Data(data))),
+            Ok(Some(Incoming::Trailers(trailers))) => Ok(Some(Piece::Trailers(trailers))),
+            Ok(Some(Incoming::End | Incoming::Head(_)) | None) => {
+                self.inbound.set(Inbound::Nothing);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.check(number)?;
+        self.with(|channel| std::pin::Pin::new(&mut channel.ready()).poll(cx).map_err(Into::into))
+            .unwrap_or(Poll::Ready(Err(BodyError::Over)))
+    }
+
+    fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
+        self.check(number)?;
+        let ends = matches!(message, Outgoing::End | Outgoing::Trailers(_));
+        let sent = self.with(|channel| channel.send(message)).ok_or(BodyError::Over)?;
+        match sent {
+            Ok(_) => {
+                self.has_ended.set(self.has_ended.get() | ends);
+                Ok(())
+            }
+            Err(SendError::Full(_)) => Err(BodyError::Misuse("too much waits to be sent; wait for `ready` first")),
+            Err(SendError::Codec(error)) => Err(BodyError::Misuse(C::misuse(&error))),
+            // The next wait for the connection has the reason.
+            Err(_) => Err(BodyError::Over),
+        }
+    }
+}

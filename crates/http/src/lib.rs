@@ -1,0 +1,52 @@
+//! HTTP for applications: a server of functions from requests to responses.
+//!
+//! An application is written against an exchange: a [`Request`] with a [`Body`], and a [`Response`]. It does not depend
+//! on the version of the protocol.
+//!
+//! | to | use |
+//! |---|---|
+//! | serve one function | [`serve`] |
+//! | choose functions by method and path | [`Router`] |
+//! | set addresses, limits, TLS | [`Server`], [`Limits`] |
+//! | receive parts of a request as arguments | [`FromRequest`] and its types |
+//! | return a response | [`IntoResponse`] |
+//! | read or write a body piece by piece | [`Body`], [`BodyWriter`] |
+//! | see all requests and responses | [`Middleware`] |
+//!
+//! A function that is not async costs no more than a handler of the protocol itself. An async function runs as a task on
+//! the loop of its connection. While a connection is idle, it has the memory of neither.
+//!
+//! Read next: `router.rs` for the way from a request to its function, `connection.rs` for functions that are not async,
+//! `task.rs` for the others.
+
+#![forbid(unsafe_code)]
+
+mod app;
+mod body;
+mod codec;
+mod connection;
+mod endpoint;
+mod exchange;
+mod extract;
+mod limits;
+mod middleware;
+mod percent;
+mod request;
+mod response;
+mod router;
+mod server;
+mod task;
+
+pub use body::{Body, BodyWriter, Data};
+pub use codec::{HttpCodec, HttpFilter};
+pub use endpoint::{Async, BodyUse, Endpoint, RequestFunction, Sync, WithRequest};
+pub use exchange::BodyError;
+pub use extract::{FromRequest, State};
+pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+pub use limits::Limits;
+pub use middleware::{Middleware, RequestInfo};
+pub use request::Request;
+pub use response::{IntoResponse, Response};
+pub use router::Router;
+pub use server::{Config, Server, serve};
+pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};

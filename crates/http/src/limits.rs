@@ -1,0 +1,102 @@
+//! `Limits`: what protects a server of HTTP, in one place.
+
+use std::time::Duration;
+
+use tidegate_engine as engine;
+use tidegate_http1 as http1;
+
+/// What protects a server, from the socket to the application. Every default protects.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Concurrent connections; further ones wait in the kernel. Three quarters of the descriptors that the process may
+    /// have. It stops a flood of connections.
+    pub connections_max: usize,
+    /// Memory of all connections, in bytes. Half of the machine's. Beyond it the connections with the most are reset.
+    pub memory_max: usize,
+    /// Bytes of a request line; beyond it 414. 8 KiB.
+    pub request_line_bytes_max: u32,
+    /// Bytes of a head; beyond it 431. 16 KiB.
+    pub head_bytes_max: u32,
+    /// Fields of a head; beyond it 431. 100.
+    pub headers_max: u32,
+    /// Bytes of a body, read piece by piece or at once; beyond it 413. 16 MiB.
+    pub body_bytes_max: u64,
+    /// Bytes of a body that is collected before its function is called; beyond it 413. 1 MiB. It bounds the memory of a
+    /// request.
+    pub collected_body_bytes_max: usize,
+    /// From the first byte of a head to its last; beyond it 408. 30 seconds. It stops a peer that sends a head slowly.
+    pub head_timeout: Duration,
+    /// How far a body may fall behind `body_rate_min`; beyond it 408. 30 seconds.
+    pub body_timeout: Duration,
+    /// The least rate of a body, in bytes per second. 240. It stops a peer that sends a body slowly.
+    pub body_rate_min: u32,
+    /// From the head of a request to the head of its response, the time included in which a body is collected: beyond it
+    /// 503, or 408 while the body is collected. 60 seconds. It stops functions that never respond.
+    pub request_timeout: Duration,
+    /// How long a connection may be idle between requests. 75 seconds.
+    pub idle_timeout: Duration,
+    /// How long a peer may read nothing, or less than `write_rate_min`. 60 seconds.
+    pub write_timeout: Duration,
+    /// The least rate at which a peer has to read, in bytes per second. 240. It stops a peer that reads slowly.
+    pub write_rate_min: u32,
+    /// The age at which a connection is closed between two requests; `None` for no such age, which is the default.
+    pub connection_age_max: Option<Duration>,
+    /// How long connections may take to finish requests in progress when the server drains at a signal. 10 seconds.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let (engine, http1) = (engine::Limits::default(), http1::Limits::default());
+        Self {
+            connections_max: engine.connections_max,
+            memory_max: engine.memory_max,
+            request_line_bytes_max: http1.request_line_bytes_max,
+            head_bytes_max: http1.head_bytes_max,
+            headers_max: http1.headers_max,
+            body_bytes_max: 16 * 1024 * 1024,
+            collected_body_bytes_max: 1024 * 1024,
+            head_timeout: http1.head_timeout,
+            body_timeout: http1.body_timeout,
+            body_rate_min: http1.body_rate_min,
+            request_timeout: Duration::from_secs(60),
+            idle_timeout: http1.idle_timeout,
+            write_timeout: engine.write_timeout,
+            write_rate_min: engine.write_rate_min,
+            connection_age_max: None,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Limits {
+    pub(crate) fn http1(&self) -> http1::Limits {
+        http1::Limits {
+            request_line_bytes_max: self.request_line_bytes_max,
+            head_bytes_max: self.head_bytes_max,
+            headers_max: self.headers_max,
+            body_bytes_max: self.body_bytes_max,
+            head_timeout: self.head_timeout,
+            body_timeout: self.body_timeout,
+            body_rate_min: self.body_rate_min,
+            idle_timeout: self.idle_timeout,
+            ..http1::Limits::default()
+        }
+    }
+
+    pub(crate) fn engine(&self) -> engine::Limits {
+        let mut deadlines = engine::Limits::default().deadlines;
+        if let Some(age) = self.connection_age_max {
+            deadlines.age_max = Some(age);
+        }
+        engine::Limits {
+            connections_max: self.connections_max,
+            memory_max: self.memory_max,
+            write_timeout: self.write_timeout,
+            write_rate_min: self.write_rate_min,
+            deadlines,
+            ..engine::Limits::default()
+        }
+    }
+}

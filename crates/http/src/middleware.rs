@@ -1,0 +1,151 @@
+//! `Middleware`: what all requests of a router, and their responses, pass through.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::body::Body;
+use crate::endpoint::{Call, Endpoint, Responding};
+use crate::request::Request;
+use crate::response::Response;
+
+/// What all requests of a router, and their responses, pass through; see [`Router::with`](crate::Router::with).
+///
+/// ```
+/// use tidegate::http::{Middleware, Request, RequestInfo, Response, Router, StatusCode, IntoResponse};
+///
+/// /// Refuses requests without the right token.
+/// struct Token(&'static str);
+///
+/// impl Middleware for Token {
+///     fn before(&self, request: &mut Request) -> Result<(), Response> {
+///         if request.header("authorization") == Some(self.0.as_bytes()) {
+///             return Ok(());
+///         }
+///         Err(StatusCode::UNAUTHORIZED.into_response())
+///     }
+/// }
+///
+/// let router = Router::new().get("/", || "secret").with(Token("Bearer 7"));
+/// # drop(router);
+/// ```
+pub trait Middleware: 'static {
+    /// Sees the request before its function. Its body is not there yet.
+    ///
+    /// # Errors
+    /// A response in place of the function's; the middleware that was added before still sees it.
+    fn before(&self, _request: &mut Request) -> Result<(), Response> {
+        Ok(())
+    }
+
+    /// Sees the response before it is sent.
+    fn after(&self, _request: &RequestInfo, _response: &mut Response) {}
+}
+
+/// A request whose function has it, as middleware sees it afterwards: everything but the body.
+#[derive(Debug)]
+pub struct RequestInfo {
+    request: Request,
+    began: Instant,
+}
+
+impl RequestInfo {
+    /// The head of the request, without its body.
+    #[must_use]
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// When the head had arrived.
+    #[must_use]
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    fn of(request: &Request, began: Instant) -> Self {
+        Self { request: request.without_body(), began }
+    }
+}
+
+/// Middleware that has seen a request, and has yet to see its response.
+#[derive(Default)]
+pub(crate) struct Passed {
+    info: Option<Box<RequestInfo>>,
+    count: usize,
+}
+
+/// Passes a request through middleware. An error is a response in place of the function's.
+pub(crate) fn before(
+    middleware: &[Rc<dyn Middleware>],
+    request: &mut Request,
+    now: Instant,
+) -> (Passed, Result<(), Response>) {
+    if middleware.is_empty() {
+        return (Passed::default(), Ok(()));
+    }
+    let mut passed = Passed::default();
+    let mut result = Ok(());
+    for one in middleware {
+        result = one.before(request);
+        if result.is_err() {
+            break;
+        }
+        passed.count += 1;
+    }
+    passed.info = Some(Box::new(RequestInfo::of(request, now)));
+    (passed, result)
+}
+
+impl Passed {
+    /// Passes the response back.
+    #[inline]
+    pub(crate) fn after(&self, middleware: &[Rc<dyn Middleware>], response: &mut Response) {
+        let Some(info) = &self.info else { return };
+        for one in middleware[..self.count].iter().rev() {
+            one.after(info, response);
+        }
+    }
+}
+
+/// An endpoint with middleware of its own.
+pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: Vec<Rc<dyn Middleware>>) -> Endpoint {
+    let body = endpoint.body;
+    let call = match endpoint.call {
+        Call::Sync(_) => Call::Sync(Box::new(move |mut request| {
+            let (passed, result) = before(&middleware, &mut request, Instant::now());
+            let mut response = match (result, &endpoint.call) {
+                (Ok(()), Call::Sync(call)) => call(request),
+                (Ok(()), Call::Async(_)) => unreachable!("the match above has looked"),
+                (Err(response), _) => response,
+            };
+            passed.after(&middleware, &mut response);
+            response
+        })),
+        Call::Async(_) => {
+            let middleware: Rc<[Rc<dyn Middleware>]> = middleware.into();
+            Call::Async(Box::new(move |mut request| -> Responding {
+                let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
+                Box::pin(async move {
+                    let (passed, result) = before(&middleware, &mut request, Instant::now());
+                    let mut response = match (result, &endpoint.call) {
+                        (Ok(()), Call::Async(call)) => call(request).await,
+                        (Ok(()), Call::Sync(call)) => call(request),
+                        (Err(response), _) => response,
+                    };
+                    passed.after(&middleware, &mut response);
+                    response
+                })
+            }))
+        }
+    };
+    Endpoint { call, body }
+}
+
+impl Request {
+    /// The same request with an empty body.
+    fn without_body(&self) -> Self {
+        let mut other = Self::new(self.head().clone(), self.peer().clone(), self.is_secure(), self.route_parts());
+        *other.extensions_mut() = self.extensions().clone();
+        other.set_body(Body::empty());
+        other
+    }
+}

@@ -1,0 +1,237 @@
+//! `Request`: the head of a request, read in place, with its body, its route and its peer.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::rc::Rc;
+
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
+use tidegate_http1::{self as http1, RequestHead};
+use tidegate_sys::Address;
+
+use crate::body::Body;
+use crate::router::Pattern;
+
+/// A request: a head that is read where it lies, and a body.
+///
+/// Nothing is allocated for it. Fields are looked up on demand; [`header_map`](Self::header_map) makes a map of them.
+///
+/// A function that is not async receives the request with its whole body, [`bytes`](Self::bytes), of at most
+/// [`collected_body_bytes_max`](crate::Limits::collected_body_bytes_max) bytes. An async function receives the request
+/// as soon as its head has arrived, and reads the body piece by piece: [`body_mut`](Self::body_mut).
+pub struct Request {
+    head: RequestHead,
+    body: Body,
+    route: Option<Route>,
+    peer: Address,
+    is_secure: bool,
+    extensions: Extensions,
+}
+
+/// The route of a request, and where the values of its parameters are in the path.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    pub(crate) pattern: Rc<Pattern>,
+    /// Beginning and end of each value.
+    pub(crate) values: [(u16, u16); PARAMETERS_MAX],
+}
+
+impl Request {
+    pub(crate) fn new(head: RequestHead, peer: Address, is_secure: bool, route: Option<Route>) -> Self {
+        Self { head, body: Body::empty(), route, peer, is_secure, extensions: Extensions::new() }
+    }
+
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> Method {
+        match self.head.method() {
+            http1::Method::Get => Method::GET,
+            http1::Method::Head => Method::HEAD,
+            http1::Method::Post => Method::POST,
+            http1::Method::Put => Method::PUT,
+            http1::Method::Delete => Method::DELETE,
+            http1::Method::Connect => Method::CONNECT,
+            http1::Method::Options => Method::OPTIONS,
+            http1::Method::Trace => Method::TRACE,
+            http1::Method::Patch => Method::PATCH,
+            // A method is a token, of at most 32 bytes: the codec has checked it.
+            http1::Method::Extension => Method::from_bytes(self.head.method_text().as_bytes()).unwrap_or_default(),
+        }
+    }
+
+    /// The target as it was sent, usually a path and a query.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        self.head.target()
+    }
+
+    /// The path as it was sent, with its percent-encoding; `/` if the target has none.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.head.path()
+    }
+
+    /// The part of the target after the `?`, as it was sent.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        self.head.query()
+    }
+
+    /// The host that the request is for, with its port if it was sent.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.head.host()
+    }
+
+    /// The version of HTTP.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        match self.head.version() {
+            http1::Version::Http10 => Version::HTTP_10,
+            http1::Version::Http11 => Version::HTTP_11,
+        }
+    }
+
+    /// The value of the first field of this name, without the white space around it. Case does not matter.
+    #[must_use]
+    pub fn header(&self, name: impl AsRef<str>) -> Option<&[u8]> {
+        self.head.header(name.as_ref())
+    }
+
+    /// The same as text; `None` as well if the value is not UTF-8.
+    #[must_use]
+    pub fn header_str(&self, name: impl AsRef<str>) -> Option<&str> {
+        std::str::from_utf8(self.header(name)?).ok()
+    }
+
+    /// All fields in their order, as pairs of name and value.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        // The codec has checked that a name is a token.
+        self.head.headers().map(|(name, value)| (std::str::from_utf8(name).unwrap_or_default(), value))
+    }
+
+    /// All fields as a map of the `http` crate, which is made for this call.
+    #[must_use]
+    pub fn header_map(&self) -> HeaderMap {
+        let fields = self.head.headers().filter_map(|(name, value)| {
+            Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
+        });
+        let mut map = HeaderMap::new();
+        for (name, value) in fields {
+            map.append(name, value);
+        }
+        map
+    }
+
+    /// The address of the client: that of the peer, or the one that a trusted proxy has reported.
+    #[must_use]
+    pub fn peer(&self) -> &Address {
+        &self.peer
+    }
+
+    /// Whether the connection is encrypted.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
+    /// The pattern of the route, as it was given to the [`Router`](crate::Router); `None` without one.
+    #[must_use]
+    pub fn route(&self) -> Option<&str> {
+        self.route.as_ref().map(|route| route.pattern.text())
+    }
+
+    /// The value of a parameter of the route, percent-decoded; `None` if the route has no such parameter, or if the
+    /// decoded value is not UTF-8.
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Option<Cow<'_, str>> {
+        let (_, value) = self.parameters().find(|(found, _)| *found == name)?;
+        crate::percent::decode(value)
+    }
+
+    /// The parameters of the route in their order: names, and values as they were sent.
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+        let path = self.head.path();
+        self.route.iter().flat_map(move |route| {
+            let values = route.values.iter().map(|&(start, end)| &path[usize::from(start)..usize::from(end)]);
+            route.pattern.names().zip(values)
+        })
+    }
+
+    /// The whole body, if it was collected before the call; otherwise nothing.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.body.collected()
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// The body, to be read.
+    #[must_use]
+    pub fn body_mut(&mut self) -> &mut Body {
+        &mut self.body
+    }
+
+    /// The body alone, for one that is read after the request is gone.
+    #[must_use]
+    pub fn into_body(self) -> Body {
+        self.body
+    }
+
+    /// The length of the body: `None` if it is not known before the end.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u64> {
+        match self.head.body() {
+            http1::BodyLength::None => Some(0),
+            http1::BodyLength::Known(length) => Some(length),
+            http1::BodyLength::Chunked | http1::BodyLength::UntilClose => None,
+        }
+    }
+
+    /// Values that middleware adds to the request, by type.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// The same, to be changed.
+    #[must_use]
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+
+    pub(crate) fn head(&self) -> &RequestHead {
+        &self.head
+    }
+
+    pub(crate) fn route_parts(&self) -> Option<Route> {
+        self.route.clone()
+    }
+
+    pub(crate) fn set_body(&mut self, body: Body) {
+        self.body = body;
+    }
+
+    /// The same request, whose head no longer keeps the memory of the loop that it was received into.
+    pub(crate) fn detach(mut self) -> Self {
+        self.head = self.head.detach();
+        self
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("head", &self.head).field("route", &self.route()).finish_non_exhaustive()
+    }
+}
+
+/// The address of a peer that is gone.
+pub(crate) fn unknown_peer() -> Address {
+    Address::from(std::net::SocketAddr::from(([0, 0, 0, 0], 0)))
+}
+
+/// How many parameters a route may have.
+pub(crate) const PARAMETERS_MAX: usize = 8;

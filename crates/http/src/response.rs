@@ -1,0 +1,358 @@
+//! `Response`, and the values that become one.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use http::StatusCode;
+use tidegate_buffer::Slice;
+use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
+
+use crate::body::{Body, Data, Kind, Produced, Received};
+
+/// A response: a status, fields and a body.
+///
+/// ```
+/// use tidegate::http::{Response, StatusCode};
+///
+/// let hello = Response::text("Hello, World!");
+/// let moved = Response::status(StatusCode::FOUND).header("Location", "/elsewhere")?;
+/// # drop((hello, moved));
+/// # Ok::<(), tidegate::http::InvalidField>(())
+/// ```
+#[derive(Debug)]
+pub struct Response {
+    pub(crate) body: Body,
+    pub(crate) fields: Fields,
+    pub(crate) content_type: Option<ContentType>,
+    pub(crate) status: Status,
+    pub(crate) close: bool,
+}
+
+impl Response {
+    /// A 200 without fields and body.
+    #[must_use]
+    #[inline]
+    pub const fn new() -> Self {
+        Self::with(Status::OK)
+    }
+
+    /// A response with a status. One that HTTP does not define, beyond 599, becomes a 500.
+    #[must_use]
+    pub fn status(status: StatusCode) -> Self {
+        Self::with(known(status))
+    }
+
+    /// A 200 with a text.
+    #[must_use]
+    #[inline]
+    pub fn text(text: impl Into<Body>) -> Self {
+        Self::new().content_type(ContentType::TEXT).body(text)
+    }
+
+    /// A 200 with a page of HTML in UTF-8.
+    #[must_use]
+    pub fn html(page: impl Into<Body>) -> Self {
+        Self::new().content_type(ContentType::HTML).body(page)
+    }
+
+    /// A redirection: 303 (See Other) to another resource, which the client asks for with GET.
+    ///
+    /// # Errors
+    /// [`InvalidField`] if the target has control characters.
+    pub fn see_other(target: &str) -> Result<Self, InvalidField> {
+        Self::with(Status::SEE_OTHER).header("Location", target)
+    }
+
+    #[inline]
+    pub(crate) const fn with(status: Status) -> Self {
+        Self { body: Body::empty(), fields: Fields::new(), content_type: None, status, close: false }
+    }
+
+    /// A short text for the status.
+    pub(crate) fn of_error(status: Status) -> Self {
+        let text = format!("{status}\n");
+        Self::with(status).content_type(ContentType::TEXT).body(text)
+    }
+
+    /// Replaces the status.
+    #[must_use]
+    pub fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = known(status);
+        self
+    }
+
+    /// Replaces the body.
+    #[must_use]
+    #[inline]
+    pub fn body(mut self, body: impl Into<Body>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Sets the media type of the body. For one that is only known at run time, use [`header`](Self::header).
+    #[must_use]
+    #[inline]
+    pub fn content_type(mut self, content_type: ContentType) -> Self {
+        self.content_type = Some(content_type);
+        self
+    }
+
+    /// Adds a field.
+    ///
+    /// # Errors
+    /// [`InvalidField`]: the name is no token, the value has control characters such as CR and LF, or the server writes
+    /// the field by itself: `Content-Length`, `Transfer-Encoding`, `Connection`, `Date`, `Server`.
+    pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Result<Self, InvalidField> {
+        self.add_header(name, value)?;
+        Ok(self)
+    }
+
+    /// As [`header`](Self::header), in place.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header); nothing is added then.
+    pub fn add_header(&mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Result<(), InvalidField> {
+        let name = name.as_ref();
+        if name.eq_ignore_ascii_case("content-type") {
+            self.content_type = None;
+        }
+        self.fields.push(name, value)
+    }
+
+    /// Replaces the fields with a block that was made once, such as a constant one.
+    #[must_use]
+    #[inline]
+    pub fn fields(mut self, fields: Fields) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// Closes the connection after this response.
+    #[must_use]
+    pub fn close(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    /// The status.
+    #[must_use]
+    pub fn status_code(&self) -> StatusCode {
+        StatusCode::from_u16(self.status.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// The value of the first field of this name. Case does not matter.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        if let Some(content_type) = self.content_type
+            && name.eq_ignore_ascii_case("content-type")
+        {
+            return Some(content_type.as_str().as_bytes());
+        }
+        self.fields.iter().find(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+    }
+
+    /// The length of the body, if it is known.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u64> {
+        self.body.length()
+    }
+
+    /// The message with its whole body, or a head with what sends the body.
+    #[inline]
+    pub(crate) fn into_message(self) -> Message {
+        let Self { body, fields, content_type, status, close } = self;
+        match body.0 {
+            Kind::Whole(body) => {
+                let mut response = http1::Response::new(status).fields(fields).body(body);
+                if let Some(content_type) = content_type {
+                    response = response.content_type(content_type);
+                }
+                if close {
+                    response = response.close();
+                }
+                Message::Whole(Outgoing::Response(response))
+            }
+            Kind::Received(received) => {
+                let length = received.length;
+                Message::Head(head(length, fields, content_type, status, close), Source::Received(received))
+            }
+            Kind::Produced(produced) => {
+                let length = produced.length;
+                Message::Head(head(length, fields, content_type, status, close), Source::Produced(produced))
+            }
+        }
+    }
+}
+
+/// A response, ready to be sent.
+pub(crate) enum Message {
+    Whole(Outgoing),
+    Head(Outgoing, Source),
+}
+
+/// What sends the body of a response.
+pub(crate) enum Source {
+    Received(Received),
+    Produced(Box<Produced>),
+}
+
+fn head(
+    length: Option<u64>,
+    fields: Fields,
+    content_type: Option<ContentType>,
+    status: Status,
+    close: bool,
+) -> Outgoing {
+    let mut head = StreamedResponse::new(status).fields(fields);
+    if let Some(length) = length {
+        head = head.length(length);
+    }
+    if let Some(content_type) = content_type {
+        head = head.content_type(content_type);
+    }
+    Outgoing::Head(if close { head.close() } else { head })
+}
+
+fn known(status: StatusCode) -> Status {
+    Status::new(status.as_u16()).unwrap_or(Status::INTERNAL_SERVER_ERROR)
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A value that becomes a response: what a function of the application returns.
+///
+/// | value | response |
+/// |---|---|
+/// | [`Response`] | itself |
+/// | `()` | 200 without a body |
+/// | [`StatusCode`] | that status, with a short text if it is an error |
+/// | text (`&str`, `String`) | 200, `text/plain; charset=utf-8` |
+/// | bytes (`&[u8]`, `Vec<u8>`, [`Bytes`], [`Slice`]) | 200, `application/octet-stream` |
+/// | `(StatusCode, T)` | the response of `T` with that status |
+/// | `Option<T>` | the response of `T`, or 404 |
+/// | `Result<T, E>` | the response of `T` or of `E` |
+///
+/// An error type of the application that becomes a response makes `?` work in its functions:
+///
+/// ```
+/// use tidegate::http::{IntoResponse, Response, StatusCode};
+///
+/// enum Refusal {
+///     NoSuchBook(u32),
+/// }
+///
+/// impl IntoResponse for Refusal {
+///     fn into_response(self) -> Response {
+///         match self {
+///             Self::NoSuchBook(id) => (StatusCode::NOT_FOUND, format!("there is no book {id}\n")).into_response(),
+///         }
+///     }
+/// }
+///
+/// fn title(id: u32) -> Result<&'static str, Refusal> {
+///     if id == 7 { Ok("Tides") } else { Err(Refusal::NoSuchBook(id)) }
+/// }
+/// # drop(title(7).into_response());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not become an HTTP response",
+    note = "return a `Response`, a text, a `StatusCode`, `(StatusCode, T)`, a `Result` of two such types, or implement `IntoResponse`"
+)]
+pub trait IntoResponse {
+    /// The response.
+    fn into_response(self) -> Response;
+}
+
+impl IntoResponse for Response {
+    #[inline]
+    fn into_response(self) -> Response {
+        self
+    }
+}
+
+impl IntoResponse for () {
+    fn into_response(self) -> Response {
+        Response::new()
+    }
+}
+
+impl IntoResponse for StatusCode {
+    fn into_response(self) -> Response {
+        let status = known(self);
+        if self.is_client_error() || self.is_server_error() {
+            Response::of_error(status)
+        } else {
+            Response::with(status)
+        }
+    }
+}
+
+macro_rules! response_of {
+    ($content_type:expr, $($source:ty),*) => {
+        $(impl IntoResponse for $source {
+            fn into_response(self) -> Response {
+                Response::new().content_type($content_type).body(self)
+            }
+        })*
+    };
+}
+
+response_of!(TEXT_UTF8, &'static str, String);
+response_of!(ContentType::BYTES, &'static [u8], Vec<u8>, Bytes, Slice, Data, Body);
+
+impl IntoResponse for Cow<'static, str> {
+    fn into_response(self) -> Response {
+        match self {
+            Cow::Borrowed(text) => text.into_response(),
+            Cow::Owned(text) => text.into_response(),
+        }
+    }
+}
+
+impl<T: IntoResponse> IntoResponse for (StatusCode, T) {
+    fn into_response(self) -> Response {
+        self.1.into_response().with_status(self.0)
+    }
+}
+
+impl<T: IntoResponse> IntoResponse for Option<T> {
+    fn into_response(self) -> Response {
+        self.map_or_else(|| Response::of_error(Status::NOT_FOUND), IntoResponse::into_response)
+    }
+}
+
+impl<T: IntoResponse, E: IntoResponse> IntoResponse for Result<T, E> {
+    fn into_response(self) -> Response {
+        match self {
+            Ok(value) => value.into_response(),
+            Err(error) => error.into_response(),
+        }
+    }
+}
+
+/// A field that cannot be sent is a bug of the application: 500, and a line in the log.
+impl IntoResponse for InvalidField {
+    fn into_response(self) -> Response {
+        tracing::error!("a response has a field that cannot be sent: {self}");
+        Response::of_error(Status::INTERNAL_SERVER_ERROR)
+    }
+}
+
+impl IntoResponse for std::convert::Infallible {
+    fn into_response(self) -> Response {
+        match self {}
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Message")
+    }
+}
+
+const TEXT_UTF8: ContentType = ContentType::from_static("text/plain; charset=utf-8");

@@ -1,0 +1,355 @@
+//! `Router`: from the method and the path of a request to a function.
+
+use std::fmt;
+use std::rc::Rc;
+
+use http::Method;
+use tidegate_http1::{self as http1, Fields, RequestHead, Status};
+
+use crate::endpoint::{Endpoint, RequestFunction};
+use crate::middleware::Middleware;
+use crate::request::{PARAMETERS_MAX, Route};
+use crate::response::Response;
+
+/// Functions by method and path.
+///
+/// A path is matched as it was sent, before it is percent-decoded. `{name}` stands for one segment, or the rest of one,
+/// and `{*name}` for all that is left, slashes included; a route has at most eight such parameters. A segment without
+/// parameters comes before one with them.
+///
+/// A path without a function of its method is answered with 405 and `Allow`. A HEAD request gets the head of the
+/// response to GET, unless HEAD has a function of its own; OPTIONS is answered with 204 and `Allow`. Any other path is
+/// answered with 404, or by the [`fallback`](Self::fallback).
+///
+/// ```
+/// use tidegate::http::{Request, Router};
+///
+/// let router = Router::new()
+///     .get("/", || "Hello, World!")
+///     .get("/tides/{harbour}", |request: Request| {
+///         format!("The tide at {}\n", request.parameter("harbour").unwrap_or_default())
+///     })
+///     .post("/count", async |mut request: Request| {
+///         let mut bytes = 0;
+///         while let Some(piece) = request.body_mut().next().await {
+///             bytes += piece?.len();
+///         }
+///         Ok::<_, tidegate::http::BodyError>(bytes.to_string())
+///     });
+/// # drop(router);
+/// ```
+///
+/// A router belongs to one loop: it is made there, so that the functions of one loop can share what is not `Send`.
+pub struct Router<S = ()> {
+    state: Rc<S>,
+    table: Table,
+}
+
+/// The routes, without the type of the state.
+#[derive(Default)]
+pub(crate) struct Table {
+    paths: matchit::Router<usize>,
+    routes: Vec<PathRoute>,
+    fallback: Option<Rc<Endpoint>>,
+    pub(crate) middleware: Vec<Rc<dyn Middleware>>,
+}
+
+/// The functions of one path.
+struct PathRoute {
+    pattern: Rc<Pattern>,
+    methods: Vec<(http1::Method, Rc<Endpoint>)>,
+    /// Methods that are not registered, by name.
+    extensions: Vec<(String, Rc<Endpoint>)>,
+    any: Option<Rc<Endpoint>>,
+    /// The response to a method that has no function.
+    allow: Fields,
+}
+
+/// The pattern of a path, and the names of its parameters.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    text: Box<str>,
+    names: Box<[Box<str>]>,
+}
+
+impl Pattern {
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+}
+
+/// The result of routing.
+pub(crate) enum Found<'a> {
+    Endpoint(&'a Rc<Endpoint>, Option<Route>),
+    Response(Response),
+}
+
+impl Router {
+    /// A router without routes, whose functions share no state, except what they capture.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_state(())
+    }
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+macro_rules! method_routes {
+    ($($name:ident $method:ident $text:literal),*) => {
+        $(
+            #[doc = concat!("A function for `", $text, "` at a path; see [`route`](Self::route).")]
+            #[must_use]
+            pub fn $name<M>(self, path: &str, function: impl RequestFunction<S, M>) -> Self {
+                self.route(&Method::$method, path, function)
+            }
+        )*
+    };
+}
+
+impl<S: 'static> Router<S> {
+    /// A router without routes, whose functions share a state: an argument of the type [`State`](crate::State).
+    #[must_use]
+    pub fn with_state(state: S) -> Self {
+        Self { state: Rc::new(state), table: Table::default() }
+    }
+
+    /// A function for a method at a path.
+    ///
+    /// # Panics
+    /// If the path does not begin with a slash, is malformed or conflicts with another one, has more than eight
+    /// parameters, or has a function for this method already. So a server with such a router does not start.
+    #[must_use]
+    pub fn route<M>(mut self, method: &Method, path: &str, function: impl RequestFunction<S, M>) -> Self {
+        let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
+        self.table.add(path, Some(method), endpoint);
+        self
+    }
+
+    method_routes!(get GET "GET", post POST "POST", put PUT "PUT", delete DELETE "DELETE", patch PATCH "PATCH");
+
+    /// A function for all methods at a path that have none of their own.
+    ///
+    /// # Panics
+    /// As [`route`](Self::route).
+    #[must_use]
+    pub fn any<M>(mut self, path: &str, function: impl RequestFunction<S, M>) -> Self {
+        let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
+        self.table.add(path, None, endpoint);
+        self
+    }
+
+    /// A function for the paths that no route matches.
+    #[must_use]
+    pub fn fallback<M>(mut self, function: impl RequestFunction<S, M>) -> Self {
+        self.table.fallback = Some(Rc::new(function.into_endpoint(self.state.clone())));
+        self
+    }
+
+    /// Adds the routes of another router behind a prefix. Its functions keep their own state, and its fallback, if it has
+    /// one, is for the paths behind the prefix. Its middleware applies to its routes alone.
+    ///
+    /// # Panics
+    /// As [`route`](Self::route), and if the prefix ends with a slash.
+    #[must_use]
+    pub fn nest<T: 'static>(mut self, prefix: &str, router: Router<T>) -> Self {
+        assert!(
+            prefix.starts_with('/') && !prefix.ends_with('/'),
+            "the prefix `{prefix}` has to begin with a slash and must not end with one"
+        );
+        self.table.nest(prefix, router.table);
+        self
+    }
+
+    /// Adds middleware: it sees every request before its function, and every response after it, in the order in which
+    /// middleware was added.
+    #[must_use]
+    pub fn with(mut self, middleware: impl Middleware) -> Self {
+        self.table.middleware.push(Rc::new(middleware));
+        self
+    }
+
+    pub(crate) fn into_table(self) -> Table {
+        self.table
+    }
+}
+
+impl Table {
+    /// One function for all requests.
+    pub(crate) fn of_function<M>(function: impl RequestFunction<(), M>) -> Self {
+        Self { fallback: Some(Rc::new(function.into_endpoint(Rc::new(())))), ..Self::default() }
+    }
+
+    fn add(&mut self, path: &str, method: Option<&Method>, endpoint: Rc<Endpoint>) {
+        let route = self.route_of(path);
+        match method {
+            None => {
+                let before = route.any.replace(endpoint);
+                assert!(before.is_none(), "the path `{path}` has two functions for any method");
+            }
+            Some(method) => {
+                let is_taken = match known(method) {
+                    http1::Method::Extension => {
+                        let is_taken = route.extensions.iter().any(|(other, _)| *other == method.as_str());
+                        route.extensions.push((method.as_str().to_owned(), endpoint));
+                        is_taken
+                    }
+                    known => {
+                        let is_taken = route.methods.iter().any(|(other, _)| *other == known);
+                        route.methods.push((known, endpoint));
+                        is_taken
+                    }
+                };
+                assert!(!is_taken, "the path `{path}` has two functions for {method}");
+            }
+        }
+        route.allow = route.allowed();
+    }
+
+    fn route_of(&mut self, path: &str) -> &mut PathRoute {
+        assert!(path.starts_with('/'), "the path `{path}` has to begin with a slash");
+        if let Some(at) = self.routes.iter().position(|route| *route.pattern.text == *path) {
+            return &mut self.routes[at];
+        }
+        let at = self.routes.len();
+        if let Err(error) = self.paths.insert(path, at) {
+            panic!("the path `{path}` cannot be a route: {error}");
+        }
+        let names = names(path);
+        assert!(names.len() <= PARAMETERS_MAX, "the path `{path}` has more than {PARAMETERS_MAX} parameters");
+        self.routes.push(PathRoute {
+            pattern: Rc::new(Pattern { text: path.into(), names }),
+            methods: Vec::new(),
+            extensions: Vec::new(),
+            any: None,
+            allow: Fields::new(),
+        });
+        &mut self.routes[at]
+    }
+
+    fn nest(&mut self, prefix: &str, other: Self) {
+        let layered = |endpoint: Rc<Endpoint>| match &other.middleware[..] {
+            [] => endpoint,
+            middleware => Rc::new(crate::middleware::around(endpoint, middleware.to_vec())),
+        };
+        for route in other.routes {
+            let text = &*route.pattern.text;
+            let path = if text == "/" { prefix.to_owned() } else { format!("{prefix}{text}") };
+            for (method, endpoint) in route.methods {
+                let method =
+                    Method::from_bytes(method.name().unwrap_or_default().as_bytes()).expect("it is registered");
+                self.add(&path, Some(&method), layered(endpoint));
+            }
+            for (name, endpoint) in route.extensions {
+                let method = Method::from_bytes(name.as_bytes()).expect("it was a method before");
+                self.add(&path, Some(&method), layered(endpoint));
+            }
+            if let Some(endpoint) = route.any {
+                self.add(&path, None, layered(endpoint));
+            }
+        }
+        if let Some(endpoint) = other.fallback {
+            let endpoint = layered(endpoint);
+            self.add(&format!("{prefix}/{{*rest}}"), None, endpoint.clone());
+            if self.paths.at(prefix).is_err() {
+                self.add(prefix, None, endpoint);
+            }
+        }
+    }
+
+    /// The function for a request.
+    #[inline]
+    pub(crate) fn find(&self, head: &RequestHead) -> Found<'_> {
+        if self.routes.is_empty()
+            && let Some(fallback) = &self.fallback
+        {
+            return Found::Endpoint(fallback, None);
+        }
+        self.find_route(head)
+    }
+
+    fn find_route(&self, head: &RequestHead) -> Found<'_> {
+        let path = head.path();
+        let Ok(found) = self.paths.at(path) else {
+            return match &self.fallback {
+                Some(fallback) => Found::Endpoint(fallback, None),
+                None if path == "*" => Found::Response(Response::with(Status::NO_CONTENT)),
+                None => Found::Response(Response::of_error(Status::NOT_FOUND)),
+            };
+        };
+        let route = &self.routes[*found.value];
+        let Some(endpoint) = route.function(head) else {
+            return Found::Response(match head.method() {
+                http1::Method::Options => Response::with(Status::NO_CONTENT).fields(route.allow.clone()),
+                http1::Method::Extension => Response::of_error(Status::NOT_IMPLEMENTED),
+                _ => Response::of_error(Status::METHOD_NOT_ALLOWED).fields(route.allow.clone()),
+            });
+        };
+        let mut values = [(0, 0); PARAMETERS_MAX];
+        for (place, (_, value)) in values.iter_mut().zip(found.params.iter()) {
+            // A head is shorter than 64 KiB, and a value is a part of its path.
+            let start = value.as_ptr() as usize - path.as_ptr() as usize;
+            *place = (start as u16, (start + value.len()) as u16);
+        }
+        Found::Endpoint(endpoint, Some(Route { pattern: route.pattern.clone(), values }))
+    }
+}
+
+impl PathRoute {
+    fn function(&self, head: &RequestHead) -> Option<&Rc<Endpoint>> {
+        let of = |method| self.methods.iter().find(|(other, _)| *other == method).map(|(_, endpoint)| endpoint);
+        let found = match head.method() {
+            http1::Method::Extension => {
+                let name = head.method_text();
+                self.extensions.iter().find(|(other, _)| other == name).map(|(_, endpoint)| endpoint)
+            }
+            http1::Method::Head => of(http1::Method::Head).or_else(|| of(http1::Method::Get)),
+            method => of(method),
+        };
+        found.or(self.any.as_ref())
+    }
+
+    fn allowed(&self) -> Fields {
+        let mut names: Vec<&str> = self.methods.iter().filter_map(|(method, _)| method.name()).collect();
+        names.extend(self.extensions.iter().map(|(name, _)| name.as_str()));
+        if names.contains(&"GET") && !names.contains(&"HEAD") {
+            names.push("HEAD");
+        }
+        if !names.contains(&"OPTIONS") {
+            names.push("OPTIONS");
+        }
+        let mut fields = Fields::new();
+        fields.push("Allow", names.join(", ")).expect("methods are tokens");
+        fields
+    }
+}
+
+fn known(method: &Method) -> http1::Method {
+    http1::Method::from_name(method.as_str())
+}
+
+/// The names of the parameters in a pattern: what is between braces, with doubled braces left out.
+fn names(pattern: &str) -> Box<[Box<str>]> {
+    let pattern = pattern.replace("{{", "").replace("}}", "");
+    let parameters = pattern.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+    parameters.map(|(name, _)| name.trim_start_matches('*').into()).collect()
+}
+
+impl<S> fmt::Debug for Router<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.table.routes.iter().map(|route| &route.pattern.text)).finish()
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Table")
+    }
+}

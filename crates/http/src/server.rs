@@ -1,0 +1,302 @@
+//! `Server` and `Config`: from an address and functions to a running server.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_codec::Over;
+use tidegate_engine::{
+    self as engine, Admission, Backend, Listener, LoadBalancing, ServedListener, ServerHandle, StartError,
+};
+use tidegate_http1 as http1;
+use tidegate_proxy::{Policy, Proxied, Strip};
+use tidegate_sys::{Address, ListenOptions};
+#[cfg(feature = "tls")]
+use tidegate_tls::ServerConfig;
+
+use crate::app::App;
+use crate::codec::HttpCodec;
+use crate::connection::HttpHandler;
+use crate::endpoint::RequestFunction;
+use crate::limits::Limits;
+use crate::router::{Router, Table};
+
+/// Serves HTTP at an address with one function, on a loop for each core.
+///
+/// ```no_run
+/// use tidegate::http;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// http::serve("127.0.0.1:8080", || "Hello, World!")?.wait();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`StartError`], with what to do about it.
+pub fn serve<M>(
+    address: &str,
+    function: impl RequestFunction<(), M> + Clone + Send + Sync + 'static,
+) -> Result<ServerHandle, StartError> {
+    Server::bind(address)?.serve(function)
+}
+
+/// A server of HTTP: addresses, limits, and what serves them.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tidegate::http::{Limits, Router, Server};
+///
+/// let mut limits = Limits::default();
+/// limits.body_bytes_max = 64 * 1024 * 1024;
+/// let server = Server::bind("127.0.0.1:0")?.limits(limits).loops(1).start(|| Router::new().get("/", || "Hello!"))?;
+/// println!("listening on {}", server.address());
+/// server.drain(Duration::from_secs(1));
+/// # Ok::<(), tidegate::StartError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a server does nothing until it is started"]
+pub struct Server {
+    engine: engine::Server,
+    listener: Listener,
+    config: Config,
+}
+
+impl Server {
+    /// A server at an address, which is written as for [`engine::Server::bind`].
+    ///
+    /// # Errors
+    /// [`StartError::Address`] if the text is not an address.
+    pub fn bind(address: &str) -> Result<Self, StartError> {
+        Listener::bind(address).map(Self::on)
+    }
+
+    /// A server at an address.
+    pub fn at(address: Address) -> Self {
+        Self::on(Listener::at(address))
+    }
+
+    /// A server on a listener.
+    pub fn on(listener: Listener) -> Self {
+        Self { engine: engine::Server::new(), listener, config: Config::new() }
+    }
+
+    /// The same at one address more.
+    ///
+    /// # Errors
+    /// [`StartError::Address`] if the text is not an address.
+    pub fn and_bind(mut self, address: &str) -> Result<Self, StartError> {
+        self.listener = self.listener.and_bind(address)?;
+        Ok(self)
+    }
+
+    /// What protects the server.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.config = self.config.limits(limits);
+        self
+    }
+
+    /// Encrypts connections: HTTPS.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ServerConfig) -> Self {
+        self.config = self.config.tls(tls);
+        self
+    }
+
+    /// Connections begin with a header of the PROXY protocol, as far as the policy goes.
+    pub fn proxy_protocol(mut self, policy: Policy) -> Self {
+        self.config = self.config.proxy_protocol(policy);
+        self
+    }
+
+    /// The value of the `Server` field; an empty name omits it.
+    ///
+    /// # Panics
+    /// If `name` cannot be the value of a field.
+    pub fn server_name(mut self, name: &str) -> Self {
+        self.config = self.config.server_name(name);
+        self
+    }
+
+    /// How many loops run, each on a thread of its own; one per core unless set.
+    pub fn loops(mut self, loops: usize) -> Self {
+        self.engine = self.engine.loops(loops);
+        self
+    }
+
+    /// Which driver the loops run on: [`Backend::Auto`] unless set.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.engine = self.engine.backend(backend);
+        self
+    }
+
+    /// Which loop serves a fresh connection: the one that has accepted it, unless set.
+    pub fn load_balancing(mut self, load_balancing: LoadBalancing) -> Self {
+        self.engine = self.engine.load_balancing(load_balancing);
+        self
+    }
+
+    /// Options of the listener and its streams.
+    pub fn options(mut self, options: ListenOptions) -> Self {
+        self.listener = self.listener.options(options);
+        self
+    }
+
+    /// Which peers may connect, and how many connections each may have.
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.engine = self.engine.admission(admission);
+        self
+    }
+
+    /// Restarts without a gap: see [`engine::Server::takeover`].
+    pub fn takeover(mut self, path: impl Into<PathBuf>) -> Self {
+        self.engine = self.engine.takeover(path);
+        self
+    }
+
+    /// Adds a listener of another protocol, or of HTTP with another [`Config`], on the same loops.
+    pub fn listener(mut self, listener: ServedListener) -> Self {
+        self.engine = self.engine.listener(listener);
+        self
+    }
+
+    /// Starts the loops. `router` is called once on each loop's thread, so that functions of one loop can share what is
+    /// not `Send`.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    ///
+    /// # Panics
+    /// If `router` does: it is called once here before the loops start.
+    pub fn start<S: 'static>(
+        self,
+        router: impl Fn() -> Router<S> + Send + Sync + 'static,
+    ) -> Result<ServerHandle, StartError> {
+        drop(router());
+        self.run(move || router().into_table())
+    }
+
+    /// Starts the loops with one function for all requests.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    pub fn serve<M>(
+        self,
+        function: impl RequestFunction<(), M> + Clone + Send + Sync + 'static,
+    ) -> Result<ServerHandle, StartError> {
+        self.run(move || Table::of_function(function.clone()))
+    }
+
+    fn run(self, table: impl Fn() -> Table + Send + Sync + 'static) -> Result<ServerHandle, StartError> {
+        let limits = self.config.limits.engine();
+        self.engine.limits(limits).listener(self.config.served(self.listener, table)).run()
+    }
+}
+
+/// How the connections of a listener are served: limits, TLS, PROXY headers. A [`Server`] has one; a listener that is
+/// added to a server of another protocol has its own.
+///
+/// ```
+/// use tidegate::http::{Config, Router};
+/// use tidegate::{Listener, Server};
+///
+/// let admin = Config::new().serve(Listener::bind("127.0.0.1:0")?.label("admin"), || Router::new().get("/", || "up"));
+/// let server = Server::new().loops(1).listener(admin).run()?;
+/// # server.drain(std::time::Duration::ZERO);
+/// # Ok::<(), tidegate::StartError>(())
+/// ```
+#[derive(Debug, Default, Clone)]
+#[must_use = "a configuration does nothing until a listener is served with it"]
+pub struct Config {
+    limits: Limits,
+    #[cfg(feature = "tls")]
+    tls: Option<ServerConfig>,
+    proxy: Option<Arc<Policy>>,
+    server_name: Option<String>,
+}
+
+impl Config {
+    /// The default limits, without TLS and without PROXY headers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What protects the server.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Encrypts connections: HTTPS.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ServerConfig) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Connections begin with a header of the PROXY protocol, as far as the policy goes; before a handshake of TLS.
+    pub fn proxy_protocol(mut self, policy: Policy) -> Self {
+        self.proxy = Some(Arc::new(policy));
+        self
+    }
+
+    /// The value of the `Server` field; an empty name omits it.
+    ///
+    /// # Panics
+    /// If `name` cannot be the value of a field.
+    pub fn server_name(mut self, name: &str) -> Self {
+        drop(http1::Config::new(http1::Limits::default()).server_name(name));
+        self.server_name = Some(name.to_owned());
+        self
+    }
+
+    /// Serves a listener with the router that `router` makes for each loop.
+    pub fn serve<S: 'static>(
+        self,
+        listener: Listener,
+        router: impl Fn() -> Router<S> + Send + Sync + 'static,
+    ) -> ServedListener {
+        let limits = self.limits.engine();
+        self.served(listener.limits(limits), move || router().into_table())
+    }
+
+    fn served(self, listener: Listener, table: impl Fn() -> Table + Send + Sync + 'static) -> ServedListener {
+        let mut config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
+        if let Some(name) = &self.server_name {
+            config = config.server_name(name);
+        }
+        let config = Arc::new(config);
+        let http = move || http1::Server::new(config.clone());
+        let limits = self.limits.clone();
+        let app = move || Rc::new(App { table: table(), limits: limits.clone() });
+        #[cfg(feature = "tls")]
+        if let Some(tls) = self.tls {
+            return match self.proxy {
+                None => handled(listener, app, move |_| Over::new(tls.accept(), http())),
+                Some(policy) => handled(listener, app, move |peer| {
+                    Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http()))
+                }),
+            };
+        }
+        match self.proxy {
+            None => handled(listener, app, move |_| http()),
+            Some(policy) => handled(listener, app, move |peer| Proxied::new(&policy, ip(peer), http())),
+        }
+    }
+}
+
+fn handled<C: HttpCodec>(
+    listener: Listener,
+    app: impl Fn() -> Rc<App> + Send + Sync + 'static,
+    codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
+) -> ServedListener {
+    listener.handle_each(move |_| {
+        let (app, codec) = (app(), codec.clone());
+        move |peer: &Address| (codec(peer), HttpHandler::new(app.clone()))
+    })
+}
+
+fn ip(address: &Address) -> Option<std::net::IpAddr> {
+    address.ip().map(|address| address.ip())
+}

@@ -1,0 +1,267 @@
+//! The task that serves a connection while something of it needs one: an async function, or a body that is received or
+//! sent piece by piece. It takes the connection over from its handler, and returns it when no request is left.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tidegate_engine::{Channel, ChannelError, Outcome, task};
+use tidegate_http1::{Incoming, Outgoing, Status};
+
+use crate::app::App;
+use crate::body::{Body, BodyWriter, Collected, Kind, Received};
+use crate::codec::HttpCodec;
+use crate::connection::{HttpHandler, call_caught, is_head, panicked, too_long};
+use crate::endpoint::{BodyUse, Call, Endpoint};
+use crate::exchange::{BodyError, Exchange, Exchanges, Inbound};
+use crate::middleware::{self, Passed};
+use crate::request::Request;
+use crate::response::{Message, Response, Source};
+use crate::router::Found;
+
+/// What a task begins with.
+pub(crate) enum Work {
+    /// A request whose function is called.
+    Request(Box<Pending>),
+    /// A response whose body is sent; whether the request was a HEAD.
+    Respond(Message, bool),
+}
+
+/// A request whose function is called.
+pub(crate) struct Pending {
+    request: Request,
+    endpoint: Rc<Endpoint>,
+    passed: Passed,
+}
+
+impl Work {
+    pub(crate) fn request(request: Request, endpoint: Rc<Endpoint>, passed: Passed) -> Self {
+        Self::Request(Box::new(Pending { request, endpoint, passed }))
+    }
+}
+
+/// The outcome of a handler that gives its connection to a task.
+pub(crate) fn take_over<C: HttpCodec>(app: Rc<App>, work: Work) -> Outcome<C> {
+    Outcome::into_channel(move |channel| serve(channel, app, work))
+}
+
+/// Serves a connection until no request is left, and gives it back to a handler then.
+async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> Result<(), ServeError> {
+    let exchanges = Rc::new(Exchanges::new(channel));
+    let serving = Serving { exchanges: exchanges.clone(), app: app.clone() };
+    let mut next = Some(work);
+    while let Some(work) = next {
+        match work {
+            Work::Request(pending) => serving.handle(*pending).await?,
+            Work::Respond(message, is_head) => {
+                let number = serving.exchanges.begin(Inbound::Nothing);
+                serving.send(message, number, is_head).await?;
+            }
+        }
+        next = match poll_fn(|cx| Poll::Ready(exchanges.poll_recv(cx))).await {
+            Poll::Ready(Ok(Some(Incoming::Head(head)))) => Some(serving.route(head)),
+            // What is left of a body that nothing reads: the codec skips the rest.
+            Poll::Ready(Ok(Some(_))) | Poll::Pending => None,
+            Poll::Ready(Ok(None)) => return Ok(()),
+            Poll::Ready(Err(error)) => return Err(error.into()),
+        };
+    }
+    match exchanges.take() {
+        Some(channel) => Ok(channel.into_handler(HttpHandler::new(app))?),
+        None => Ok(()),
+    }
+}
+
+/// Why a task ends before its connection is idle.
+#[derive(Debug)]
+pub(crate) struct ServeError(Box<dyn std::error::Error>);
+
+impl From<ChannelError> for ServeError {
+    fn from(error: ChannelError) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl From<BodyError> for ServeError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Closed(reason) => Self(Box::new(ChannelError::Closed(reason))),
+            other => Self(Box::new(other)),
+        }
+    }
+}
+
+impl From<ServeError> for Box<dyn std::error::Error> {
+    fn from(error: ServeError) -> Self {
+        error.0
+    }
+}
+
+struct Serving<C: HttpCodec> {
+    exchanges: Rc<Exchanges<C>>,
+    app: Rc<App>,
+}
+
+impl<C: HttpCodec> Serving<C> {
+    /// Finds the function of a request that has arrived.
+    fn route(&self, head: tidegate_http1::RequestHead) -> Work {
+        let (endpoint, route) = match self.app.table.find(&head) {
+            Found::Endpoint(endpoint, route) => (Ok(endpoint.clone()), route),
+            Found::Response(response) => (Err(response), None),
+        };
+        let (peer, is_secure, now) = self
+            .exchanges
+            .with(|channel| {
+                let reported = channel.with_codec(|codec| (codec.reported_peer(), codec.is_secure())).ok();
+                let (reported, is_secure) = reported.unwrap_or_default();
+                let peer = reported.or_else(|| channel.peer().ok());
+                (peer, is_secure, task::now())
+            })
+            .unwrap_or_else(|| (None, false, Instant::now()));
+        let peer = peer.unwrap_or_else(crate::request::unknown_peer);
+        let mut request = Request::new(head, peer, is_secure, route);
+        let (passed, result) = middleware::before(&self.app.table.middleware, &mut request, now);
+        match (result, endpoint) {
+            (Ok(()), Ok(endpoint)) => Work::request(request, endpoint, passed),
+            (Ok(()), Err(mut response)) | (Err(mut response), _) => {
+                passed.after(&self.app.table.middleware, &mut response);
+                Work::Respond(response.into_message(), is_head(&request))
+            }
+        }
+    }
+
+    /// Calls the function of a request, and sends its response.
+    async fn handle(&self, pending: Pending) -> Result<(), ServeError> {
+        let Pending { mut request, endpoint, passed } = pending;
+        let inbound = match () {
+            () if !request.head().has_body() => Inbound::Nothing,
+            () if request.head().expects_continue() => Inbound::AwaitsContinue,
+            () => Inbound::Body,
+        };
+        let number = self.exchanges.begin(inbound);
+        let is_head = is_head(&request);
+        if inbound != Inbound::Nothing {
+            let length = request.content_length();
+            let exchange: Rc<dyn Exchange> = self.exchanges.clone();
+            request.set_body(Body(Kind::Received(Received {
+                exchange,
+                number,
+                length,
+                has_ended: false,
+                trailers: None,
+            })));
+        }
+        let mut response = self.respond_in_time(request, &endpoint).await?;
+        passed.after(&self.app.table.middleware, &mut response);
+        self.send(response.into_message(), number, is_head).await
+    }
+
+    /// The response of the function, or that of a limit.
+    async fn respond_in_time(&self, request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
+        let mut responding = pin!(self.respond(request, endpoint));
+        // Most functions need no timer.
+        if let Poll::Ready(response) = poll_fn(|cx| Poll::Ready(responding.as_mut().poll(cx))).await {
+            return response;
+        }
+        match task::timeout(self.app.limits.request_timeout, self.until_gone(responding)).await {
+            Ok(response) => response?,
+            Err(_) => Ok(Response::of_error(Status::SERVICE_UNAVAILABLE).close()),
+        }
+    }
+
+    async fn respond(&self, mut request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
+        if endpoint.body == BodyUse::Collected && !request.body().is_whole() {
+            let collected = self.collect(request.body_mut()).await;
+            match collected {
+                Ok(body) => request.set_body(body),
+                Err(BodyError::TooLong) => return Ok(too_long()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match &endpoint.call {
+            Call::Sync(call) => Ok(call_caught(call, request)),
+            Call::Async(call) => match catch_unwind(AssertUnwindSafe(|| call(request))) {
+                Ok(responding) => Ok(CaughtResponse(responding).await),
+                Err(_) => Ok(panicked()),
+            },
+        }
+    }
+
+    async fn collect(&self, body: &mut Body) -> Result<Body, BodyError> {
+        let bytes_max = self.app.limits.collected_body_bytes_max;
+        if body.length().is_some_and(|length| length > bytes_max as u64) {
+            return Err(BodyError::TooLong);
+        }
+        let mut collected = Collected::new(bytes_max);
+        while let Some(piece) = body.next().await.transpose()? {
+            collected.add(&piece)?;
+        }
+        Ok(collected.into_bytes().into())
+    }
+
+    /// Runs a future until the connection is gone.
+    async fn until_gone<F: Future + ?Sized>(&self, mut future: Pin<&mut F>) -> Result<F::Output, ChannelError> {
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Ok(value)),
+            Poll::Pending => self.exchanges.poll_gone(cx).map(Err),
+        })
+        .await
+    }
+
+    /// Sends a response: its head and its body.
+    async fn send(&self, message: Message, number: u32, is_head: bool) -> Result<(), ServeError> {
+        let exchanges = &self.exchanges;
+        let (head, source) = match message {
+            Message::Whole(message) => {
+                poll_fn(|cx| exchanges.poll_ready(number, cx)).await?;
+                return Ok(exchanges.send(number, message)?);
+            }
+            Message::Head(head, source) => (head, source),
+        };
+        if is_head {
+            exchanges.send(number, head)?;
+        } else {
+            match source {
+                Source::Received(received) => self.pass_on(head, Body(Kind::Received(received)), number).await?,
+                Source::Produced(produced) => {
+                    exchanges.send(number, head)?;
+                    let writer = BodyWriter { exchange: exchanges.clone(), number };
+                    let mut producing = (produced.produce)(writer);
+                    self.until_gone(producing.as_mut()).await?.map_err(ServeError)?;
+                }
+            }
+        }
+        if !exchanges.has_ended() {
+            exchanges.send(number, Outgoing::End)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the body of a request as that of the response. The head waits for the first piece: a peer that expects
+    /// `100 Continue` has to receive that before.
+    async fn pass_on(&self, head: Outgoing, mut body: Body, number: u32) -> Result<(), ServeError> {
+        let mut next = body.next().await.transpose()?;
+        self.exchanges.send(number, head)?;
+        while let Some(piece) = next {
+            poll_fn(|cx| self.exchanges.poll_ready(number, cx)).await?;
+            self.exchanges.send(number, Outgoing::Data(piece.into_body()))?;
+            next = body.next().await.transpose()?;
+        }
+        Ok(())
+    }
+}
+
+/// The future of a function. If it panics, the response is a 500.
+struct CaughtResponse(crate::endpoint::Responding);
+
+impl Future for CaughtResponse {
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
+        let responding = self.0.as_mut();
+        catch_unwind(AssertUnwindSafe(|| responding.poll(cx))).unwrap_or_else(|_| Poll::Ready(panicked()))
+    }
+}
