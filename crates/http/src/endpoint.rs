@@ -1,6 +1,6 @@
 //! `Endpoint`: a function of the application, without its type; and the functions that become one.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -35,8 +35,8 @@ pub enum BodyUse {
 
 /// A function from a request to a response. `M` tells the implementations apart, and is inferred.
 ///
-/// It is a closure or a function, async or not, of up to six arguments. Each argument is a part of the request that
-/// implements [`FromRequest`]; the last may be the [`Request`] itself. It returns a value that becomes a response:
+/// It is a closure or a function, async or not, of up to five arguments, and the request behind them. Each argument is a part of the request that
+/// implements [`FromRequest`]; one more, the last, may be the [`Request`] itself. It returns a value that becomes a response:
 /// [`IntoResponse`].
 ///
 /// A function that is not async runs within the dispatch of its connection, and must not block. It receives a request
@@ -72,17 +72,12 @@ macro_rules! functions {
             R: IntoResponse,
             $($argument: FromRequest<S> + 'static,)*
         {
-            #[expect(non_snake_case, unused_mut, unused_variables, clippy::allow_attributes, reason = "names of arguments are those of types")]
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
-                let body = body_use(&[$($argument::BODY,)*]);
-                let call = move |mut request: Request| {
-                    $(let $argument = match $argument::from_request(&mut request, &state) {
-                        Ok(argument) => argument,
-                        Err(response) => return response,
-                    };)*
-                    self($($argument,)*).into_response()
+                let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
+                    Ok(($($argument,)*)) => self($($argument,)*).into_response(),
+                    Err(response) => response,
                 };
-                Endpoint { call: Call::Sync(Box::new(call)), body }
+                Endpoint { call: Call::Sync(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
             }
         }
 
@@ -93,14 +88,10 @@ macro_rules! functions {
             R: IntoResponse,
             $($argument: FromRequest<S> + 'static,)*
         {
-            #[expect(non_snake_case, unused_mut, unused_variables, clippy::allow_attributes, reason = "names of arguments are those of types")]
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
-                let call = move |mut request: Request| {
-                    $(let $argument = match $argument::from_request(&mut request, &state) {
-                        Ok(argument) => argument,
-                        Err(response) => return response,
-                    };)*
-                    self($($argument,)* request).into_response()
+                let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
+                    Ok(($($argument,)*)) => self($($argument,)* request).into_response(),
+                    Err(response) => response,
                 };
                 Endpoint { call: Call::Sync(Box::new(call)), body: BodyUse::Collected }
             }
@@ -113,18 +104,12 @@ macro_rules! functions {
             R: Future<Output: IntoResponse> + 'static,
             $($argument: FromRequest<S> + 'static,)*
         {
-            #[expect(non_snake_case, unused_mut, unused_variables, clippy::allow_attributes, reason = "names of arguments are those of types")]
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
-                let body = body_use(&[$($argument::BODY,)*]);
-                let call = move |mut request: Request| -> Responding {
-                    $(let $argument = match $argument::from_request(&mut request, &state) {
-                        Ok(argument) => argument,
-                        Err(response) => return Box::pin(std::future::ready(response)),
-                    };)*
-                    let responding = self($($argument,)*);
-                    Box::pin(async move { responding.await.into_response() })
+                let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
+                    Ok(($($argument,)*)) => respond_later(self($($argument,)*)),
+                    Err(response) => Box::pin(ready(response)),
                 };
-                Endpoint { call: Call::Async(Box::new(call)), body }
+                Endpoint { call: Call::Async(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
             }
         }
 
@@ -135,17 +120,12 @@ macro_rules! functions {
             R: Future<Output: IntoResponse> + 'static,
             $($argument: FromRequest<S> + 'static,)*
         {
-            #[expect(non_snake_case, unused_mut, unused_variables, clippy::allow_attributes, reason = "names of arguments are those of types")]
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
-                let body = body_use(&[BodyUse::Streamed, $($argument::BODY,)*]);
-                let call = move |mut request: Request| -> Responding {
-                    $(let $argument = match $argument::from_request(&mut request, &state) {
-                        Ok(argument) => argument,
-                        Err(response) => return Box::pin(std::future::ready(response)),
-                    };)*
-                    let responding = self($($argument,)* request);
-                    Box::pin(async move { responding.await.into_response() })
+                let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
+                    Ok(($($argument,)*)) => respond_later(self($($argument,)* request)),
+                    Err(response) => Box::pin(ready(response)),
                 };
+                let body = BodyUse::max(BodyUse::Streamed, <($($argument,)*) as FromRequest<S>>::BODY);
                 Endpoint { call: Call::Async(Box::new(call)), body }
             }
         }
@@ -159,14 +139,21 @@ functions!(A B C);
 functions!(A B C D);
 functions!(A B C D E);
 
-/// The most that any argument needs.
-fn body_use(uses: &[BodyUse]) -> BodyUse {
-    uses.iter().copied().max().unwrap_or(BodyUse::Unused)
+fn respond_later(responding: impl Future<Output: IntoResponse> + 'static) -> Responding {
+    Box::pin(async move { responding.await.into_response() })
 }
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = if matches!(self.call, Call::Sync(_)) { "Sync" } else { "Async" };
         f.debug_struct("Endpoint").field("call", &kind).field("body", &self.body).finish()
+    }
+}
+
+impl BodyUse {
+    /// The one that needs more of the body.
+    #[must_use]
+    pub const fn max(self, other: Self) -> Self {
+        if self as u8 > other as u8 { self } else { other }
     }
 }

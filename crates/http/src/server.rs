@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+#[cfg(feature = "tls")]
 use tidegate_codec::Over;
 use tidegate_engine::{
     self as engine, Admission, Backend, Listener, LoadBalancing, ServedListener, ServerHandle, StartError,
 };
 use tidegate_http1 as http1;
-use tidegate_proxy::{Policy, Proxied, Strip};
+#[cfg(feature = "tls")]
+use tidegate_proxy::Strip;
+use tidegate_proxy::{Policy, Proxied};
 use tidegate_sys::{Address, ListenOptions};
 #[cfg(feature = "tls")]
 use tidegate_tls::ServerConfig;

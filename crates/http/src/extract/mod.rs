@@ -4,6 +4,8 @@ mod state;
 
 pub use state::State;
 
+use std::rc::Rc;
+
 use crate::endpoint::BodyUse;
 use crate::request::Request;
 use crate::response::Response;
@@ -22,5 +24,35 @@ pub trait FromRequest<S>: Sized {
     ///
     /// # Errors
     /// The response to a request that does not have it; the function is not called then.
-    fn from_request(request: &mut Request, state: &std::rc::Rc<S>) -> Result<Self, Response>;
+    fn from_request(request: &mut Request, state: &Rc<S>) -> Result<Self, Response>;
 }
+
+/// Several parts, in their order.
+macro_rules! tuples {
+    ($($part:ident)*) => {
+        impl<S, $($part: FromRequest<S>,)*> FromRequest<S> for ($($part,)*) {
+            const BODY: BodyUse = {
+                let mut most = BodyUse::Unused;
+                $(most = BodyUse::max(most, $part::BODY);)*
+                most
+            };
+
+            fn from_request(request: &mut Request, state: &Rc<S>) -> Result<Self, Response> {
+                Ok(($($part::from_request(request, state)?,)*))
+            }
+        }
+    };
+}
+
+impl<S> FromRequest<S> for () {
+    #[inline]
+    fn from_request(_: &mut Request, _: &Rc<S>) -> Result<Self, Response> {
+        Ok(())
+    }
+}
+
+tuples!(A);
+tuples!(A B);
+tuples!(A B C);
+tuples!(A B C D);
+tuples!(A B C D E);
