@@ -64,7 +64,7 @@ pub struct Async<A>(A);
 pub struct WithRequest<A>(A);
 
 macro_rules! functions {
-    ($($argument:ident)*) => {
+    ($($argument:ident $value:ident)*) => {
         impl<S, F, R, $($argument,)*> RequestFunction<S, Sync<($($argument,)*)>> for F
         where
             S: 'static,
@@ -74,7 +74,7 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
-                    Ok(($($argument,)*)) => self($($argument,)*).into_response(),
+                    Ok(($($value,)*)) => self($($value,)*).into_response(),
                     Err(response) => response,
                 };
                 Endpoint { call: Call::Sync(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
@@ -90,7 +90,7 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
-                    Ok(($($argument,)*)) => self($($argument,)* request).into_response(),
+                    Ok(($($value,)*)) => self($($value,)* request).into_response(),
                     Err(response) => response,
                 };
                 Endpoint { call: Call::Sync(Box::new(call)), body: BodyUse::Collected }
@@ -106,7 +106,7 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
-                    Ok(($($argument,)*)) => respond_later(self($($argument,)*)),
+                    Ok(($($value,)*)) => respond_later(self($($value,)*)),
                     Err(response) => Box::pin(ready(response)),
                 };
                 Endpoint { call: Call::Async(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
@@ -122,7 +122,7 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
-                    Ok(($($argument,)*)) => respond_later(self($($argument,)* request)),
+                    Ok(($($value,)*)) => respond_later(self($($value,)* request)),
                     Err(response) => Box::pin(ready(response)),
                 };
                 let body = BodyUse::max(BodyUse::Streamed, <($($argument,)*) as FromRequest<S>>::BODY);
@@ -133,11 +133,11 @@ macro_rules! functions {
 }
 
 functions!();
-functions!(A);
-functions!(A B);
-functions!(A B C);
-functions!(A B C D);
-functions!(A B C D E);
+functions!(A a);
+functions!(A a B b);
+functions!(A a B b C c);
+functions!(A a B b C c D d);
+functions!(A a B b C c D d E e);
 
 fn respond_later(responding: impl Future<Output: IntoResponse> + 'static) -> Responding {
     Box::pin(async move { responding.await.into_response() })
