@@ -21,8 +21,9 @@ use crate::response::{Message, Response};
 use crate::router::Found;
 use crate::task::{self, Work};
 
-/// The application of a connection while nothing of it needs a task.
-pub(crate) struct HttpHandler {
+/// The application of a connection while nothing of it needs a task; see
+/// [`Config::connections`](crate::Config::connections).
+pub struct HttpHandler {
     app: Rc<App>,
     collecting: Option<Box<Collecting>>,
 }
@@ -46,13 +47,14 @@ impl HttpHandler {
     #[inline]
     fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         let (peer, is_secure) = (peer(cx), cx.codec().is_secure());
-        let found = self.app.table.find(&head);
+        let table = self.app.table.of_host(&head);
+        let found = table.find(&head);
         let (endpoint, route) = match found {
             Found::Endpoint(endpoint, route) => (Ok(endpoint), route),
             Found::Response(response) => (Err(response), None),
         };
         let mut request = Request::new(head, peer, is_secure, route);
-        let (passed, result) = middleware::before(&self.app.table.middleware, &mut request, cx.now());
+        let (passed, result) = middleware::before(&table.middleware, &mut request, cx.now());
         let endpoint = match (result, endpoint) {
             (Ok(()), Ok(endpoint)) => endpoint,
             (Ok(()), Err(response)) | (Err(response), _) => return self.respond(response, &passed, false, cx),
@@ -92,7 +94,7 @@ impl HttpHandler {
         {
             return Outcome::fail(error);
         }
-        cx.deadline_after(self.app.limits.request_timeout);
+        cx.deadline_after(self.app.limits.receive_timeout);
         self.collecting = Some(Box::new(Collecting {
             request: request.detach(),
             endpoint,
@@ -148,7 +150,7 @@ impl HttpHandler {
         is_head: bool,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        passed.after(&self.app.table.middleware, &mut response);
+        passed.after(&mut response);
         match response.into_message() {
             Message::Whole(message) => match cx.send(message) {
                 Ok(_) => Outcome::Continue,
@@ -203,6 +205,12 @@ pub(crate) fn is_head(request: &Request) -> bool {
 
 pub(crate) fn too_long() -> Response {
     Response::of_error(Status::CONTENT_TOO_LARGE).close()
+}
+
+impl std::fmt::Debug for HttpHandler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpHandler").field("is_collecting", &self.collecting.is_some()).finish_non_exhaustive()
+    }
 }
 
 const _: () = assert!(size_of::<HttpHandler>() <= 16);

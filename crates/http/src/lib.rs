@@ -39,12 +39,15 @@ mod task;
 
 pub use body::{Body, BodyWriter, Data};
 pub use codec::{HttpCodec, HttpFilter};
+pub use connection::HttpHandler;
 pub use endpoint::{Async, BodyUse, Endpoint, RequestFunction, Sync, WithRequest};
 pub use exchange::BodyError;
 pub use extract::{FromRequest, State};
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use limits::Limits;
-pub use middleware::{Middleware, RequestInfo};
+pub use middleware::{
+    AccessLog, BasicAuth, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext, TraceContexts,
+};
 pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use router::Router;

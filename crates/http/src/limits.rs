@@ -31,8 +31,11 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The least rate of a body, in bytes per second. 240. It stops a peer that sends a body slowly.
     pub body_rate_min: u32,
-    /// From the head of a request to the head of its response, the time included in which a body is collected: beyond it
-    /// 503, or 408 while the body is collected. 60 seconds. It stops functions that never respond.
+    /// From the head of a request to the end of its body; beyond it 408. 10 minutes. It stops a peer whose body is long
+    /// and slow.
+    pub receive_timeout: Duration,
+    /// From the last piece of a request that was received to the head of the response; beyond it 503. 60 seconds. It stops
+    /// async functions that never respond.
     pub request_timeout: Duration,
     /// How long a connection may be idle between requests. 75 seconds.
     pub idle_timeout: Duration,
@@ -60,6 +63,7 @@ impl Default for Limits {
             head_timeout: http1.head_timeout,
             body_timeout: http1.body_timeout,
             body_rate_min: http1.body_rate_min,
+            receive_timeout: Duration::from_secs(600),
             request_timeout: Duration::from_secs(60),
             idle_timeout: http1.idle_timeout,
             write_timeout: engine.write_timeout,

@@ -264,12 +264,34 @@ impl Config {
         self.served(listener.limits(limits), move || router().into_table())
     }
 
-    fn served(self, listener: Listener, table: impl Fn() -> Table + Send + Sync + 'static) -> ServedListener {
+    /// The codec and the handler of connections without TLS and PROXY headers, for tests without a network:
+    ///
+    /// ```
+    /// use tidegate::http::{Config, Router};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// let connections = Config::new().connections(Router::new().get("/", || "rising"));
+    /// let (codec, handler) = connections();
+    /// let mut pipe = Embedded::new(codec, handler);
+    /// pipe.receive(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n");
+    /// assert!(pipe.take_written().ends_with(b"\r\n\r\nrising"));
+    /// ```
+    pub fn connections<S: 'static>(self, router: Router<S>) -> impl Fn() -> (http1::Server, HttpHandler) {
+        let config = self.http1();
+        let app = Rc::new(App { table: router.into_table(), limits: self.limits });
+        move || (http1::Server::new(config.clone()), HttpHandler::new(app.clone()))
+    }
+
+    fn http1(&self) -> Arc<http1::Config> {
         let mut config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
         }
-        let config = Arc::new(config);
+        Arc::new(config)
+    }
+
+    fn served(self, listener: Listener, table: impl Fn() -> Table + Send + Sync + 'static) -> ServedListener {
+        let config = self.http1();
         let http = move || http1::Server::new(config.clone());
         let limits = self.limits.clone();
         let app = move || Rc::new(App { table: table(), limits: limits.clone() });

@@ -16,7 +16,7 @@ use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
 use crate::connection::{HttpHandler, call_caught, is_head, panicked, too_long};
 use crate::endpoint::{BodyUse, Call, Endpoint};
-use crate::exchange::{BodyError, Exchange, Exchanges, Inbound};
+use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::middleware::{self, Passed};
 use crate::request::Request;
 use crate::response::{Message, Response, Source};
@@ -108,7 +108,8 @@ struct Serving<C: HttpCodec> {
 impl<C: HttpCodec> Serving<C> {
     /// Finds the function of a request that has arrived.
     fn route(&self, head: tidegate_http1::RequestHead) -> Work {
-        let (endpoint, route) = match self.app.table.find(&head) {
+        let table = self.app.table.of_host(&head);
+        let (endpoint, route) = match table.find(&head) {
             Found::Endpoint(endpoint, route) => (Ok(endpoint.clone()), route),
             Found::Response(response) => (Err(response), None),
         };
@@ -123,11 +124,11 @@ impl<C: HttpCodec> Serving<C> {
             .unwrap_or_else(|| (None, false, Instant::now()));
         let peer = peer.unwrap_or_else(crate::request::unknown_peer);
         let mut request = Request::new(head, peer, is_secure, route);
-        let (passed, result) = middleware::before(&self.app.table.middleware, &mut request, now);
+        let (passed, result) = middleware::before(&table.middleware, &mut request, now);
         match (result, endpoint) {
             (Ok(()), Ok(endpoint)) => Work::request(request, endpoint, passed),
             (Ok(()), Err(mut response)) | (Err(mut response), _) => {
-                passed.after(&self.app.table.middleware, &mut response);
+                passed.after(&mut response);
                 Work::Respond(response.into_message(), is_head(&request))
             }
         }
@@ -155,7 +156,7 @@ impl<C: HttpCodec> Serving<C> {
             })));
         }
         let mut response = self.respond_in_time(request, &endpoint).await?;
-        passed.after(&self.app.table.middleware, &mut response);
+        passed.after(&mut response);
         self.send(response.into_message(), number, is_head).await
     }
 
@@ -166,9 +167,21 @@ impl<C: HttpCodec> Serving<C> {
         if let Poll::Ready(response) = poll_fn(|cx| Poll::Ready(responding.as_mut().poll(cx))).await {
             return response;
         }
-        match task::timeout(self.app.limits.request_timeout, self.until_gone(responding)).await {
-            Ok(response) => response?,
-            Err(_) => Ok(Response::of_error(Status::SERVICE_UNAVAILABLE).close()),
+        loop {
+            let (at, _) = self.exchanges.deadline(&self.app.limits);
+            let left = at.saturating_duration_since(task::now());
+            if let Ok(response) = task::timeout(left, self.until_gone(responding.as_mut())).await {
+                return response?;
+            }
+            // Pieces of the body that came meanwhile move the deadline.
+            let (at, late) = self.exchanges.deadline(&self.app.limits);
+            if at <= task::now() {
+                let status = match late {
+                    Late::Peer => Status::REQUEST_TIMEOUT,
+                    Late::Function => Status::SERVICE_UNAVAILABLE,
+                };
+                return Ok(Response::of_error(status).close());
+            }
         }
     }
 

@@ -32,7 +32,7 @@ fn router() -> Router<Cell<u32>> {
             while let Some(piece) = request.body_mut().next().await {
                 length += piece?.len();
             }
-            Ok::<_, Failure>(length.to_string())
+            Ok::<_, BodyError>(length.to_string())
         })
         .get("/rows/{count}", |request: Request| {
             let count: u32 = request.parameter("count").unwrap_or_default().parse().unwrap_or(0);
@@ -48,20 +48,6 @@ fn router() -> Router<Cell<u32>> {
             task::sleep(Duration::from_millis(1)).await;
             panic!("on purpose, later")
         })
-}
-
-struct Failure(BodyError);
-
-impl From<BodyError> for Failure {
-    fn from(error: BodyError) -> Self {
-        Self(error)
-    }
-}
-
-impl tidegate::http::IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        (StatusCode::BAD_REQUEST, self.0.to_string()).into_response()
-    }
 }
 
 #[test]
