@@ -47,7 +47,8 @@ impl HttpHandler {
     #[inline]
     fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         let (peer, is_secure) = (peer(cx), cx.codec().is_secure());
-        let table = self.app.table.of_host(&head);
+        let table = self.app.table();
+        let table = table.of_host(&head);
         let found = table.find(&head);
         let (endpoint, route) = match found {
             Found::Endpoint(endpoint, route) => (Ok(endpoint), route),

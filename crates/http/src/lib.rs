@@ -37,6 +37,7 @@ mod router;
 mod server;
 mod task;
 
+pub use app::Reload;
 pub use body::{Body, BodyWriter, Data};
 pub use codec::{HttpCodec, HttpFilter};
 pub use connection::HttpHandler;

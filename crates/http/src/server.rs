@@ -17,7 +17,7 @@ use tidegate_sys::{Address, ListenOptions};
 #[cfg(feature = "tls")]
 use tidegate_tls::ServerConfig;
 
-use crate::app::App;
+use crate::app::{App, Reload};
 use crate::codec::HttpCodec;
 use crate::connection::HttpHandler;
 use crate::endpoint::RequestFunction;
@@ -122,6 +122,12 @@ impl Server {
         self
     }
 
+    /// Makes routers anew when `reload` does.
+    pub fn reload(mut self, reload: &Reload) -> Self {
+        self.config = self.config.reload(reload);
+        self
+    }
+
     /// How many loops run, each on a thread of its own; one per core unless set.
     pub fn loops(mut self, loops: usize) -> Self {
         self.engine = self.engine.loops(loops);
@@ -217,6 +223,7 @@ pub struct Config {
     tls: Option<ServerConfig>,
     proxy: Option<Arc<Policy>>,
     server_name: Option<String>,
+    reload: Option<Reload>,
 }
 
 impl Config {
@@ -254,6 +261,12 @@ impl Config {
         self
     }
 
+    /// Makes routers anew when `reload` does.
+    pub fn reload(mut self, reload: &Reload) -> Self {
+        self.reload = Some(reload.clone());
+        self
+    }
+
     /// Serves a listener with the router that `router` makes for each loop.
     pub fn serve<S: 'static>(
         self,
@@ -278,7 +291,7 @@ impl Config {
     /// ```
     pub fn connections<S: 'static>(self, router: Router<S>) -> impl Fn() -> (http1::Server, HttpHandler) {
         let config = self.http1();
-        let app = Rc::new(App { table: router.into_table(), limits: self.limits });
+        let app = Rc::new(App::new(self.limits, router.into_table()));
         move || (http1::Server::new(config.clone()), HttpHandler::new(app.clone()))
     }
 
@@ -294,7 +307,14 @@ impl Config {
         let config = self.http1();
         let http = move || http1::Server::new(config.clone());
         let limits = self.limits.clone();
-        let app = move || Rc::new(App { table: table(), limits: limits.clone() });
+        let (table, reload) = (Arc::new(table), self.reload.clone());
+        let app = move || {
+            let (table, limits) = (table.clone(), limits.clone());
+            Rc::new(match reload.clone() {
+                Some(reload) => App::reloading(limits, move || table(), reload),
+                None => App::new(limits, table()),
+            })
+        };
         #[cfg(feature = "tls")]
         if let Some(tls) = self.tls {
             return match self.proxy {

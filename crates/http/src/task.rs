@@ -108,7 +108,8 @@ struct Serving<C: HttpCodec> {
 impl<C: HttpCodec> Serving<C> {
     /// Finds the function of a request that has arrived.
     fn route(&self, head: tidegate_http1::RequestHead) -> Work {
-        let table = self.app.table.of_host(&head);
+        let table = self.app.table();
+        let table = table.of_host(&head);
         let (endpoint, route) = match table.find(&head) {
             Found::Endpoint(endpoint, route) => (Ok(endpoint.clone()), route),
             Found::Response(response) => (Err(response), None),
