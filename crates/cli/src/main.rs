@@ -16,6 +16,7 @@ mod experiment;
 mod serve;
 mod site;
 mod site_codec;
+mod sites;
 mod sum;
 mod tls;
 

@@ -47,7 +47,8 @@ pub use extract::{FromRequest, State};
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use limits::Limits;
 pub use middleware::{
-    AccessLog, BasicAuth, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext, TraceContexts,
+    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext,
+    TraceContexts,
 };
 pub use request::Request;
 pub use response::{IntoResponse, Response};

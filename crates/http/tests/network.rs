@@ -58,7 +58,8 @@ fn asked(kind: usize, number: u32) -> Result<client::Outgoing, Box<dyn Error>> {
 /// Sends requests of all kinds, several at a time, and checks each response. Returns when the connection ends.
 async fn talk(address: Address, seed: u64, answered: Rc<Cell<u32>>) -> Result<(), Box<dyn Error>> {
     let mut random = Random::new(seed);
-    let config = Arc::new(client::Config::new(client::Limits { pipeline_max: 4, ..client::Limits::default() }).host("sea")?);
+    let config =
+        Arc::new(client::Config::new(client::Limits { pipeline_max: 4, ..client::Limits::default() }).host("sea")?);
     let mut channel = Client::at(address).connect(http1::Client::new(config)).await?;
     let (mut sent, mut seen) = (0, 0);
     while seen < REQUESTS {

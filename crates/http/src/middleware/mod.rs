@@ -2,6 +2,7 @@
 
 mod access_log;
 mod basic_auth;
+mod error_pages;
 mod request_id;
 mod trace_context;
 
@@ -12,6 +13,7 @@ use tidegate_engine::task;
 
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
+pub use self::error_pages::ErrorPages;
 pub use self::request_id::{RequestId, RequestIds};
 pub use self::trace_context::{TraceContext, TraceContexts};
 

@@ -1,0 +1,3 @@
+//! The sites of `tidegate serve --root` and `--config`: directories of files.
+
+mod config;
