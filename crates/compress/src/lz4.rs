@@ -76,7 +76,9 @@ enum State {
     Flags,
     Descriptor,
     Length,
-    Block { is_compressed: bool },
+    Block {
+        is_compressed: bool,
+    },
     Checksum,
 }
 

@@ -76,13 +76,19 @@ fn contexts_have_the_documented_sizes() {
             decompressor_claim / 1024,
             wire.len()
         );
-        for (bytes, claim, documented) in [
-            (compressor_bytes, compressor_claim, compressing),
-            (decompressor_bytes, decompressor_claim, decompressing),
-        ] {
+        for (bytes, claim, documented) in
+            [(compressor_bytes, compressor_claim, compressing), (decompressor_bytes, decompressor_claim, decompressing)]
+        {
             let tolerance = documented / 10 + 1;
-            assert!((kib(bytes) - documented).abs() <= tolerance, "{algorithm}: {} KiB, documented {documented}", kib(bytes));
-            assert!((kib(bytes) - kib(claim as isize)).abs() <= kib(bytes) / 4 + 8, "{algorithm}: {bytes}, claims {claim}");
+            assert!(
+                (kib(bytes) - documented).abs() <= tolerance,
+                "{algorithm}: {} KiB, documented {documented}",
+                kib(bytes)
+            );
+            assert!(
+                (kib(bytes) - kib(claim as isize)).abs() <= kib(bytes) / 4 + 8,
+                "{algorithm}: {bytes}, claims {claim}"
+            );
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::codec::HttpCodec;
 use crate::endpoint::{BodyUse, Call, Endpoint};
 use crate::middleware::{self, Passed};
 use crate::request::Request;
-use crate::response::{Message, Response};
+use crate::response::{IntoResponse, Message, Response};
 use crate::router::Found;
 use crate::task::{self, Work};
 
@@ -131,7 +131,10 @@ impl HttpHandler {
             bytes => bytes.into(),
         });
         let Call::Sync(call) = &endpoint.call else { return Outcome::Continue };
-        let response = call_caught(call, request);
+        let response = match request.decode_collected(self.app.limits.collected_body_bytes_max) {
+            Ok(()) => call_caught(call, request),
+            Err(error) => error.into_response(),
+        };
         self.respond(response, &passed, false, cx)
     }
 

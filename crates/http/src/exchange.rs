@@ -36,6 +36,8 @@ pub enum BodyError {
     Closed(Rc<CloseReason>),
     /// The body is longer than the caller, or a limit, allows.
     TooLong,
+    /// The bytes are not valid in the content coding that the request names.
+    Undecodable,
     /// The exchange that the body belongs to is over.
     Over,
     /// This kind of body cannot be read: it is one that is produced, or a file.
@@ -49,6 +51,7 @@ impl fmt::Display for BodyError {
         match self {
             Self::Closed(reason) => write!(f, "the connection is closed: {reason}"),
             Self::TooLong => f.write_str("the body is too long"),
+            Self::Undecodable => f.write_str("the body is not valid in its content coding"),
             Self::Over => f.write_str("the exchange that the body belongs to is over"),
             Self::Unreadable => f.write_str("this body can only be sent"),
             Self::Misuse(text) => f.write_str(text),
@@ -63,7 +66,7 @@ impl IntoResponse for BodyError {
     fn into_response(self) -> Response {
         match self {
             Self::TooLong => Response::of_error(Status::CONTENT_TOO_LARGE).close(),
-            Self::Closed(_) => Response::of_error(Status::BAD_REQUEST).close(),
+            Self::Closed(_) | Self::Undecodable => Response::of_error(Status::BAD_REQUEST).close(),
             Self::Over | Self::Unreadable | Self::Misuse(_) => {
                 tracing::error!("a function failed to read or write a body: {self}");
                 Response::of_error(Status::INTERNAL_SERVER_ERROR)

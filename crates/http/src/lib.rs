@@ -24,12 +24,15 @@
 mod app;
 mod body;
 mod codec;
+#[cfg(feature = "compress")]
+mod compression;
 mod connection;
 mod endpoint;
 mod exchange;
 mod extract;
 mod limits;
 mod middleware;
+mod negotiate;
 mod percent;
 mod request;
 mod response;
@@ -40,6 +43,8 @@ mod task;
 pub use app::Reload;
 pub use body::{Body, BodyWriter, Data};
 pub use codec::{HttpCodec, HttpFilter};
+#[cfg(feature = "compress")]
+pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
 pub use endpoint::{Async, BodyUse, Endpoint, RequestFunction, Sync, WithRequest};
 pub use exchange::BodyError;
@@ -50,6 +55,7 @@ pub use middleware::{
     AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext,
     TraceContexts,
 };
+pub use negotiate::{Encoding, preferred_encoding};
 pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use router::Router;

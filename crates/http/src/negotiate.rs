@@ -34,7 +34,7 @@ impl Encoding {
         }
     }
 
-    fn from_name(name: &[u8]) -> Option<Self> {
+    pub(crate) fn from_name(name: &[u8]) -> Option<Self> {
         if name.eq_ignore_ascii_case(b"x-gzip") {
             // RFC 9110 §8.4.1.3
             return Some(Self::Gzip);
@@ -81,12 +81,7 @@ pub(crate) struct AcceptedEncodings {
 impl AcceptedEncodings {
     /// Those of a request without the field.
     pub(crate) const fn new() -> Self {
-        Self {
-            weights: [None; Encoding::ALL.len()],
-            others: None,
-            elements_left: ELEMENTS_MAX,
-            is_present: false,
-        }
+        Self { weights: [None; Encoding::ALL.len()], others: None, elements_left: ELEMENTS_MAX, is_present: false }
     }
 
     /// Adds the value of one field. A malformed element is ignored.
@@ -207,8 +202,21 @@ mod tests {
     #[test]
     fn malformed_elements_are_ignored() {
         for accept in [
-            "br;q=2", "br;q=1.001", "br;q=0.5555", "br;q=-1", "br;q=", "br;q", "br;q=.5", "br;q=0,5", "br;x=1",
-            "br;q=1;q=1", "br br", ";;;;", "br;q=0x1", "\u{e9}", "br;q=1.5",
+            "br;q=2",
+            "br;q=1.001",
+            "br;q=0.5555",
+            "br;q=-1",
+            "br;q=",
+            "br;q",
+            "br;q=.5",
+            "br;q=0,5",
+            "br;x=1",
+            "br;q=1;q=1",
+            "br br",
+            ";;;;",
+            "br;q=0x1",
+            "\u{e9}",
+            "br;q=1.5",
         ] {
             assert_eq!(preferred(accept), Some(Encoding::Identity), "{accept}");
         }

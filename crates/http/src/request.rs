@@ -8,7 +8,8 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tidegate_http1::{self as http1, RequestHead};
 use tidegate_sys::Address;
 
-use crate::body::Body;
+use crate::body::{Body, Decode, DecodedPieces, Kind};
+use crate::exchange::BodyError;
 use crate::router::Pattern;
 
 /// A request: a head that is read where it lies, and a body.
@@ -25,6 +26,8 @@ pub struct Request {
     peer: Address,
     is_secure: bool,
     extensions: Extensions,
+    /// Undoes the content coding of the body.
+    decoding: Option<Box<DecodedPieces>>,
 }
 
 /// The route of a request, and where the values of its parameters are in the path.
@@ -37,7 +40,7 @@ pub(crate) struct Route {
 
 impl Request {
     pub(crate) fn new(head: RequestHead, peer: Address, is_secure: bool, route: Option<Route>) -> Self {
-        Self { head, body: Body::empty(), route, peer, is_secure, extensions: Extensions::new() }
+        Self { head, body: Body::empty(), route, peer, is_secure, extensions: Extensions::new(), decoding: None }
     }
 
     /// The method.
@@ -207,6 +210,36 @@ impl Request {
         &self.head
     }
 
+    /// Undoes a content coding of the body: of what was received already, or as it is received.
+    pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
+        let decoding = DecodedPieces::new(decode);
+        match &mut self.body.0 {
+            Kind::Received(received) if received.decoding.is_none() => {
+                received.length = None;
+                received.decoding = Some(Box::new(decoding));
+            }
+            Kind::Whole(body) if !body.is_empty() => {
+                // It was collected, so its length has a limit, which is kept.
+                let bytes_max = COLLECTED_BYTES_MAX.max(body.memory().len());
+                self.body = decoding.decode_all(body.memory(), bytes_max)?.into();
+            }
+            _ => self.decoding = Some(Box::new(decoding)),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn take_decoding(&mut self) -> Option<Box<DecodedPieces>> {
+        self.decoding.take()
+    }
+
+    /// Undoes the content coding of a body that was collected.
+    pub(crate) fn decode_collected(&mut self, bytes_max: usize) -> Result<(), BodyError> {
+        if let Some(decoding) = self.decoding.take() {
+            self.body = decoding.decode_all(self.body.collected(), bytes_max)?.into();
+        }
+        Ok(())
+    }
+
     pub(crate) fn route_parts(&self) -> Option<Route> {
         self.route.clone()
     }
@@ -235,3 +268,6 @@ pub(crate) fn unknown_peer() -> Address {
 
 /// How many parameters a route may have.
 pub(crate) const PARAMETERS_MAX: usize = 8;
+
+/// The bytes that a collected body may have when middleware of a nested router decodes it.
+const COLLECTED_BYTES_MAX: usize = 1024 * 1024;

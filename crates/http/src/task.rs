@@ -14,12 +14,12 @@ use tidegate_http1::{Incoming, Outgoing, Status};
 use crate::app::App;
 use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
-use crate::connection::{HttpHandler, call_caught, is_head, panicked, too_long};
+use crate::connection::{HttpHandler, call_caught, is_head, panicked};
 use crate::endpoint::{BodyUse, Call, Endpoint};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::middleware::{self, Passed};
 use crate::request::Request;
-use crate::response::{Message, Response, Source};
+use crate::response::{IntoResponse, Message, Response, Source};
 use crate::router::Found;
 
 /// What a task begins with.
@@ -146,7 +146,8 @@ impl<C: HttpCodec> Serving<C> {
         let number = self.exchanges.begin(inbound);
         let is_head = is_head(&request);
         if inbound != Inbound::Nothing {
-            let length = request.content_length();
+            let decoding = request.take_decoding();
+            let length = if decoding.is_some() { None } else { request.content_length() };
             let exchange: Rc<dyn Exchange> = self.exchanges.clone();
             request.set_body(Body(Kind::Received(Received {
                 exchange,
@@ -154,6 +155,7 @@ impl<C: HttpCodec> Serving<C> {
                 length,
                 has_ended: false,
                 trailers: None,
+                decoding,
             })));
         }
         let mut response = self.respond_in_time(request, &endpoint).await?;
@@ -191,7 +193,7 @@ impl<C: HttpCodec> Serving<C> {
             let collected = self.collect(request.body_mut()).await;
             match collected {
                 Ok(body) => request.set_body(body),
-                Err(BodyError::TooLong) => return Ok(too_long()),
+                Err(error @ (BodyError::TooLong | BodyError::Undecodable)) => return Ok(error.into_response()),
                 Err(error) => return Err(error.into()),
             }
         }
