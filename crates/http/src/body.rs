@@ -436,6 +436,16 @@ impl BodyWriter {
         self.exchange.send(self.number, piece)
     }
 
+    /// Sends a part of a file as a piece, as [`write`](Self::write) sends one in memory. The kernel reads the file while it
+    /// sends: one that turns out to be shorter ends the connection.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_file(&mut self, region: FileRegion) -> Result<(), BodyError> {
+        poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await?;
+        self.exchange.send(self.number, http1::Outgoing::Data(region.into()))
+    }
+
     /// Waits until another piece has room, without sending one.
     ///
     /// # Errors

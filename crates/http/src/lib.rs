@@ -11,6 +11,8 @@
 //! | receive parts of a request as arguments | [`FromRequest`] and its types |
 //! | return a response | [`IntoResponse`] |
 //! | read or write a body piece by piece | [`Body`], [`BodyWriter`] |
+//! | send the files of a folder | [`Files`] |
+//! | choose a content coding | [`preferred_encoding`] |
 //! | see all requests and responses | [`Middleware`] |
 //!
 //! A function that is not async costs no more than a handler of the protocol itself. An async function runs as a task on
@@ -30,6 +32,8 @@ mod connection;
 mod endpoint;
 mod exchange;
 mod extract;
+#[cfg(feature = "files")]
+mod files;
 mod limits;
 mod middleware;
 mod negotiate;
@@ -49,6 +53,8 @@ pub use connection::HttpHandler;
 pub use endpoint::{Async, BodyUse, Endpoint, RequestFunction, Sync, WithRequest};
 pub use exchange::BodyError;
 pub use extract::{FromRequest, State};
+#[cfg(feature = "files")]
+pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use limits::Limits;
 pub use middleware::{
