@@ -65,7 +65,7 @@ async fn talk(address: Address, seed: u64, answered: Rc<Cell<u32>>) -> Result<()
     while seen < REQUESTS {
         let batch = 1 + random.below(4) as u32;
         while sent < REQUESTS && sent - seen < batch {
-            channel.send(asked(random.below(8) as usize, sent)?)?;
+            channel.send(asked(random.below(8), sent)?)?;
             sent += 1;
         }
         let mut body = Vec::new();
