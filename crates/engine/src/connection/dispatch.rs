@@ -206,7 +206,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         match event {
             SlotEvent::Received(bytes) => {
                 let Some(bytes) = self.receive_plain(core, bytes) else { return Ok(Next::ProcessPlain) };
-                self.on_received(core, bytes);
+                self.on_received(core, token, bytes);
                 if A::PULLS
                     && self.may_decode()
                     && self.application.wake_reader()
@@ -218,7 +218,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                     return Ok(Next::AwaitTasks);
                 }
             }
-            SlotEvent::Sent(result) => self.on_sent(core, result)?,
+            SlotEvent::Sent(result) => self.on_sent(core, token, result)?,
             SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
             event => return self.on_rare_event(core, token, event),
         }
@@ -254,6 +254,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                     Some(_) => core.counters.streams += 1,
                     None => core.counters.connections += 1,
                 }
+                self.begin_shaping(core, token);
                 self.open(core, token)?;
             }
             SlotEvent::Switched => {
@@ -296,13 +297,16 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.call(core, token, |application, cx| application.open(cx))
     }
 
-    fn on_received(&mut self, core: &mut Core, bytes: Slice) {
+    fn on_received(&mut self, core: &mut Core, token: Token, bytes: Slice) {
         if self.link.is_stream() {
             self.link.set(Link::CONSUMED, true);
         } else {
             core.counters.received_bytes += bytes.len() as u64;
             core.last_received = bytes.len();
             self.link.set(Link::RECEIVED, true);
+            if self.link.intersects(Link::SHAPED) {
+                self.charge_received(core, token, bytes.len());
+            }
         }
         if self.link.is_shut() && self.link.is_closing() {
             // The peer is still busy sending, and has probably not read our last answer yet.
@@ -560,6 +564,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         if self.link.is_stream() {
             self.report_unread(core);
+        } else if self.link.intersects(Link::SHAPED) {
+            return self.update_shaped(core, token);
         } else {
             self.update_receiving(core, token);
         }
@@ -602,7 +608,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.input.len() as u32 + self.application.unfinished_bytes()
     }
 
-    fn wants_receive(&self) -> bool {
+    pub(super) fn wants_receive(&self) -> bool {
         if self.link.intersects(Link::PEER_ENDED) {
             return false;
         }
