@@ -78,35 +78,43 @@ pub struct Rate {
 impl Rate {
     /// A rate in bytes per second; zero counts as one. The burst is what the rate brings in 100 ms, and at least 16 KiB.
     #[must_use]
-    pub fn per_second(bytes: u64) -> Self {
-        let bytes_per_second = NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN);
-        Self { bytes_per_second, burst_bytes: 0 }.burst((bytes / 10).max(BURST_BYTES_DEFAULT_MIN))
+    pub const fn per_second(bytes: u64) -> Self {
+        let bytes_per_second = match NonZeroU64::new(bytes) {
+            Some(bytes) => bytes,
+            None => NonZeroU64::MIN,
+        };
+        let burst_bytes = if bytes / 10 > BURST_BYTES_DEFAULT_MIN { bytes / 10 } else { BURST_BYTES_DEFAULT_MIN };
+        Self { bytes_per_second, burst_bytes }.burst(burst_bytes)
     }
 
     /// The same rate with another burst, in bytes. It is at least one byte, and at least what the rate brings in 4 ms:
     /// timers are precise to a millisecond, so the rate is out of reach with less.
     #[must_use]
-    pub fn burst(self, bytes: u64) -> Self {
-        let least = (self.bytes_per_second.get() / 250).max(1);
-        Self { burst_bytes: bytes.max(least).min(BURST_BYTES_MAX), ..self }
+    pub const fn burst(self, bytes: u64) -> Self {
+        let least = 1 + (self.bytes_per_second.get() - 1) / 250;
+        let bytes = if bytes < least { least } else { bytes };
+        let burst_bytes = if bytes > BURST_BYTES_MAX { BURST_BYTES_MAX } else { bytes };
+        Self { burst_bytes, ..self }
     }
 
     /// Bytes per second.
     #[must_use]
-    pub fn bytes_per_second(self) -> u64 {
+    pub const fn bytes_per_second(self) -> u64 {
         self.bytes_per_second.get()
     }
 
     /// How many bytes may exceed the rate at once.
     #[must_use]
-    pub fn burst_bytes(self) -> u64 {
+    pub const fn burst_bytes(self) -> u64 {
         self.burst_bytes
     }
 
-    /// The bytes that are worth waiting for: what the rate brings in 10 ms, and at least a packet, as far as the burst
-    /// has room for them. Connections that share the rate take turns of this size.
+    /// The bytes that are worth waiting for: what the rate brings in 10 ms, and at least a packet, but half of the burst
+    /// at most: a timer that fires late then finds more tokens, and none was lost. Connections that share the rate take
+    /// turns of this size.
     fn turn_bytes(self) -> u64 {
-        (self.bytes_per_second.get() / 100).clamp(PACKET_BYTES, TURN_BYTES_MAX).min(self.burst_bytes)
+        let worth = (self.bytes_per_second.get() / 100).clamp(PACKET_BYTES, TURN_BYTES_MAX);
+        worth.min(self.burst_bytes.div_ceil(2))
     }
 }
 
@@ -141,6 +149,6 @@ mod tests {
         assert_eq!(turn(Rate::per_second(10)), 1460);
         assert_eq!(turn(Rate::per_second(1_000_000)), 10_000);
         assert_eq!(turn(Rate::per_second(1_000_000_000)), 64 * 1024);
-        assert_eq!(turn(Rate::per_second(1_000).burst(100)), 100);
+        assert_eq!(turn(Rate::per_second(1_000).burst(101)), 51);
     }
 }
