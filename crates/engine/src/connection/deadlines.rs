@@ -148,7 +148,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             let expires = deadlines.age(seed).map_or(DeadlineTick::NEVER, |age| now.after(age));
             DeadlineState::new(now, expires)
         });
-        if has_received || has_sent || self.is_held(core, token) {
+        let is_held = self.is_held(core, token);
+        if has_received || has_sent || is_held {
             state.moved = now;
         }
         let undecoded = self.link.input.len() + self.codec.input_memory();
@@ -169,6 +170,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             _ => DeadlineTick::NEVER,
         };
         let (handshake, read) = match shakes_hands {
+            // It goes on when the connection is released (`shaping.rs`).
+            true if is_held => (DeadlineTick::NEVER, DeadlineTick::NEVER),
             true => (after(state.reads_since, deadlines.handshake_timeout), DeadlineTick::NEVER),
             false => (DeadlineTick::NEVER, after(state.reads_since, deadlines.read_timeout)),
         };

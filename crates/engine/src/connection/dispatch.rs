@@ -254,7 +254,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                     Some(_) => core.counters.streams += 1,
                     None => core.counters.connections += 1,
                 }
-                self.begin_shaping(core, token);
+                if self.link.settings().is_shaped && !self.link.is_stream() {
+                    self.begin_shaping(core, token);
+                }
                 self.open(core, token)?;
             }
             SlotEvent::Switched => {
@@ -564,12 +566,13 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         if self.link.is_stream() {
             self.report_unread(core);
-        } else if self.link.intersects(Link::SHAPED) {
-            return self.update_shaped(core, token);
         } else {
             self.update_receiving(core, token);
         }
-        let timer = self.next_timer(core, token);
+        let mut timer = self.next_timer(core, token);
+        if self.link.intersects(Link::SHAPED) {
+            timer = self.update_shaped(core, token, timer);
+        }
         core.set_timer(token, timer);
         Ok(())
     }
@@ -587,7 +590,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     #[inline]
     fn update_receiving(&mut self, core: &mut Core, token: Token) {
-        let receive = self.wants_receive();
+        let mut receive = self.wants_receive();
+        if self.link.intersects(Link::SHAPED) {
+            receive &= self.may_receive(core, token);
+        }
         if receive != self.link.intersects(Link::RECEIVING) {
             self.link.set(Link::RECEIVING, receive);
             core.driver.submit(token, Operation::Receive(receive));
@@ -608,7 +614,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.input.len() as u32 + self.application.unfinished_bytes()
     }
 
-    pub(super) fn wants_receive(&self) -> bool {
+    fn wants_receive(&self) -> bool {
         if self.link.intersects(Link::PEER_ENDED) {
             return false;
         }

@@ -8,21 +8,19 @@ use std::time::Duration;
 
 use tidegate_buffer::ReceiveHint;
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Operation, Token};
+use tidegate_sys::Token;
 
 use super::{Application, Connection, Link};
 use crate::limits::SEND_BYTES_MAX;
 use crate::loop_core::Core;
-use crate::slot_entry::Dispatched;
 use crate::wheel::DeadlineTick;
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// The connection opens: it has the shaping of its listener or client.
+    #[cold]
     pub(super) fn begin_shaping(&mut self, core: &mut Core, token: Token) {
         let shaping = self.link.settings().limits.shaping;
-        if shaping.is_set() {
-            self.link.set_shaping(core, token, &shaping);
-        }
+        self.link.set_shaping(core, token, &shaping);
     }
 
     /// Bytes have come. After the end of our side they are discarded, and count for nothing.
@@ -45,25 +43,23 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         admitted.map(|bytes| bytes as usize)
     }
 
-    /// The end of a dispatch of a shaped connection.
+    /// Whether a connection that is to receive may. Bytes that are discarded always come.
     #[cold]
-    pub(super) fn update_shaped(&mut self, core: &mut Core, token: Token) -> Dispatched {
-        let ends = self.link.is_closing() && self.link.is_shut();
-        let receive = self.wants_receive() && (ends || !core.shaping.is_receive_held(token.slot));
-        if receive != self.link.intersects(Link::RECEIVING) {
-            self.link.set(Link::RECEIVING, receive);
-            core.driver.submit(token, Operation::Receive(receive));
-        }
-        if receive && !ends {
+    pub(super) fn may_receive(&self, core: &Core, token: Token) -> bool {
+        self.link.is_closing() && self.link.is_shut() || !core.shaping.is_receive_held(token.slot)
+    }
+
+    /// The end of a dispatch of a shaped connection: how large its next receive should be, and when its timer fires.
+    #[cold]
+    pub(super) fn update_shaped(&mut self, core: &mut Core, token: Token, timer: DeadlineTick) -> DeadlineTick {
+        if self.link.intersects(Link::RECEIVING) && !self.link.is_closing() {
             let bytes_max = core.shaping.receive_bytes_max(token.slot, core.time.now());
             core.driver.hint_receive(token, ReceiveHint { bytes_max, ..self.codec.receive_hint().unwrap_or_default() });
         }
-        let mut timer = self.next_timer(core, token);
-        if let Some(at) = core.shaping.next_release(token.slot) {
-            timer = timer.earlier(core.wheel.tick(at));
+        match core.shaping.next_release(token.slot) {
+            Some(at) => timer.earlier(core.wheel.tick(at)),
+            None => timer,
         }
-        core.set_timer(token, timer);
-        Ok(())
     }
 
     /// The timer has fired: the connection receives and sends again, if it is time. Its peer has as long as before.
@@ -89,6 +85,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Whether shaping holds sends back.
+    #[inline]
     pub(super) fn is_send_held(&self, core: &Core, token: Token) -> bool {
         self.link.intersects(Link::SHAPED) && core.shaping.is_send_held(token.slot)
     }
@@ -100,6 +97,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Of a stream: whether shaping holds its session back, or did until a moment ago.
+    #[cold]
     pub(super) fn was_session_held(&self, core: &Core) -> bool {
         core.shaping.is_used()
             && self

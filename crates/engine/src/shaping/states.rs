@@ -317,6 +317,8 @@ mod tests {
         for slot in [1, 2, 3, 0] {
             assert_eq!(states.admit_send(slot, 1 << 20, start), None);
         }
+        // A driver that reports room does not end a hold.
+        assert_eq!(states.admit_send(1, 1 << 20, start), None);
         for (slot, millis) in [(1, 10), (2, 20), (3, 30), (0, 40)] {
             let at = start + Duration::from_millis(millis);
             assert_eq!(states.next_release(slot), Some(at));

@@ -10,7 +10,8 @@ use tidegate_testkit::filters::ToyTls;
 
 use crate::support::{MILLISECOND, Run, SECOND, limits};
 
-const SLOW: Rate = Rate::per_second(1_000).burst(500);
+/// It holds a connection for 2.5 s at a time.
+const SLOW: Rate = Rate::per_second(100).burst(500);
 
 #[test]
 fn a_peer_that_takes_all_that_we_send_is_not_too_slow() {
@@ -21,7 +22,7 @@ fn a_peer_that_takes_all_that_we_send_is_not_too_slow() {
         ..limits(Shaping { send: Some(SLOW), ..Shaping::default() })
     };
     let to = run.serve(limits, || Raw);
-    let (task, _) = run.download(&to, Limits::default(), Raw, 60_000);
+    let (task, _) = run.download(&to, Limits::default(), Raw, 6_000);
     assert!(run.network.run_task(100 * SECOND, task), "other bytes arrived");
     assert_eq!(run.server.counts().closed_write_timeout, 0);
 }
@@ -74,15 +75,15 @@ fn a_message_that_we_receive_slowly_is_not_late() {
     let client = Client::at(to);
     let task = run.client.spawn(async move {
         let mut channel = client.connect(Lines::new().with_line_bytes_max(1 << 20)).await.expect("it listens");
-        channel.send(vec![b'x'; 30_000].into()).expect("it is open");
+        channel.send(vec![b'x'; 3_000].into()).expect("it is open");
         let sent = channel.send("y".into()).expect("it is open");
         // A part of a message: now the peer is late.
         channel.flushed(sent).await.expect("it is open");
         channel.recv().await
     });
-    assert!(run.network.run_until(60 * SECOND, || received.get() == 30_001), "{:?}", run.server.counts());
+    assert!(run.network.run_until(60 * SECOND, || received.get() == 3_001), "{:?}", run.server.counts());
     let elapsed = run.network.elapsed();
-    assert!(elapsed > 29 * SECOND, "{elapsed:?}");
+    assert!(elapsed > 24 * SECOND, "{elapsed:?}");
     assert_eq!(run.server.counts().closed_idle_timeout, 0);
     // From now on it is idle.
     assert!(run.network.run_until(3 * SECOND, || run.server.counts().closed_idle_timeout == 1));
@@ -107,14 +108,14 @@ fn a_peer_that_stops_in_the_middle_of_a_message_is_late_although_it_is_shaped() 
     let client = Client::at(to.expect("the port is free"));
     let task = run.client.spawn(async move {
         let mut channel = client.connect(Raw).await.expect("it listens");
-        let sent = channel.send(vec![b'x'; 5_000].into()).expect("it is open");
+        let sent = channel.send(vec![b'x'; 900].into()).expect("it is open");
         channel.flushed(sent).await.expect("it is open");
         channel.recv().await
     });
-    // The last of its bytes is received after 4.5 s.
-    run.network.run_for(5 * SECOND);
+    // The last of its bytes is received after about 5 s.
+    run.network.run_for(6 * SECOND);
     assert_eq!(run.server.counts().closed_read_timeout, 0);
-    run.network.run_for(3 * SECOND);
+    run.network.run_for(4 * SECOND);
     assert_eq!(run.server.counts().closed_read_timeout, 1);
     assert!(task.is_finished());
 }
@@ -123,8 +124,8 @@ fn a_peer_that_stops_in_the_middle_of_a_message_is_late_although_it_is_shaped() 
 fn a_handshake_has_its_time_beside_that_in_which_we_hold_it_back() {
     let run = Run::new(5);
     let deadlines = Deadlines { handshake_timeout: Some(SECOND), ..Deadlines::default() };
-    // The hello of a side alone takes seconds.
-    let rate = Rate::per_second(4).burst(1);
+    // The hello of a side alone takes longer.
+    let rate = Rate::per_second(1).burst(1);
     let shaping = Shaping { receive: Some(rate), send: Some(rate), ..Shaping::default() };
     let to = run
         .server

@@ -8,9 +8,10 @@ use std::time::Duration;
 use tidegate_codec::framing::{Lines, Raw};
 use tidegate_engine::{Client, Limits, Rate, Shaping};
 use tidegate_sys::Address;
-use tidegate_testkit::{ToyMux, ToyMuxConfig};
+use tidegate_testkit::network::FaultRates;
+use tidegate_testkit::{ToyMux, ToyMuxConfig, seeds};
 
-use crate::support::{MILLISECOND, Run, SECOND, admits, ask_now_and_then, limits};
+use crate::support::{MILLISECOND, Run, SECOND, admits, ask_now_and_then, filtered_client, filtered_server, limits};
 
 const RATE: Rate = Rate::per_second(1_000_000).burst(20_000);
 
@@ -70,6 +71,22 @@ fn a_light_connection_does_not_starve_beside_heavy_ones() {
         assert!(
             !downloads.iter().any(|(task, _)| task.is_finished()) && !uploads.iter().any(|task| task.is_finished())
         );
+    }
+}
+
+#[test]
+fn a_shared_rate_holds_whatever_the_network_does() {
+    for seed in seeds(8) {
+        let run = Run::new(seed);
+        run.network.set_faults(FaultRates::benign());
+        let to = run.serve(limits(shared(RATE)), filtered_server);
+        let download = |_| run.download(&to, Limits::default(), filtered_client(), 200_000);
+        let downloads: Vec<_> = (0..5).map(download).collect();
+        run.each_millisecond(
+            || downloads.iter().all(|(task, _)| task.is_finished()),
+            |elapsed, _, sent| assert!(sent <= admits(RATE, elapsed), "{sent} bytes after {elapsed:?}"),
+        );
+        assert!(downloads.into_iter().all(|(task, _)| run.network.run_task(SECOND, task)), "other bytes arrived");
     }
 }
 
