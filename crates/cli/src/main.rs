@@ -2,9 +2,8 @@
 //!
 //! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
 //! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
-//! `admission.rs` has the flags that decide which peers may connect. `load` generates load: the crate
-//! `tidegate-load`. `experiment`
-//! runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade
+//! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. `load`
+//! generates load: the crate `tidegate-load`. `experiment` runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade
 //! crate.
 
 #![forbid(unsafe_code)]
@@ -13,6 +12,7 @@ mod admission;
 mod byte_log;
 mod counts;
 mod experiment;
+mod limits;
 mod serve;
 mod site;
 mod site_codec;

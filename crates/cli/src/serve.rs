@@ -19,6 +19,7 @@ use tidegate::{Address, Backend, Limits, LoadBalancing, Over, Server, ServerHand
 use crate::admission::AdmissionOptions;
 use crate::byte_log::ByteLogs;
 use crate::counts;
+use crate::limits::LimitOptions;
 use crate::site::Site;
 use crate::site_codec::SiteCodec;
 use crate::tls::{Tls, TlsOptions};
@@ -47,6 +48,8 @@ pub(crate) struct Options {
     max_connections: Option<u32>,
     #[command(flatten)]
     admission: AdmissionOptions,
+    #[command(flatten)]
+    limits: LimitOptions,
     /// Maximum memory of all connections, in bytes [default: half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
     memory_max: Option<u64>,
@@ -79,10 +82,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NETWORK")]
     proxy_trusted: Vec<Networks>,
     /// Write what connections send and receive to a new file that Wireshark opens: a pcap file of up to 256 MiB, which
-    /// only its owner may read
+    /// only its owner may read. With TLS the decrypted bytes
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Log what connections send and receive as hex dumps: the first 64 KiB of each
+    /// Log what connections send and receive as hex dumps: the first 64 KiB of each. With TLS the decrypted bytes
     #[arg(long, conflicts_with = "quiet")]
     log_bytes: bool,
     #[command(flatten)]
@@ -124,7 +127,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)?;
     let byte_logs = ByteLogs::new(options.log_bytes, options.pcap.as_deref()).map_err(StartError::System)?;
-    let tls = options.tls.configure()?;
+    let tls = options.tls.configure(options.limits.handshake_timeout())?;
     if tls.is_some() {
         signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
     }
@@ -169,8 +172,8 @@ struct Shutdown {
     is_cut_short: AtomicBool,
 }
 
-/// SIGUSR1 prints the counts, SIGHUP reads the certificates again. The first other signal drains the server, and the second closes its connections. The
-/// third exits, which helps if a loop is stuck.
+/// SIGUSR1 prints the counts, SIGHUP reads the certificates again. The first other signal drains the server, and the second
+/// closes its connections. The third exits, which helps if a loop is stuck.
 fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown, tls: Option<&Tls>) {
     let mut requests = 0;
     for signal in signals.forever() {
@@ -216,6 +219,7 @@ fn start(
     if let Some(bytes) = options.write_rate_min {
         limits.write_rate_min = bytes;
     }
+    options.limits.apply(&mut limits);
     let server = inherited.unwrap_or_else(|| Server::on(options.listen.iter().cloned().collect()));
     let mut server = server.backend(options.backend).limits(limits).admission(options.admission.admission());
     if options.least_loaded {
@@ -241,13 +245,24 @@ fn start(
     let config = Arc::new(Config::new(limits_of_http));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.proxy_protocol != ProxyProtocol::Off).then(|| Arc::new(options.proxy_policy()));
-    match (policy, tls.map(|tls| tls.config.clone())) {
-        (None, None) => serve(server, byte_logs, move |_| http()),
-        (None, Some(tls)) => serve(server, byte_logs, move |_| Over::new(tls.accept(), http())),
-        (Some(policy), None) => serve(server, byte_logs, move |peer| Proxied::new(&policy, ip(peer), http())),
-        // The header comes before the handshake.
-        (Some(policy), Some(tls)) => serve(server, byte_logs, move |peer| {
-            Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http()))
+    // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
+    match (policy, tls.map(|tls| tls.config.clone()), byte_logs) {
+        (None, None, None) => serve(server, move |_| http()),
+        (None, None, Some(logs)) => serve(server, move |peer| Over::new(logs.filter(peer), http())),
+        (None, Some(tls), None) => serve(server, move |_| Over::new(tls.accept(), http())),
+        (None, Some(tls), Some(logs)) => {
+            serve(server, move |peer| Over::new(tls.accept(), Over::new(logs.filter(peer), http())))
+        }
+        (Some(policy), None, None) => serve(server, move |peer| Proxied::new(&policy, ip(peer), http())),
+        (Some(policy), None, Some(logs)) => {
+            serve(server, move |peer| Over::new(logs.filter(peer), Proxied::new(&policy, ip(peer), http())))
+        }
+        (Some(policy), Some(tls), None) => {
+            serve(server, move |peer| Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http())))
+        }
+        (Some(policy), Some(tls), Some(logs)) => serve(server, move |peer| {
+            let above_tls = Over::new(logs.filter(peer), http());
+            Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), above_tls))
         }),
     }
 }
@@ -256,22 +271,15 @@ fn ip(address: &Address) -> Option<IpAddr> {
     address.ip().map(|address| address.ip())
 }
 
-/// Serves the site with a codec for each peer, and with a log of its bytes if one was requested.
+/// Serves the site with a codec for each peer.
 fn serve<C: SiteCodec>(
     server: Server,
-    byte_logs: Option<ByteLogs>,
     codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
 ) -> Result<ServerHandle, StartError> {
-    match byte_logs {
-        None => server.start_each(move |_| {
-            let codec = codec.clone();
-            move |peer: &Address| (codec(peer), Site::new())
-        }),
-        Some(byte_logs) => server.start_each(move |_| {
-            let (codec, byte_logs) = (codec.clone(), byte_logs.clone());
-            move |peer: &Address| byte_logs.connection(peer, codec(peer))
-        }),
-    }
+    server.start_each(move |_| {
+        let codec = codec.clone();
+        move |peer: &Address| (codec(peer), Site::new())
+    })
 }
 
 /// Prints a start-up line for each address: address, backend, number of loops.

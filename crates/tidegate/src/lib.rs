@@ -107,8 +107,8 @@ pub use tidegate_engine as engine;
 pub use tidegate_engine::{
     Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError, ConnectionRate,
     Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome,
-    PostError, Protocol, ProtocolIndex, Protocols, PublishError, ReadHalf, Remote, SendError, Server, ServerHandle,
-    Session, Slow, StartError, WriteHalf, blocking, task,
+    PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, SendError, Server,
+    ServerHandle, Session, Shaping, Slow, StartError, WriteHalf, blocking, task,
 };
 /// HTTP for applications.
 #[cfg(feature = "http")]

@@ -13,6 +13,7 @@ mod crowds;
 mod experiment;
 mod faults;
 mod faults_on_uring;
+mod limits;
 mod load;
 mod load_held;
 mod memory;
