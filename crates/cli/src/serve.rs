@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
 use tidegate::http1::Config;
 use tidegate::proxy::{Networks, Policy, Proxied, Strip};
-use tidegate::{Address, Backend, Limits, LoadBalancing, Over, Server, ServerHandle, StartError, http1};
+use tidegate::{Address, Backend, Limits, LoadBalancing, Over, Server, ServerHandle, StartError, http, http1};
 
 use crate::admission::AdmissionOptions;
 use crate::byte_log::ByteLogs;
@@ -22,6 +22,7 @@ use crate::counts;
 use crate::limits::LimitOptions;
 use crate::site::Site;
 use crate::site_codec::SiteCodec;
+use crate::sites::{Sites, SitesOptions};
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of `serve`.
@@ -90,6 +91,8 @@ pub(crate) struct Options {
     log_bytes: bool,
     #[command(flatten)]
     tls: TlsOptions,
+    #[command(flatten)]
+    sites: SitesOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
     quiet: bool,
@@ -119,7 +122,7 @@ impl Options {
 }
 
 /// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
-/// SIGUSR1 prints the counts. With TLS, SIGHUP reads the certificates again.
+/// SIGUSR1 prints the counts. With TLS or sites, SIGHUP reads their files again.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     log_to_stderr(options);
     // Before this process opens descriptors of its own.
@@ -128,10 +131,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)?;
     let byte_logs = ByteLogs::new(options.log_bytes, options.pcap.as_deref()).map_err(StartError::System)?;
     let tls = options.tls.configure(options.limits.handshake_timeout())?;
-    if tls.is_some() {
+    let sites = options.sites.load()?;
+    if tls.is_some() || sites.is_some() {
         signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
     }
-    let server = start(options, inherited, byte_logs.clone(), tls.as_ref())?;
+    let server = start(options, inherited, byte_logs.clone(), tls.as_ref(), sites.as_ref())?;
     announce(&server, tls.is_some());
 
     let shutdown = Arc::new(Shutdown::default());
@@ -144,7 +148,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     };
     std::thread::Builder::new().name("tidegate-takeover".into()).spawn(on_takeover).map_err(StartError::System)?;
     let (handle, on_signal) = (server.clone(), shutdown.clone());
-    let on_signal = move || handle_signals(signals, &handle, &on_signal, tls.as_ref());
+    let on_hangup = move || {
+        if let Some(tls) = &tls {
+            tls.reload();
+        }
+        if let Some(sites) = &sites {
+            sites.reload();
+        }
+    };
+    let on_signal = move || handle_signals(signals, &handle, &on_signal, on_hangup);
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
         let has_ended = server.wait_timeout(LOOK_AGAIN);
@@ -172,17 +184,17 @@ struct Shutdown {
     is_cut_short: AtomicBool,
 }
 
-/// SIGUSR1 prints the counts, SIGHUP reads the certificates again. The first other signal drains the server, and the second
-/// closes its connections. The third exits, which helps if a loop is stuck.
-fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown, tls: Option<&Tls>) {
+/// SIGUSR1 prints the counts, SIGHUP reads files again. The first other signal drains the server, and the second closes its
+/// connections. The third exits, which helps if a loop is stuck.
+fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown, on_hangup: impl Fn()) {
     let mut requests = 0;
     for signal in signals.forever() {
         if signal == SIGUSR1 {
             counts::print(server);
             continue;
         }
-        if let (SIGHUP, Some(tls)) = (signal, tls) {
-            tls.reload();
+        if signal == SIGHUP {
+            on_hangup();
             continue;
         }
         requests += 1;
@@ -205,6 +217,7 @@ fn start(
     inherited: Option<Server>,
     byte_logs: Option<ByteLogs>,
     tls: Option<&Tls>,
+    sites: Option<&Arc<Sites>>,
 ) -> Result<ServerHandle, StartError> {
     let mut limits = Limits::default();
     if let Some(connections) = options.max_connections {
@@ -221,7 +234,8 @@ fn start(
     }
     options.limits.apply(&mut limits);
     let server = inherited.unwrap_or_else(|| Server::on(options.listen.iter().cloned().collect()));
-    let mut server = server.backend(options.backend).limits(limits).admission(options.admission.admission());
+    let admission = options.admission.admission();
+    let mut server = server.backend(options.backend).limits(limits.clone()).admission(admission);
     if options.least_loaded {
         server = server.load_balancing(LoadBalancing::LeastLoaded);
     }
@@ -241,6 +255,18 @@ fn start(
     }
     if let Some(seconds) = options.idle_timeout {
         limits_of_http.idle_timeout = Duration::from_secs(seconds.into());
+    }
+    if let Some(sites) = sites {
+        let mut config =
+            http::Config::new().limits(limits_of_sites(&limits, &limits_of_http)).reload(sites.reload_handle());
+        if let Some(tls) = tls {
+            config = config.tls(tls.config.clone());
+        }
+        if options.proxy_protocol != ProxyProtocol::Off {
+            config = config.proxy_protocol(options.proxy_policy());
+        }
+        let sites = sites.clone();
+        return server.run_main(move |listener| config.serve(listener, move || sites.router()));
     }
     let config = Arc::new(Config::new(limits_of_http));
     let http = move || http1::Server::new(config.clone());
@@ -265,6 +291,22 @@ fn start(
             Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), above_tls))
         }),
     }
+}
+
+/// The same limits for the layer of sites.
+fn limits_of_sites(engine: &Limits, http1: &http1::Limits) -> http::Limits {
+    let mut limits = http::Limits::default();
+    limits.connections_max = engine.connections_max;
+    limits.memory_max = engine.memory_max;
+    limits.write_timeout = engine.write_timeout;
+    limits.write_rate_min = engine.write_rate_min;
+    limits.deadlines = engine.deadlines;
+    limits.shaping = engine.shaping;
+    limits.head_timeout = http1.head_timeout;
+    limits.body_timeout = http1.body_timeout;
+    limits.body_rate_min = http1.body_rate_min;
+    limits.idle_timeout = http1.idle_timeout;
+    limits
 }
 
 fn ip(address: &Address) -> Option<IpAddr> {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tidegate::http::{ContentType, InvalidField, LogFormat, Response, StatusCode};
+use tidegate::http::{InvalidField, LogFormat, Response, StatusCode};
 use toml::Spanned;
 
 /// The file: sites, and what they have in common.
@@ -177,7 +177,7 @@ impl Config {
 }
 
 impl Site {
-    fn check(&mut self, directory: &Path) -> Result<(), (Option<usize>, String)> {
+    pub(super) fn check(&mut self, directory: &Path) -> Result<(), (Option<usize>, String)> {
         resolve(&mut self.root, directory);
         let root = self.root.get_ref();
         if !root.is_dir() {
@@ -263,9 +263,6 @@ fn place(source: &str, at: usize) -> (usize, usize) {
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
-
-/// The type of an error page.
-pub(crate) const ERROR_PAGE_TYPE: ContentType = ContentType::HTML;
 
 const ERROR_PAGE_BYTES_MAX: u64 = 1024 * 1024;
 

@@ -114,6 +114,8 @@ impl Middleware for ResponseCompression {
             }
         }
         response.fields.push("Content-Encoding", encoding.as_str()).expect("it is a field");
+        // A range is one of the representation that was not compressed.
+        response.fields.remove("accept-ranges");
         weaken_etag(&mut response.fields);
     }
 }
