@@ -22,6 +22,7 @@ mod process;
 mod proxy_protocol;
 mod rates;
 mod serve;
+mod sites;
 mod support;
 mod suspension;
 mod takeover;
