@@ -243,6 +243,14 @@ impl Body {
         }
     }
 
+    /// The bytes, if they are in memory, to be kept.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        match &self.0 {
+            Kind::Whole(body) => Data(body.clone()).into_bytes(),
+            Kind::Received(_) | Kind::Produced(_) => Bytes::new(),
+        }
+    }
+
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self.0, Kind::Whole(_))
     }

@@ -9,12 +9,11 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError, task};
-use tidegate_http1::{Incoming, Outgoing, Status};
+use tidegate_http1::{Incoming, Outgoing};
 
 use crate::body::Piece;
 use crate::codec::HttpCodec;
 use crate::limits::Limits;
-use crate::response::{IntoResponse, Response};
 
 /// A request and its response. `number` is that of the exchange on its connection: a body or a writer that outlives its
 /// exchange gets [`BodyError::Over`].
@@ -60,20 +59,6 @@ impl fmt::Display for BodyError {
 }
 
 impl Error for BodyError {}
-
-/// 413 for a body that is too long; the other errors leave no peer to respond to, or are bugs: 500.
-impl IntoResponse for BodyError {
-    fn into_response(self) -> Response {
-        match self {
-            Self::TooLong => Response::of_error(Status::CONTENT_TOO_LARGE).close(),
-            Self::Closed(_) | Self::Undecodable => Response::of_error(Status::BAD_REQUEST).close(),
-            Self::Over | Self::Unreadable | Self::Misuse(_) => {
-                tracing::error!("a function failed to read or write a body: {self}");
-                Response::of_error(Status::INTERNAL_SERVER_ERROR)
-            }
-        }
-    }
-}
 
 impl From<ChannelError> for BodyError {
     fn from(error: ChannelError) -> Self {

@@ -13,6 +13,7 @@
 //! | read or write a body piece by piece | [`Body`], [`BodyWriter`] |
 //! | send the files of a folder | [`Files`] |
 //! | choose a content coding | [`preferred_encoding`] |
+//! | send events to a browser | [`Sse`] |
 //! | see all requests and responses | [`Middleware`] |
 //!
 //! A function that is not async costs no more than a handler of the protocol itself. An async function runs as a task on
@@ -42,9 +43,23 @@ mod request;
 mod response;
 mod router;
 mod server;
+mod sse;
 mod task;
 
 pub use app::Reload;
+#[cfg(feature = "cookies")]
+#[doc(inline)]
+pub use cookie::{self, Cookie, SameSite};
+#[cfg(feature = "cookies")]
+pub use extract::Cookies;
+#[cfg(feature = "json")]
+pub use extract::Json;
+pub use extract::{Extension, FromRequest, Host, Path, Peer, State};
+#[cfg(feature = "form")]
+pub use extract::{FORM_PAIRS_MAX, Form, Query};
+#[cfg(feature = "multipart")]
+pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
+
 pub use body::{Body, BodyWriter, Data};
 pub use codec::{HttpCodec, HttpFilter};
 #[cfg(feature = "compress")]
@@ -52,7 +67,6 @@ pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
 pub use endpoint::{Async, BodyUse, Endpoint, RequestFunction, Sync, WithRequest};
 pub use exchange::BodyError;
-pub use extract::{FromRequest, State};
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
@@ -66,4 +80,5 @@ pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use router::Router;
 pub use server::{Config, Server, serve};
+pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};

@@ -9,6 +9,7 @@ use tidegate_buffer::Slice;
 use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
 
 use crate::body::{Body, Data, Kind, Produced, Received};
+use crate::exchange::BodyError;
 
 /// A response: a status, fields and a body.
 ///
@@ -340,6 +341,21 @@ impl IntoResponse for InvalidField {
     fn into_response(self) -> Response {
         tracing::error!("a response has a field that cannot be sent: {self}");
         Response::of_error(Status::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// 413 if the body is too long, and 400 if it is not valid in its content coding. Where the peer gets no response any more, the status does not matter; what remains is a bug
+/// of the application: 500, and a line in the log.
+impl IntoResponse for BodyError {
+    fn into_response(self) -> Response {
+        match self {
+            Self::TooLong => Response::of_error(Status::CONTENT_TOO_LARGE).close(),
+            Self::Closed(_) | Self::Undecodable => Response::of_error(Status::BAD_REQUEST).close(),
+            Self::Over | Self::Unreadable | Self::Misuse(_) => {
+                tracing::error!("a function failed with a body: {self}");
+                Response::of_error(Status::INTERNAL_SERVER_ERROR)
+            }
+        }
     }
 }
 

@@ -1,7 +1,37 @@
 //! Parts of a request as arguments of functions: `FromRequest`, and the types that implement it.
 
+#[cfg(feature = "cookies")]
+mod cookies;
+#[cfg(feature = "form")]
+mod form;
+#[cfg(feature = "json")]
+mod json;
+#[cfg(any(feature = "form", feature = "json", feature = "multipart"))]
+mod media_type;
+#[cfg(feature = "multipart")]
+mod multipart;
+mod optional;
+mod parameters;
+mod parts;
+mod path;
+#[cfg(feature = "form")]
+mod query;
+mod refusal;
 mod state;
+mod whole_body;
 
+#[cfg(feature = "cookies")]
+pub use cookies::Cookies;
+#[cfg(feature = "form")]
+pub use form::Form;
+#[cfg(feature = "json")]
+pub use json::Json;
+#[cfg(feature = "multipart")]
+pub use multipart::{Field, Multipart, MultipartError, MultipartLimits};
+pub use parts::{Extension, Host, Peer};
+pub use path::Path;
+#[cfg(feature = "form")]
+pub use query::{FORM_PAIRS_MAX, Query};
 pub use state::State;
 
 use std::rc::Rc;
@@ -12,6 +42,47 @@ use crate::response::Response;
 
 /// A part of a request, as an argument of a function of the application. `S` is the state of its
 /// [`Router`](crate::Router).
+///
+/// | argument | part |
+/// |---|---|
+/// | [`Path<T>`](Path) | the parameters of the route |
+/// | [`Query<T>`](Query) | the query |
+/// | [`Json<T>`](Json) | a body of JSON |
+/// | [`Form<T>`](Form) | a body that is a form |
+/// | [`Bytes`](bytes::Bytes), `Vec<u8>`, `String` | the whole body |
+/// | [`Body`](crate::Body) | the body, read piece by piece; for async functions |
+/// | `Multipart`, with the feature `multipart` | a form with files, read part by part; for async functions |
+/// | `Cookies`, with the feature `cookies` | the cookies |
+/// | [`Method`](crate::Method), [`HeaderMap`](crate::HeaderMap), [`Host`] | parts of the head |
+/// | [`LastEventId`](crate::LastEventId) | the event after which an event source continues |
+/// | [`Peer`] | the address of the client |
+/// | [`State<S>`](State) | the state of the router |
+/// | [`Extension<T>`](Extension) | a value that middleware has added |
+/// | `Option<T>` | the part, or `None` if the request does not have it |
+/// | `Result<T, Response>` | the part, or the response that refuses the request |
+///
+/// An application implements it for its own types:
+///
+/// ```
+/// use std::rc::Rc;
+///
+/// use tidegate::http::{FromRequest, IntoResponse, Request, Response, Router, StatusCode};
+///
+/// /// A request with a token.
+/// struct Token(String);
+///
+/// impl<S> FromRequest<S> for Token {
+///     fn from_request(request: &mut Request, _: &Rc<S>) -> Result<Self, Response> {
+///         match request.header_str("authorization").and_then(|value| value.strip_prefix("Bearer ")) {
+///             Some(token) => Ok(Self(token.to_owned())),
+///             None => Err(StatusCode::UNAUTHORIZED.into_response()),
+///         }
+///     }
+/// }
+///
+/// let router = Router::new().get("/", |token: Token| format!("{} characters\n", token.0.len()));
+/// # drop(router);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no part of a request with the state `{S}`",
     note = "arguments are `Path`, `Query`, `Json`, `Form`, `State` and others that implement `FromRequest`; `Request` may only be the last"
@@ -25,6 +96,17 @@ pub trait FromRequest<S>: Sized {
     /// # Errors
     /// The response to a request that does not have it; the function is not called then.
     fn from_request(request: &mut Request, state: &Rc<S>) -> Result<Self, Response>;
+
+    /// Whether the request does not have the part at all, so that an `Option` of it is `None`.
+    fn is_absent(_: &Request) -> bool {
+        false
+    }
+}
+
+/// Whether a request has no body, or an empty one without a media type.
+fn has_no_body(request: &Request) -> bool {
+    let length = request.content_length();
+    length == Some(0) || (request.body().length() == Some(0) && request.header("content-type").is_none())
 }
 
 /// Several parts, in their order.
