@@ -35,7 +35,9 @@ fn lines() -> Vec<u8> {
 #[test]
 fn lines_arrive_alike_in_any_pieces() {
     for &algorithm in Algorithm::ALL {
-        let answer = |line: Slice, codec: &mut Stack, out: &mut Output<'_>| codec.encode(line.into(), out).expect("it is a line");
+        let answer = |line: Slice, codec: &mut Stack, out: &mut Output<'_>| {
+            codec.encode(line.into(), out).expect("it is a line");
+        };
         let contract = Contract::new(|| stack(algorithm)).answer(answer).rounds(16);
         // What a flush yields depends on when it comes; the plain bytes do not.
         let contract = contract.replies(|wire| {
@@ -167,8 +169,7 @@ fn a_codec_that_stops_stops_the_expansion() {
     }
     compressor.finish(&mut wire).expect("it compresses");
     let limits = DecompressionLimits { ratio_max: 2000, ..DecompressionLimits::endless() };
-    let mut receiver =
-        CodecHarness::new(Over::new(Compress::new(Algorithm::Gzip.into()).limits(limits), Lines::new()));
+    let mut receiver = CodecHarness::new(Over::new(Compress::new(Algorithm::Gzip.into()).limits(limits), Lines::new()));
     receiver.receive(&wire[..60_000]);
     for _ in 0..100_000 {
         assert!(matches!(receiver.step(), Ok(Step::Message(line)) if line.is_empty()));
@@ -191,10 +192,7 @@ fn a_bomb_ends_the_connection_by_the_limit() {
                 Err(error) => break error,
             }
         };
-        assert!(
-            matches!(error, OverError::Filter(Error::RatioTooHigh { ratio_max: 10 })),
-            "{algorithm}: {error}"
-        );
+        assert!(matches!(error, OverError::Filter(Error::RatioTooHigh { ratio_max: 10 })), "{algorithm}: {error}");
     }
 }
 
@@ -202,7 +200,8 @@ fn a_bomb_ends_the_connection_by_the_limit() {
 fn the_filter_lies_between_others() {
     let compression = Compression::new(Algorithm::Zstd);
     let make = |tls| Over::new(tls, Over::new(Compress::new(compression), Lines::new()));
-    let (mut client, mut server) = (CodecHarness::new(make(ToyTls::client(7))), CodecHarness::new(make(ToyTls::server(7))));
+    let (mut client, mut server) =
+        (CodecHarness::new(make(ToyTls::client(7))), CodecHarness::new(make(ToyTls::server(7))));
     client.encode("ebb and flow".into()).expect("it is a line");
     client.flush().expect("the hello is sent");
     assert!(server.decode(&client.take_sent()).expect("a hello").is_empty());
