@@ -27,6 +27,10 @@
 //! [`DecompressionLimits::window_max`]. Contexts are not charged to a loop's ledger of memory. Those of brotli cannot be
 //! reset, so each message makes one.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(any(feature = "brotli", feature = "gzip", feature = "lz4", feature = "snappy", feature = "zstd")),
+    expect(unreachable_code, unused_mut, reason = "without a feature there is no algorithm, so nothing can be called")
+)]
 
 mod algorithm;
 #[cfg(any(feature = "lz4", feature = "snappy"))]

@@ -35,7 +35,8 @@ fn readers_of_the_libraries_read_what_is_written() {
 #[test]
 fn what_writers_of_the_libraries_write_is_read() {
     let plain = plain();
-    let check = |algorithm, wire: &[u8]| assert!(decompress(algorithm, wire).as_deref() == Ok(&plain[..]), "{algorithm}");
+    let check =
+        |algorithm, wire: &[u8]| assert!(decompress(algorithm, wire).as_deref() == Ok(&plain[..]), "{algorithm}");
 
     let mut gzip = flate2::GzBuilder::new()
         .filename("name")
@@ -53,8 +54,12 @@ fn what_writers_of_the_libraries_write_is_read() {
     check(Algorithm::Deflate, &raw);
 
     let mut wire = Vec::new();
-    brotli::BrotliCompress(&mut &plain[..], &mut wire, &brotli::enc::BrotliEncoderParams { quality: 9, ..Default::default() })
-        .expect("it compresses");
+    brotli::BrotliCompress(
+        &mut &plain[..],
+        &mut wire,
+        &brotli::enc::BrotliEncoderParams { quality: 9, ..Default::default() },
+    )
+    .expect("it compresses");
     check(Algorithm::Brotli, &wire);
 
     let mut snappy = snap::write::FrameEncoder::new(Vec::new());
@@ -106,7 +111,10 @@ fn programs_read_what_is_written_and_the_reverse() {
     for (program, algorithm) in [("gzip", Algorithm::Gzip), ("zstd", Algorithm::Zstd), ("lz4", Algorithm::Lz4)] {
         let wire = compress(algorithm, &plain);
         let Some(seen) = run(program, &["-d", "-c"], &wire) else {
-            assert!(std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_none_or(|_| program != "gzip"), "{program} is missing");
+            assert!(
+                std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_none_or(|_| program != "gzip"),
+                "{program} is missing"
+            );
             println!("skipped: {program} is not installed");
             continue;
         };
