@@ -83,8 +83,8 @@ impl Pool {
 
     /// Has `fill` write into `length` bytes, and returns as many of them as it returns, in memory of their own. A decoder
     /// writes its output there once, and an [`Input`](crate::Input) takes it without a copy. The space is initialised
-    /// with unspecified content. If `fill` uses less than a quarter of the
-    /// memory, the bytes are moved into memory of their size.
+    /// with unspecified content. If `fill` uses less than a quarter of that memory, the bytes are
+    /// moved into memory of their size.
     ///
     /// ```
     /// use tidegate::codec::Pool;
