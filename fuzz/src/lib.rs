@@ -7,6 +7,7 @@
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
 //! | `responses` | the requests, then responses to a client | `responses.rs` |
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
+//! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
 //! | `proxy` | a policy, then a PROXY header and lines | `proxy.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
 //! | `sniff` | the order of rules, then the first bytes of a connection | `sniff.rs` |
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod choices;
+mod compress;
 mod connections;
 mod filters;
 mod framings;
@@ -41,6 +43,7 @@ mod sniff;
 mod streams;
 mod tls;
 
+pub use compress::compress;
 pub use connections::connections;
 pub use filters::filters;
 pub use framings::{delimiter, fixed, length_field, lines};
@@ -60,7 +63,7 @@ pub use tls::tls;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -70,6 +73,7 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("scan", scan),
     ("sniff", sniff),
     ("outbound", outbound),
+    ("compress", compress),
     ("connections", connections),
     ("proxy", proxy),
     ("requests", requests),

@@ -83,7 +83,8 @@ impl Pool {
 
     /// Has `fill` write into `length` bytes, and returns as many of them as it returns, in memory of their own. A decoder
     /// writes its output there once, and an [`Input`](crate::Input) takes it without a copy. The space is initialised
-    /// with unspecified content. If `fill` uses less than a quarter of it, the bytes are moved into memory of their size.
+    /// with unspecified content. If `fill` uses less than a quarter of that memory, the bytes are
+    /// moved into memory of their size.
     ///
     /// ```
     /// use tidegate::codec::Pool;
@@ -115,8 +116,9 @@ impl Pool {
         let count = fill(space)?;
         assert!(count <= length, "{count} bytes written into a space of {length}");
         segment.set_filled(count);
+        let is_sparse = count < segment.capacity() / SPARSE_PART;
         let filled = Slice::new(segment, 0, count);
-        Ok(if count < length / SPARSE_PART { self.copy(&filled) } else { filled })
+        Ok(if is_sparse { self.copy(&filled) } else { filled })
     }
 
     /// The memory in use by this loop.

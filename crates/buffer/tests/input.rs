@@ -580,6 +580,26 @@ fn a_scratch_needs_no_headroom() {
 }
 
 #[test]
+fn a_filled_space_keeps_memory_for_what_was_written_and_none_after_an_error() {
+    let pool = Pool::new();
+    for length in [0, 1, 100, SEGMENT_BYTES, 5000, 16 * 1024, 100_000] {
+        for count in [0, length / 10, length / 2, length] {
+            let filled = pool.fill(length, |space| {
+                assert_eq!(space.len(), length);
+                space[..count].fill(7);
+                Ok::<_, ()>(count)
+            });
+            let filled = filled.expect("nothing fails");
+            assert!(filled.len() == count && filled.iter().all(|byte| *byte == 7), "{count} of {length}");
+            assert!(used(&pool) <= 4 * count + 1024, "{count} of {length}: {}", used(&pool));
+            drop(filled);
+            assert_eq!(pool.fill(length, |_| Err("it fails")).err(), Some("it fails"));
+            assert_eq!(used(&pool), 0);
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "a scratch has at most 1 GiB")]
 fn a_scratch_whose_length_overflows_is_refused() {
     let _ = Scratch::with_room(&Pool::new(), usize::MAX, 100);

@@ -1,10 +1,6 @@
-//! `Algorithm` and `Compression`: which algorithm, and how hard it tries. This file alone knows which are built in.
+//! `Algorithm`: which algorithms are built in, and what each offers. `contexts.rs` makes their contexts.
 
 use std::fmt;
-
-use crate::coder::{Decode, Encode};
-use crate::decompressor::DecompressionLimits;
-use crate::error::Error;
 
 /// A compression algorithm with its format. Those whose feature is off do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,22 +49,36 @@ impl Algorithm {
         Self::Lz4,
     ];
 
-    fn properties(self) -> Properties {
+    pub(crate) fn properties(self) -> Properties {
         match self {
             #[cfg(feature = "gzip")]
-            Self::Gzip => Properties { name: "gzip", frames: true, marks_ends: true, ..crate::deflate::PROPERTIES },
+            Self::Gzip => Properties { name: "gzip", frames: true, ..DEFLATE },
             #[cfg(feature = "gzip")]
-            Self::Deflate => crate::deflate::PROPERTIES,
+            Self::Deflate => DEFLATE,
             #[cfg(feature = "gzip")]
-            Self::RawDeflate => Properties { name: "raw deflate", ..crate::deflate::PROPERTIES },
+            Self::RawDeflate => Properties { name: "raw deflate", ..DEFLATE },
             #[cfg(feature = "brotli")]
-            Self::Brotli => crate::brotli::PROPERTIES,
+            Self::Brotli => Properties {
+                name: "brotli",
+                level: Range { least: 0, default: 4, most: 11 },
+                window_bits: Range { least: 10, default: 16, most: 24 },
+                frames: false,
+                marks_ends: true,
+            },
             #[cfg(feature = "zstd")]
-            Self::Zstd => crate::zstd::PROPERTIES,
+            Self::Zstd => Properties {
+                name: "zstd",
+                level: Range { least: 1, default: 3, most: 19 },
+                window_bits: Range { least: 10, default: 17, most: 23 },
+                frames: true,
+                marks_ends: true,
+            },
             #[cfg(feature = "snappy")]
-            Self::Snappy => crate::snappy::PROPERTIES,
+            Self::Snappy => {
+                Properties { name: "snappy", level: NONE, window_bits: NONE, frames: true, marks_ends: false }
+            }
             #[cfg(feature = "lz4")]
-            Self::Lz4 => crate::lz4::PROPERTIES,
+            Self::Lz4 => Properties { name: "lz4", level: NONE, window_bits: NONE, frames: true, marks_ends: true },
         }
     }
 
@@ -82,107 +92,11 @@ impl Algorithm {
     pub(crate) fn marks_ends(self) -> bool {
         self.properties().marks_ends
     }
-
-    pub(crate) fn decoder(self, limits: &DecompressionLimits) -> Result<Box<dyn Decode>, Error> {
-        let _ = limits;
-        Ok(match self {
-            #[cfg(feature = "gzip")]
-            Self::Gzip => Box::new(crate::gzip::Decoder::new()),
-            #[cfg(feature = "gzip")]
-            Self::Deflate | Self::RawDeflate => Box::new(crate::deflate::Decoder::new(self)),
-            #[cfg(feature = "brotli")]
-            Self::Brotli => Box::new(crate::brotli::Decoder::new(limits)),
-            #[cfg(feature = "zstd")]
-            Self::Zstd => Box::new(crate::zstd::Decoder::new(limits)?),
-            #[cfg(feature = "snappy")]
-            Self::Snappy => Box::new(crate::blocks::Decoder::new(crate::snappy::Reading::default(), limits)),
-            #[cfg(feature = "lz4")]
-            Self::Lz4 => Box::new(crate::blocks::Decoder::new(crate::lz4::Reading::default(), limits)),
-        })
-    }
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.properties().name)
-    }
-}
-
-/// An algorithm with its settings.
-///
-/// ```
-/// use tidegate::compress::{Algorithm, Compression, Compressor};
-///
-/// let small = Compression::new(Algorithm::Gzip).level(9).window_bits(12);
-/// let mut compressed = Vec::new();
-/// Compressor::new(small).finish_with(b"ebb and flow", &mut compressed)?;
-/// assert_eq!(compressed[..2], [0x1f, 0x8b]);
-/// # Ok::<(), tidegate::compress::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Compression {
-    algorithm: Algorithm,
-    level: u8,
-    window_bits: u8,
-}
-
-impl Compression {
-    /// The algorithm with defaults that suit responses that are made on the fly:
-    ///
-    /// | algorithm | levels | default | window bits | default |
-    /// |---|---|--:|---|--:|
-    /// | gzip, deflate | 1 to 9 | 6 | 9 to 15 | 15 |
-    /// | brotli | 0 to 11 | 4 | 10 to 24 | 18 |
-    /// | zstd | 1 to 19 | 3 | 10 to 23 | 18 |
-    /// | snappy, lz4 | | | | |
-    #[must_use]
-    pub fn new(algorithm: Algorithm) -> Self {
-        let Properties { level, window_bits, .. } = algorithm.properties();
-        Self { algorithm, level: level.default, window_bits: window_bits.default }
-    }
-
-    /// Sets the level: a higher one compresses better and takes more time. A level out of range becomes the nearest one.
-    #[must_use]
-    pub fn level(mut self, level: u8) -> Self {
-        self.level = self.algorithm.properties().level.clamp(level);
-        self
-    }
-
-    /// Sets the logarithm of the window: how far back repetitions are found, and most of the memory of a context. Bits
-    /// out of range become the nearest ones.
-    #[must_use]
-    pub fn window_bits(mut self, bits: u8) -> Self {
-        self.window_bits = self.algorithm.properties().window_bits.clamp(bits);
-        self
-    }
-
-    /// The algorithm.
-    #[must_use]
-    pub fn algorithm(&self) -> Algorithm {
-        self.algorithm
-    }
-
-    pub(crate) fn encoder(&self) -> Result<Box<dyn Encode>, Error> {
-        Ok(match self.algorithm {
-            #[cfg(feature = "gzip")]
-            Algorithm::Gzip | Algorithm::Deflate | Algorithm::RawDeflate => {
-                Box::new(crate::deflate::Encoder::new(self.algorithm, self.level, self.window_bits))
-            }
-            #[cfg(feature = "brotli")]
-            Algorithm::Brotli => Box::new(crate::brotli::Encoder::new(self.level, self.window_bits)),
-            #[cfg(feature = "zstd")]
-            Algorithm::Zstd => Box::new(crate::zstd::Encoder::new(self.level, self.window_bits)?),
-            #[cfg(feature = "snappy")]
-            Algorithm::Snappy => Box::new(crate::blocks::Encoder::new(crate::snappy::Writing::new())),
-            #[cfg(feature = "lz4")]
-            Algorithm::Lz4 => Box::new(crate::blocks::Encoder::new(crate::lz4::Writing::default())),
-        })
-    }
-}
-
-impl From<Algorithm> for Compression {
-    fn from(algorithm: Algorithm) -> Self {
-        Self::new(algorithm)
     }
 }
 
@@ -205,7 +119,21 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    fn clamp(self, value: u8) -> u8 {
+    pub(crate) fn clamp(self, value: u8) -> u8 {
         value.clamp(self.least, self.most)
     }
 }
+
+/// The wrapping of zlib; the other ones differ in the name, and gzip has members.
+#[cfg(feature = "gzip")]
+const DEFLATE: Properties = Properties {
+    name: "deflate",
+    level: Range { least: 1, default: 4, most: 9 },
+    window_bits: Range { least: 9, default: 15, most: 15 },
+    frames: false,
+    marks_ends: true,
+};
+
+/// What an algorithm has no choice of.
+#[cfg(any(feature = "lz4", feature = "snappy"))]
+const NONE: Range = Range { least: 0, default: 0, most: 0 };

@@ -2,8 +2,8 @@
 //! parts. `snappy.rs` and `lz4.rs` have the formats.
 
 use crate::coder::{Decode, Encode, Operation, Progress};
-use crate::decompressor::DecompressionLimits;
 use crate::error::Error;
+use crate::limits::DecompressionLimits;
 
 /// How a format writes a message.
 pub(crate) trait WriteBlocks {

@@ -1,7 +1,7 @@
 //! `Encode` and `Decode`: what each algorithm implements. Each has a file of its own, and `algorithm.rs` lists them.
 
-use crate::decompressor::DecompressionLimits;
 use crate::error::Error;
+use crate::limits::DecompressionLimits;
 
 /// What a compressor does besides taking input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

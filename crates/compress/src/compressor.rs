@@ -1,7 +1,7 @@
 //! `Compressor`: one message, compressed piece by piece.
 
-use crate::algorithm::Compression;
 use crate::coder::{Operation, Progress};
+use crate::compression::Compression;
 use crate::context_pool::{self, Lease};
 use crate::error::Error;
 use crate::sink::Sink;

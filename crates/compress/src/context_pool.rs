@@ -5,10 +5,12 @@
 
 use std::cell::RefCell;
 
-use crate::algorithm::{Algorithm, Compression};
+use crate::algorithm::Algorithm;
 use crate::coder::{Decode, Encode};
-use crate::decompressor::DecompressionLimits;
+use crate::compression::Compression;
+use crate::contexts;
 use crate::error::Error;
+use crate::limits::DecompressionLimits;
 
 /// A context that returns to the pool of its thread when it is dropped.
 pub(crate) struct Lease<K: Kind> {
@@ -42,7 +44,7 @@ pub(crate) fn encoder(compression: Compression) -> Result<Lease<Compression>, Er
             return Ok(Lease { key: compression, context: Some(context) });
         }
     }
-    Ok(Lease { key: compression, context: Some(compression.encoder()?) })
+    Ok(Lease { key: compression, context: Some(contexts::encoder(&compression)?) })
 }
 
 /// A decompressing context.
@@ -52,7 +54,7 @@ pub(crate) fn decoder(algorithm: Algorithm, limits: &DecompressionLimits) -> Res
             return Ok(Lease { key: algorithm, context: Some(context) });
         }
     }
-    Ok(Lease { key: algorithm, context: Some(algorithm.decoder(limits)?) })
+    Ok(Lease { key: algorithm, context: Some(contexts::decoder(algorithm, limits)?) })
 }
 
 fn take<K: Kind>(key: K) -> Option<Box<K::Context>> {

@@ -2,10 +2,10 @@
 
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
 
-use crate::algorithm::{Algorithm, Properties, Range};
+use crate::algorithm::Algorithm;
 use crate::coder::{Decode, Encode, Operation, Progress};
-use crate::decompressor::DecompressionLimits;
 use crate::error::Error;
+use crate::limits::DecompressionLimits;
 
 /// A compressing context.
 pub(crate) struct Encoder {
@@ -198,14 +198,6 @@ impl Inflate {
         Ok((Progress { read, written, is_complete: written < space.len() }, has_ended))
     }
 }
-
-pub(crate) const PROPERTIES: Properties = Properties {
-    name: "deflate",
-    level: Range { least: 1, default: 6, most: 9 },
-    window_bits: Range { least: 9, default: 15, most: 15 },
-    frames: false,
-    marks_ends: true,
-};
 
 /// A marker is shorter. In less space, the library would begin it again with each call.
 const FLUSH_SPACE_BYTES_MIN: usize = 16;

@@ -3,11 +3,13 @@
 use tidegate_buffer::{Input, Outbound};
 use tidegate_codec::{Filter, Output, Step};
 
-use crate::algorithm::{Algorithm, Compression};
+use crate::algorithm::Algorithm;
 use crate::coder::Progress;
+use crate::compression::Compression;
 use crate::compressor::{Compressor, SPACE_BYTES};
-use crate::decompressor::{DecompressionLimits, Decompressor};
+use crate::decompressor::Decompressor;
 use crate::error::Error;
+use crate::limits::DecompressionLimits;
 
 /// A filter that compresses outbound bytes and decompresses inbound ones, as for `COMPRESS=DEFLATE` of IMAP (RFC 4978) or
 /// for protocols that exchange streams of zstd.

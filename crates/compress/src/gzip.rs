@@ -4,9 +4,9 @@
 
 use crate::algorithm::Algorithm;
 use crate::coder::{Decode, Progress};
-use crate::decompressor::DecompressionLimits;
 use crate::deflate::{DECODER_BYTES, Inflate};
 use crate::error::Error;
+use crate::limits::DecompressionLimits;
 
 /// A decompressing context.
 pub(crate) struct Decoder {

@@ -7,10 +7,10 @@ use std::hash::Hasher;
 use lz4_flex::block;
 use twox_hash::XxHash32;
 
-use crate::algorithm::{Algorithm, Properties, Range};
+use crate::algorithm::Algorithm;
 use crate::blocks::{BLOCK_BYTES, Need, ReadUnits, WriteBlocks};
-use crate::decompressor::DecompressionLimits;
 use crate::error::Error;
+use crate::limits::DecompressionLimits;
 
 /// Writes frames of independent blocks of 64 KiB, with a checksum of the content.
 #[derive(Default)]
@@ -239,14 +239,6 @@ fn number(unit: &[u8]) -> u32 {
 fn header_checksum(descriptor: &[u8]) -> u8 {
     (XxHash32::oneshot(0, descriptor) >> 8) as u8
 }
-
-pub(crate) const PROPERTIES: Properties = Properties {
-    name: "lz4",
-    level: Range { least: 0, default: 0, most: 0 },
-    window_bits: Range { least: 16, default: 16, most: 16 },
-    frames: true,
-    marks_ends: true,
-};
 
 const CORRUPT: Error = Error::Corrupt(Algorithm::Lz4);
 

@@ -2,10 +2,10 @@
 //!
 //! <https://github.com/google/snappy/blob/main/framing_format.txt>
 
-use crate::algorithm::{Algorithm, Properties, Range};
+use crate::algorithm::Algorithm;
 use crate::blocks::{BLOCK_BYTES, Need, ReadUnits, WriteBlocks};
-use crate::decompressor::DecompressionLimits;
 use crate::error::Error;
+use crate::limits::DecompressionLimits;
 
 /// Writes chunks of 64 KiB.
 pub(crate) struct Writing {
@@ -125,14 +125,6 @@ fn body(kind: u8, body: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
 fn checksum(plain: &[u8]) -> u32 {
     crc32c::crc32c(plain).rotate_right(15).wrapping_add(0xa282_ead8)
 }
-
-pub(crate) const PROPERTIES: Properties = Properties {
-    name: "snappy",
-    level: Range { least: 0, default: 0, most: 0 },
-    window_bits: Range { least: 16, default: 16, most: 16 },
-    frames: true,
-    marks_ends: false,
-};
 
 const CORRUPT: Error = Error::Corrupt(Algorithm::Snappy);
 

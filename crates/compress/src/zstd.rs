@@ -3,10 +3,10 @@
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-use crate::algorithm::{Algorithm, Properties, Range};
+use crate::algorithm::Algorithm;
 use crate::coder::{Decode, Encode, Operation, Progress};
-use crate::decompressor::DecompressionLimits;
 use crate::error::Error;
+use crate::limits::DecompressionLimits;
 
 /// A compressing context.
 pub(crate) struct Encoder {
@@ -114,14 +114,6 @@ impl Decode for Decoder {
         self.context.sizeof()
     }
 }
-
-pub(crate) const PROPERTIES: Properties = Properties {
-    name: "zstd",
-    level: Range { least: 1, default: 3, most: 19 },
-    window_bits: Range { least: 10, default: 18, most: 23 },
-    frames: true,
-    marks_ends: true,
-};
 
 const SYSTEM: Error = Error::System(Algorithm::Zstd);
 

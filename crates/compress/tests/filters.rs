@@ -36,7 +36,7 @@ fn lines() -> Vec<u8> {
 fn lines_arrive_alike_in_any_pieces() {
     for &algorithm in Algorithm::ALL {
         let answer = |line: Slice, codec: &mut Stack, out: &mut Output<'_>| {
-            codec.encode(line.into(), out).expect("it is a line")
+            codec.encode(line.into(), out).expect("it is a line");
         };
         let contract = Contract::new(|| stack(algorithm)).answer(answer).rounds(16);
         // What a flush yields depends on when it comes; the plain bytes do not.
