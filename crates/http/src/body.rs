@@ -68,6 +68,7 @@ pub(crate) struct DecodedPieces {
 }
 
 impl DecodedPieces {
+    #[cfg(feature = "compress")]
     pub(crate) fn new(decode: Box<dyn Decode>) -> Self {
         Self { decode, piece: None }
     }

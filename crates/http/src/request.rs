@@ -8,7 +8,9 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tidegate_http1::{self as http1, RequestHead};
 use tidegate_sys::Address;
 
-use crate::body::{Body, Decode, DecodedPieces, Kind};
+use crate::body::{Body, DecodedPieces};
+#[cfg(feature = "compress")]
+use crate::body::{Decode, Kind};
 use crate::exchange::BodyError;
 use crate::router::Pattern;
 
@@ -210,6 +212,7 @@ impl Request {
         &self.head
     }
 
+    #[cfg(feature = "compress")]
     /// Undoes a content coding of the body: of what was received already, or as it is received.
     pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
         let decoding = DecodedPieces::new(decode);
@@ -269,5 +272,6 @@ pub(crate) fn unknown_peer() -> Address {
 /// How many parameters a route may have.
 pub(crate) const PARAMETERS_MAX: usize = 8;
 
+#[cfg(feature = "compress")]
 /// The bytes that a collected body may have when middleware of a nested router decodes it.
 const COLLECTED_BYTES_MAX: usize = 1024 * 1024;

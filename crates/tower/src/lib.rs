@@ -1,0 +1,52 @@
+//! Services of tower on our loops: a `Router` of axum, and every other `tower::Service` of `http::Request`.
+//!
+//! The service is polled on the loop that has the connection, without hyper in between. Only the body of the request is
+//! `Send`; the service, its future and the body of its response need not be.
+//!
+//! ```no_run
+//! use axum::Router;
+//! use axum::routing::get;
+//! use tidegate::http::Server;
+//! use tidegate::tower;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let router: Router = Router::new().route("/", get(|| async { "Hello, World!" }));
+//! Server::bind("127.0.0.1:8080")?.serve(tower::function(router))?.wait();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`.
+
+#![forbid(unsafe_code)]
+
+mod function;
+mod request_body;
+mod response;
+
+use tidegate_engine::{ServerHandle, StartError};
+use tidegate_http::Server;
+
+pub use self::function::{TowerService, function};
+pub use self::request_body::{BodyError, RequestBody};
+
+/// Serves a service, such as a `Router` of axum, at an address: on a loop for each core, each with a clone of the service.
+///
+/// ```no_run
+/// use axum::Router;
+/// use axum::routing::get;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// tidegate::tower::serve("127.0.0.1:8080", Router::new().route("/", get(|| async { "Hello, World!" })))?.wait();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`StartError`], with what to do about it.
+pub fn serve<S>(address: &str, service: S) -> Result<ServerHandle, StartError>
+where
+    S: TowerService + Clone + Send + Sync + 'static,
+{
+    Server::bind(address)?.serve(function(service))
+}

@@ -1,0 +1,194 @@
+//! `RequestBody`: the body of a request, which may be sent to other threads, and is read on its own.
+//!
+//! Services of tower want a body that is `Send`. Ours belongs to a connection, and a connection to a loop. So the body that
+//! a service gets is a number, and the thread of the loop has a table of bodies by number. On another thread it yields an
+//! error.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use http_body::{Frame, SizeHint};
+use tidegate_http::Body;
+
+/// The body of a request for a service. It is read on the thread of its connection, piece by piece: while nothing reads,
+/// the loop receives nothing.
+pub struct RequestBody {
+    /// Where the body is; `None` for an empty one.
+    place: Option<Place>,
+    length: Option<u64>,
+    has_ended: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    thread: u64,
+    number: u64,
+}
+
+/// Why a body cannot be read further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// The connection is closed, or the peer sent no valid body.
+    Closed,
+    /// The body is longer than a limit allows.
+    TooLong,
+    /// The bytes are not valid in the content coding that the request names.
+    Undecodable,
+    /// The body is read on another thread than that of its connection.
+    OtherThread,
+    /// The service has responded, or the connection is gone.
+    Over,
+}
+
+impl From<tidegate_http::BodyError> for BodyError {
+    fn from(error: tidegate_http::BodyError) -> Self {
+        match error {
+            tidegate_http::BodyError::TooLong => Self::TooLong,
+            tidegate_http::BodyError::Undecodable => Self::Undecodable,
+            tidegate_http::BodyError::Over => Self::Over,
+            _ => Self::Closed,
+        }
+    }
+}
+
+/// Removes a body from the table of its thread, when the exchange is over: a body that a service has passed to another
+/// thread cannot do it.
+pub struct Registered(u64);
+
+impl RequestBody {
+    pub(crate) fn empty() -> Self {
+        Self { place: None, length: Some(0), has_ended: true }
+    }
+
+    pub(crate) fn register(body: Body, length: Option<u64>) -> (Self, Registered) {
+        let number = NEXT.with(|next| next.replace(next.get() + 1));
+        BODIES.with_borrow_mut(|bodies| bodies.insert(number, body));
+        let place = Place { thread: THREAD.with(|thread| *thread), number };
+        (Self { place: Some(place), length, has_ended: false }, Registered(number))
+    }
+
+    fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(place) = self.place else { return Poll::Ready(None) };
+        if THREAD.with(|thread| *thread) != place.thread {
+            return Poll::Ready(Some(Err(BodyError::OtherThread)));
+        }
+        // Taken out meanwhile: polling a body may run code of the application.
+        let Some(mut body) = BODIES.with_borrow_mut(|bodies| bodies.remove(&place.number)) else {
+            return Poll::Ready(Some(Err(BodyError::Over)));
+        };
+        let polled = Pin::new(&mut body).poll_next(cx);
+        let trailers = match &polled {
+            Poll::Ready(None) => body.trailers().map(header_map),
+            _ => None,
+        };
+        BODIES.with_borrow_mut(|bodies| bodies.insert(place.number, body));
+        polled.map(|piece| match piece {
+            Some(Ok(data)) => Some(Ok(Frame::data(data.into_bytes()))),
+            Some(Err(error)) => Some(Err(error.into())),
+            None => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+        })
+    }
+}
+
+fn header_map(trailers: &tidegate_http::Trailers) -> http::HeaderMap {
+    let mut map = http::HeaderMap::new();
+    for (name, value) in trailers {
+        if let (Ok(name), Ok(value)) = (http::HeaderName::from_bytes(name), http::HeaderValue::from_bytes(value)) {
+            map.append(name, value);
+        }
+    }
+    map
+}
+
+impl http_body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let polled = self.poll_body(cx);
+        match &polled {
+            Poll::Ready(None | Some(Err(_))) => self.has_ended = true,
+            Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => self.has_ended = true,
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.length {
+            // It counts down in no one's sight: the length is that of the whole body.
+            Some(length) if !self.has_ended => SizeHint::with_exact(length),
+            _ => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let Some(place) = self.place
+            && THREAD.with(|thread| *thread) == place.thread
+        {
+            remove(place.number);
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        remove(self.0);
+    }
+}
+
+/// Dropped outside of the table, since a body may have more to drop.
+fn remove(number: u64) {
+    let body = BODIES.with_borrow_mut(|bodies| bodies.remove(&number));
+    drop(body);
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Registered").field(&self.0).finish()
+    }
+}
+
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestBody").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the connection is closed",
+            Self::TooLong => "the body is too long",
+            Self::Undecodable => "the body is not valid in its content coding",
+            Self::OtherThread => "the body of a request is read on the thread of its connection only",
+            Self::Over => "the exchange that the body belongs to is over",
+        })
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+static THREADS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
+    static NEXT: Cell<u64> = const { Cell::new(0) };
+    static BODIES: RefCell<HashMap<u64, Body>> = RefCell::default();
+}
