@@ -154,7 +154,8 @@ fn tls(options: &Options) -> Result<Option<(ClientConfig, String)>, Box<dyn Erro
     let builder = match &options.root {
         Some(path) => ClientConfig::builder_with_root_file(&provider, path)?,
         None if options.insecure => ClientConfig::dangerous_builder_without_verification(&provider),
-        None => return Err("https needs --root FILE with the certificates to trust, or --insecure".into()),
+        None => ClientConfig::builder_with_platform_roots(&provider)
+            .map_err(|error| format!("{error}: use --root FILE with those to trust, or --insecure"))?,
     };
     let config = builder.handshake_timeout(options.timeout).build()?;
     // Errors in the name are reported here, before the threads start.

@@ -97,7 +97,7 @@ impl<C: Pipeline> Outcome<C> {
     /// pipe.receive(b"hello\nMUX\n");
     /// assert_eq!(pipe.take_written(), b"hello\n");
     /// // The peer opens stream 1 with a line.
-    /// let (open, data) = (ToyMux::frame(0, 0, 1, b""), ToyMux::frame(1, 0, 1, b"ebb\n"));
+    /// let (open, data) = (ToyMux::frame(0, 0, 1, &[3]), ToyMux::frame(1, 0, 1, b"ebb\n"));
     /// pipe.receive(&[open, data.clone()].concat());
     /// assert_eq!(pipe.take_written(), data);
     /// ```
