@@ -63,7 +63,8 @@ pub struct Options {
     /// With https: trust every server, whatever its certificate is
     #[arg(long, conflicts_with = "root")]
     insecure: bool,
-    /// With https: a PEM file of the certificates to trust
+    /// With https: a PEM file of the certificates to trust [default: the root certificates of the system, or of
+    /// SSL_CERT_FILE]
     #[arg(long, value_name = "FILE")]
     root: Option<PathBuf>,
     /// Connections that send requests, over all threads
