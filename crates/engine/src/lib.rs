@@ -73,7 +73,7 @@ pub use peer_deadlines::Deadlines;
 pub use protocols::{Protocol, ProtocolIndex, Protocols, SharedProtocols, SniffHandler};
 pub use remote::{PostError, Remote};
 pub use server::{Listener, RunningListener, ServedListener, Server, ServerHandle, Superseded};
-pub use session::{Session, SessionError};
+pub use session::{Session, SessionError, Streams};
 pub use shaping::{Rate, Shaping};
 pub use start_error::StartError;
 pub use task::blocking::{Blocking, BlockingError, blocking};

@@ -12,18 +12,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate_codec::Pipeline;
+use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_codec::sniff::{Match, Rules, Sniffer};
 
 use crate::channel::Channel;
 use crate::context::Context;
 use crate::handler::{Handler, Outcome};
+use crate::session::Streams;
 
 /// How a connection goes on once its protocol is known. `C` is the pipeline that has sniffed.
 pub struct Protocol<C: Pipeline = Sniffer<ProtocolIndex>>(Box<dyn Fn() -> Outcome<C>>);
 
 impl<C: Pipeline> Protocol<C> {
-    /// The outcome that `to` makes for each connection: an [`Outcome::switch`], an [`Outcome::channel`], or another one
-    /// as [`Outcome::Close`]. Needed over filters, which the switch keeps; see [`SharedProtocols`].
+    /// The outcome that `to` makes for each connection: an [`Outcome::switch`], an [`Outcome::channel`], an
+    /// [`Outcome::session`], or another one as [`Outcome::Close`]. Needed over filters, which the switch keeps; see [`SharedProtocols`].
     pub fn new(to: impl Fn() -> Outcome<C> + 'static) -> Self {
         Self(Box::new(to))
     }
@@ -53,6 +55,18 @@ impl Protocol {
         Self::new(move || {
             let (codec, serve) = (codec(), serve.clone());
             Outcome::channel(move |_| codec, move |channel| serve(channel))
+        })
+    }
+
+    /// A session with the multiplexing codec that `mux` makes for each connection, and `streams` for the streams that the
+    /// peer opens.
+    pub fn session<P>(mux: impl Fn() -> P + 'static, streams: Streams) -> Self
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+    {
+        Self::new(move || {
+            let mux = mux();
+            Outcome::session(move |_| mux, &streams)
         })
     }
 }

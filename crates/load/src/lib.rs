@@ -63,7 +63,8 @@ pub struct Options {
     /// With https: trust every server, whatever its certificate is
     #[arg(long, conflicts_with = "root")]
     insecure: bool,
-    /// With https: a PEM file of the certificates to trust
+    /// With https: a PEM file of the certificates to trust [default: the root certificates of the system, or of
+    /// SSL_CERT_FILE]
     #[arg(long, value_name = "FILE")]
     root: Option<PathBuf>,
     /// Connections that send requests, over all threads
@@ -154,7 +155,8 @@ fn tls(options: &Options) -> Result<Option<(ClientConfig, String)>, Box<dyn Erro
     let builder = match &options.root {
         Some(path) => ClientConfig::builder_with_root_file(&provider, path)?,
         None if options.insecure => ClientConfig::dangerous_builder_without_verification(&provider),
-        None => return Err("https needs --root FILE with the certificates to trust, or --insecure".into()),
+        None => ClientConfig::builder_with_platform_roots(&provider)
+            .map_err(|error| format!("{error}: use --root FILE with those to trust, or --insecure"))?,
     };
     let config = builder.handshake_timeout(options.timeout).build()?;
     // Errors in the name are reported here, before the threads start.

@@ -57,6 +57,34 @@ impl ClientConfig {
         Ok(ClientBuilder::new(provider, verifier))
     }
 
+    /// Begins a configuration that trusts the servers which the system trusts: its root certificates are read now. The
+    /// environment names others in `SSL_CERT_FILE`, a file, and `SSL_CERT_DIR`, folders. Roots that cannot be used are
+    /// left out, and one line is logged.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoRoots`] if none can be used.
+    #[cfg(feature = "platform-roots")]
+    pub fn builder_with_platform_roots(provider: &Provider) -> Result<ClientBuilder, ConfigError> {
+        let found = rustls_native_certs::load_native_certs();
+        let mut roots = RootCertStore::empty();
+        let (_, ignored) = roots.add_parsable_certificates(found.certs);
+        if ignored > 0 || !found.errors.is_empty() {
+            let error = found.errors.first().map(tracing::field::display);
+            tracing::warn!(subsystem = "tls", ignored, error, "some of the system's root certificates cannot be used");
+        }
+        Self::builder(provider, roots)
+    }
+
+    /// Begins a configuration that trusts the servers which Mozilla trusts. Its root certificates are a part of the
+    /// program, as of the version of the crate `webpki-roots`.
+    ///
+    /// # Errors
+    /// What rustls refuses.
+    #[cfg(feature = "webpki-roots")]
+    pub fn builder_with_webpki_roots(provider: &Provider) -> Result<ClientBuilder, ConfigError> {
+        Self::builder(provider, webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect())
+    }
+
     /// Begins a configuration that trusts servers which the certificates in a PEM file vouch for.
     ///
     /// # Errors

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 
 use crate::load::load;
 use crate::support::peer::{assert_same, letters};
-use crate::support::program::{Directory, Program, run, skip};
+use crate::support::program::{Directory, Program, run, skip, tidegate};
 
 /// Runs a client with `input`, and returns its output, standard error included. `None` if it is not installed.
 fn client(name: &str, arguments: &[&str], input: &str) -> Option<String> {
@@ -219,8 +219,28 @@ fn a_load_over_tls_has_no_errors() {
         assert_eq!(code, Some(0), "{figures}");
         assert!(figures["requests"].as_u64().unwrap() > 100, "{figures}");
     }
-    let (code, _, errors) = run(&["load", &url]);
-    assert!(code == Some(2) && errors[0].contains("--insecure"), "{errors:?}");
+}
+
+#[test]
+fn a_load_trusts_the_servers_that_the_system_trusts() {
+    let files = Files::new(&["localhost"]);
+    let program = files.serve(&["localhost"], &[]);
+    let url = format!("https://{}/plaintext", program.ip());
+    let with_roots = |roots: &str| {
+        let mut command = tidegate(&["load", "--json", "-", &url, "-d", "0.3", "-c", "2"]);
+        let command = command.env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR").stdin(Stdio::null());
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        (status.code(), [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()))
+    };
+    let (code, [figures, _]) = with_roots(&files.path("ca.pem"));
+    let requests = serde_json::from_str::<serde_json::Value>(&figures).unwrap()["requests"].as_u64();
+    assert!(code == Some(0) && requests > Some(10), "{figures}");
+    // Another authority vouches for nothing here.
+    let (code, [figures, _]) = with_roots(&Files::new(&[]).path("ca.pem"));
+    let requests = serde_json::from_str::<serde_json::Value>(&figures).unwrap()["requests"].as_u64();
+    assert_eq!((code, requests), (Some(1), Some(0)), "{figures}");
+    let (code, [_, errors]) = with_roots(&files.path("localhost.key"));
+    assert!(code == Some(2) && errors.contains("--insecure"), "{errors}");
 }
 
 #[test]

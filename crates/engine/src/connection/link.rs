@@ -112,6 +112,10 @@ impl Link {
         &self.settings
     }
 
+    pub(crate) fn shared_settings(&self) -> &Rc<Settings> {
+        &self.settings
+    }
+
     pub(crate) fn outbound(&mut self) -> &mut Outbound {
         &mut self.outbound
     }

@@ -28,6 +28,7 @@ pub(crate) use self::link::Link;
 pub(crate) use self::peer::PeerAddress;
 pub(crate) use self::pull::{ChannelState, Half, Refusal};
 pub(crate) use self::settings::Settings;
+pub(crate) use self::switch::InstallProtocol;
 pub use self::switch::Switch;
 use crate::loop_core::Core;
 

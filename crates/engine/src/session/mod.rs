@@ -15,6 +15,7 @@
 mod application;
 mod handle;
 mod make;
+mod streams;
 
 use slab::Slab;
 use tidegate_codec::mux::ResetCause;
@@ -23,6 +24,7 @@ use tidegate_sys::{Address, Token};
 pub(crate) use self::application::SessionApplication;
 pub use self::handle::{Session, SessionError};
 pub(crate) use self::make::{MakeSession, MakeStream, MakeStreamHandler, MakeStreamTask};
+pub use self::streams::Streams;
 use crate::connection::PeerAddress;
 
 /// The sessions of a loop, as their streams see them.

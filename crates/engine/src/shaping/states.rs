@@ -293,6 +293,8 @@ impl Shared {
     }
 }
 
+const _: () = assert!(size_of::<State>() <= 144);
+
 const RECEIVE: usize = 0;
 const SEND: usize = 1;
 

@@ -264,6 +264,7 @@ everywhere {
     }
     sniffing {
         the_first_bytes_choose_handler_or_channel,
+        the_first_bytes_choose_a_session,
         a_silent_peer_is_cut_off_in_time,
         a_peer_that_sends_too_little_is_cut_off_in_time,
         a_silent_peer_is_greeted_after_the_deadline,

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_codec::Slice;
-use tidegate_codec::framing::{Payload, Raw};
+use tidegate_codec::framing::{Lines, Payload, Raw};
 use tidegate_codec::sniff::{self, Match};
-use tidegate_engine::{Channel, Context, Handler, Limits, Outcome, Protocol, ProtocolIndex, Protocols};
+use tidegate_engine::{
+    Channel, Client, Context, Handler, Limits, Outcome, Protocol, ProtocolIndex, Protocols, Streams,
+};
 use tidegate_sys::Address;
+use tidegate_testkit::{ToyMux, ToyMuxConfig};
 
 use crate::stack::Stack;
 use crate::stage::{Family, Served, Site, Stage};
@@ -91,6 +94,43 @@ pub(crate) fn the_first_bytes_choose_handler_or_channel<S: Stack>(stage: &Stage)
         }
     }
     assert_eq!(server.counts().closed_protocol, 0);
+}
+
+/// A multiplexed protocol and one of lines on one port.
+pub(crate) fn the_first_bytes_choose_a_session<S: Stack>(stage: &Stage) {
+    let (server, client, raw_peer) = (stage.server(), stage.client(), stage.raw_peer());
+    let streams = Streams::handle(|| (Lines::new(), Named("stream:")));
+    let session = Protocol::new(move || {
+        Outcome::session(|from| S::map(from, |_| ToyMux::server(ToyMuxConfig::default())), &streams)
+    });
+    let protocols = Protocols::over().on(sniff::starts_with(b"\0"), session).otherwise(named::<S>("bytes:"));
+    let to = listen::<S>(stage, &server, protocols.deadline(FOR_EVER));
+    let connect_to = to.clone();
+    let done = stage.start(&client, async move {
+        let mux = S::client_with(ToyMux::client(ToyMuxConfig::default()));
+        let session = Client::at(connect_to).open_session(mux).await.expect("it listens");
+        let mut channels: Vec<_> = (0..3).map(|_| session.open(Lines::new()).expect("a stream")).collect();
+        for (number, channel) in channels.iter_mut().enumerate() {
+            channel.send(format!("line {number}").into()).expect("the stream is open");
+        }
+        for (number, channel) in channels.iter_mut().enumerate() {
+            let greeting = channel.recv().await.expect("the stream is open").expect("a line");
+            assert_eq!(&*greeting, b"stream:");
+            let line = channel.recv().await.expect("the stream is open").expect("a line");
+            assert_eq!(&*line, format!("line {number}").as_bytes());
+        }
+        for channel in channels {
+            channel.close().await.expect("all was in order");
+        }
+    });
+    let end = stage.connect::<S>(&raw_peer, &to);
+    raw_peer.send(end, &S::encoded(b"ebb"));
+    stage.until("it is echoed", || raw_peer.inspect(end, |seen| S::decoded(&seen.received) == b"bytes:ebb"));
+    stage.outcome(&done);
+    stage.until("all streams are closed", || server.counts().streams + client.counts().streams == 0);
+    stage.send_goodbye::<S>(&raw_peer, end);
+    stage.until("all connections are closed", || server.counts().connections == 0);
+    assert_eq!((server.counts().closed_protocol, server.counts().closed_done), (0, 2));
 }
 
 /// Sends some bytes, and waits for the end that comes with the deadline.

@@ -21,6 +21,20 @@ fn refusal(provider: &Provider, roots: &RootCertStore, identity: &Identity, name
 }
 
 #[test]
+fn roots_of_mozilla_vouch_for_no_authority_of_a_test() {
+    for provider in providers() {
+        let server = Authority::new().sign(|_| {}).certificates(&provider);
+        let server = ServerConfig::builder(&provider, server).build().unwrap();
+        let client = ClientConfig::builder_with_webpki_roots(&provider).unwrap().build().unwrap();
+        let mut pair = Pair::with_name(&server, &client, NAME, &[1]);
+        pair.exchange(usize::MAX);
+        assert_eq!(pair.done.get(), 0, "the client has accepted it");
+        let reason = pair.failure.borrow().clone().expect("the client reports why");
+        assert!(reason.contains("UnknownIssuer"), "{reason}");
+    }
+}
+
+#[test]
 fn the_error_says_what_is_wrong_with_a_certificate() {
     for provider in providers() {
         let authority = Authority::new();
