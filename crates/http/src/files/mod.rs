@@ -54,7 +54,8 @@ use crate::router::Router;
 ///
 /// **Files that change.** A response has the file that was there when its head was sent, if a new file is renamed into
 /// its place. A file that becomes shorter meanwhile ends the connection, so that the peer sees that the response is not
-/// complete. A file that is overwritten in place is sent as it is when its bytes are sent.
+/// complete. A file that is changed in place is sent as it is when its bytes leave the kernel, which shares the memory of
+/// the file with the sockets: replace files by a rename instead.
 #[derive(Debug, Clone)]
 pub struct Files {
     root: Arc<Root>,
