@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::time::Duration;
 
 use super::folder::{Folder, Got, ask, content, get, request};
 
@@ -249,4 +250,21 @@ fn a_file_that_is_replaced_while_it_is_sent_is_sent_as_it_was() {
     assert_eq!(get(&server, "/file").text(), "new");
     fs::remove_file(&path).unwrap();
     assert_eq!(get(&server, "/file").status, 404);
+}
+
+#[test]
+fn a_file_that_is_kept_open_is_served_as_it_was_until_it_is_closed() {
+    let folder = Folder::new();
+    folder.write("file", "old");
+    let kept = folder.serve(|files| files.keep_open(Duration::from_secs(3600)));
+    let soon = folder.serve(|files| files.keep_open(Duration::from_millis(5)));
+    for server in [&kept, &soon] {
+        assert_eq!(get(server, "/file").text(), "old");
+    }
+    fs::rename(folder.write("new", "new one"), folder.root.join("file")).unwrap();
+    assert_eq!(get(&kept, "/file").text(), "old");
+    while get(&soon, "/file").text() == "old" {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(get(&soon, "/file").text(), "new one");
 }
