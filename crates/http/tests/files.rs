@@ -11,4 +11,5 @@ mod https;
 mod reach;
 #[path = "files/representations.rs"]
 mod representations;
+#[expect(dead_code, reason = "other tests use the rest of it")]
 mod support;
