@@ -263,7 +263,7 @@ fn a_file_that_may_not_be_read_is_forbidden() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     let path = folder.write("private", "private");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).unwrap();
     if fs::read(&path).is_ok() {
         println!("skipped: this user may read every file");
         return;
