@@ -5,13 +5,14 @@
 //! remembered for a second. The number of names is bounded: a table that is full is emptied.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tidegate_engine::task;
 use tidegate_http1::Fields;
 
 use super::Options;
@@ -22,6 +23,8 @@ use crate::negotiate::Encoding;
 pub(super) struct Entries {
     /// By coding, and by the name of the file without the suffix of the coding.
     names: [RefCell<HashMap<Box<str>, Slot>>; Encoding::ALL.len()],
+    /// How many files are kept open. A task closes them all while there are any.
+    open_count: Cell<usize>,
 }
 
 enum Slot {
@@ -50,25 +53,22 @@ pub(super) struct Entry {
     encoding: Encoding,
     /// Those of a response with the whole file.
     pub(super) fields: Fields,
-    /// The open file, and when it was opened.
-    open: RefCell<Option<(Arc<File>, Instant)>>,
+    /// The file, if it is kept open.
+    open: RefCell<Option<Arc<File>>>,
 }
 
 impl Entries {
     pub(super) fn new() -> Self {
-        Self { names: Default::default() }
+        Self { names: Default::default(), open_count: Cell::new(0) }
     }
 
-    pub(super) fn known(&self, name: &str, encoding: Encoding, now: Instant, keep_open: Option<Duration>) -> Known {
+    pub(super) fn known(&self, name: &str, encoding: Encoding, now: Instant) -> Known {
         match self.names[encoding as usize].borrow().get(name) {
             None => Known::Nothing,
             Some(Slot::Absent(then)) if now.saturating_duration_since(*then) < ABSENT_FOR => Known::Absent,
             Some(Slot::Absent(_)) => Known::Nothing,
             Some(Slot::Entry(entry)) => {
-                if let Some(keep_open) = keep_open
-                    && let Some((file, then)) = &*entry.open.borrow()
-                    && now.saturating_duration_since(*then) < keep_open
-                {
+                if let Some(file) = &*entry.open.borrow() {
                     return Known::Open(entry.clone(), file.clone());
                 }
                 Known::Entry(entry.clone())
@@ -102,13 +102,27 @@ impl Entries {
         names.insert(name.into(), slot);
     }
 
-    /// Keeps a file open.
-    pub(super) fn keep(&self, entry: &Entry, file: &Arc<File>, now: Instant) {
-        *entry.open.borrow_mut() = Some((file.clone(), now));
+    /// Keeps a file open until as much time has passed since the first of those that are kept was opened.
+    pub(super) fn keep(self: &Rc<Self>, entry: &Entry, file: &Arc<File>, keep_open: Duration) {
+        if self.open_count.get() >= OPEN_MAX {
+            self.close_files();
+        }
+        if self.open_count.get() == 0 {
+            let entries = Rc::downgrade(self);
+            task::spawn(async move {
+                task::sleep(keep_open).await;
+                if let Some(entries) = entries.upgrade() {
+                    entries.close_files();
+                }
+            });
+        }
+        self.open_count.set(self.open_count.get() + 1);
+        *entry.open.borrow_mut() = Some(file.clone());
     }
 
     /// Closes the files that are kept open. Returns whether there were any.
     pub(super) fn close_files(&self) -> bool {
+        self.open_count.set(0);
         let mut closed = false;
         for names in &self.names {
             for slot in names.borrow().values() {
@@ -188,6 +202,9 @@ const ABSENT_FOR: Duration = Duration::from_secs(1);
 /// Names that are remembered for each coding: about 600 bytes each.
 const NAMES_MAX: usize = 4096;
 
+/// Files that each loop keeps open.
+const OPEN_MAX: usize = 256;
+
 /// The last second that a date of HTTP can express, at the end of the year 9999.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
@@ -223,7 +240,7 @@ mod tests {
         }
         assert!(entries.names[Encoding::Identity as usize].borrow().is_empty());
         let last = (3 * NAMES_MAX - 1).to_string();
-        assert!(matches!(entries.known(&last, Encoding::Gzip, now, None), Known::Absent));
-        assert!(matches!(entries.known(&last, Encoding::Gzip, now + ABSENT_FOR, None), Known::Nothing));
+        assert!(matches!(entries.known(&last, Encoding::Gzip, now), Known::Absent));
+        assert!(matches!(entries.known(&last, Encoding::Gzip, now + ABSENT_FOR), Known::Nothing));
     }
 }

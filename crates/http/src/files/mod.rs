@@ -38,7 +38,8 @@ use crate::router::Router;
 /// # }
 /// ```
 ///
-/// Files are sent by the kernel, without passing through the memory of the process; through TLS in bounded pieces.
+/// Files are sent by the kernel, without passing through the memory of the process, unless they are shorter than 16 KiB;
+/// through TLS in bounded pieces.
 /// Requests may be conditional, and may ask for at most 16 ranges after those that overlap or touch are joined; for more
 /// the response has the whole file. Methods other than GET, HEAD and OPTIONS are answered with 405.
 ///
@@ -54,7 +55,8 @@ use crate::router::Router;
 ///
 /// **Files that change.** A response has the file that was there when its head was sent, if a new file is renamed into
 /// its place. A file that becomes shorter meanwhile ends the connection, so that the peer sees that the response is not
-/// complete. A file that is overwritten in place is sent as it is when its bytes are sent.
+/// complete. A file that is changed in place is sent as it is when its bytes leave the kernel, which shares the memory of
+/// the file with the sockets: replace files by a rename instead.
 #[derive(Debug, Clone)]
 pub struct Files {
     root: Arc<Root>,
@@ -134,6 +136,15 @@ impl Files {
     #[must_use]
     pub fn precompressed(mut self, precompressed: bool) -> Self {
         self.set().precompressed = precompressed;
+        self
+    }
+
+    /// How long files are kept open, on each loop at most 256 of them; none is unless set. A file that is kept open costs
+    /// no system call but those that send it. A file that is replaced, removed or changed in place is served as it was
+    /// for as long at most: one that became shorter meanwhile ends the connections of its requests.
+    #[must_use]
+    pub fn keep_open(mut self, duration: Duration) -> Self {
+        self.set().keep_open = Some(duration).filter(|duration| !duration.is_zero());
         self
     }
 

@@ -19,14 +19,14 @@ pub(super) struct FilePath<'a> {
 
 impl<'a> FilePath<'a> {
     /// The decoded path, without the slash at its beginning; `None` if it names no file that may be served.
-    pub(super) fn decode(path: &'a str, has_dot_files: bool) -> Option<Self> {
-        let (path, is_folder) = match path.strip_suffix('/') {
+    pub(super) fn decode(whole: &'a str, has_dot_files: bool) -> Option<Self> {
+        let (path, is_folder) = match whole.strip_suffix('/') {
             Some(path) => (path, true),
-            None => (path, path.is_empty()),
+            None => (whole, whole.is_empty()),
         };
         if path.is_empty() {
-            // `//` names nothing.
-            return is_folder.then_some(Self { name: Cow::Borrowed(""), is_folder });
+            // A slash alone is one too many.
+            return whole.is_empty().then_some(Self { name: Cow::Borrowed(""), is_folder });
         }
         let name = if path.contains('%') {
             let mut name = String::with_capacity(path.len());
@@ -92,7 +92,6 @@ mod tests {
     fn names_are_decoded_once() {
         for (path, expected) in [
             ("", ""),
-            ("/", ""),
             ("a.css", "a.css"),
             ("a/b/c", "a/b/c"),
             ("a/b/", "a/b"),
@@ -126,6 +125,7 @@ mod tests {
             "./a",
             "a/.",
             "a/./b",
+            "/",
             "//",
             "//a",
             "a//b",

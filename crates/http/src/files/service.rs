@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -32,7 +33,7 @@ use crate::response::Response;
 /// The files of a folder, on one loop.
 pub(super) struct Service {
     files: Files,
-    entries: Entries,
+    entries: Rc<Entries>,
 }
 
 /// What a name leads to.
@@ -44,7 +45,7 @@ enum Found {
 
 impl Service {
     pub(super) fn new(files: Files) -> Self {
-        Self { files, entries: Entries::new() }
+        Self { files, entries: Rc::new(Entries::new()) }
     }
 
     pub(super) fn respond(&self, request: &Request) -> Response {
@@ -129,7 +130,7 @@ impl Service {
     fn open(&self, name: &str, encoding: Encoding) -> io::Result<Found> {
         let (root, options) = (&self.files.root, &*self.files.options);
         let now = task::now();
-        let known = match self.entries.known(name, encoding, now, options.keep_open) {
+        let known = match self.entries.known(name, encoding, now) {
             Known::Absent => return Ok(Found::Absent),
             Known::Open(entry, file) => return Ok(Found::File(entry, file)),
             Known::Entry(entry) => Some(entry),
@@ -158,8 +159,8 @@ impl Service {
                         entry
                     }
                 };
-                if options.keep_open.is_some() {
-                    self.entries.keep(&entry, &file, now);
+                if let Some(keep_open) = options.keep_open {
+                    self.entries.keep(&entry, &file, keep_open);
                 }
                 Found::File(entry, file)
             }
@@ -229,7 +230,15 @@ fn below(request: &Request) -> &str {
 }
 
 fn region(file: Arc<File>, range: Range<u64>) -> Body {
-    FileRegion { file, offset: range.start, length: range.end - range.start }.into()
+    let length = range.end - range.start;
+    if length <= READ_BYTES_MAX {
+        let mut bytes = vec![0; length as usize];
+        // If that fails, sending it fails as well, and ends the connection.
+        if file.read_exact_at(&mut bytes, range.start).is_ok() {
+            return bytes.into();
+        }
+    }
+    FileRegion { file, offset: range.start, length }.into()
 }
 
 /// To the same path with a slash at its end. A browser takes two slashes at the beginning, or what it makes of a
@@ -286,6 +295,9 @@ const fn suffix(encoding: Encoding) -> &'static str {
         Encoding::Deflate | Encoding::Identity => "",
     }
 }
+
+/// A file up to this length is read, and sent in one call with its head: that costs less than a call of `sendfile`.
+const READ_BYTES_MAX: u64 = 16 * 1024;
 
 /// What may lie beside a file, and the file itself, the best first.
 const VARIANTS: [Encoding; 4] = [Encoding::Brotli, Encoding::Zstd, Encoding::Gzip, Encoding::Identity];
