@@ -39,6 +39,7 @@ mod task;
 
 pub use body::{Body, BodyWriter, Data};
 pub use codec::{HttpCodec, HttpFilter};
+pub use connection::HttpHandler;
 pub use endpoint::{Async, BodyUse, Endpoint, RequestFunction, Sync, WithRequest};
 pub use exchange::BodyError;
 pub use extract::{FromRequest, State};

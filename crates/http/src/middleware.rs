@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::body::Body;
 use crate::endpoint::{Call, Endpoint, Responding};
 use crate::request::Request;
 use crate::response::Response;
@@ -96,6 +95,15 @@ pub(crate) fn before(
 }
 
 impl Passed {
+    /// The same, which no longer keeps the memory of the loop that the request was received into.
+    pub(crate) fn detach(mut self) -> Self {
+        if let Some(info) = self.info.take() {
+            let RequestInfo { request, began } = *info;
+            self.info = Some(Box::new(RequestInfo { request: request.detach(), began }));
+        }
+        self
+    }
+
     /// Passes the response back.
     #[inline]
     pub(crate) fn after(&self, middleware: &[Rc<dyn Middleware>], response: &mut Response) {
@@ -122,7 +130,8 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: Vec<Rc<dyn Middleware>>
         })),
         Call::Async(_) => {
             let middleware: Rc<[Rc<dyn Middleware>]> = middleware.into();
-            Call::Async(Box::new(move |mut request| -> Responding {
+            Call::Async(Box::new(move |request| -> Responding {
+                let mut request = request.detach();
                 let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
                 Box::pin(async move {
                     let (passed, result) = before(&middleware, &mut request, Instant::now());
@@ -144,8 +153,9 @@ impl Request {
     /// The same request with an empty body.
     fn without_body(&self) -> Self {
         let mut other = Self::new(self.head().clone(), self.peer().clone(), self.is_secure(), self.route_parts());
-        *other.extensions_mut() = self.extensions().clone();
-        other.set_body(Body::empty());
+        if !self.extensions().is_empty() {
+            *other.extensions_mut() = self.extensions().clone();
+        }
         other
     }
 }

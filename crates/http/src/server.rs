@@ -264,15 +264,39 @@ impl Config {
         self.served(listener.limits(limits), move || router().into_table())
     }
 
-    fn served(self, listener: Listener, table: impl Fn() -> Table + Send + Sync + 'static) -> ServedListener {
-        let mut config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
-        if let Some(name) = &self.server_name {
-            config = config.server_name(name);
+    /// What serves one connection without TLS and PROXY headers: a codec and a handler, to be driven by something else
+    /// than a server, such as the pipe of a test or a loop of one's own. Each call makes another connection of the same
+    /// router.
+    ///
+    /// ```
+    /// use tidegate::http::{Config, Router};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// let mut connections = Config::new().connections(Router::new().get("/", || "up"));
+    /// let (codec, handler) = connections();
+    /// let mut pipe = Embedded::new(codec, handler);
+    /// pipe.receive(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    /// assert!(pipe.take_written().ends_with(b"\r\n\r\nup"));
+    /// ```
+    pub fn connections<S: 'static>(self, router: Router<S>) -> impl FnMut() -> (http1::Server, HttpHandler) + use<S> {
+        let config = Arc::new(self.http1());
+        let app = Rc::new(App::new(router.into_table(), self.limits));
+        move || (http1::Server::new(config.clone()), HttpHandler::new(app.clone()))
+    }
+
+    fn http1(&self) -> http1::Config {
+        let config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
+        match &self.server_name {
+            Some(name) => config.server_name(name),
+            None => config,
         }
-        let config = Arc::new(config);
+    }
+
+    fn served(self, listener: Listener, table: impl Fn() -> Table + Send + Sync + 'static) -> ServedListener {
+        let config = Arc::new(self.http1());
         let http = move || http1::Server::new(config.clone());
         let limits = self.limits.clone();
-        let app = move || Rc::new(App { table: table(), limits: limits.clone() });
+        let app = move || Rc::new(App::new(table(), limits.clone()));
         #[cfg(feature = "tls")]
         if let Some(tls) = self.tls {
             return match self.proxy {

@@ -15,17 +15,18 @@ use crate::app::App;
 use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
 use crate::connection::{HttpHandler, call_caught, is_head, panicked, too_long};
-use crate::endpoint::{BodyUse, Call, Endpoint};
+use crate::endpoint::{BodyUse, Call, Endpoint, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound};
 use crate::middleware::{self, Passed};
 use crate::request::Request;
 use crate::response::{Message, Response, Source};
-use crate::router::Found;
 
 /// What a task begins with.
 pub(crate) enum Work {
     /// A request whose function is called.
     Request(Box<Pending>),
+    /// The future of a function that was polled; whether the request, which has no body left, was a HEAD.
+    Responding(Responding, Passed, bool),
     /// A response whose body is sent; whether the request was a HEAD.
     Respond(Message, bool),
 }
@@ -50,12 +51,19 @@ pub(crate) fn take_over<C: HttpCodec>(app: Rc<App>, work: Work) -> Outcome<C> {
 
 /// Serves a connection until no request is left, and gives it back to a handler then.
 async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> Result<(), ServeError> {
-    let exchanges = Rc::new(Exchanges::new(channel));
+    let exchanges = Rc::new(Exchanges::new(channel, app.clone()));
     let serving = Serving { exchanges: exchanges.clone(), app: app.clone() };
     let mut next = Some(work);
     while let Some(work) = next {
         match work {
             Work::Request(pending) => serving.handle(*pending).await?,
+            Work::Responding(responding, passed, is_head) => {
+                let number = serving.exchanges.begin(Inbound::Nothing);
+                let responding = pin!(CaughtResponse(responding));
+                let mut response = serving.within_time(responding).await?.unwrap_or_else(late);
+                passed.after(&app.table.middleware, &mut response);
+                serving.send(response.into_message(), number, is_head).await?;
+            }
             Work::Respond(message, is_head) => {
                 let number = serving.exchanges.begin(Inbound::Nothing);
                 serving.send(message, number, is_head).await?;
@@ -109,8 +117,8 @@ impl<C: HttpCodec> Serving<C> {
     /// Finds the function of a request that has arrived.
     fn route(&self, head: tidegate_http1::RequestHead) -> Work {
         let (endpoint, route) = match self.app.table.find(&head) {
-            Found::Endpoint(endpoint, route) => (Ok(endpoint.clone()), route),
-            Found::Response(response) => (Err(response), None),
+            Ok((endpoint, route)) => (Ok(endpoint.clone()), route),
+            Err(response) => (Err(*response), None),
         };
         let (peer, is_secure, now) = self
             .exchanges
@@ -161,15 +169,20 @@ impl<C: HttpCodec> Serving<C> {
 
     /// The response of the function, or that of a limit.
     async fn respond_in_time(&self, request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
-        let mut responding = pin!(self.respond(request, endpoint));
+        let responding = pin!(self.respond(request, endpoint));
+        match self.within_time(responding).await? {
+            Some(response) => response,
+            None => Ok(late()),
+        }
+    }
+
+    /// The output of a future, or `None` if it takes too long.
+    async fn within_time<F: Future>(&self, mut future: Pin<&mut F>) -> Result<Option<F::Output>, ChannelError> {
         // Most functions need no timer.
-        if let Poll::Ready(response) = poll_fn(|cx| Poll::Ready(responding.as_mut().poll(cx))).await {
-            return response;
+        if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+            return Ok(Some(output));
         }
-        match task::timeout(self.app.limits.request_timeout, self.until_gone(responding)).await {
-            Ok(response) => response?,
-            Err(_) => Ok(Response::of_error(Status::SERVICE_UNAVAILABLE).close()),
-        }
+        task::timeout(self.app.limits.request_timeout, self.until_gone(future)).await.ok().transpose()
     }
 
     async fn respond(&self, mut request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
@@ -234,7 +247,9 @@ impl<C: HttpCodec> Serving<C> {
                 }
             }
         }
-        if !exchanges.has_ended() {
+        if let Some(end) = exchanges.take_postponed() {
+            exchanges.send(number, end)?;
+        } else if !exchanges.has_ended() {
             exchanges.send(number, Outgoing::End)?;
         }
         Ok(())
@@ -254,8 +269,14 @@ impl<C: HttpCodec> Serving<C> {
     }
 }
 
+/// The response of a function that took too long.
+#[cold]
+fn late() -> Response {
+    Response::of_error(Status::SERVICE_UNAVAILABLE).close()
+}
+
 /// The future of a function. If it panics, the response is a 500.
-struct CaughtResponse(crate::endpoint::Responding);
+struct CaughtResponse(Responding);
 
 impl Future for CaughtResponse {
     type Output = Response;
