@@ -81,6 +81,44 @@ impl Pool {
         Slice::new(segment, 0, bytes.len())
     }
 
+    /// Has `fill` write into `length` bytes, and returns as many of them as it returns, in memory of their own. A decoder
+    /// writes its output there once, and an [`Input`](crate::Input) takes it without a copy. The space is initialised
+    /// with unspecified content. If `fill` uses less than a quarter of it, the bytes are moved into memory of their size.
+    ///
+    /// ```
+    /// use tidegate::codec::Pool;
+    ///
+    /// let filled = Pool::new().fill(100, |space| {
+    ///     space[..4].copy_from_slice(b"flow");
+    ///     Ok::<_, std::convert::Infallible>(4)
+    /// });
+    /// assert_eq!(&*filled?, b"flow");
+    /// # Ok::<(), std::convert::Infallible>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error of `fill`.
+    ///
+    /// # Panics
+    /// If `fill` returns more than `length`, or if `length` exceeds 4 GiB.
+    pub fn fill<E>(&self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<Slice, E> {
+        let segment = match length {
+            LARGE_BYTES_MIN..=LARGE_SEGMENT_BYTES => self.large_segment(),
+            _ => self.segment_for(length),
+        };
+        if !segment.is_initialised() {
+            // SAFETY: the segment has at least `length` bytes and no other holder.
+            unsafe { segment.base().write_bytes(0, length) };
+        }
+        // SAFETY: as above, and the bytes are initialised. `fill` has no access to the segment.
+        let space = unsafe { std::slice::from_raw_parts_mut(segment.base(), length) };
+        let count = fill(space)?;
+        assert!(count <= length, "{count} bytes written into a space of {length}");
+        segment.set_filled(count);
+        let filled = Slice::new(segment, 0, count);
+        Ok(if count < length / SPARSE_PART { self.copy(&filled) } else { filled })
+    }
+
     /// The memory in use by this loop.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
@@ -194,3 +232,9 @@ const SPARE_SEGMENTS_MAX: usize = 64;
 
 /// The same for segments of the large class: a quarter of a MiB as well.
 const LARGE_SPARE_SEGMENTS_MAX: usize = 16;
+
+/// Bytes that fill less than this part of the segment in which they were written are moved out.
+pub(crate) const SPARSE_PART: usize = 4;
+
+/// A shorter space has a segment of its size: in a large one it would be sparse.
+pub(crate) const LARGE_BYTES_MIN: usize = LARGE_SEGMENT_BYTES.div_ceil(SPARSE_PART);

@@ -18,9 +18,10 @@ pub const HEADROOM_BYTES: usize = 16 * 1024 + 512;
 /// ```
 /// use tidegate::codec::ReceiveHint;
 ///
-/// let hint = ReceiveHint { missing_bytes: 100, frame_bytes: 16_406 };
+/// let hint = ReceiveHint { missing_bytes: 100, frame_bytes: 16_406, ..ReceiveHint::default() };
 /// assert_eq!(hint.receive_bytes(65_536), 100 + 3 * 16_406);
 /// assert_eq!(hint.receive_bytes(2_048), 100);
+/// assert_eq!(ReceiveHint { bytes_max: 1_460, ..hint }.receive_bytes(65_536), 1_460);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveHint {
@@ -28,19 +29,29 @@ pub struct ReceiveHint {
     pub missing_bytes: u32,
     /// The length of the frames that probably follow, in bytes; zero if it is unknown.
     pub frame_bytes: u32,
+    /// The most bytes that the receive should bring; zero counts as one. By default there is no such bound.
+    pub bytes_max: u32,
+}
+
+impl Default for ReceiveHint {
+    /// A hint that knows nothing.
+    fn default() -> Self {
+        Self { missing_bytes: 0, frame_bytes: 0, bytes_max: u32::MAX }
+    }
 }
 
 impl ReceiveHint {
     /// The size of a receive that would be `usual` bytes without the hint: at least the missing bytes, and as many
-    /// whole frames as fit; `usual` if neither is known or fits. At most [`RECEIVE_BYTES_MAX`].
+    /// whole frames as fit; `usual` if neither is known or fits. At most `bytes_max` and [`RECEIVE_BYTES_MAX`].
     #[must_use]
     pub fn receive_bytes(self, usual: usize) -> usize {
         let (missing, frame) = (self.missing_bytes as usize, self.frame_bytes as usize);
         let frames = usual.saturating_sub(missing).checked_div(frame).unwrap_or(0);
-        match missing + frames * frame {
+        let bytes = match missing + frames * frame {
             0 => usual,
             bytes => bytes.min(RECEIVE_BYTES_MAX),
-        }
+        };
+        bytes.min((self.bytes_max as usize).max(1))
     }
 }
 

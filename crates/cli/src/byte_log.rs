@@ -1,14 +1,10 @@
-//! `--log-bytes` and `--pcap`: the site over a log of its bytes.
+//! `--log-bytes` and `--pcap`: logs of the bytes of connections, as a filter below the codec of the site.
 
 use std::io;
 use std::path::Path;
 
+use tidegate::Address;
 use tidegate::bytelog::{ByteLog, Capture, CaptureOptions, ConnectionCapture, HexLog, Role};
-use tidegate::http1::Incoming;
-use tidegate::{Address, Context, Event, Handler, Outcome, Over};
-
-use crate::site::Site;
-use crate::site_codec::SiteCodec;
 
 /// Which logs there are.
 #[derive(Debug, Clone)]
@@ -17,8 +13,8 @@ pub(crate) struct ByteLogs {
     logs_hex: bool,
 }
 
-type Sink = (Option<HexLog>, Option<ConnectionCapture>);
-type Logged<C> = Over<ByteLog<Sink>, C>;
+/// Where the bytes of a connection go.
+pub(crate) type Sink = (Option<HexLog>, Option<ConnectionCapture>);
 
 impl ByteLogs {
     /// The logs that the flags request; `None` if they request none.
@@ -31,11 +27,11 @@ impl ByteLogs {
         Ok((logs_hex || capture.is_some()).then_some(Self { capture, logs_hex }))
     }
 
-    /// A connection from a peer.
-    pub(crate) fn connection<C: SiteCodec>(&self, peer: &Address, codec: C) -> (Logged<C>, LoggedSite) {
+    /// The filter of a connection from a peer.
+    pub(crate) fn filter(&self, peer: &Address) -> ByteLog<Sink> {
         let hex = self.logs_hex.then(|| HexLog::new(peer));
         let capture = self.capture.as_ref().map(|capture| capture.connection(Role::Server, None, peer.ip()));
-        (Over::new(ByteLog::new((hex, capture)), codec), LoggedSite(Site::new()))
+        ByteLog::new((hex, capture))
     }
 
     /// Writes the rest of the file, and reports what is missing in it.
@@ -48,28 +44,5 @@ impl ByteLogs {
             Ok(_) => {}
             Err(error) => eprintln!("tidegate: the capture file failed: {error}"),
         }
-    }
-}
-
-/// The site, which also sets the local address of its connection in the capture.
-pub(crate) struct LoggedSite(Site);
-
-impl<C: SiteCodec> Handler<Logged<C>> for LoggedSite {
-    type Post = ();
-
-    fn open(&mut self, cx: &mut Context<'_, Logged<C>>) -> Outcome<Logged<C>> {
-        let local = cx.local().ok().and_then(|local| local.ip());
-        if let (Some(local), Some(capture)) = (local, &mut cx.codec_mut().filter_mut().sink_mut().1) {
-            capture.set_local(local);
-        }
-        self.0.open(cx)
-    }
-
-    fn message(&mut self, message: Incoming, cx: &mut Context<'_, Logged<C>>) -> Outcome<Logged<C>> {
-        self.0.message(message, cx)
-    }
-
-    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Logged<C>>) -> Outcome<Logged<C>> {
-        self.0.event(event, cx)
     }
 }

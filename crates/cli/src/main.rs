@@ -2,10 +2,9 @@
 //!
 //! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
 //! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
-//! `admission.rs` has the flags that decide which peers may connect. `load` generates load: the crate
-//! `tidegate-load`. `experiment`
-//! runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade
-//! crate.
+//! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. With
+//! `--root` or `--config` it serves files: `sites/`. `load` generates load: the crate `tidegate-load`. `experiment` runs
+//! both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade crate.
 
 #![forbid(unsafe_code)]
 
@@ -13,9 +12,11 @@ mod admission;
 mod byte_log;
 mod counts;
 mod experiment;
+mod limits;
 mod serve;
 mod site;
 mod site_codec;
+mod sites;
 mod sum;
 mod tls;
 
@@ -33,8 +34,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve /, /plaintext, /json, /bytes/N, /stream/N, /address, /echo and /sum over HTTP/1.1; SIGUSR1 makes it print its counts
-    Serve(serve::Options),
+    /// Serve the files of a directory with --root, or sites with --config; otherwise /, /plaintext, /json, /bytes/N,
+    /// /stream/N, /address, /echo and /sum, for demonstrations and measurements. SIGUSR1 makes it print its counts
+    Serve(Box<serve::Options>),
     /// Generate load on an HTTP/1.1 server and report throughput, latency and errors; exit code 1 if there were errors
     Load(tidegate_load::Options),
     /// Compare the outbound queue with two others in the same server: Netty's queue before its change #2693, and that

@@ -14,13 +14,15 @@ use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
 use tidegate::http1::Config;
 use tidegate::proxy::{Networks, Policy, Proxied, Strip};
-use tidegate::{Address, Backend, Limits, LoadBalancing, Over, Server, ServerHandle, StartError, http1};
+use tidegate::{Address, Backend, Limits, LoadBalancing, Over, Server, ServerHandle, StartError, http, http1};
 
 use crate::admission::AdmissionOptions;
 use crate::byte_log::ByteLogs;
 use crate::counts;
+use crate::limits::LimitOptions;
 use crate::site::Site;
 use crate::site_codec::SiteCodec;
+use crate::sites::{Sites, SitesOptions};
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of `serve`.
@@ -47,6 +49,8 @@ pub(crate) struct Options {
     max_connections: Option<u32>,
     #[command(flatten)]
     admission: AdmissionOptions,
+    #[command(flatten)]
+    limits: LimitOptions,
     /// Maximum memory of all connections, in bytes [default: half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
     memory_max: Option<u64>,
@@ -79,14 +83,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NETWORK")]
     proxy_trusted: Vec<Networks>,
     /// Write what connections send and receive to a new file that Wireshark opens: a pcap file of up to 256 MiB, which
-    /// only its owner may read
+    /// only its owner may read. With TLS the decrypted bytes
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Log what connections send and receive as hex dumps: the first 64 KiB of each
+    /// Log what connections send and receive as hex dumps: the first 64 KiB of each. With TLS the decrypted bytes
     #[arg(long, conflicts_with = "quiet")]
     log_bytes: bool,
     #[command(flatten)]
     tls: TlsOptions,
+    #[command(flatten)]
+    sites: SitesOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
     quiet: bool,
@@ -116,7 +122,7 @@ impl Options {
 }
 
 /// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
-/// SIGUSR1 prints the counts. With TLS, SIGHUP reads the certificates again.
+/// SIGUSR1 prints the counts. With TLS or sites, SIGHUP reads their files again.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     log_to_stderr(options);
     // Before this process opens descriptors of its own.
@@ -124,11 +130,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)?;
     let byte_logs = ByteLogs::new(options.log_bytes, options.pcap.as_deref()).map_err(StartError::System)?;
-    let tls = options.tls.configure()?;
-    if tls.is_some() {
+    let tls = options.tls.configure(options.limits.handshake_timeout())?;
+    let sites = options.sites.load()?;
+    if tls.is_some() || sites.is_some() {
         signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
     }
-    let server = start(options, inherited, byte_logs.clone(), tls.as_ref())?;
+    let server = start(options, inherited, byte_logs.clone(), tls.as_ref(), sites.as_ref())?;
     announce(&server, tls.is_some());
 
     let shutdown = Arc::new(Shutdown::default());
@@ -141,7 +148,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     };
     std::thread::Builder::new().name("tidegate-takeover".into()).spawn(on_takeover).map_err(StartError::System)?;
     let (handle, on_signal) = (server.clone(), shutdown.clone());
-    let on_signal = move || handle_signals(signals, &handle, &on_signal, tls.as_ref());
+    let on_hangup = move || {
+        if let Some(tls) = &tls {
+            tls.reload();
+        }
+        if let Some(sites) = &sites {
+            sites.reload();
+        }
+    };
+    let on_signal = move || handle_signals(signals, &handle, &on_signal, on_hangup);
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
         let has_ended = server.wait_timeout(LOOK_AGAIN);
@@ -169,17 +184,17 @@ struct Shutdown {
     is_cut_short: AtomicBool,
 }
 
-/// SIGUSR1 prints the counts, SIGHUP reads the certificates again. The first other signal drains the server, and the second closes its connections. The
-/// third exits, which helps if a loop is stuck.
-fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown, tls: Option<&Tls>) {
+/// SIGUSR1 prints the counts, SIGHUP reads files again. The first other signal drains the server, and the second closes its
+/// connections. The third exits, which helps if a loop is stuck.
+fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown, on_hangup: impl Fn()) {
     let mut requests = 0;
     for signal in signals.forever() {
         if signal == SIGUSR1 {
             counts::print(server);
             continue;
         }
-        if let (SIGHUP, Some(tls)) = (signal, tls) {
-            tls.reload();
+        if signal == SIGHUP {
+            on_hangup();
             continue;
         }
         requests += 1;
@@ -202,6 +217,7 @@ fn start(
     inherited: Option<Server>,
     byte_logs: Option<ByteLogs>,
     tls: Option<&Tls>,
+    sites: Option<&Arc<Sites>>,
 ) -> Result<ServerHandle, StartError> {
     let mut limits = Limits::default();
     if let Some(connections) = options.max_connections {
@@ -216,8 +232,10 @@ fn start(
     if let Some(bytes) = options.write_rate_min {
         limits.write_rate_min = bytes;
     }
+    options.limits.apply(&mut limits);
     let server = inherited.unwrap_or_else(|| Server::on(options.listen.iter().cloned().collect()));
-    let mut server = server.backend(options.backend).limits(limits).admission(options.admission.admission());
+    let admission = options.admission.admission();
+    let mut server = server.backend(options.backend).limits(limits.clone()).admission(admission);
     if options.least_loaded {
         server = server.load_balancing(LoadBalancing::LeastLoaded);
     }
@@ -238,40 +256,72 @@ fn start(
     if let Some(seconds) = options.idle_timeout {
         limits_of_http.idle_timeout = Duration::from_secs(seconds.into());
     }
+    if let Some(sites) = sites {
+        let mut config =
+            http::Config::new().limits(limits_of_sites(&limits, &limits_of_http)).reload(sites.reload_handle());
+        if let Some(tls) = tls {
+            config = config.tls(tls.config.clone());
+        }
+        if options.proxy_protocol != ProxyProtocol::Off {
+            config = config.proxy_protocol(options.proxy_policy());
+        }
+        let sites = sites.clone();
+        return server.run_main(move |listener| config.serve(listener, move || sites.router()));
+    }
     let config = Arc::new(Config::new(limits_of_http));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.proxy_protocol != ProxyProtocol::Off).then(|| Arc::new(options.proxy_policy()));
-    match (policy, tls.map(|tls| tls.config.clone())) {
-        (None, None) => serve(server, byte_logs, move |_| http()),
-        (None, Some(tls)) => serve(server, byte_logs, move |_| Over::new(tls.accept(), http())),
-        (Some(policy), None) => serve(server, byte_logs, move |peer| Proxied::new(&policy, ip(peer), http())),
-        // The header comes before the handshake.
-        (Some(policy), Some(tls)) => serve(server, byte_logs, move |peer| {
-            Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http()))
+    // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
+    match (policy, tls.map(|tls| tls.config.clone()), byte_logs) {
+        (None, None, None) => serve(server, move |_| http()),
+        (None, None, Some(logs)) => serve(server, move |peer| Over::new(logs.filter(peer), http())),
+        (None, Some(tls), None) => serve(server, move |_| Over::new(tls.accept(), http())),
+        (None, Some(tls), Some(logs)) => {
+            serve(server, move |peer| Over::new(tls.accept(), Over::new(logs.filter(peer), http())))
+        }
+        (Some(policy), None, None) => serve(server, move |peer| Proxied::new(&policy, ip(peer), http())),
+        (Some(policy), None, Some(logs)) => {
+            serve(server, move |peer| Over::new(logs.filter(peer), Proxied::new(&policy, ip(peer), http())))
+        }
+        (Some(policy), Some(tls), None) => {
+            serve(server, move |peer| Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http())))
+        }
+        (Some(policy), Some(tls), Some(logs)) => serve(server, move |peer| {
+            let above_tls = Over::new(logs.filter(peer), http());
+            Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), above_tls))
         }),
     }
+}
+
+/// The same limits for the layer of sites.
+fn limits_of_sites(engine: &Limits, http1: &http1::Limits) -> http::Limits {
+    let mut limits = http::Limits::default();
+    limits.connections_max = engine.connections_max;
+    limits.memory_max = engine.memory_max;
+    limits.write_timeout = engine.write_timeout;
+    limits.write_rate_min = engine.write_rate_min;
+    limits.deadlines = engine.deadlines;
+    limits.shaping = engine.shaping;
+    limits.head_timeout = http1.head_timeout;
+    limits.body_timeout = http1.body_timeout;
+    limits.body_rate_min = http1.body_rate_min;
+    limits.idle_timeout = http1.idle_timeout;
+    limits
 }
 
 fn ip(address: &Address) -> Option<IpAddr> {
     address.ip().map(|address| address.ip())
 }
 
-/// Serves the site with a codec for each peer, and with a log of its bytes if one was requested.
+/// Serves the site with a codec for each peer.
 fn serve<C: SiteCodec>(
     server: Server,
-    byte_logs: Option<ByteLogs>,
     codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
 ) -> Result<ServerHandle, StartError> {
-    match byte_logs {
-        None => server.start_each(move |_| {
-            let codec = codec.clone();
-            move |peer: &Address| (codec(peer), Site::new())
-        }),
-        Some(byte_logs) => server.start_each(move |_| {
-            let (codec, byte_logs) = (codec.clone(), byte_logs.clone());
-            move |peer: &Address| byte_logs.connection(peer, codec(peer))
-        }),
-    }
+    server.start_each(move |_| {
+        let codec = codec.clone();
+        move |peer: &Address| (codec(peer), Site::new())
+    })
 }
 
 /// Prints a start-up line for each address: address, backend, number of loops.

@@ -200,6 +200,17 @@ impl Site {
 impl<C: SiteCodec> Handler<C> for Site {
     type Post = ();
 
+    fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if cx.codec_mut().capture().is_some() {
+            // The filter was made before the connection had a local address.
+            let local = cx.local().ok().and_then(|local| local.ip());
+            if let (Some(local), Some(capture)) = (local, cx.codec_mut().capture()) {
+                capture.set_local(local);
+            }
+        }
+        Outcome::Continue
+    }
+
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
         match message {
             Incoming::Head(ref head) => self.request(head, cx),

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use tidegate::tls::rustls::RootCertStore;
@@ -36,7 +37,7 @@ pub(crate) struct Tls {
 
 impl TlsOptions {
     /// `None` without flags.
-    pub(crate) fn configure(&self) -> Result<Option<Tls>, Box<dyn Error>> {
+    pub(crate) fn configure(&self, handshake_timeout: Option<Duration>) -> Result<Option<Tls>, Box<dyn Error>> {
         let provider = Provider::aws_lc_rs();
         let certificates = if self.tls_self_signed {
             let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
@@ -53,6 +54,9 @@ impl TlsOptions {
             return Err("each --tls-cert needs its --tls-key".into());
         };
         let mut builder = ServerConfig::builder(&provider, certificates.clone()).alpn(["http/1.1"]);
+        if let Some(timeout) = handshake_timeout {
+            builder = builder.handshake_timeout(timeout);
+        }
         if let Some(path) = &self.tls_client_ca {
             let failed = |error: &dyn Error| format!("cannot use {}: {error}", path.display());
             let mut roots = RootCertStore::empty();

@@ -48,6 +48,11 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
         &self.codec
     }
 
+    /// The codec above, mutable: to change its settings, for example.
+    pub fn codec_mut(&mut self) -> &mut C {
+        &mut self.codec
+    }
+
     /// Replaces the codec. Bytes that were already read, and bytes that wait, are kept.
     #[must_use]
     pub fn map<D: Pipeline>(self, to: impl FnOnce(C) -> D) -> Over<F, D> {

@@ -13,6 +13,7 @@ use crate::group::{Group, Member};
 use crate::loop_core::Core;
 use crate::peer_deadlines::Deadlines;
 use crate::remote::Remote;
+use crate::shaping::Shaping;
 use crate::slots::connection_id;
 use crate::wheel::DeadlineTick;
 
@@ -173,6 +174,12 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     /// have no effect. They do not end with the handler: another handler of the connection may change them.
     pub fn set_deadlines(&mut self, deadlines: Deadlines) {
         self.link.set_deadlines(self.core, self.token, deadlines);
+    }
+
+    /// Shapes the connection from now on in the place of its listener's [`Shaping`], beginning with a full burst. On a
+    /// stream it has no effect: its session is shaped. It does not end with the handler.
+    pub fn set_shaping(&mut self, shaping: Shaping) {
+        self.link.set_shaping(self.core, self.token, &shaping);
     }
 
     /// The time of this turn.

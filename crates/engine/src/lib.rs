@@ -45,7 +45,9 @@ mod protocols;
 mod remote;
 mod server;
 mod session;
+mod shaping;
 mod slot_entry;
+mod slot_table;
 mod slots;
 mod start_error;
 mod sync;
@@ -72,5 +74,6 @@ pub use protocols::{Protocol, ProtocolIndex, Protocols, SharedProtocols, SniffHa
 pub use remote::{PostError, Remote};
 pub use server::{Listener, RunningListener, ServedListener, Server, ServerHandle, Superseded};
 pub use session::{Session, SessionError};
+pub use shaping::{Rate, Shaping};
 pub use start_error::StartError;
 pub use task::blocking::{Blocking, BlockingError, blocking};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tidegate_buffer::WaterMarks;
 
 use crate::peer_deadlines::Deadlines;
+use crate::shaping::Shaping;
 
 /// Limits of the connections of one server. Each has a protective default.
 ///
@@ -38,6 +39,8 @@ pub struct Limits {
     pub linger_timeout: Duration,
     /// How long a peer may be silent, slow, or connected; by default only handshakes are bounded.
     pub deadlines: Deadlines,
+    /// How fast a connection may receive and send; by default as fast as it can.
+    pub shaping: Shaping,
     /// Connections of the whole server; further ones wait in the kernel. A closed connection counts for as long as a
     /// task keeps its channel. Default: three quarters of the process's descriptor limit, and at most 2^20.
     pub connections_max: usize,
@@ -56,6 +59,7 @@ impl Default for Limits {
             write_rate_min: 240,
             linger_timeout: Duration::from_secs(2),
             deadlines: Deadlines::default(),
+            shaping: Shaping::default(),
             connections_max: tidegate_sys::memory::descriptors_max().saturating_mul(3).div_euclid(4).min(1 << 20),
             memory_max: usize::try_from(tidegate_sys::memory::total_bytes() / 2).unwrap_or(usize::MAX),
         }

@@ -22,6 +22,7 @@ use crate::mailbox::Mailbox;
 use crate::peer_deadlines::DeadlineStates;
 use crate::remote::{Remote, RemoteTargets};
 use crate::session::{Sessions, StreamId, StreamRequestKind};
+use crate::shaping::ShapingStates;
 use crate::slot_entry::{Disposition, ProtocolSwitch, SlotEntry, SlotEvent, SocketState};
 use crate::slots::Slots;
 use crate::task::Tasks;
@@ -57,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) pending_reader: Option<Token>,
     /// What deadlines of peers need to know.
     pub(crate) deadline_states: DeadlineStates,
+    /// What shaped connections need.
+    pub(crate) shaping: ShapingStates,
     /// The length of the last receive.
     pub(crate) last_received: usize,
     /// Bytes that tasks have sent since the connections that they used were flushed.
@@ -97,6 +100,7 @@ impl Core {
             lag: None,
             pending_reader: None,
             deadline_states: DeadlineStates::default(),
+            shaping: ShapingStates::new(now),
             last_received: 0,
             unflushed: 0,
             awaited: 0,
@@ -500,6 +504,7 @@ impl Core {
     fn finish_close(&mut self, token: Token, entry: Box<dyn SlotEntry>, reason: Rc<CloseReason>) {
         self.awaited -= 1;
         self.deadline_states.remove(token.slot);
+        self.shaping.remove(token.slot);
         self.reachable.forget(token);
         self.wheel.set(&mut self.slots, token.slot, DeadlineTick::NEVER);
         let left = catch_unwind(AssertUnwindSafe(|| entry.on_closed(self, reason))).unwrap_or_else(|panic| {

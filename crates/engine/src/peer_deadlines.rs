@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::slot_table::SlotTable;
 use crate::wheel::DeadlineTick;
 
 /// How long a peer may be silent, slow, or connected. Only the handshake has a deadline by default: whether silence is
@@ -128,15 +129,9 @@ impl DeadlineState {
 pub(crate) struct DeadlineStates {
     /// Some connection has or had deadlines.
     is_used: bool,
-    pages: Vec<Option<Box<Page>>>,
+    states: SlotTable<DeadlineState>,
     /// Deadlines of connections that have their own.
     own: HashMap<u32, Rc<Deadlines>>,
-}
-
-#[derive(Debug)]
-struct Page {
-    used: u64,
-    states: [DeadlineState; PAGE],
 }
 
 impl DeadlineStates {
@@ -169,24 +164,15 @@ impl DeadlineStates {
     }
 
     pub(crate) fn get(&self, slot: u32) -> Option<DeadlineState> {
-        let page = self.pages.get(slot as usize / PAGE)?.as_ref()?;
-        (page.used & bit(slot) != 0).then(|| page.states[slot as usize % PAGE])
+        self.states.get(slot)
     }
 
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut DeadlineState> {
-        let page = self.pages.get_mut(slot as usize / PAGE)?.as_mut()?;
-        (page.used & bit(slot) != 0).then(|| &mut page.states[slot as usize % PAGE])
+        self.states.get_mut(slot)
     }
 
     pub(crate) fn set(&mut self, slot: u32, state: DeadlineState) {
-        let number = slot as usize / PAGE;
-        if number >= self.pages.len() {
-            self.pages.resize_with(number + 1, || None);
-        }
-        let page = self.pages[number]
-            .get_or_insert_with(|| Box::new(Page { used: 0, states: [DeadlineState::default(); PAGE] }));
-        page.used |= bit(slot);
-        page.states[slot as usize % PAGE] = state;
+        self.states.set(slot, state);
     }
 
     /// A connection is gone.
@@ -200,24 +186,9 @@ impl DeadlineStates {
 
     /// Forgets what is stored, but not the deadlines.
     pub(crate) fn remove_state(&mut self, slot: u32) {
-        let Some(place) = self.pages.get_mut(slot as usize / PAGE) else { return };
-        let Some(page) = place else { return };
-        page.used &= !bit(slot);
-        if page.used == 0 {
-            *place = None;
-            while self.pages.last().is_some_and(Option::is_none) {
-                self.pages.pop();
-            }
-        }
+        self.states.remove(slot);
     }
 }
-
-const fn bit(slot: u32) -> u64 {
-    1 << (slot as usize % PAGE)
-}
-
-/// States in a page.
-const PAGE: usize = 64;
 
 const _: () = assert!(size_of::<DeadlineState>() == 16);
 
@@ -228,24 +199,13 @@ mod tests {
     use super::{DeadlineState, DeadlineStates, Deadlines};
 
     #[test]
-    fn pages_come_and_go_with_their_connections() {
+    fn deadlines_of_a_connection_begin_anew_and_go_with_it() {
         let mut states = DeadlineStates::default();
-        let mut state = DeadlineState::default();
-        for slot in [3, 64, 700] {
-            state.set_received(slot);
-            states.set(slot, state);
-        }
-        assert_eq!(states.pages.iter().flatten().count(), 3);
-        assert_eq!(
-            [3, 4, 64, 700].map(|slot| states.get(slot).map(|state| state.received())),
-            [Some(3), None, Some(64), Some(700)]
-        );
+        states.set(3, DeadlineState::default());
         states.set_own(3, Deadlines::default());
         assert!(states.get(3).is_none() && states.own(3).is_some());
-        [3, 700, 900].iter().for_each(|slot| states.remove(*slot));
-        assert_eq!((states.pages.len(), states.has_own()), (2, false));
-        states.remove(64);
-        assert!(states.pages.is_empty());
+        states.remove(3);
+        assert!(!states.has_own());
     }
 
     #[test]

@@ -67,6 +67,7 @@ fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
     assert!(bytes <= 200, "{bytes} bytes for an idle stream");
 
     sniffing_leaves_nothing_behind();
+    a_task_that_has_given_its_connection_back_leaves_nothing_behind();
     tasks_leave_nothing_behind();
 }
 
@@ -92,6 +93,32 @@ fn sniffing_leaves_nothing_behind() {
     assert_eq!(sniffed, handled, "bytes for an idle connection after sniffing");
     println!("{task} bytes for one with a channel, {sniffed_task} after sniffing");
     assert!(sniffed_task <= task, "{sniffed_task} bytes with a channel after sniffing, {task} without");
+}
+
+/// Answers each line by a task, which then gives the connection back.
+struct ByTask;
+
+impl Handler<Lines> for ByTask {
+    type Post = ();
+
+    fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        Outcome::into_channel(move |mut channel| async move {
+            channel.send(line.into())?;
+            channel.into_handler(Self)?;
+            Ok::<_, Box<dyn Error>>(())
+        })
+    }
+}
+
+fn a_task_that_has_given_its_connection_back_leaves_nothing_behind() {
+    let [handled, by_task] = [false, true].map(|by_task| {
+        served_bytes(b"ebb\n", |event_loop, socket, peer| match by_task {
+            true => event_loop.adopt(socket, peer, Limits::default(), Lines::new(), ByTask).map(drop),
+            false => event_loop.adopt(socket, peer, Limits::default(), Lines::new(), Echo).map(drop),
+        })
+    });
+    println!("{handled} bytes for an idle connection, {by_task} after a task");
+    assert_eq!(by_task, handled, "bytes for an idle connection after a task");
 }
 
 /// The memory for each of many connections, idle after their first line was answered.

@@ -39,7 +39,72 @@ pub(crate) struct Received {
     pub(crate) length: Option<u64>,
     pub(crate) has_ended: bool,
     pub(crate) trailers: Option<Trailers>,
+    pub(crate) decoding: Option<Box<DecodedPieces>>,
 }
+
+/// Undoes a content coding.
+pub(crate) trait Decode {
+    /// Decodes until there are `bytes_max` bytes or a few more.
+    fn decode(&mut self, input: &[u8], bytes_max: usize) -> Result<Decoded, BodyError>;
+
+    /// The input has ended.
+    fn finish(&mut self) -> Result<(), BodyError>;
+}
+
+/// What a step of decoding yields.
+pub(crate) struct Decoded {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes taken from the beginning of the input.
+    pub(crate) read: usize,
+    /// All input is taken, and nothing more comes of it.
+    pub(crate) is_complete: bool,
+}
+
+/// A body that is decoded piece by piece.
+pub(crate) struct DecodedPieces {
+    decode: Box<dyn Decode>,
+    /// A piece of which not everything is decoded.
+    piece: Option<Slice>,
+}
+
+impl DecodedPieces {
+    pub(crate) fn new(decode: Box<dyn Decode>) -> Self {
+        Self { decode, piece: None }
+    }
+
+    /// What the piece still yields; `None` if another one is needed.
+    fn next(&mut self) -> Result<Option<Data>, BodyError> {
+        while let Some(piece) = &mut self.piece {
+            let decoded = self.decode.decode(piece, DECODED_BYTES)?;
+            piece.advance(decoded.read);
+            if decoded.is_complete {
+                self.piece = None;
+            }
+            if !decoded.bytes.is_empty() {
+                return Ok(Some(decoded.bytes.into()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// All of a whole body.
+    pub(crate) fn decode_all(mut self, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, BodyError> {
+        let mut collected = Collected::new(bytes_max);
+        let mut rest = body;
+        loop {
+            let decoded = self.decode.decode(rest, DECODED_BYTES)?;
+            collected.add(&decoded.bytes)?;
+            rest = &rest[decoded.read..];
+            if decoded.is_complete {
+                self.decode.finish()?;
+                return Ok(collected.into_bytes());
+            }
+        }
+    }
+}
+
+/// How much is decoded at a time: a bomb yields no more than this before the function asks for more.
+const DECODED_BYTES: usize = 16 * 1024;
 
 /// A body that is produced while it is sent.
 pub(crate) struct Produced {
@@ -190,19 +255,32 @@ impl Received {
             return Poll::Ready(None);
         }
         loop {
+            if let Some(decoding) = &mut self.decoding {
+                match decoding.next() {
+                    Ok(None) => {}
+                    Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
+                    Err(error) => return Poll::Ready(Some(Err(self.fail(error)))),
+                }
+            }
             match std::task::ready!(self.exchange.poll_body(self.number, cx)) {
-                Ok(Some(Piece::Data(slice))) => return Poll::Ready(Some(Ok(slice.into()))),
+                Ok(Some(Piece::Data(slice))) => match &mut self.decoding {
+                    Some(decoding) => decoding.piece = Some(slice),
+                    None => return Poll::Ready(Some(Ok(slice.into()))),
+                },
                 Ok(Some(Piece::Trailers(trailers))) => self.trailers = Some(trailers),
                 Ok(None) => {
                     self.has_ended = true;
-                    return Poll::Ready(None);
+                    let end = self.decoding.take().map_or(Ok(()), |mut decoding| decoding.decode.finish());
+                    return Poll::Ready(end.err().map(Err));
                 }
-                Err(error) => {
-                    self.has_ended = true;
-                    return Poll::Ready(Some(Err(error)));
-                }
+                Err(error) => return Poll::Ready(Some(Err(self.fail(error)))),
             }
         }
+    }
+
+    fn fail(&mut self, error: BodyError) -> BodyError {
+        self.has_ended = true;
+        error
     }
 }
 
@@ -357,6 +435,16 @@ impl BodyWriter {
         let piece = http1::Outgoing::Data(piece.into().into_body());
         poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await?;
         self.exchange.send(self.number, piece)
+    }
+
+    /// Sends a part of a file as a piece, as [`write`](Self::write) sends one in memory. The kernel reads the file while it
+    /// sends: one that turns out to be shorter ends the connection.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_file(&mut self, region: FileRegion) -> Result<(), BodyError> {
+        poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await?;
+        self.exchange.send(self.number, http1::Outgoing::Data(region.into()))
     }
 
     /// Waits until another piece has room, without sending one.

@@ -20,12 +20,12 @@ use crate::app::App;
 use crate::body::{Body, Collected};
 use crate::codec::HttpCodec;
 use crate::endpoint::{BodyUse, Call, Endpoint, Responding};
-use crate::middleware::{self, Passed};
+use crate::middleware::{self, MiddlewareList, Passed};
 use crate::request::Request;
-use crate::response::Response;
+use crate::response::{IntoResponse, Response};
 use crate::task::{self, Work};
 
-/// The application of a connection while nothing of it needs a task: see
+/// The application of a connection while nothing of it needs a task; see
 /// [`Config::connections`](crate::Config::connections).
 pub struct HttpHandler {
     app: Rc<App>,
@@ -51,15 +51,20 @@ impl HttpHandler {
     #[inline]
     fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         let (peer, is_secure) = (peer(cx), cx.codec().is_secure());
-        let (endpoint, route) = match self.app.table.find(&head) {
+        let table = self.app.table();
+        let table = table.of_host(&head);
+        let (endpoint, route) = match table.find(&head) {
             Ok(found) => found,
-            Err(response) => return self.refuse(Request::new(head, peer, is_secure, None), *response, cx),
+            Err(response) => {
+                let request = Request::new(head, peer, is_secure, None);
+                return self.refuse(&table.middleware, request, *response, cx);
+            }
         };
         let mut request = Request::new(head, peer, is_secure, route);
         let mut passed = Passed::default();
-        if !self.app.table.middleware.is_empty() {
+        if !table.middleware.is_empty() {
             let result;
-            (passed, result) = middleware::before(&self.app.table.middleware, &mut request, cx.now());
+            (passed, result) = middleware::before(&table.middleware, &mut request, cx.now());
             if let Err(response) = result {
                 return self.respond(response, &passed, false, cx);
             }
@@ -115,8 +120,14 @@ impl HttpHandler {
 
     /// Responds to a request that has no function.
     #[cold]
-    fn refuse<C: HttpCodec>(&self, mut request: Request, response: Response, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let (passed, result) = middleware::before(&self.app.table.middleware, &mut request, cx.now());
+    fn refuse<C: HttpCodec>(
+        &self,
+        middleware: &MiddlewareList,
+        mut request: Request,
+        response: Response,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        let (passed, result) = middleware::before(middleware, &mut request, cx.now());
         self.respond(result.err().unwrap_or(response), &passed, false, cx)
     }
 
@@ -138,7 +149,7 @@ impl HttpHandler {
         {
             return Outcome::fail(error);
         }
-        cx.deadline_after(self.app.limits.request_timeout);
+        cx.deadline_after(self.app.limits.receive_timeout);
         self.collecting = Some(Box::new(Collecting {
             request: request.detach(),
             endpoint,
@@ -174,6 +185,9 @@ impl HttpHandler {
             bytes if bytes.is_empty() => whole,
             bytes => bytes.into(),
         });
+        if let Err(error) = request.decode_collected(self.app.limits.collected_body_bytes_max) {
+            return self.respond(error.into_response(), &passed, false, cx);
+        }
         match &endpoint.call {
             Call::Sync(call) => {
                 let response = call_caught(call, request);
@@ -200,7 +214,7 @@ impl HttpHandler {
         is_head: bool,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        passed.after(&self.app.table.middleware, &mut response);
+        passed.after(&mut response);
         if !response.body.is_whole() {
             return task::take_over(self.app.clone(), Work::Respond(response.into_message(), is_head));
         }
@@ -277,7 +291,7 @@ pub(crate) fn too_long() -> Response {
 
 impl std::fmt::Debug for HttpHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpHandler").field("collects", &self.collecting.is_some()).finish_non_exhaustive()
+        f.debug_struct("HttpHandler").field("is_collecting", &self.collecting.is_some()).finish_non_exhaustive()
     }
 }
 

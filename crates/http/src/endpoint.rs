@@ -100,15 +100,19 @@ macro_rules! functions {
         impl<S, F, R, $($argument,)*> RequestFunction<S, Async<($($argument,)*)>> for F
         where
             S: 'static,
-            F: Fn($($argument,)*) -> R + 'static,
-            R: Future<Output: IntoResponse> + 'static,
+            F: AsyncFn($($argument,)*) -> R + 'static,
+            R: IntoResponse,
             $($argument: FromRequest<S> + 'static,)*
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
-                let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
-                    Ok(($($value,)*)) => respond_later(self($($value,)*)),
+                let function = Rc::new(self);
+                let call = move |mut request: Request| -> Responding { match <($($argument,)*)>::from_request(&mut request, &state) {
+                    Ok(($($value,)*)) => {
+                        let function = function.clone();
+                        Box::pin(async move { function($($value,)*).await.into_response() })
+                    }
                     Err(response) => Box::pin(ready(response)),
-                };
+                } };
                 Endpoint { call: Call::Async(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
             }
         }
@@ -116,15 +120,19 @@ macro_rules! functions {
         impl<S, F, R, $($argument,)*> RequestFunction<S, Async<WithRequest<($($argument,)*)>>> for F
         where
             S: 'static,
-            F: Fn($($argument,)* Request) -> R + 'static,
-            R: Future<Output: IntoResponse> + 'static,
+            F: AsyncFn($($argument,)* Request) -> R + 'static,
+            R: IntoResponse,
             $($argument: FromRequest<S> + 'static,)*
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
-                let call = move |mut request: Request| match <($($argument,)*)>::from_request(&mut request, &state) {
-                    Ok(($($value,)*)) => respond_later(self($($value,)* request)),
+                let function = Rc::new(self);
+                let call = move |mut request: Request| -> Responding { match <($($argument,)*)>::from_request(&mut request, &state) {
+                    Ok(($($value,)*)) => {
+                        let function = function.clone();
+                        Box::pin(async move { function($($value,)* request).await.into_response() })
+                    }
                     Err(response) => Box::pin(ready(response)),
-                };
+                } };
                 let body = BodyUse::max(BodyUse::Streamed, <($($argument,)*) as FromRequest<S>>::BODY);
                 Endpoint { call: Call::Async(Box::new(call)), body }
             }
@@ -138,10 +146,6 @@ functions!(A a B b);
 functions!(A a B b C c);
 functions!(A a B b C c D d);
 functions!(A a B b C c D d E e);
-
-fn respond_later(responding: impl Future<Output: IntoResponse> + 'static) -> Responding {
-    Box::pin(async move { responding.await.into_response() })
-}
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

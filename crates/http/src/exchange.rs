@@ -6,13 +6,16 @@ use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
-use tidegate_engine::{Channel, ChannelError, CloseReason, SendError};
-use tidegate_http1::{Incoming, Outgoing};
+use tidegate_engine::{Channel, ChannelError, CloseReason, SendError, task};
+use tidegate_http1::{Incoming, Outgoing, Status};
 
 use crate::app::App;
 use crate::body::Piece;
 use crate::codec::HttpCodec;
+use crate::limits::Limits;
+use crate::response::{IntoResponse, Response};
 
 /// A request and its response. `number` is that of the exchange on its connection: a body or a writer that outlives its
 /// exchange gets [`BodyError::Over`].
@@ -34,6 +37,8 @@ pub enum BodyError {
     Closed(Rc<CloseReason>),
     /// The body is longer than the caller, or a limit, allows.
     TooLong,
+    /// The bytes are not valid in the content coding that the request names.
+    Undecodable,
     /// The exchange that the body belongs to is over.
     Over,
     /// This kind of body cannot be read: it is one that is produced, or a file.
@@ -47,6 +52,7 @@ impl fmt::Display for BodyError {
         match self {
             Self::Closed(reason) => write!(f, "the connection is closed: {reason}"),
             Self::TooLong => f.write_str("the body is too long"),
+            Self::Undecodable => f.write_str("the body is not valid in its content coding"),
             Self::Over => f.write_str("the exchange that the body belongs to is over"),
             Self::Unreadable => f.write_str("this body can only be sent"),
             Self::Misuse(text) => f.write_str(text),
@@ -55,6 +61,20 @@ impl fmt::Display for BodyError {
 }
 
 impl Error for BodyError {}
+
+/// 413 for a body that is too long; the other errors leave no peer to respond to, or are bugs: 500.
+impl IntoResponse for BodyError {
+    fn into_response(self) -> Response {
+        match self {
+            Self::TooLong => Response::of_error(Status::CONTENT_TOO_LARGE).close(),
+            Self::Closed(_) | Self::Undecodable => Response::of_error(Status::BAD_REQUEST).close(),
+            Self::Over | Self::Unreadable | Self::Misuse(_) => {
+                tracing::error!("a function failed to read or write a body: {self}");
+                Response::of_error(Status::INTERNAL_SERVER_ERROR)
+            }
+        }
+    }
+}
 
 impl From<ChannelError> for BodyError {
     fn from(error: ChannelError) -> Self {
@@ -73,11 +93,24 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     number: Cell<u32>,
     /// What is left of the request.
     inbound: Cell<Inbound>,
+    /// When the exchange began.
+    began: Cell<Instant>,
+    /// When the last piece of the request came.
+    received: Cell<Instant>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,
     /// The end of the response, which was written within a dispatch.
     postponed: Cell<Option<Box<Outgoing>>>,
     app: Rc<App>,
+}
+
+/// Why a request is late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// Its body is not complete.
+    Peer,
+    /// The function has not responded.
+    Function,
 }
 
 /// What of a request is left to be received.
@@ -97,6 +130,8 @@ impl<C: HttpCodec> Exchanges<C> {
             channel: RefCell::new(Some(channel)),
             number: Cell::new(0),
             inbound: Cell::new(Inbound::Nothing),
+            began: Cell::new(task::now()),
+            received: Cell::new(task::now()),
             has_ended: Cell::new(false),
             postponed: Cell::new(None),
             app,
@@ -108,7 +143,19 @@ impl<C: HttpCodec> Exchanges<C> {
         self.number.set(self.number.get().wrapping_add(1));
         self.inbound.set(inbound);
         self.has_ended.set(false);
+        self.began.set(task::now());
+        self.received.set(task::now());
         self.number.get()
+    }
+
+    /// When the request in progress is late, and whether the peer is to blame.
+    pub(crate) fn deadline(&self, limits: &Limits) -> (Instant, Late) {
+        let by_function = self.received.get() + limits.request_timeout;
+        let by_peer = self.began.get() + limits.receive_timeout;
+        match self.inbound.get() {
+            Inbound::Body | Inbound::AwaitsContinue if by_peer < by_function => (by_peer, Late::Peer),
+            _ => (by_function, Late::Function),
+        }
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -168,7 +215,9 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
         if self.inbound.get() == Inbound::Nothing {
             return Poll::Ready(Ok(None));
         }
-        Poll::Ready(match std::task::ready!(self.poll_recv(cx)) {
+        let received = std::task::ready!(self.poll_recv(cx));
+        self.received.set(task::now());
+        Poll::Ready(match received {
             Ok(Some(Incoming::Data(data))) => Ok(Some(Piece::Data(data))),
             Ok(Some(Incoming::Trailers(trailers))) => Ok(Some(Piece::Trailers(trailers))),
             Ok(Some(Incoming::End | Incoming::Head(_)) | None) => {

@@ -11,6 +11,8 @@
 //! | receive parts of a request as arguments | [`FromRequest`] and its types |
 //! | return a response | [`IntoResponse`] |
 //! | read or write a body piece by piece | [`Body`], [`BodyWriter`] |
+//! | send the files of a folder | [`Files`] |
+//! | choose a content coding | [`preferred_encoding`] |
 //! | see all requests and responses | [`Middleware`] |
 //!
 //! A function that is not async costs no more than a handler of the protocol itself. An async function runs as a task on
@@ -24,12 +26,17 @@
 mod app;
 mod body;
 mod codec;
+#[cfg(feature = "compress")]
+mod compression;
 mod connection;
 mod endpoint;
 mod exchange;
 mod extract;
+#[cfg(feature = "files")]
+mod files;
 mod limits;
 mod middleware;
+mod negotiate;
 mod percent;
 mod request;
 mod response;
@@ -37,15 +44,24 @@ mod router;
 mod server;
 mod task;
 
+pub use app::Reload;
 pub use body::{Body, BodyWriter, Data};
 pub use codec::{HttpCodec, HttpFilter};
+#[cfg(feature = "compress")]
+pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
 pub use endpoint::{Async, BodyUse, Endpoint, RequestFunction, Sync, WithRequest};
 pub use exchange::BodyError;
 pub use extract::{FromRequest, State};
+#[cfg(feature = "files")]
+pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use limits::Limits;
-pub use middleware::{Middleware, RequestInfo};
+pub use middleware::{
+    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext,
+    TraceContexts,
+};
+pub use negotiate::{Encoding, preferred_encoding};
 pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use router::Router;

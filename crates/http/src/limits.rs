@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine as engine;
+use tidegate_engine::{self as engine, Deadlines, Shaping};
 use tidegate_http1 as http1;
 
 /// What protects a server, from the socket to the application. Every default protects.
@@ -31,8 +31,11 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The least rate of a body, in bytes per second. 240. It stops a peer that sends a body slowly.
     pub body_rate_min: u32,
-    /// From the head of a request to the head of its response, the time included in which a body is collected: beyond it
-    /// 503, or 408 while the body is collected. 60 seconds. It stops functions that never respond.
+    /// From the head of a request to the end of its body; beyond it 408. 10 minutes. It stops a peer whose body is long
+    /// and slow.
+    pub receive_timeout: Duration,
+    /// From the last piece of a request that was received to the head of the response; beyond it 503. 60 seconds. It stops
+    /// async functions that never respond.
     pub request_timeout: Duration,
     /// How long a connection may be idle between requests. 75 seconds.
     pub idle_timeout: Duration,
@@ -40,8 +43,11 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// The least rate at which a peer has to read, in bytes per second. 240. It stops a peer that reads slowly.
     pub write_rate_min: u32,
-    /// The age at which a connection is closed between two requests; `None` for no such age, which is the default.
-    pub connection_age_max: Option<Duration>,
+    /// Deadlines that do not depend on the protocol: the handshake, and the age at which a connection is closed between
+    /// two requests.
+    pub deadlines: Deadlines,
+    /// How fast connections may send and receive; as fast as they can, unless set.
+    pub shaping: Shaping,
     /// How long connections may take to finish requests in progress when the server drains at a signal. 10 seconds.
     pub drain_timeout: Duration,
 }
@@ -60,11 +66,13 @@ impl Default for Limits {
             head_timeout: http1.head_timeout,
             body_timeout: http1.body_timeout,
             body_rate_min: http1.body_rate_min,
+            receive_timeout: Duration::from_secs(600),
             request_timeout: Duration::from_secs(60),
             idle_timeout: http1.idle_timeout,
             write_timeout: engine.write_timeout,
             write_rate_min: engine.write_rate_min,
-            connection_age_max: None,
+            deadlines: engine.deadlines,
+            shaping: engine.shaping,
             drain_timeout: Duration::from_secs(10),
         }
     }
@@ -86,16 +94,13 @@ impl Limits {
     }
 
     pub(crate) fn engine(&self) -> engine::Limits {
-        let mut deadlines = engine::Limits::default().deadlines;
-        if let Some(age) = self.connection_age_max {
-            deadlines.age_max = Some(age);
-        }
         engine::Limits {
             connections_max: self.connections_max,
             memory_max: self.memory_max,
             write_timeout: self.write_timeout,
             write_rate_min: self.write_rate_min,
-            deadlines,
+            deadlines: self.deadlines,
+            shaping: self.shaping,
             ..engine::Limits::default()
         }
     }

@@ -9,7 +9,8 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tidegate_http1::{self as http1, RequestHead};
 use tidegate_sys::Address;
 
-use crate::body::{Body, Kind};
+use crate::body::{Body, Decode, DecodedPieces, Kind};
+use crate::exchange::BodyError;
 use crate::router::Pattern;
 
 /// A request: a head that is read where it lies, and a body.
@@ -33,6 +34,8 @@ pub struct Request {
 struct Parts {
     body: Body,
     extensions: Extensions,
+    /// Undoes the content coding of the body.
+    decoding: Option<Box<DecodedPieces>>,
 }
 
 /// The route of a request, and where the values of its parameters are in the path.
@@ -247,6 +250,38 @@ impl Request {
         &self.head
     }
 
+    /// Undoes a content coding of the body: of what was received already, or as it is received.
+    pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
+        let decoding = DecodedPieces::new(decode);
+        let parts = self.parts.get_or_insert_default();
+        match &mut parts.body.0 {
+            Kind::Received(received) if received.decoding.is_none() => {
+                received.length = None;
+                received.decoding = Some(Box::new(decoding));
+            }
+            Kind::Whole(body) if !body.is_empty() => {
+                // It was collected, so its length has a limit, which is kept.
+                let bytes_max = COLLECTED_BYTES_MAX.max(body.memory().len());
+                parts.body = decoding.decode_all(body.memory(), bytes_max)?.into();
+            }
+            _ => parts.decoding = Some(Box::new(decoding)),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn take_decoding(&mut self) -> Option<Box<DecodedPieces>> {
+        self.parts.as_mut()?.decoding.take()
+    }
+
+    /// Undoes the content coding of a body that was collected.
+    pub(crate) fn decode_collected(&mut self, bytes_max: usize) -> Result<(), BodyError> {
+        if let Some(decoding) = self.take_decoding() {
+            let decoded = decoding.decode_all(self.bytes(), bytes_max)?;
+            self.set_body(decoded.into());
+        }
+        Ok(())
+    }
+
     pub(crate) fn route_parts(&self) -> Option<Route> {
         self.route.clone()
     }
@@ -257,8 +292,12 @@ impl Request {
 
     /// The same request, whose head no longer keeps the memory of the loop that it was received into.
     pub(crate) fn detach(mut self) -> Self {
-        self.head = self.head.detach();
+        self.detach_head();
         self
+    }
+
+    pub(crate) fn detach_head(&mut self) {
+        self.head = self.head.clone().detach();
     }
 }
 
@@ -282,3 +321,6 @@ const VALUES_INLINE: usize = 3;
 
 /// How many parameters a route may have.
 pub(crate) const PARAMETERS_MAX: usize = 8;
+
+/// The bytes that a collected body may have when middleware of a nested router decodes it.
+const COLLECTED_BYTES_MAX: usize = 1024 * 1024;

@@ -1,5 +1,6 @@
 //! `Router`: from the method and the path of a request to a function.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
@@ -7,7 +8,7 @@ use http::Method;
 use tidegate_http1::{self as http1, Fields, RequestHead, Status};
 
 use crate::endpoint::{Endpoint, RequestFunction};
-use crate::middleware::Middleware;
+use crate::middleware::{self, Middleware, MiddlewareList};
 use crate::request::{PARAMETERS_MAX, Route, Values};
 use crate::response::Response;
 
@@ -46,14 +47,22 @@ pub struct Router<S = ()> {
 }
 
 /// The routes, without the type of the state.
-#[derive(Default)]
 pub(crate) struct Table {
     paths: matchit::Router<usize>,
     /// The paths without parameters, which come before those with some: by length and bytes, with their routes.
     exact: Vec<(Box<[u8]>, usize)>,
     routes: Vec<PathRoute>,
     fallback: Option<Rc<Endpoint>>,
-    pub(crate) middleware: Vec<Rc<dyn Middleware>>,
+    pub(crate) middleware: MiddlewareList,
+    /// The routes of some hosts, by name in lower case.
+    hosts: HashMap<String, Self>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        let (paths, exact, routes, fallback, hosts) = Default::default();
+        Self { paths, exact, routes, fallback, middleware: Rc::new([]), hosts }
+    }
 }
 
 /// The functions of one path.
@@ -171,7 +180,21 @@ impl<S: 'static> Router<S> {
     /// middleware was added.
     #[must_use]
     pub fn with(mut self, middleware: impl Middleware) -> Self {
-        self.table.middleware.push(Rc::new(middleware));
+        let before = self.table.middleware.iter().cloned();
+        let all: Vec<Rc<dyn Middleware>> = before.chain([Rc::new(middleware) as Rc<dyn Middleware>]).collect();
+        self.table.middleware = all.into();
+        self
+    }
+
+    /// The routes of a host: requests that name it are for `router` alone. Those that name another host are for this
+    /// router. Case and a port do not matter.
+    ///
+    /// # Panics
+    /// If the host has a router already.
+    #[must_use]
+    pub fn host<T: 'static>(mut self, host: &str, router: Router<T>) -> Self {
+        let before = self.table.hosts.insert(host.to_ascii_lowercase(), router.table);
+        assert!(before.is_none(), "the host `{host}` has two routers");
         self
     }
 
@@ -240,7 +263,7 @@ impl Table {
     fn nest(&mut self, prefix: &str, other: Self) {
         let layered = |endpoint: Rc<Endpoint>| match &other.middleware[..] {
             [] => endpoint,
-            middleware => Rc::new(crate::middleware::around(endpoint, middleware.to_vec())),
+            _ => Rc::new(middleware::around(endpoint, other.middleware.clone())),
         };
         for route in other.routes {
             let text = &*route.pattern.text;
@@ -265,6 +288,22 @@ impl Table {
                 self.add(prefix, None, endpoint);
             }
         }
+    }
+
+    /// The routes of the host that a request names.
+    #[inline]
+    pub(crate) fn of_host(&self, head: &RequestHead) -> &Self {
+        if self.hosts.is_empty() { self } else { self.find_host(head.host()) }
+    }
+
+    #[inline(never)]
+    fn find_host(&self, host: &str) -> &Self {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let name = name.strip_suffix('.').unwrap_or(name);
+        self.hosts.get(name).or_else(|| self.hosts.get(&name.to_ascii_lowercase())).unwrap_or(self)
     }
 
     /// The function for a request.

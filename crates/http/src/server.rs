@@ -17,7 +17,7 @@ use tidegate_sys::{Address, ListenOptions};
 #[cfg(feature = "tls")]
 use tidegate_tls::ServerConfig;
 
-use crate::app::App;
+use crate::app::{App, Reload};
 use crate::codec::HttpCodec;
 use crate::connection::HttpHandler;
 use crate::endpoint::RequestFunction;
@@ -122,6 +122,12 @@ impl Server {
         self
     }
 
+    /// Makes routers anew when `reload` does.
+    pub fn reload(mut self, reload: &Reload) -> Self {
+        self.config = self.config.reload(reload);
+        self
+    }
+
     /// How many loops run, each on a thread of its own; one per core unless set.
     pub fn loops(mut self, loops: usize) -> Self {
         self.engine = self.engine.loops(loops);
@@ -217,6 +223,7 @@ pub struct Config {
     tls: Option<ServerConfig>,
     proxy: Option<Arc<Policy>>,
     server_name: Option<String>,
+    reload: Option<Reload>,
 }
 
 impl Config {
@@ -254,6 +261,12 @@ impl Config {
         self
     }
 
+    /// Makes routers anew when `reload` does.
+    pub fn reload(mut self, reload: &Reload) -> Self {
+        self.reload = Some(reload.clone());
+        self
+    }
+
     /// Serves a listener with the router that `router` makes for each loop.
     pub fn serve<S: 'static>(
         self,
@@ -264,39 +277,45 @@ impl Config {
         self.served(listener.limits(limits), move || router().into_table())
     }
 
-    /// What serves one connection without TLS and PROXY headers: a codec and a handler, to be driven by something else
-    /// than a server, such as the pipe of a test or a loop of one's own. Each call makes another connection of the same
-    /// router.
+    /// What serves one connection without TLS and PROXY headers: a codec and a handler, for a test without a network or
+    /// for a loop of one's own. Each call makes another connection of the same router.
     ///
     /// ```
     /// use tidegate::http::{Config, Router};
     /// use tidegate_testkit::Embedded;
     ///
-    /// let mut connections = Config::new().connections(Router::new().get("/", || "up"));
+    /// let connections = Config::new().connections(Router::new().get("/", || "rising"));
     /// let (codec, handler) = connections();
     /// let mut pipe = Embedded::new(codec, handler);
-    /// pipe.receive(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n");
-    /// assert!(pipe.take_written().ends_with(b"\r\n\r\nup"));
+    /// pipe.receive(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n");
+    /// assert!(pipe.take_written().ends_with(b"\r\n\r\nrising"));
     /// ```
-    pub fn connections<S: 'static>(self, router: Router<S>) -> impl FnMut() -> (http1::Server, HttpHandler) + use<S> {
-        let config = Arc::new(self.http1());
-        let app = Rc::new(App::new(router.into_table(), self.limits));
+    pub fn connections<S: 'static>(self, router: Router<S>) -> impl Fn() -> (http1::Server, HttpHandler) {
+        let config = self.http1();
+        let app = Rc::new(App::new(self.limits, router.into_table()));
         move || (http1::Server::new(config.clone()), HttpHandler::new(app.clone()))
     }
 
-    fn http1(&self) -> http1::Config {
-        let config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
-        match &self.server_name {
-            Some(name) => config.server_name(name),
-            None => config,
+    fn http1(&self) -> Arc<http1::Config> {
+        let mut config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
+        if let Some(name) = &self.server_name {
+            config = config.server_name(name);
         }
+        Arc::new(config)
     }
 
     fn served(self, listener: Listener, table: impl Fn() -> Table + Send + Sync + 'static) -> ServedListener {
-        let config = Arc::new(self.http1());
+        let config = self.http1();
         let http = move || http1::Server::new(config.clone());
         let limits = self.limits.clone();
-        let app = move || Rc::new(App::new(table(), limits.clone()));
+        let (table, reload) = (Arc::new(table), self.reload.clone());
+        let app = move || {
+            let (table, limits) = (table.clone(), limits.clone());
+            Rc::new(match reload.clone() {
+                Some(reload) => App::reloading(limits, move || table(), reload),
+                None => App::new(limits, table()),
+            })
+        };
         #[cfg(feature = "tls")]
         if let Some(tls) = self.tls {
             return match self.proxy {

@@ -14,12 +14,12 @@ use tidegate_http1::{Incoming, Outgoing, Status};
 use crate::app::App;
 use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
-use crate::connection::{HttpHandler, call_caught, is_head, panicked, too_long};
+use crate::connection::{HttpHandler, call_caught, is_head, panicked};
 use crate::endpoint::{BodyUse, Call, Endpoint, Responding};
-use crate::exchange::{BodyError, Exchange, Exchanges, Inbound};
+use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::middleware::{self, Passed};
 use crate::request::Request;
-use crate::response::{Message, Response, Source};
+use crate::response::{IntoResponse, Message, Response, Source};
 
 /// What a task begins with.
 pub(crate) enum Work {
@@ -60,8 +60,8 @@ async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> R
             Work::Responding(responding, passed, is_head) => {
                 let number = serving.exchanges.begin(Inbound::Nothing);
                 let responding = pin!(CaughtResponse(responding));
-                let mut response = serving.within_time(responding).await?.unwrap_or_else(late);
-                passed.after(&app.table.middleware, &mut response);
+                let mut response = serving.within_time(responding).await?.unwrap_or_else(late_response);
+                passed.after(&mut response);
                 serving.send(response.into_message(), number, is_head).await?;
             }
             Work::Respond(message, is_head) => {
@@ -116,7 +116,9 @@ struct Serving<C: HttpCodec> {
 impl<C: HttpCodec> Serving<C> {
     /// Finds the function of a request that has arrived.
     fn route(&self, head: tidegate_http1::RequestHead) -> Work {
-        let (endpoint, route) = match self.app.table.find(&head) {
+        let table = self.app.table();
+        let table = table.of_host(&head);
+        let (endpoint, route) = match table.find(&head) {
             Ok((endpoint, route)) => (Ok(endpoint.clone()), route),
             Err(response) => (Err(*response), None),
         };
@@ -131,11 +133,11 @@ impl<C: HttpCodec> Serving<C> {
             .unwrap_or_else(|| (None, false, Instant::now()));
         let peer = peer.unwrap_or_else(crate::request::unknown_peer);
         let mut request = Request::new(head, peer, is_secure, route);
-        let (passed, result) = middleware::before(&self.app.table.middleware, &mut request, now);
+        let (passed, result) = middleware::before(&table.middleware, &mut request, now);
         match (result, endpoint) {
             (Ok(()), Ok(endpoint)) => Work::request(request, endpoint, passed),
             (Ok(()), Err(mut response)) | (Err(mut response), _) => {
-                passed.after(&self.app.table.middleware, &mut response);
+                passed.after(&mut response);
                 Work::Respond(response.into_message(), is_head(&request))
             }
         }
@@ -152,7 +154,8 @@ impl<C: HttpCodec> Serving<C> {
         let number = self.exchanges.begin(inbound);
         let is_head = is_head(&request);
         if inbound != Inbound::Nothing {
-            let length = request.content_length();
+            let decoding = request.take_decoding();
+            let length = if decoding.is_some() { None } else { request.content_length() };
             let exchange: Rc<dyn Exchange> = self.exchanges.clone();
             request.set_body(Body(Kind::Received(Received {
                 exchange,
@@ -160,10 +163,11 @@ impl<C: HttpCodec> Serving<C> {
                 length,
                 has_ended: false,
                 trailers: None,
+                decoding,
             })));
         }
         let mut response = self.respond_in_time(request, &endpoint).await?;
-        passed.after(&self.app.table.middleware, &mut response);
+        passed.after(&mut response);
         self.send(response.into_message(), number, is_head).await
     }
 
@@ -171,18 +175,29 @@ impl<C: HttpCodec> Serving<C> {
     async fn respond_in_time(&self, request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
         let responding = pin!(self.respond(request, endpoint));
         match self.within_time(responding).await? {
-            Some(response) => response,
-            None => Ok(late()),
+            Ok(response) => response,
+            Err(late) => Ok(late_response(late)),
         }
     }
 
-    /// The output of a future, or `None` if it takes too long.
-    async fn within_time<F: Future>(&self, mut future: Pin<&mut F>) -> Result<Option<F::Output>, ChannelError> {
+    /// The output of a future, or what is late.
+    async fn within_time<F: Future>(&self, mut future: Pin<&mut F>) -> Result<Result<F::Output, Late>, ChannelError> {
         // Most functions need no timer.
         if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
-            return Ok(Some(output));
+            return Ok(Ok(output));
         }
-        task::timeout(self.app.limits.request_timeout, self.until_gone(future)).await.ok().transpose()
+        loop {
+            let (at, _) = self.exchanges.deadline(&self.app.limits);
+            let left = at.saturating_duration_since(task::now());
+            if let Ok(output) = task::timeout(left, self.until_gone(future.as_mut())).await {
+                return output.map(Ok);
+            }
+            // Pieces of the body that came meanwhile move the deadline.
+            let (at, late) = self.exchanges.deadline(&self.app.limits);
+            if at <= task::now() {
+                return Ok(Err(late));
+            }
+        }
     }
 
     async fn respond(&self, mut request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
@@ -190,7 +205,7 @@ impl<C: HttpCodec> Serving<C> {
             let collected = self.collect(request.body_mut()).await;
             match collected {
                 Ok(body) => request.set_body(body),
-                Err(BodyError::TooLong) => return Ok(too_long()),
+                Err(error @ (BodyError::TooLong | BodyError::Undecodable)) => return Ok(error.into_response()),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -269,10 +284,14 @@ impl<C: HttpCodec> Serving<C> {
     }
 }
 
-/// The response of a function that took too long.
+/// The response when a function, or the body that it waits for, took too long.
 #[cold]
-fn late() -> Response {
-    Response::of_error(Status::SERVICE_UNAVAILABLE).close()
+fn late_response(late: Late) -> Response {
+    let status = match late {
+        Late::Peer => Status::REQUEST_TIMEOUT,
+        Late::Function => Status::SERVICE_UNAVAILABLE,
+    };
+    Response::of_error(status).close()
 }
 
 /// The future of a function. If it panics, the response is a 500.

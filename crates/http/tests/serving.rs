@@ -32,7 +32,7 @@ fn router() -> Router<Cell<u32>> {
             while let Some(piece) = request.body_mut().next().await {
                 length += piece?.len();
             }
-            Ok::<_, Failure>(length.to_string())
+            Ok::<_, BodyError>(length.to_string())
         })
         .get("/rows/{count}", |request: Request| {
             let count: u32 = request.parameter("count").unwrap_or_default().parse().unwrap_or(0);
@@ -48,20 +48,6 @@ fn router() -> Router<Cell<u32>> {
             task::sleep(Duration::from_millis(1)).await;
             panic!("on purpose, later")
         })
-}
-
-struct Failure(BodyError);
-
-impl From<BodyError> for Failure {
-    fn from(error: BodyError) -> Self {
-        Self(error)
-    }
-}
-
-impl tidegate::http::IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        (StatusCode::BAD_REQUEST, self.0.to_string()).into_response()
-    }
 }
 
 #[test]
@@ -169,4 +155,37 @@ fn a_panic_is_a_500_and_ends_only_its_connection() {
         assert!(server.get(path).0.starts_with("HTTP/1.1 500 "), "{path}");
     }
     assert_eq!(server.get("/").1, "hello");
+}
+
+#[test]
+fn a_reload_makes_routers_anew_and_keeps_the_old_ones_if_that_panics() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tidegate::http::{Reload, Server};
+
+    let (reload, version) = (Reload::new(), Arc::new(AtomicU32::new(1)));
+    let current = version.clone();
+    let router = move || {
+        let version = current.load(Ordering::Relaxed);
+        assert_ne!(version, 3, "on purpose");
+        Router::new().get("/", move || version.to_string())
+    };
+    let started = Server::bind("127.0.0.1:0").unwrap().reload(&reload).loops(1).start(router);
+    let server = support::Running(started.expect("it starts"));
+    let mut stream = server.connect();
+    let mut ask = || {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        let mut answer = [0; 1024];
+        let length = stream.read(&mut answer).unwrap();
+        answer[length - 1] - b'0'
+    };
+    assert_eq!(ask(), 1);
+    for (next, expected) in [(2, 2), (3, 2), (4, 4)] {
+        version.store(next, Ordering::Relaxed);
+        reload.reload();
+        // The same connection, and a new one.
+        assert_eq!(ask(), expected);
+        assert_eq!(server.get("/").1, expected.to_string());
+    }
 }

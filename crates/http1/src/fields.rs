@@ -92,6 +92,21 @@ impl Fields {
         Ok(())
     }
 
+    /// Removes all fields of this name. Case does not matter.
+    pub fn remove(&mut self, name: &str) {
+        let is_named = |found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
+        if !self.iter().any(|(found, _)| is_named(found)) {
+            return;
+        }
+        let mut kept = Vec::with_capacity(self.bytes().len());
+        for (found, value) in self.iter().filter(|(found, _)| !is_named(found)) {
+            for piece in [found, b": ", value, b"\r\n"] {
+                kept.extend_from_slice(piece);
+            }
+        }
+        self.lines = Lines::Owned(kept);
+    }
+
     /// Whether `Upgrade` is among them.
     #[inline]
     pub(crate) fn name_a_protocol(&self) -> bool {

@@ -105,11 +105,11 @@ mod tests {
         let mut hints = ReceiveHints::default();
         let [one, other] = [0, PLACES as u32].map(|slot| Token { slot, generation: 7 });
         assert_eq!(hints.receive_bytes(one, 2_048), 2_048);
-        hints.put(one, ReceiveHint { missing_bytes: 10, frame_bytes: 1_000 });
+        hints.put(one, ReceiveHint { missing_bytes: 10, frame_bytes: 1_000, ..ReceiveHint::default() });
         assert_eq!(hints.receive_bytes(other, 2_048), 2_048, "another socket at the same place");
         assert_eq!([hints.receive_bytes(one, 2_048), hints.receive_bytes(one, 2_048)], [2_010, 2_048]);
-        hints.put(one, ReceiveHint { missing_bytes: 10, frame_bytes: 0 });
-        hints.put(other, ReceiveHint { missing_bytes: 0, frame_bytes: 0 });
+        hints.put(one, ReceiveHint { missing_bytes: 10, ..ReceiveHint::default() });
+        hints.put(other, ReceiveHint::default());
         assert_eq!(hints.receive_bytes(one, 2_048), 2_048, "lost");
         assert_eq!(hints.receive_bytes(other, 2_048), 2_048, "it knows nothing");
     }

@@ -223,7 +223,7 @@ impl Filter for ToyTls {
     }
 
     fn receive_hint(&self) -> Option<ReceiveHint> {
-        self.established.then_some(ReceiveHint { missing_bytes: self.missing, frame_bytes: 0 })
+        self.established.then_some(ReceiveHint { missing_bytes: self.missing, ..ReceiveHint::default() })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -67,6 +67,7 @@
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
 //! | `tls` | TLS 1.2 and 1.3, server and client, with the feature `tls` |
+//! | `compress` | gzip, deflate, brotli and zstd with the feature of that name; snappy and lz4 with theirs |
 //! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`] |
 //! | `compat` | connections as streams of tokio and futures-io, codecs over streams of tokio; with the features `tokio` and `futures-io` |
 //! | [`buffer`] | queues, pools and the ledger of memory |
@@ -95,6 +96,10 @@ pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing, sniff};
 #[cfg(any(feature = "futures-io", feature = "tokio"))]
 #[doc(inline)]
 pub use tidegate_compat as compat;
+/// Compression: state machines for messages, and a filter for connections.
+#[cfg(any(feature = "brotli", feature = "gzip", feature = "lz4", feature = "snappy", feature = "zstd"))]
+#[doc(inline)]
+pub use tidegate_compress as compress;
 /// All of the engine: what the crate root lists, and types that an application rarely names, such as the futures of a
 /// [`Channel`].
 #[doc(inline)]
@@ -102,8 +107,8 @@ pub use tidegate_engine as engine;
 pub use tidegate_engine::{
     Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError, ConnectionRate,
     Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome,
-    PostError, Protocol, ProtocolIndex, Protocols, PublishError, ReadHalf, Remote, SendError, Server, ServerHandle,
-    Session, Slow, StartError, WriteHalf, blocking, task,
+    PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, SendError, Server,
+    ServerHandle, Session, Shaping, Slow, StartError, WriteHalf, blocking, task,
 };
 /// HTTP for applications.
 #[cfg(feature = "http")]

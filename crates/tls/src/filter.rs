@@ -218,7 +218,8 @@ impl Filter for Tls {
     }
 
     fn receive_hint(&self) -> Option<ReceiveHint> {
-        let hint = ReceiveHint { missing_bytes: self.missing_bytes, frame_bytes: self.record_bytes };
+        let hint =
+            ReceiveHint { missing_bytes: self.missing_bytes, frame_bytes: self.record_bytes, ..ReceiveHint::default() };
         (self.record_bytes > 0).then_some(hint)
     }
 

@@ -6,6 +6,7 @@ use super::Outbound;
 use crate::cursor::Cursor;
 use crate::entries::NIL;
 use crate::part::{FileRegion, Part};
+use crate::pool::{LARGE_BYTES_MIN, SPARSE_PART};
 use crate::segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES};
 use crate::slice::Slice;
 use crate::types::{Gathered, LoadError};
@@ -167,9 +168,3 @@ impl Outbound {
         drop(sparse);
     }
 }
-
-/// Bytes that fill less than this part of the segment in which they were written are moved out.
-const SPARSE_PART: usize = 4;
-
-/// A shorter space has a segment of its size: in a large one it would be sparse.
-const LARGE_BYTES_MIN: usize = LARGE_SEGMENT_BYTES.div_ceil(SPARSE_PART);

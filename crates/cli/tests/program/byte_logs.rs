@@ -1,11 +1,12 @@
 //! `--pcap` and `--log-bytes`.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use rustix::process::Signal;
 
 use crate::support::peer::Peer;
-use crate::support::program::{Directory, Program, refused, tidegate};
+use crate::support::program::{Directory, Program, refused, run, skip, tidegate};
 
 #[test]
 fn a_capture_file_has_what_connections_sent_and_received() {
@@ -40,4 +41,37 @@ fn bytes_are_logged_as_hex_dumps() {
     let request = "00000000  47 45 54 20 2f 70 6c 61  69 6e 74 65 78 74 20 48  |GET /plaintext H|";
     let lines = program.log();
     assert!(lines.iter().any(|line| line.contains(request) && line.contains("direction=\"in\"")), "{lines:?}");
+}
+
+#[test]
+fn with_tls_a_capture_file_and_hex_dumps_have_the_decrypted_bytes() {
+    for more in [&[][..], &["--proxy-protocol", "optional"]] {
+        let directory = Directory::new();
+        let file = directory.path("site.pcap");
+        let arguments = [&["--loops", "1", "--tls-self-signed", "--log-bytes", "--pcap", &file], more].concat();
+        let mut program = Program::serve(&arguments);
+        let url = format!("https://{}/plaintext", program.ip());
+        let (code, ..) = run(&["load", "--insecure", &url, "-d", "0.2", "-c", "1"]);
+        assert_eq!(code, Some(0));
+        program.until_logged("|HTTP/1.1 200 OK.|", 1);
+        program.signal(Signal::TERM);
+        assert!(program.until_ended().success());
+        let captured = std::fs::read(&file).unwrap();
+        let count = |bytes: &[u8]| captured.windows(bytes.len()).filter(|window| *window == bytes).count();
+        let (requests, responses) = (count(b"GET /plaintext HTTP/1.1"), count(b"Hello, World!"));
+        assert!(requests > 0 && responses > 0, "{requests} requests and {responses} responses");
+        assert_eq!(captured[24 + 16 + 14 + 20 + 2..][..2], program.ip().port().to_be_bytes());
+        // A ClientHello would be a record of the handshake in version 1.0 of the record layer.
+        assert!(!captured[..400].windows(3).any(|window| window == [22, 3, 1]), "it has encrypted bytes");
+        // Wireshark takes the streams for HTTP once it is told that they are.
+        let decode = format!("tcp.port=={},http", program.ip().port());
+        let arguments = ["-r", &file, "-d", &decode, "-Y", "http.request", "-T", "fields", "-e", "http.request.uri"];
+        match Command::new("tshark").args(arguments).output() {
+            Ok(output) => {
+                let paths = String::from_utf8(output.stdout).unwrap();
+                assert!(paths.lines().next() == Some("/plaintext"), "{paths}");
+            }
+            Err(error) => skip("tshark", &error),
+        }
+    }
 }

@@ -38,6 +38,7 @@ use crate::context::SendError;
 use crate::group::{Group, Member};
 use crate::handler::Handler;
 use crate::peer_deadlines::Deadlines;
+use crate::shaping::Shaping;
 use crate::slots::connection_id;
 
 /// A connection as an async handle; 16 bytes large, and bound to its loop.
@@ -237,6 +238,12 @@ impl<C: Pipeline> Channel<C> {
     /// have no effect.
     pub fn set_deadlines(&mut self, deadlines: Deadlines) {
         let _ = self.handle.with(|connection, core, token| connection.set_deadlines(core, token, deadlines));
+    }
+
+    /// Shapes the connection from now on in the place of its listener's [`Shaping`], beginning with a full burst. On a
+    /// stream it has no effect: its session is shaped.
+    pub fn set_shaping(&mut self, shaping: Shaping) {
+        let _ = self.handle.with(|connection, core, token| connection.set_shaping(core, token, &shaping));
     }
 
     /// From now on a drain does not end the messages: for protocols that have no good moment to stop, such as a

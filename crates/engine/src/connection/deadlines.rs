@@ -25,15 +25,18 @@ use crate::wheel::DeadlineTick;
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// The timer has fired.
     pub(super) fn on_timer(&mut self, core: &mut Core, token: Token) -> Dispatched {
+        if self.link.intersects(Link::SHAPED) {
+            self.release_shaped(core, token);
+        }
         if self.link.is_closing() && self.link.is_shut() {
             let overdue = core.wheel.has_passed(self.link.progress) || core.wheel.has_passed(self.link.deadline);
             return if overdue { Err(self.close_now()) } else { Ok(()) };
         }
         if core.wheel.has_passed(self.link.progress) {
             let unacknowledged = (!self.link.is_stream()).then(|| core.driver.unacknowledged(token)).flatten();
-            if self.link.update_acknowledged(unacknowledged) {
+            if self.link.update_acknowledged(unacknowledged) || self.was_session_held(core) {
                 // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours
-                // yet.
+                // yet. Or we did not send.
                 self.link.progress = DeadlineTick::NEVER;
             } else {
                 return Err(Disposition::Close {
@@ -47,7 +50,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         let now = core.time.now();
         let due = self.codec.poll_timeout().filter(|at| *at <= now && self.awaits_peer());
-        if due.is_some_and(|at| !self.has_grace(core, token, now.saturating_duration_since(at))) {
+        if due.is_some() && self.was_session_held(core) {
+            // What the peer sends in time may wait behind what we did not receive.
+            self.link.resume_codec(&mut self.codec, core);
+        } else if due.is_some_and(|at| !self.has_grace(core, token, now.saturating_duration_since(at))) {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let handled = self.codec.handle_timeout(&mut out);
             self.link.close_on_error(handled);
@@ -77,8 +83,12 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Whether the loop waits for bytes of the peer. While decoding is suspended, by the application or because the
-    /// peer does not read, no deadline of the protocol counts; nor until the codec knows that decoding goes on.
+    /// peer does not read, no deadline of the protocol counts; nor until the codec knows that decoding goes on; nor while
+    /// shaping holds receives back.
     pub(super) fn awaits_peer(&self) -> bool {
+        if self.link.is_shaped_and_not_receiving() {
+            return false;
+        }
         let blocked = !self.link.is_writable() || self.link.intersects(Link::EDGE_DUE);
         let reads = !blocked || self.application.reads_while_unwritable();
         let wanted = !A::PULLS || self.application.wants_message();
@@ -138,7 +148,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             let expires = deadlines.age(seed).map_or(DeadlineTick::NEVER, |age| now.after(age));
             DeadlineState::new(now, expires)
         });
-        if has_received || has_sent {
+        let is_held = self.is_held(core, token);
+        if has_received || has_sent || is_held {
             state.moved = now;
         }
         let undecoded = self.link.input.len() + self.codec.input_memory();
@@ -159,6 +170,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             _ => DeadlineTick::NEVER,
         };
         let (handshake, read) = match shakes_hands {
+            // It goes on when the connection is released (`shaping.rs`).
+            true if is_held => (DeadlineTick::NEVER, DeadlineTick::NEVER),
             true => (after(state.reads_since, deadlines.handshake_timeout), DeadlineTick::NEVER),
             false => (DeadlineTick::NEVER, after(state.reads_since, deadlines.read_timeout)),
         };
@@ -252,7 +265,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             None => self.link.progress = DeadlineTick::NEVER,
             Some(timeout) if !self.link.progress.is_set() => {
                 let is_stream = self.link.is_stream();
-                if !is_stream && core.driver.is_sending(token) {
+                if self.is_send_held(core, token) || !is_stream && core.driver.is_sending(token) {
                     return DeadlineTick::NEVER;
                 }
                 if !self.link.is_shut() {

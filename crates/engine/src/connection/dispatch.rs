@@ -206,7 +206,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         match event {
             SlotEvent::Received(bytes) => {
                 let Some(bytes) = self.receive_plain(core, bytes) else { return Ok(Next::ProcessPlain) };
-                self.on_received(core, bytes);
+                self.on_received(core, token, bytes);
                 if A::PULLS
                     && self.may_decode()
                     && self.application.wake_reader()
@@ -218,7 +218,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                     return Ok(Next::AwaitTasks);
                 }
             }
-            SlotEvent::Sent(result) => self.on_sent(core, result)?,
+            SlotEvent::Sent(result) => self.on_sent(core, token, result)?,
             SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
             event => return self.on_rare_event(core, token, event),
         }
@@ -253,6 +253,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 match self.link.stream() {
                     Some(_) => core.counters.streams += 1,
                     None => core.counters.connections += 1,
+                }
+                if self.link.settings().is_shaped && !self.link.is_stream() {
+                    self.begin_shaping(core, token);
                 }
                 self.open(core, token)?;
             }
@@ -302,13 +305,16 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.call(core, token, |application, cx| application.open(cx))
     }
 
-    fn on_received(&mut self, core: &mut Core, bytes: Slice) {
+    fn on_received(&mut self, core: &mut Core, token: Token, bytes: Slice) {
         if self.link.is_stream() {
             self.link.set(Link::CONSUMED, true);
         } else {
             core.counters.received_bytes += bytes.len() as u64;
             core.last_received = bytes.len();
             self.link.set(Link::RECEIVED, true);
+            if self.link.intersects(Link::SHAPED) {
+                self.charge_received(core, token, bytes.len());
+            }
         }
         if self.link.is_shut() && self.link.is_closing() {
             // The peer is still busy sending, and has probably not read our last answer yet.
@@ -569,7 +575,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         } else {
             self.update_receiving(core, token);
         }
-        let timer = self.next_timer(core, token);
+        let mut timer = self.next_timer(core, token);
+        if self.link.intersects(Link::SHAPED) {
+            timer = self.update_shaped(core, token, timer);
+        }
         core.set_timer(token, timer);
         Ok(())
     }
@@ -587,7 +596,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     #[inline]
     fn update_receiving(&mut self, core: &mut Core, token: Token) {
-        let receive = self.wants_receive();
+        let mut receive = self.wants_receive();
+        if self.link.intersects(Link::SHAPED) {
+            receive &= self.may_receive(core, token);
+        }
         if receive != self.link.intersects(Link::RECEIVING) {
             self.link.set(Link::RECEIVING, receive);
             core.driver.submit(token, Operation::Receive(receive));

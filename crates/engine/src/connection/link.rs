@@ -15,6 +15,7 @@ use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
 use crate::peer_deadlines::Deadlines;
 use crate::session::{Sessions, StreamId};
+use crate::shaping::Shaping;
 use crate::wheel::DeadlineTick;
 
 /// Queue, input, state and timers of one connection; 104 bytes, and no other memory while nothing waits.
@@ -49,7 +50,7 @@ impl Link {
     pub(super) const PEER_ENDED: u16 = 1 << 2;
     /// The codec yields no more messages, and the application knows.
     pub(super) const READ_CLOSED: u16 = 1 << 3;
-    /// The driver has bytes of ours in flight, or waits until it can take some.
+    /// The driver has bytes of ours in flight, or waits until it can take some; or shaping holds the rest back.
     pub(super) const SENDING: u16 = 1 << 4;
     /// `watched` is a wire offset.
     pub(super) const WIRE_OFFSET: u16 = 1 << 6;
@@ -71,7 +72,8 @@ impl Link {
     pub(super) const RECEIVED: u16 = 1 << 14;
     /// The driver has taken bytes since then.
     pub(super) const SENT: u16 = 1 << 5;
-    // 1 << 15 is free.
+    /// The connection is or was shaped.
+    pub(super) const SHAPED: u16 = 1 << 15;
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
         if let Some(counts) = &settings.counts {
@@ -183,6 +185,12 @@ impl Link {
     #[inline]
     pub(super) fn set(&mut self, flag: u16, on: bool) {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    }
+
+    /// Whether the connection is shaped, and the driver does not receive.
+    #[inline]
+    pub(super) fn is_shaped_and_not_receiving(&self) -> bool {
+        self.flags & (Self::SHAPED | Self::RECEIVING) == Self::SHAPED
     }
 
     /// Sets or clears a flag and returns whether it was set.
@@ -412,6 +420,14 @@ impl Link {
     pub(crate) fn set_deadlines(&self, core: &mut Core, token: Token, deadlines: Deadlines) {
         if !self.is_stream() {
             core.deadline_states.set_own(token.slot, deadlines);
+        }
+    }
+
+    /// Shapes the connection from now on.
+    pub(crate) fn set_shaping(&mut self, core: &mut Core, token: Token, shaping: &Shaping) {
+        if !self.is_stream() {
+            core.shaping.set(token.slot, shaping, core.time.now());
+            self.set(Self::SHAPED, true);
         }
     }
 

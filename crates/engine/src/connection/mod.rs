@@ -15,6 +15,7 @@ mod pull;
 mod receive;
 mod sending;
 mod settings;
+mod shaping;
 mod switch;
 
 use std::io;

@@ -23,6 +23,7 @@ use crate::context::Context;
 use crate::handler::{Event, Handler, Outcome};
 use crate::loop_core::Core;
 use crate::peer_deadlines::Deadlines;
+use crate::shaping::Shaping;
 use crate::slot_entry::{Disposition, SlotEvent};
 use crate::wheel::DeadlineTick;
 
@@ -661,6 +662,12 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     /// Gives the connection deadlines of its own.
     pub(crate) fn set_deadlines(&mut self, core: &mut Core, token: Token, deadlines: Deadlines) {
         self.link.set_deadlines(core, token, deadlines);
+        self.schedule_unless_pending(core, token);
+    }
+
+    /// Shapes the connection from now on.
+    pub(crate) fn set_shaping(&mut self, core: &mut Core, token: Token, shaping: &Shaping) {
+        self.link.set_shaping(core, token, shaping);
         self.schedule_unless_pending(core, token);
     }
 

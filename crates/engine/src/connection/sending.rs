@@ -21,7 +21,7 @@ use crate::slot_entry::{Dispatched, Disposition};
 use crate::wheel::DeadlineTick;
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
-    pub(super) fn on_sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Dispatched {
+    pub(super) fn on_sent(&mut self, core: &mut Core, token: Token, result: io::Result<usize>) -> Dispatched {
         self.link.set(Link::SENDING, false);
         let sent = result.map_err(|error| match error.kind() {
             // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
@@ -30,6 +30,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         })?;
         if sent > 0 {
             self.link.set(Link::SENT, true);
+            if self.link.intersects(Link::SHAPED) {
+                core.shaping.sent(token.slot, sent, core.time.now());
+            }
             core.counters.sent_bytes += sent as u64;
             self.link.outbound().advance(sent as u64);
             self.link.note_progress(sent as u64);
@@ -50,10 +53,15 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 self.offer(core);
             }
             while !self.link.intersects(Link::SENDING) && self.link.outbound().has_flushed() && budget.sends > 0 {
+                let mut bytes_max = SEND_BYTES_MAX;
+                if self.link.intersects(Link::SHAPED) {
+                    let Some(admitted) = self.admit_send(core, token) else { break };
+                    bytes_max = admitted;
+                }
                 budget.sends -= 1;
                 let queue = self.link.outbound();
-                match core.driver.submit(token, Operation::Send { queue, bytes_max: SEND_BYTES_MAX }) {
-                    Some(Completion::Sent(result)) => self.on_sent(core, result)?,
+                match core.driver.submit(token, Operation::Send { queue, bytes_max }) {
+                    Some(Completion::Sent(result)) => self.on_sent(core, token, result)?,
                     _ => self.link.set(Link::SENDING, true),
                 }
             }
@@ -62,7 +70,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 break;
             }
         }
-        if self.link.intersects(Link::SENDING) && !self.link.is_stream() && !core.driver.is_sending(token) {
+        if self.link.intersects(Link::SENDING)
+            && !self.link.is_stream()
+            && !core.driver.is_sending(token)
+            && !self.is_send_held(core, token)
+        {
             // The peer does not read, for an unknown time.
             self.link.outbound().shrink();
         }

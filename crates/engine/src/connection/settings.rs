@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) admission: Option<Arc<AdmissionControl>>,
     /// Its connections have deadlines after their handshake.
     pub(super) has_deadlines: bool,
+    /// Its connections are shaped.
+    pub(super) is_shaped: bool,
     /// Addresses of peers that do not fit into a link.
     pub(super) peers: RefCell<Slab<Address>>,
 }
@@ -44,6 +46,7 @@ impl Settings {
         // The application must not become writable above the cap, where it may send no more.
         limits.water.high = limits.water.high.min(limits.water.cap);
         let has_deadlines = limits.deadlines.outlast_the_handshake();
-        Rc::new(Self { limits, has_deadlines, live, handle, counts, admission, peers: RefCell::default() })
+        let is_shaped = limits.shaping.is_set();
+        Rc::new(Self { limits, has_deadlines, is_shaped, live, handle, counts, admission, peers: RefCell::default() })
     }
 }

@@ -283,11 +283,12 @@ impl Server {
         self.run_main(|listener| listener.sniff(each))
     }
 
-    /// Starts the loops. The server's own listener is the first of its listeners.
-    pub(crate) fn run_main(
-        mut self,
-        served: impl FnOnce(Listener) -> ServedListener,
-    ) -> Result<ServerHandle, StartError> {
+    /// Starts the loops. `served` says what serves the server's own listener, which is the first of its listeners: for
+    /// protocols with a configuration of their own.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    pub fn run_main(mut self, served: impl FnOnce(Listener) -> ServedListener) -> Result<ServerHandle, StartError> {
         let main = self.main.take().ok_or(StartError::NoListener)?;
         self.listeners.insert(0, served(main));
         self.run()

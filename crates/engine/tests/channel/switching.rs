@@ -277,3 +277,93 @@ fn with_codec_reads_and_changes_the_codec() {
     pipe.receive_fin();
     assert_eq!(pipe.counts().closed_panicked, 1);
 }
+
+/// Answers lines with their number. A task answers `LATER` and everything until a line with `BACK`.
+struct Numbering(u32);
+
+impl Handler<Lines> for Numbering {
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        cx.deadline_after(Duration::from_secs(60));
+        Outcome::Continue
+    }
+
+    fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        self.0 += 1;
+        let number = self.0;
+        if &*line == b"LATER" {
+            return Outcome::into_channel(move |channel| number_later(channel, number));
+        }
+        cx.send(format!("{number} {}", line.escape_ascii()).into()).into()
+    }
+}
+
+async fn number_later(mut channel: Channel<Lines>, mut number: u32) -> Served {
+    channel.send(format!("{number} task").into())?;
+    while let Some(line) = channel.recv().await? {
+        number += 1;
+        channel.send(format!("{number} {}", line.escape_ascii()).into())?;
+        if &*line == b"BACK" {
+            return Ok(channel.into_handler(Numbering(number))?);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_handler_and_a_task_take_turns_at_every_split() {
+    let wire = b"a\nLATER\nb\nBACK\nc\nLATER\nBACK\nd\n";
+    let answer = b"1 a\n2 task\n3 b\n4 BACK\n5 c\n6 task\n7 BACK\n8 d\n";
+    for split in 0..=wire.len() + 1 {
+        let mut pipe = Embedded::new(Lines::new(), Numbering(0));
+        if split > wire.len() {
+            pipe.receive_bytewise(wire);
+        } else {
+            pipe.receive(&wire[..split]);
+            pipe.receive(&wire[split..]);
+        }
+        assert_eq!(
+            pipe.take_written().escape_ascii().to_string(),
+            answer.escape_ascii().to_string(),
+            "split at {split}"
+        );
+        pipe.receive_fin();
+        assert!(pipe.is_closed(), "the handler ends with its peer, split at {split}");
+        assert_eq!(pipe.counts().connections, 0);
+    }
+}
+
+#[test]
+fn a_handler_is_not_taken_by_a_connection_that_is_gone() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
+        let gone = channel.recv().await;
+        assert!(matches!(gone, Err(ChannelError::Closed(_))), "{gone:?}");
+        assert!(matches!(channel.into_handler(Numbering(0)), Err(ChannelError::Closed(_))));
+        Served::Ok(())
+    });
+    pipe.reset();
+    assert!(pipe.is_closed());
+    assert_eq!(pipe.counts().connections, 0);
+    pipe.drain(Duration::from_secs(1));
+    assert!(pipe.is_drained());
+}
+
+#[test]
+fn a_handler_takes_a_connection_that_drains() {
+    let mut pipe = Embedded::new(Lines::new(), Numbering(0));
+    pipe.receive(b"LATER\n");
+    pipe.drain(Duration::from_secs(10));
+    assert_eq!(pipe.take_written(), b"1 task\n");
+    assert!(pipe.is_write_closed(), "the drain ends the messages of a task");
+}
+
+#[test]
+fn what_a_task_has_queued_leaves_before_what_the_handler_sends_to_a_slow_reader() {
+    let mut pipe = Embedded::new(Lines::new(), Numbering(0));
+    pipe.limit_peer_reads(3);
+    pipe.receive(b"LATER\nBACK\na\n");
+    assert_eq!(pipe.take_written(), b"1 t");
+    pipe.limit_peer_reads(usize::MAX);
+    assert_eq!(pipe.take_written(), b"ask\n2 BACK\n3 a\n");
+}

@@ -39,6 +39,7 @@ mod lives;
 mod posts;
 mod reading;
 mod resets;
+mod shaping;
 mod sniffing;
 mod streams;
 mod write_positions;
@@ -269,6 +270,13 @@ everywhere {
         garbage_is_cut_off_or_goes_to_the_default,
         a_drain_closes_connections_whose_protocol_is_not_known,
         a_panic_of_a_rule_ends_its_own_connection_only,
+    }
+    shaping {
+        a_connection_sends_all_and_no_faster_than_its_rate,
+        a_connection_receives_all_and_no_faster_than_its_rate,
+        connections_of_a_loop_share_a_rate_and_none_starves,
+        a_connection_that_closes_sends_the_rest,
+        a_reset_ends_a_connection_that_waits,
     }
     batches {
         replies_of_any_length_arrive_whole,

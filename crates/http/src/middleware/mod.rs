@@ -1,7 +1,21 @@
 //! `Middleware`: what all requests of a router, and their responses, pass through.
 
+mod access_log;
+mod basic_auth;
+mod error_pages;
+mod request_id;
+mod trace_context;
+
 use std::rc::Rc;
 use std::time::Instant;
+
+use tidegate_engine::task;
+
+pub use self::access_log::{AccessLog, LogFormat};
+pub use self::basic_auth::BasicAuth;
+pub use self::error_pages::ErrorPages;
+pub use self::request_id::{RequestId, RequestIds};
+pub use self::trace_context::{TraceContext, TraceContexts};
 
 use crate::endpoint::{Call, Endpoint, Responding};
 use crate::request::Request;
@@ -67,84 +81,99 @@ impl RequestInfo {
 
 /// Middleware that has seen a request, and has yet to see its response.
 #[derive(Default)]
-pub(crate) struct Passed {
-    info: Option<Box<RequestInfo>>,
+pub(crate) struct Passed(Option<Box<PassedMiddleware>>);
+
+struct PassedMiddleware {
+    info: RequestInfo,
+    /// That of the router.
+    middleware: MiddlewareList,
+    /// How many of them have seen the request.
     count: usize,
 }
 
+/// The middleware of a router, in its order.
+pub(crate) type MiddlewareList = Rc<[Rc<dyn Middleware>]>;
+
 /// Passes a request through middleware. An error is a response in place of the function's.
+#[inline]
 pub(crate) fn before(
-    middleware: &[Rc<dyn Middleware>],
+    middleware: &MiddlewareList,
     request: &mut Request,
     now: Instant,
 ) -> (Passed, Result<(), Response>) {
-    if middleware.is_empty() {
-        return (Passed::default(), Ok(()));
-    }
-    let mut passed = Passed::default();
+    if middleware.is_empty() { (Passed::default(), Ok(())) } else { before_some(middleware, request, now) }
+}
+
+#[inline(never)]
+fn before_some(middleware: &MiddlewareList, request: &mut Request, now: Instant) -> (Passed, Result<(), Response>) {
+    let mut count = 0;
     let mut result = Ok(());
-    for one in middleware {
+    for one in &**middleware {
         result = one.before(request);
         if result.is_err() {
             break;
         }
-        passed.count += 1;
+        count += 1;
     }
-    passed.info = Some(Box::new(RequestInfo::of(request, now)));
-    (passed, result)
+    let info = RequestInfo::of(request, now);
+    (Passed(Some(Box::new(PassedMiddleware { info, middleware: middleware.clone(), count }))), result)
 }
 
 impl Passed {
     /// The same, which no longer keeps the memory of the loop that the request was received into.
     pub(crate) fn detach(mut self) -> Self {
-        if let Some(info) = self.info.take() {
-            let RequestInfo { request, began } = *info;
-            self.info = Some(Box::new(RequestInfo { request: request.detach(), began }));
+        if let Some(passed) = &mut self.0 {
+            passed.info.request.detach_head();
         }
         self
     }
 
     /// Passes the response back.
     #[inline]
-    pub(crate) fn after(&self, middleware: &[Rc<dyn Middleware>], response: &mut Response) {
-        let Some(info) = &self.info else { return };
-        for one in middleware[..self.count].iter().rev() {
-            one.after(info, response);
+    pub(crate) fn after(&self, response: &mut Response) {
+        if let Some(passed) = &self.0 {
+            passed.after(response);
+        }
+    }
+}
+
+impl PassedMiddleware {
+    #[inline(never)]
+    fn after(&self, response: &mut Response) {
+        for one in self.middleware[..self.count].iter().rev() {
+            one.after(&self.info, response);
         }
     }
 }
 
 /// An endpoint with middleware of its own.
-pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: Vec<Rc<dyn Middleware>>) -> Endpoint {
+pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endpoint {
     let body = endpoint.body;
     let call = match endpoint.call {
         Call::Sync(_) => Call::Sync(Box::new(move |mut request| {
-            let (passed, result) = before(&middleware, &mut request, Instant::now());
+            let (passed, result) = before(&middleware, &mut request, task::now());
             let mut response = match (result, &endpoint.call) {
                 (Ok(()), Call::Sync(call)) => call(request),
                 (Ok(()), Call::Async(_)) => unreachable!("the match above has looked"),
                 (Err(response), _) => response,
             };
-            passed.after(&middleware, &mut response);
+            passed.after(&mut response);
             response
         })),
-        Call::Async(_) => {
-            let middleware: Rc<[Rc<dyn Middleware>]> = middleware.into();
-            Call::Async(Box::new(move |request| -> Responding {
-                let mut request = request.detach();
-                let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
-                Box::pin(async move {
-                    let (passed, result) = before(&middleware, &mut request, Instant::now());
-                    let mut response = match (result, &endpoint.call) {
-                        (Ok(()), Call::Async(call)) => call(request).await,
-                        (Ok(()), Call::Sync(call)) => call(request),
-                        (Err(response), _) => response,
-                    };
-                    passed.after(&middleware, &mut response);
-                    response
-                })
-            }))
-        }
+        Call::Async(_) => Call::Async(Box::new(move |request| -> Responding {
+            let mut request = request.detach();
+            let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
+            Box::pin(async move {
+                let (passed, result) = before(&middleware, &mut request, task::now());
+                let mut response = match (result, &endpoint.call) {
+                    (Ok(()), Call::Async(call)) => call(request).await,
+                    (Ok(()), Call::Sync(call)) => call(request),
+                    (Err(response), _) => response,
+                };
+                passed.after(&mut response);
+                response
+            })
+        })),
     };
     Endpoint { call, body }
 }

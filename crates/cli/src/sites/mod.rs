@@ -1,0 +1,151 @@
+//! The sites of `tidegate serve --root` and `--config`: directories of files, with what is around them.
+//!
+//! `config.rs` reads the file, `flags.rs` the flags for one site. Here both become routers, now and at each reload.
+
+mod config;
+mod flags;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate::Bytes;
+use tidegate::http::{
+    AccessLog, BasicAuth, ErrorPages, Files, IntoResponse, LogFormat, Reload, Request, Response, ResponseCompression,
+    Router, StatusCode,
+};
+
+use self::config::{Config, Site};
+pub(crate) use self::flags::SitesOptions;
+
+/// What is served, and where it is read from.
+pub(crate) struct Sites {
+    /// The file, if there is one.
+    path: Option<PathBuf>,
+    current: Mutex<Arc<Prepared>>,
+    reload: Reload,
+}
+
+/// Sites whose files are open.
+struct Prepared {
+    access_log: Option<LogFormat>,
+    sites: Vec<PreparedSite>,
+}
+
+struct PreparedSite {
+    site: Site,
+    files: Files,
+    error_pages: Vec<(StatusCode, Bytes)>,
+}
+
+impl Sites {
+    fn new(path: Option<PathBuf>, config: Config) -> Result<Arc<Self>, Box<dyn Error>> {
+        let current = Mutex::new(Arc::new(Prepared::new(config)?));
+        Ok(Arc::new(Self { path, current, reload: Reload::new() }))
+    }
+
+    /// What has the loops make their routers anew.
+    pub(crate) fn reload_handle(&self) -> &Reload {
+        &self.reload
+    }
+
+    /// Reads the file again, and logs the outcome in one line. If it has a mistake, nothing changes.
+    pub(crate) fn reload(&self) {
+        let Some(path) = &self.path else { return };
+        let prepared = Config::read(path).map_err(Box::from).and_then(Prepared::new);
+        match prepared {
+            Ok(prepared) => {
+                *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(prepared);
+                self.reload.reload();
+                tracing::info!(subsystem = "sites", "configuration reloaded");
+            }
+            Err(error) => {
+                tracing::error!(subsystem = "sites", %error, "configuration not reloaded; the old one stays in use");
+            }
+        }
+    }
+
+    /// The router of one loop.
+    pub(crate) fn router(&self) -> Router {
+        let prepared = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut rest = None;
+        let mut named = Vec::new();
+        for site in &prepared.sites {
+            let router = || site.router(prepared.access_log);
+            match &site.site.hosts[..] {
+                [] => rest = Some(router()),
+                hosts => named.extend(hosts.iter().map(|host| (host.get_ref().clone(), router()))),
+            }
+        }
+        let nowhere = || Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST);
+        let all = rest.unwrap_or_else(nowhere);
+        named.into_iter().fold(all, |all, (host, router)| all.host(&host, router))
+    }
+}
+
+impl Prepared {
+    fn new(config: Config) -> Result<Self, Box<dyn Error>> {
+        let access_log = config.access_log.format();
+        let sites = config.site.into_iter().map(|site| PreparedSite::new(site.into_inner()));
+        Ok(Self { access_log, sites: sites.collect::<Result<_, _>>()? })
+    }
+}
+
+impl PreparedSite {
+    fn new(site: Site) -> Result<Self, Box<dyn Error>> {
+        let root = site.root.get_ref();
+        let opened = || Files::new(root)?.follow_symlinks(site.symlinks);
+        let mut files = opened().map_err(|error| format!("cannot open {}: {error}", root.display()))?;
+        files = files.listing(site.listing).dot_files(site.dot_files).precompressed(site.precompressed);
+        if !site.index {
+            files = files.index(None);
+        }
+        if let Some(value) = &site.cache_control {
+            files = files.cache_control(value.get_ref());
+        }
+        let mut error_pages = Vec::new();
+        for (status, path) in &site.error_pages {
+            let page = std::fs::read(path.get_ref());
+            let page = page.map_err(|error| format!("cannot read {}: {error}", path.get_ref().display()))?;
+            error_pages.extend(config::error_status(status.get_ref()).map(|status| (status, page.into())));
+        }
+        Ok(Self { site, files, error_pages })
+    }
+
+    fn router(&self, access_log: Option<LogFormat>) -> Router {
+        let mut router = Router::new();
+        for redirect in &self.site.redirects {
+            let redirect = redirect.get_ref();
+            let (to, status) = (redirect.to.clone(), redirect.status);
+            router = router.any(&redirect.from, move |request: Request| redirected(&to, status, request.query()));
+        }
+        router = router.fallback(self.files.clone());
+        if let Some(format) = access_log {
+            router = router.with(AccessLog::new(format));
+        }
+        if self.site.compression {
+            router = router.with(ResponseCompression::new());
+        }
+        if !self.error_pages.is_empty() {
+            let pages = self.error_pages.iter().cloned();
+            router = router.with(pages.fold(ErrorPages::new(), |all, (status, page)| all.page(status, page)));
+        }
+        if let Some(auth) = &self.site.basic_auth {
+            let auth = auth.get_ref();
+            let users = auth.users.iter();
+            router =
+                router.with(users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password)));
+        }
+        router
+    }
+}
+
+/// A redirect, which keeps the query.
+fn redirected(to: &str, status: u16, query: Option<&str>) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
+    let target = match query {
+        Some(query) if !to.contains('?') => format!("{to}?{query}"),
+        _ => to.to_owned(),
+    };
+    Response::status(status).header("Location", target).into_response()
+}

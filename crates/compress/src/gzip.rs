@@ -1,0 +1,229 @@
+//! Decompressing gzip: members one after the other, each a header, raw deflate, and a checksum (RFC 1952).
+//!
+//! Headers are read here and not by the library, so that members share its context and long headers have a bound.
+
+use crate::algorithm::Algorithm;
+use crate::coder::{Decode, Progress};
+use crate::decompressor::DecompressionLimits;
+use crate::deflate::{DECODER_BYTES, Inflate};
+use crate::error::Error;
+
+/// A decompressing context.
+pub(crate) struct Decoder {
+    stream: Inflate,
+    state: State,
+    checksum: crc32fast::Hasher,
+    /// Plain bytes of the member.
+    length: u32,
+    members: u64,
+}
+
+enum State {
+    Header(Header),
+    Body,
+    Trailer { bytes: [u8; TRAILER_BYTES], filled: usize },
+}
+
+impl Decoder {
+    pub(crate) fn new() -> Self {
+        Self {
+            stream: Inflate::new(),
+            state: State::Header(Header::default()),
+            checksum: crc32fast::Hasher::new(),
+            length: 0,
+            members: 0,
+        }
+    }
+
+    fn check(&self, trailer: [u8; TRAILER_BYTES]) -> Result<(), Error> {
+        let [checksum, length] = [&trailer[..4], &trailer[4..]]
+            .map(|bytes| bytes.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte)));
+        let is_right = checksum == self.checksum.clone().finalize() && length == self.length;
+        if is_right { Ok(()) } else { Err(Error::Corrupt(Algorithm::Gzip)) }
+    }
+}
+
+impl Decode for Decoder {
+    fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
+        let (mut read, mut written) = (0, 0);
+        loop {
+            let rest = &input[read..];
+            match &mut self.state {
+                State::Header(header) => {
+                    let Some(&byte) = rest.first() else { break };
+                    let is_done = header.push(byte).map_err(|error| match error {
+                        Error::Corrupt(_) if self.members > 0 && header.position < MAGIC.len() => Error::TrailingBytes,
+                        error => error,
+                    })?;
+                    read += 1;
+                    if is_done {
+                        self.stream.restart(false);
+                        self.checksum = crc32fast::Hasher::new();
+                        self.length = 0;
+                        self.state = State::Body;
+                    }
+                }
+                State::Body => {
+                    let space = &mut space[written..];
+                    if space.is_empty() {
+                        return Ok(Progress { read, written, is_complete: false });
+                    }
+                    let (progress, has_ended) =
+                        self.stream.inflate(rest, space).map_err(|fault| fault.of(Algorithm::Gzip))?;
+                    self.checksum.update(&space[..progress.written]);
+                    self.length = self.length.wrapping_add(progress.written as u32);
+                    read += progress.read;
+                    written += progress.written;
+                    if has_ended {
+                        self.state = State::Trailer { bytes: [0; TRAILER_BYTES], filled: 0 };
+                    } else if progress.is_complete && read == input.len() {
+                        break;
+                    }
+                }
+                State::Trailer { bytes, filled } => {
+                    let count = rest.len().min(TRAILER_BYTES - *filled);
+                    bytes[*filled..*filled + count].copy_from_slice(&rest[..count]);
+                    *filled += count;
+                    read += count;
+                    if *filled < TRAILER_BYTES {
+                        break;
+                    }
+                    let trailer = *bytes;
+                    self.check(trailer)?;
+                    self.members += 1;
+                    self.state = State::Header(Header::default());
+                }
+            }
+        }
+        Ok(Progress { read, written, is_complete: true })
+    }
+
+    fn may_end(&self) -> bool {
+        self.members > 0 && matches!(&self.state, State::Header(header) if header.position == 0)
+    }
+
+    fn has_ended(&self) -> bool {
+        // Another member may follow.
+        false
+    }
+
+    fn reset(&mut self, _: &DecompressionLimits) -> bool {
+        self.state = State::Header(Header::default());
+        self.members = 0;
+        true
+    }
+
+    fn memory_bytes(&self) -> usize {
+        DECODER_BYTES
+    }
+}
+
+/// The header of a member, byte by byte.
+#[derive(Default)]
+struct Header {
+    /// How many bytes there were.
+    position: usize,
+    flags: u8,
+    part: Part,
+    checksum: crc32fast::Hasher,
+}
+
+#[derive(Default, Clone, Copy)]
+enum Part {
+    #[default]
+    Fixed,
+    ExtraLength {
+        low: Option<u8>,
+    },
+    Extra {
+        left: u16,
+    },
+    Name,
+    Comment,
+    Checksum {
+        low: Option<u8>,
+    },
+}
+
+impl Header {
+    /// Takes a byte; returns whether it was the last one.
+    fn push(&mut self, byte: u8) -> Result<bool, Error> {
+        const CORRUPT: Error = Error::Corrupt(Algorithm::Gzip);
+        match self.position {
+            position @ 0..3 if byte != MAGIC[position] => return Err(CORRUPT),
+            3 if byte & RESERVED != 0 => return Err(CORRUPT),
+            3 => self.flags = byte,
+            HEADER_BYTES_MAX => return Err(Error::HeaderTooLong { header_bytes_max: HEADER_BYTES_MAX }),
+            _ => {}
+        }
+        self.position += 1;
+        let after = match self.part {
+            Part::Fixed if self.position < FIXED_BYTES => None,
+            Part::Fixed => Some(EXTRA),
+            Part::ExtraLength { low: None } => {
+                self.part = Part::ExtraLength { low: Some(byte) };
+                None
+            }
+            Part::ExtraLength { low: Some(low) } => match u16::from_le_bytes([low, byte]) {
+                0 => Some(NAME),
+                left => {
+                    self.part = Part::Extra { left };
+                    None
+                }
+            },
+            Part::Extra { left: 1 } => Some(NAME),
+            Part::Extra { left } => {
+                self.part = Part::Extra { left: left - 1 };
+                None
+            }
+            Part::Name => (byte == 0).then_some(COMMENT),
+            Part::Comment => (byte == 0).then_some(CHECKSUM),
+            Part::Checksum { low: None } => {
+                self.part = Part::Checksum { low: Some(byte) };
+                return Ok(false);
+            }
+            Part::Checksum { low: Some(low) } => {
+                let expected = self.checksum.clone().finalize() as u16;
+                return if u16::from_le_bytes([low, byte]) == expected { Ok(true) } else { Err(CORRUPT) };
+            }
+        };
+        if self.flags & CHECKSUM != 0 || self.position <= FIXED_BYTES {
+            self.checksum.update(&[byte]);
+        }
+        Ok(after.is_some_and(|from| self.enter(from)))
+    }
+
+    /// Enters the next part that the flags name, the part `from` or a later one; returns whether there is none.
+    fn enter(&mut self, from: u8) -> bool {
+        let parts = [
+            (EXTRA, Part::ExtraLength { low: None }),
+            (NAME, Part::Name),
+            (COMMENT, Part::Comment),
+            (CHECKSUM, Part::Checksum { low: None }),
+        ];
+        let next = parts.iter().skip_while(|(flag, _)| *flag != from).find(|(flag, _)| self.flags & flag != 0);
+        match next {
+            Some((_, part)) => self.part = *part,
+            None => return true,
+        }
+        false
+    }
+}
+
+/// Two bytes that name the format, and the method: deflate.
+const MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
+
+/// What every header has.
+const FIXED_BYTES: usize = 10;
+
+/// A checksum and a length.
+const TRAILER_BYTES: usize = 8;
+
+/// An extra field is at most 64 KiB long; names and comments are short.
+const HEADER_BYTES_MAX: usize = 68 * 1024;
+
+const CHECKSUM: u8 = 1 << 1;
+const EXTRA: u8 = 1 << 2;
+const NAME: u8 = 1 << 3;
+const COMMENT: u8 = 1 << 4;
+const RESERVED: u8 = 0b1110_0000;

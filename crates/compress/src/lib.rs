@@ -1,0 +1,51 @@
+//! Compression, free of I/O: gzip, deflate, brotli, zstd, snappy and lz4 as state machines, and as a filter of
+//! connections.
+//!
+//! - [`Compressor`] and [`Decompressor`] take a message in any pieces and write to where it is sent from. The first can
+//!   flush: the peer can then decompress everything so far.
+//! - [`DecompressionLimits`] protect from bombs, for each algorithm and across layers of several.
+//! - [`Compress`] is a [`Filter`](tidegate_codec::Filter) for whole connections.
+//!
+//! Each algorithm has a feature, and the facade a feature of the same name: `gzip` (with deflate), `brotli`, `zstd`,
+//! `snappy`, `lz4`. The facade's feature `compress` has the first three.
+//!
+//! # Memory
+//!
+//! A context exists while a message is coded. An idle compressor or decompressor has none and is a pointer large.
+//! Contexts that can be reset wait for the next message in the pool of their thread, which keeps up to
+//! [`SPARE_BYTES_MAX`]; [`trim_spare`] empties it.
+//!
+//! Most of a context is its window, which [`Compression::window_bits`] sets.
+#![forbid(unsafe_code)]
+
+mod algorithm;
+#[cfg(any(feature = "lz4", feature = "snappy"))]
+mod blocks;
+#[cfg(feature = "brotli")]
+mod brotli;
+mod coder;
+mod compressor;
+mod context_pool;
+mod decompressor;
+#[cfg(feature = "gzip")]
+mod deflate;
+mod error;
+mod filter;
+#[cfg(feature = "gzip")]
+mod gzip;
+#[cfg(feature = "lz4")]
+mod lz4;
+mod sink;
+#[cfg(feature = "snappy")]
+mod snappy;
+#[cfg(feature = "zstd")]
+mod zstd;
+
+pub use algorithm::{Algorithm, Compression};
+pub use coder::{Operation, Progress};
+pub use compressor::Compressor;
+pub use context_pool::{SPARE_BYTES_MAX, spare_bytes, trim_spare};
+pub use decompressor::{DecompressionLimits, Decompressor, LAYER_BYTES};
+pub use error::Error;
+pub use filter::Compress;
+pub use sink::Sink;

@@ -1,0 +1,7 @@
+//! Shaping, in virtual time: rates hold to the byte, nobody starves, and no deadline counts time in which we held a peer
+//! back.
+
+mod deadlines;
+mod rates;
+mod sharing;
+mod support;

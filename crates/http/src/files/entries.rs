@@ -1,0 +1,229 @@
+//! `Entries`: what one loop remembers of files: the fields of their responses, that a variant does not exist, and open
+//! files by choice.
+//!
+//! The fields belong to an [`Identity`]: they are made again when a file has another one. That a variant is absent is
+//! remembered for a second. The number of names is bounded: a table that is full is emptied.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tidegate_http1::Fields;
+
+use super::Options;
+use super::open::Identity;
+use crate::negotiate::Encoding;
+
+/// What one loop remembers of files.
+pub(super) struct Entries {
+    /// By coding, and by the name of the file without the suffix of the coding.
+    names: [RefCell<HashMap<Box<str>, Slot>>; Encoding::ALL.len()],
+}
+
+enum Slot {
+    Entry(Rc<Entry>),
+    /// There was no such file then.
+    Absent(Instant),
+}
+
+/// What is known of a file before it is opened.
+pub(super) enum Known {
+    Nothing,
+    Absent,
+    /// The fields of the file, if it is the same.
+    Entry(Rc<Entry>),
+    /// The file itself.
+    Open(Rc<Entry>, Arc<File>),
+}
+
+/// A file, as its responses describe it.
+pub(super) struct Entry {
+    pub(super) identity: Identity,
+    pub(super) etag: Box<str>,
+    /// `Last-Modified`, in seconds since 1970.
+    pub(super) modified: u64,
+    pub(super) content_type: Cow<'static, str>,
+    encoding: Encoding,
+    /// Those of a response with the whole file.
+    pub(super) fields: Fields,
+    /// The open file, and when it was opened.
+    open: RefCell<Option<(Arc<File>, Instant)>>,
+}
+
+impl Entries {
+    pub(super) fn new() -> Self {
+        Self { names: Default::default() }
+    }
+
+    pub(super) fn known(&self, name: &str, encoding: Encoding, now: Instant, keep_open: Option<Duration>) -> Known {
+        match self.names[encoding as usize].borrow().get(name) {
+            None => Known::Nothing,
+            Some(Slot::Absent(then)) if now.saturating_duration_since(*then) < ABSENT_FOR => Known::Absent,
+            Some(Slot::Absent(_)) => Known::Nothing,
+            Some(Slot::Entry(entry)) => {
+                if let Some(keep_open) = keep_open
+                    && let Some((file, then)) = &*entry.open.borrow()
+                    && now.saturating_duration_since(*then) < keep_open
+                {
+                    return Known::Open(entry.clone(), file.clone());
+                }
+                Known::Entry(entry.clone())
+            }
+        }
+    }
+
+    pub(super) fn insert(&self, name: &str, encoding: Encoding, entry: Rc<Entry>) {
+        self.insert_slot(name, encoding, Slot::Entry(entry));
+    }
+
+    /// Remembers that a variant does not exist, and forgets a file that is gone.
+    pub(super) fn insert_absent(&self, name: &str, encoding: Encoding, now: Instant) {
+        if encoding == Encoding::Identity {
+            // Names that do not exist are the peer's choice: none of them takes a place.
+            self.names[encoding as usize].borrow_mut().remove(name);
+        } else {
+            self.insert_slot(name, encoding, Slot::Absent(now));
+        }
+    }
+
+    fn insert_slot(&self, name: &str, encoding: Encoding, slot: Slot) {
+        let mut names = self.names[encoding as usize].borrow_mut();
+        if let Some(place) = names.get_mut(name) {
+            *place = slot;
+            return;
+        }
+        if names.len() >= NAMES_MAX {
+            names.clear();
+        }
+        names.insert(name.into(), slot);
+    }
+
+    /// Keeps a file open.
+    pub(super) fn keep(&self, entry: &Entry, file: &Arc<File>, now: Instant) {
+        *entry.open.borrow_mut() = Some((file.clone(), now));
+    }
+
+    /// Closes the files that are kept open. Returns whether there were any.
+    pub(super) fn close_files(&self) -> bool {
+        let mut closed = false;
+        for names in &self.names {
+            for slot in names.borrow().values() {
+                if let Slot::Entry(entry) = slot {
+                    closed |= entry.open.borrow_mut().take().is_some();
+                }
+            }
+        }
+        closed
+    }
+}
+
+impl Entry {
+    pub(super) fn new(name: &str, encoding: Encoding, identity: Identity, options: &Options) -> Self {
+        let (seconds, nanoseconds) = identity.modified;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        // RFC 9110 §8.8.2.1: not later than the response.
+        let modified = u64::try_from(seconds).unwrap_or(0).min(now);
+        let mut entry = Self {
+            identity,
+            etag: format!("\"{:x}-{:x}-{seconds:x}.{nanoseconds:x}\"", identity.inode, identity.length).into(),
+            modified,
+            content_type: content_type(name),
+            encoding,
+            fields: Fields::new(),
+            open: RefCell::new(None),
+        };
+        entry.fields = entry.representing(&entry.content_type, options);
+        entry
+    }
+
+    /// The fields of a response that has the file or parts of it.
+    pub(super) fn representing(&self, content_type: &str, options: &Options) -> Fields {
+        let mut fields = Fields::new();
+        push(&mut fields, "Content-Type", content_type);
+        if self.encoding != Encoding::Identity {
+            push(&mut fields, "Content-Encoding", self.encoding.as_str());
+        }
+        self.add_validators(&mut fields);
+        push(&mut fields, "Accept-Ranges", "bytes");
+        push(&mut fields, "X-Content-Type-Options", "nosniff");
+        options.caching(&mut fields);
+        fields
+    }
+
+    /// The fields of a response that only says which file there is (RFC 9110 §15.4.5).
+    pub(super) fn validating(&self, options: &Options) -> Fields {
+        let mut fields = Fields::new();
+        self.add_validators(&mut fields);
+        options.caching(&mut fields);
+        fields
+    }
+
+    fn add_validators(&self, fields: &mut Fields) {
+        push(fields, "ETag", &self.etag);
+        let modified = UNIX_EPOCH + Duration::from_secs(self.modified.min(SECONDS_MAX));
+        push(fields, "Last-Modified", &httpdate::fmt_http_date(modified));
+    }
+}
+
+fn push(fields: &mut Fields, name: &str, value: &str) {
+    fields.push(name, value).expect("types, dates and hexadecimal digits are values");
+}
+
+/// The media type by the extension of a name. Texts are in UTF-8.
+fn content_type(name: &str) -> Cow<'static, str> {
+    match mime_guess::from_path(name).first_raw() {
+        Some(text) if text.starts_with("text/") => format!("{text}; charset=utf-8").into(),
+        Some(known) => known.into(),
+        None => "application/octet-stream".into(),
+    }
+}
+
+/// How long it is remembered that a variant does not exist.
+const ABSENT_FOR: Duration = Duration::from_secs(1);
+
+/// Names that are remembered for each coding: about 600 bytes each.
+const NAMES_MAX: usize = 4096;
+
+/// The last second that a date of HTTP can express, at the end of the year 9999.
+const SECONDS_MAX: u64 = 253_402_300_799;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_those_of_extensions() {
+        for (name, expected) in [
+            ("a.html", "text/html; charset=utf-8"),
+            ("a/b.CSS", "text/css; charset=utf-8"),
+            ("a.js", "text/javascript; charset=utf-8"),
+            ("a.json", "application/json"),
+            ("a.svg", "image/svg+xml"),
+            ("a.woff2", "font/woff2"),
+            ("a.wasm", "application/wasm"),
+            ("a", "application/octet-stream"),
+            ("html", "application/octet-stream"),
+            ("a.tar.gz", "application/gzip"),
+        ] {
+            assert_eq!(content_type(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_names_that_are_remembered_are_bounded() {
+        let (entries, now) = (Entries::new(), Instant::now());
+        for name in 0..3 * NAMES_MAX {
+            entries.insert_absent(&name.to_string(), Encoding::Gzip, now);
+            assert!(entries.names[Encoding::Gzip as usize].borrow().len() <= NAMES_MAX);
+            entries.insert_absent(&name.to_string(), Encoding::Identity, now);
+        }
+        assert!(entries.names[Encoding::Identity as usize].borrow().is_empty());
+        let last = (3 * NAMES_MAX - 1).to_string();
+        assert!(matches!(entries.known(&last, Encoding::Gzip, now, None), Known::Absent));
+        assert!(matches!(entries.known(&last, Encoding::Gzip, now + ABSENT_FOR, None), Known::Nothing));
+    }
+}

@@ -1,0 +1,309 @@
+//! `Service`: from a request to the response that has the file.
+//!
+//! It runs within the dispatch of the connection: opening a file and asking for its length are system calls that the
+//! loop waits for. Nothing else is done for most requests: the fields of a response are kept while the file stays the
+//! same.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustix::io::Errno;
+use tidegate_buffer::FileRegion;
+use tidegate_engine::task;
+use tidegate_http1::{Fields, Method, Status};
+
+use super::conditional::{Asked, Validators, Verdict};
+use super::entries::{Entries, Entry, Known};
+use super::listing::{Shown, listing};
+use super::multipart::{content_range, multipart};
+use super::open::Opened;
+use super::path::FilePath;
+use super::range::Ranges;
+use super::{Files, Options};
+use crate::body::Body;
+use crate::negotiate::Encoding;
+use crate::request::Request;
+use crate::response::Response;
+
+/// The files of a folder, on one loop.
+pub(super) struct Service {
+    files: Files,
+    entries: Entries,
+}
+
+/// What a name leads to.
+enum Found {
+    File(Rc<Entry>, Arc<File>),
+    Folder,
+    Absent,
+}
+
+impl Service {
+    pub(super) fn new(files: Files) -> Self {
+        Self { files, entries: Entries::new() }
+    }
+
+    pub(super) fn respond(&self, request: &Request) -> Response {
+        match request.head().method() {
+            Method::Get | Method::Head => {}
+            Method::Options => return Response::with(Status::NO_CONTENT).fields(ALLOW),
+            _ => return Response::of_error(Status::METHOD_NOT_ALLOWED).fields(ALLOW),
+        }
+        match self.find(request) {
+            Ok(response) => response,
+            Err(error) => Response::of_error(status_of(&error, request.path())),
+        }
+    }
+
+    fn find(&self, request: &Request) -> io::Result<Response> {
+        let options = &*self.files.options;
+        let Some(path) = FilePath::decode(below(request), options.dot_files) else { return Ok(not_found()) };
+        let asked = Asked::of(request);
+        if path.is_folder {
+            return self.folder(request, &path.name, &asked);
+        }
+        Ok(match self.representation(&path.name, &asked)? {
+            Ok(Found::File(entry, file)) => self.file(request, &asked, &entry, file),
+            Ok(Found::Folder) => redirect(request),
+            Ok(Found::Absent) => not_found(),
+            Err(response) => response,
+        })
+    }
+
+    /// The index of a folder, or its listing.
+    fn folder(&self, request: &Request, name: &str, asked: &Asked<'_>) -> io::Result<Response> {
+        let options = &*self.files.options;
+        if !request.path().ends_with('/') {
+            // It is the root, without its slash.
+            return Ok(redirect(request));
+        }
+        if let Some(index) = &options.index {
+            let index = if name.is_empty() { index.clone() } else { format!("{name}/{index}") };
+            match self.representation(&index, asked)? {
+                Ok(Found::File(entry, file)) => return Ok(self.file(request, asked, &entry, file)),
+                Ok(Found::Folder | Found::Absent) => {}
+                Err(response) => return Ok(response),
+            }
+        }
+        if !options.listing {
+            return Ok(not_found());
+        }
+        let Opened::Folder(folder) = self.files.root.open(name)? else { return Ok(not_found()) };
+        let shown = Shown { dot_files: options.dot_files, links: self.files.root.has_links() };
+        let title = crate::percent::decode(request.path()).unwrap_or_default().into_owned();
+        let mut response = listing(folder, title, name.is_empty(), shown);
+        response.fields = NO_SNIFF;
+        Ok(response)
+    }
+
+    /// The representation of a file that the peer prefers; a response if the peer accepts none.
+    fn representation(&self, name: &str, asked: &Asked<'_>) -> io::Result<Result<Found, Response>> {
+        if !self.files.options.precompressed {
+            return self.open(name, Encoding::Identity).map(Ok);
+        }
+        let mut offered = VARIANTS;
+        let mut count = offered.len();
+        // Every round tries one, and leaves it out afterwards.
+        while let Some(encoding) = asked.encodings.preferred(&offered[..count]) {
+            match self.open(name, encoding)? {
+                found @ Found::File(..) => return Ok(Ok(found)),
+                found if encoding == Encoding::Identity => return Ok(Ok(found)),
+                Found::Folder | Found::Absent => {
+                    let place = offered[..count].iter().position(|&other| other == encoding).unwrap_or(0);
+                    offered.copy_within(place + 1..count, place);
+                    count -= 1;
+                }
+            }
+        }
+        // The peer refuses what there is; or there is nothing.
+        Ok(match self.open(name, Encoding::Identity)? {
+            Found::File(..) => Err(Response::of_error(Status::NOT_ACCEPTABLE).fields(VARY)),
+            other => Ok(other),
+        })
+    }
+
+    fn open(&self, name: &str, encoding: Encoding) -> io::Result<Found> {
+        let (root, options) = (&self.files.root, &*self.files.options);
+        let now = task::now();
+        let known = match self.entries.known(name, encoding, now, options.keep_open) {
+            Known::Absent => return Ok(Found::Absent),
+            Known::Open(entry, file) => return Ok(Found::File(entry, file)),
+            Known::Entry(entry) => Some(entry),
+            Known::Nothing => None,
+        };
+        let variant;
+        let file_name = match suffix(encoding) {
+            "" => name,
+            suffix => {
+                variant = format!("{name}{suffix}");
+                &variant
+            }
+        };
+        let opened = match root.open(file_name) {
+            Err(error) if is_out_of_descriptors(&error) && self.entries.close_files() => root.open(file_name),
+            other => other,
+        };
+        Ok(match opened? {
+            Opened::File(file, identity) => {
+                let file = Arc::new(file);
+                let entry = match known {
+                    Some(entry) if entry.identity == identity => entry,
+                    _ => {
+                        let entry = Rc::new(Entry::new(name, encoding, identity, options));
+                        self.entries.insert(name, encoding, entry.clone());
+                        entry
+                    }
+                };
+                if options.keep_open.is_some() {
+                    self.entries.keep(&entry, &file, now);
+                }
+                Found::File(entry, file)
+            }
+            Opened::Folder(_) if encoding == Encoding::Identity => Found::Folder,
+            Opened::Folder(_) | Opened::Absent => {
+                self.entries.insert_absent(name, encoding, now);
+                Found::Absent
+            }
+        })
+    }
+
+    /// The response to a request for a file, after its conditions and ranges.
+    fn file(&self, request: &Request, asked: &Asked<'_>, entry: &Entry, file: Arc<File>) -> Response {
+        let options = &*self.files.options;
+        let validators = Validators { etag: &entry.etag, modified: entry.modified };
+        match asked.verdict(&validators) {
+            Verdict::Send => {}
+            Verdict::NotModified => return Response::with(Status::NOT_MODIFIED).fields(entry.validating(options)),
+            Verdict::Failed => {
+                return Response::of_error(Status::PRECONDITION_FAILED).fields(entry.validating(options));
+            }
+        }
+        let length = entry.identity.length;
+        if let Some(range) = asked.range
+            && request.head().method() == Method::Get
+            && asked.range_applies(&validators, SystemTime::now())
+        {
+            match Ranges::parse(range, length) {
+                Ranges::Whole => {}
+                Ranges::One(range) => {
+                    let mut response = Response::with(Status::PARTIAL_CONTENT).fields(entry.fields.clone());
+                    add(&mut response, "Content-Range", &content_range(&range, length));
+                    return response.body(region(file, range));
+                }
+                Ranges::Several(ranges) => {
+                    let (body, content_type) = multipart(&file, length, &entry.content_type, ranges);
+                    let mut response =
+                        Response::with(Status::PARTIAL_CONTENT).fields(entry.representing(&content_type, options));
+                    response.body = body;
+                    return response;
+                }
+                Ranges::Unsatisfiable => {
+                    let mut response =
+                        Response::of_error(Status::RANGE_NOT_SATISFIABLE).fields(entry.validating(options));
+                    add(&mut response, "Content-Range", &format!("bytes */{length}"));
+                    return response;
+                }
+            }
+        }
+        let response = Response::new().fields(entry.fields.clone());
+        if length == 0 { response } else { response.body(region(file, 0..length)) }
+    }
+}
+
+/// The part of the path that names the file: what the route's last parameter matched if that matches all that is left;
+/// the root if the route has no such parameter; the whole path without a route.
+fn below(request: &Request) -> &str {
+    match request.route() {
+        None => request.path().strip_prefix('/').unwrap_or(request.path()),
+        Some(pattern)
+            if pattern.ends_with('}') && pattern.rfind('{').is_some_and(|at| pattern[at..].starts_with("{*")) =>
+        {
+            request.parameters().last().map_or("", |(_, value)| value)
+        }
+        Some(_) => "",
+    }
+}
+
+fn region(file: Arc<File>, range: Range<u64>) -> Body {
+    FileRegion { file, offset: range.start, length: range.end - range.start }.into()
+}
+
+/// To the same path with a slash at its end. A browser takes two slashes at the beginning, or what it makes of a
+/// backslash, for a host: such a path names nothing.
+fn redirect(request: &Request) -> Response {
+    let path = request.path();
+    if matches!(path.as_bytes(), [b'/', b'/' | b'\\', ..]) || !path.starts_with('/') {
+        return not_found();
+    }
+    let mut target = format!("{path}/");
+    if let Some(query) = request.query() {
+        target.push('?');
+        target.push_str(query);
+    }
+    match Response::with(Status::PERMANENT_REDIRECT).header("Location", &target) {
+        Ok(response) => response,
+        Err(_) => not_found(),
+    }
+}
+
+fn not_found() -> Response {
+    Response::of_error(Status::NOT_FOUND)
+}
+
+/// Adds a field whose value is made here.
+fn add(response: &mut Response, name: &str, value: &str) {
+    response.fields.push(name, value).expect("digits are a value");
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+fn status_of(error: &io::Error, path: &str) -> Status {
+    match Errno::from_io_error(error) {
+        Some(Errno::ACCESS | Errno::PERM) => Status::FORBIDDEN,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
+            tracing::warn!("the file for {path:?} cannot be opened now: {error}; the response is a 503");
+            Status::SERVICE_UNAVAILABLE
+        }
+        _ => {
+            tracing::error!("the file for {path:?} cannot be opened: {error}; the response is a 500");
+            Status::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+/// What the name of a precompressed variant ends with.
+const fn suffix(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Brotli => ".br",
+        Encoding::Zstd => ".zst",
+        Encoding::Gzip => ".gz",
+        Encoding::Deflate | Encoding::Identity => "",
+    }
+}
+
+/// What may lie beside a file, and the file itself, the best first.
+const VARIANTS: [Encoding; 4] = [Encoding::Brotli, Encoding::Zstd, Encoding::Gzip, Encoding::Identity];
+
+const ALLOW: Fields = Fields::from_static("Allow: GET, HEAD, OPTIONS\r\n");
+
+const VARY: Fields = Fields::from_static("Vary: Accept-Encoding\r\n");
+
+const NO_SNIFF: Fields = Fields::from_static("X-Content-Type-Options: nosniff\r\n");
+
+impl Options {
+    /// Fields that a shared cache needs to choose the representation, and those of the application.
+    pub(super) fn caching(&self, fields: &mut Fields) {
+        if self.precompressed {
+            fields.push("Vary", "Accept-Encoding").expect("it is a value");
+        }
+        if let Some(cache_control) = &self.cache_control {
+            fields.push("Cache-Control", cache_control).expect("`Files::cache_control` has checked it");
+        }
+    }
+}

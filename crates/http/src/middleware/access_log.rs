@@ -1,0 +1,204 @@
+//! `AccessLog`: one line for each response.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use tidegate_engine::task;
+
+use super::{Middleware, RequestId, RequestInfo, TraceContext};
+use crate::response::Response;
+
+/// Logs one line for each response, as an event of `tracing` with the target `tidegate::access`. The line is written
+/// when the head of the response is ready; the length is that of the body, `-` if it is not known yet.
+///
+/// Add it first, so that it sees the responses of all other middleware.
+///
+/// ```
+/// use tidegate::http::{AccessLog, LogFormat, Router};
+///
+/// let router = Router::new().get("/", || "hello").with(AccessLog::new(LogFormat::Json));
+/// # drop(router);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct AccessLog {
+    format: LogFormat,
+}
+
+/// The format of an [`AccessLog`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum LogFormat {
+    /// The common log format of web servers: `HOST - - [TIME] "REQUEST" STATUS LENGTH`.
+    Common,
+    /// The same, and behind it the fields `Referer` and `User-Agent`.
+    #[default]
+    Combined,
+    /// An object of JSON in one line, with the microseconds until the response, and ids of the request if
+    /// [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) have found some.
+    Json,
+}
+
+impl AccessLog {
+    /// A log in a format.
+    #[must_use]
+    pub fn new(format: LogFormat) -> Self {
+        Self { format }
+    }
+}
+
+impl Middleware for AccessLog {
+    fn after(&self, info: &RequestInfo, response: &mut Response) {
+        if tracing::enabled!(target: TARGET, tracing::Level::INFO) {
+            let line = line(self.format, info, response);
+            tracing::info!(target: "tidegate::access", "{line}");
+        }
+    }
+}
+
+fn line(format: LogFormat, info: &RequestInfo, response: &Response) -> String {
+    let request = info.request();
+    let mut line = String::with_capacity(160);
+    let peer = request.peer().ip().map_or_else(|| "-".to_owned(), |peer| peer.ip().to_string());
+    let length = response.content_length().map_or_else(|| "-".to_owned(), |length| length.to_string());
+    let status = response.status_code().as_u16();
+    if format == LogFormat::Json {
+        let microseconds = task::now().saturating_duration_since(info.began()).as_micros();
+        let mut object = Object::begin(&mut line);
+        object.text("time", &httpdate::fmt_http_date(SystemTime::now()));
+        object.text("peer", &peer);
+        object.text("method", request.method().as_str());
+        object.text("target", request.target());
+        object.text("host", request.host());
+        object.text("version", &format!("{:?}", request.version()));
+        object.number("status", u128::from(status));
+        if let Some(length) = response.content_length() {
+            object.number("bytes", u128::from(length));
+        }
+        object.number("microseconds", microseconds);
+        for (name, field) in [("referer", "referer"), ("user_agent", "user-agent")] {
+            if let Some(value) = request.header(field) {
+                object.text(name, &String::from_utf8_lossy(value));
+            }
+        }
+        if let Some(route) = request.route() {
+            object.text("route", route);
+        }
+        if let Some(id) = request.extensions().get::<RequestId>() {
+            object.text("request_id", id.as_str());
+        }
+        if let Some(context) = request.extensions().get::<TraceContext>() {
+            object.text("trace_id", &context.trace_id());
+        }
+        object.end();
+        return line;
+    }
+    let _ = write!(line, "{peer} - - [{}] \"{} ", common_time(SystemTime::now()), request.method());
+    quote(&mut line, request.target().as_bytes());
+    let _ = write!(line, " {:?}\" {status} {length}", request.version());
+    if format == LogFormat::Combined {
+        for field in ["referer", "user-agent"] {
+            line.push_str(" \"");
+            quote(&mut line, request.header(field).unwrap_or(b"-"));
+            line.push('"');
+        }
+    }
+    line
+}
+
+/// A time as the common log format has it: `10/Oct/2000:13:55:36 +0000`.
+fn common_time(time: SystemTime) -> String {
+    // `Tue, 10 Oct 2000 13:55:36 GMT`
+    let date = httpdate::fmt_http_date(time);
+    match date.split(' ').collect::<Vec<_>>()[..] {
+        [_, day, month, year, clock, _] => format!("{day}/{month}/{year}:{clock} +0000"),
+        _ => date,
+    }
+}
+
+/// Bytes of a peer between quotes: printable ASCII but quotes and backslashes, and `\xNN` for everything else.
+fn quote(line: &mut String, bytes: &[u8]) {
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => {
+                line.push('\\');
+                line.push(char::from(byte));
+            }
+            b' '..=b'~' => line.push(char::from(byte)),
+            _ => {
+                let _ = write!(line, "\\x{byte:02x}");
+            }
+        }
+    }
+}
+
+/// An object of JSON (RFC 8259), member by member.
+struct Object<'a> {
+    line: &'a mut String,
+}
+
+impl<'a> Object<'a> {
+    fn begin(line: &'a mut String) -> Self {
+        line.push('{');
+        Self { line }
+    }
+
+    fn name(&mut self, name: &str) {
+        if !self.line.ends_with('{') {
+            self.line.push(',');
+        }
+        let _ = write!(self.line, "\"{name}\":");
+    }
+
+    fn number(&mut self, name: &str, number: u128) {
+        self.name(name);
+        let _ = write!(self.line, "{number}");
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        self.name(name);
+        self.line.push('"');
+        for letter in text.chars() {
+            match letter {
+                '"' | '\\' => {
+                    self.line.push('\\');
+                    self.line.push(letter);
+                }
+                '\0'..='\x1f' | '\x7f' => {
+                    let _ = write!(self.line, "\\u{:04x}", u32::from(letter));
+                }
+                _ => self.line.push(letter),
+            }
+        }
+        self.line.push('"');
+    }
+
+    fn end(self) {
+        self.line.push('}');
+    }
+}
+
+const TARGET: &str = "tidegate::access";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_peer_cannot_end_their_quotes_or_the_line() {
+        let mut line = String::new();
+        quote(&mut line, b"a\"b\\c\nd\xff");
+        assert_eq!(line, r#"a\"b\\c\x0ad\xff"#);
+        let mut line = String::new();
+        let mut object = Object::begin(&mut line);
+        object.text("a", "q\"\\\n\u{7f}ü");
+        object.number("b", 7);
+        object.end();
+        assert_eq!(line, r#"{"a":"q\"\\\u000a\u007fü","b":7}"#);
+    }
+
+    #[test]
+    fn the_time_is_that_of_the_common_log_format() {
+        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(971_186_136);
+        assert_eq!(common_time(time), "10/Oct/2000:13:55:36 +0000");
+    }
+}

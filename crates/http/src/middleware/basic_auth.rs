@@ -1,0 +1,89 @@
+//! `BasicAuth`: names and passwords (RFC 7617).
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tidegate_http1::Status;
+
+use super::Middleware;
+use crate::request::Request;
+use crate::response::Response;
+
+/// Refuses requests without one of these names and its password: 401. The password is sent in the clear, so use it over
+/// TLS.
+///
+/// ```
+/// use tidegate::http::{BasicAuth, Router};
+///
+/// let router = Router::new().get("/", || "secret").with(BasicAuth::new("Harbour").user("ebb", "flow"));
+/// # drop(router);
+/// ```
+pub struct BasicAuth {
+    challenge: Box<str>,
+    users: Vec<Box<[u8]>>,
+}
+
+impl BasicAuth {
+    /// No user. The realm is what a browser shows.
+    ///
+    /// # Panics
+    /// If the realm has quotes, backslashes or characters that a field cannot have.
+    #[must_use]
+    pub fn new(realm: &str) -> Self {
+        let is_plain = realm.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
+        assert!(is_plain, "the realm `{realm}` has to be ASCII without quotes and backslashes");
+        Self { challenge: format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into(), users: Vec::new() }
+    }
+
+    /// Adds a user.
+    ///
+    /// # Panics
+    /// If the name has a colon.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: &str) -> Self {
+        assert!(!name.contains(':'), "the name `{name}` must not have a colon");
+        self.users.push(format!("{name}:{password}").into_bytes().into());
+        self
+    }
+
+    fn is_known(&self, given: &[u8]) -> bool {
+        // All users are compared in full, so that the time says nothing about how far one matches.
+        self.users.iter().fold(false, |found, user| found | is_equal(user, given))
+    }
+}
+
+impl Middleware for BasicAuth {
+    fn before(&self, request: &mut Request) -> Result<(), Response> {
+        if request.header("authorization").and_then(credentials).is_some_and(|given| self.is_known(&given)) {
+            return Ok(());
+        }
+        let refusal = Response::of_error(Status::UNAUTHORIZED);
+        Err(refusal.header("WWW-Authenticate", &*self.challenge).expect("the realm was checked"))
+    }
+}
+
+/// `NAME:PASSWORD`.
+fn credentials(field: &[u8]) -> Option<Vec<u8>> {
+    let (scheme, rest) = field.split_at_checked(5)?;
+    let encoded = rest.strip_prefix(b" ")?.trim_ascii();
+    if !scheme.eq_ignore_ascii_case(b"basic") {
+        return None;
+    }
+    STANDARD.decode(encoded).ok()
+}
+
+/// Whether both are equal, in a time that depends on the length of `given` alone.
+fn is_equal(expected: &[u8], given: &[u8]) -> bool {
+    let mut differs = expected.len() ^ given.len();
+    for (at, byte) in given.iter().enumerate() {
+        differs |= usize::from(byte ^ expected.get(at).copied().unwrap_or(0));
+    }
+    std::hint::black_box(differs) == 0
+}
+
+impl fmt::Debug for BasicAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BasicAuth").field("challenge", &self.challenge).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,97 @@
+//! `RequestIds`: an id for each request, which its response, logs and further requests carry.
+
+use std::cell::Cell;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+
+use super::{Middleware, RequestInfo};
+use crate::request::Request;
+use crate::response::Response;
+
+/// Gives each request an id: that of its field `X-Request-Id`, or a new one. The response carries it in the same field.
+/// Functions find it among the request's [`extensions`](crate::Request::extensions), as a [`RequestId`].
+///
+/// A value of a peer is taken if it is 1 to 128 letters, digits, `-`, `_`, `.`, `:`, `/`, `+` or `=`. Behind no proxy of
+/// your own, use [`ignoring_peers`](Self::ignoring_peers).
+pub struct RequestIds {
+    takes_from_peers: bool,
+    seed: RandomState,
+    next: Cell<u64>,
+}
+
+/// The id of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RequestId(Box<str>);
+
+impl RequestId {
+    /// The id, as the field `X-Request-Id` has it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl RequestIds {
+    /// Takes the ids of peers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { takes_from_peers: true, seed: RandomState::new(), next: Cell::new(0) }
+    }
+
+    /// Gives each request a new id, whatever the peer has sent.
+    #[must_use]
+    pub fn ignoring_peers(self) -> Self {
+        Self { takes_from_peers: false, ..self }
+    }
+
+    /// 128 bits that no other request has: a keyed hash of a number.
+    fn generate(&self) -> RequestId {
+        let number = self.next.get();
+        self.next.set(number.wrapping_add(1));
+        let id = format!("{:016x}{:016x}", self.seed.hash_one((number, 0)), self.seed.hash_one((number, 1)));
+        RequestId(id.into())
+    }
+}
+
+impl Default for RequestIds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Middleware for RequestIds {
+    fn before(&self, request: &mut Request) -> Result<(), Response> {
+        let given = request.header_str(FIELD).filter(|id| self.takes_from_peers && is_id(id));
+        let id = given.map_or_else(|| self.generate(), |id| RequestId(id.into()));
+        request.extensions_mut().insert(id);
+        Ok(())
+    }
+
+    fn after(&self, info: &RequestInfo, response: &mut Response) {
+        if let Some(id) = info.request().extensions().get::<RequestId>()
+            && response.field(FIELD).is_none()
+        {
+            response.add_header(FIELD, id.as_str()).expect("it was checked, or made here");
+        }
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    (1..=ID_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(&byte))
+}
+
+impl fmt::Debug for RequestIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestIds").field("takes_from_peers", &self.takes_from_peers).finish_non_exhaustive()
+    }
+}
+
+const FIELD: &str = "X-Request-Id";
+const ID_BYTES_MAX: usize = 128;
