@@ -30,10 +30,10 @@ VARIANTS = {
 }
 
 
-def load(server, core, depth, seconds, request):
+def load(server, core, depth, seconds, request, connections=CONNECTIONS):
     """Runs wrk once and returns the number of answered requests. `request` has the arguments of load.lua behind the
     depth. Any bad response is a failure."""
-    command = ["taskset", "-c", str(core), "wrk", "--threads", "1", "--connections", str(CONNECTIONS)]
+    command = ["taskset", "-c", str(core), "wrk", "--threads", "1", "--connections", str(connections)]
     command += ["--duration", f"{seconds}s", "--timeout", f"{ANSWER_SECONDS_MAX}s", "--script", f"{HERE}/load.lua"]
     command += [f"http://127.0.0.1:{server.port}/", "--", str(depth), *request]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -55,7 +55,7 @@ def load(server, core, depth, seconds, request):
 def measure(server, options, depth, request):
     """CPU seconds of the server per million answered requests."""
     before = server.cpu_seconds()
-    requests = load(server, options.load_core, depth, options.seconds, request)
+    requests = load(server, options.load_core, depth, options.seconds, request, options.connections)
     return (server.cpu_seconds() - before) / requests * 1e6
 
 
@@ -64,7 +64,7 @@ def start(command, options):
 
 
 def warm_up(server, options, request):
-    load(server, options.load_core, max(options.depths), WARM_UP_SECONDS, request)
+    load(server, options.load_core, max(options.depths), WARM_UP_SECONDS, request, options.connections)
 
 
 def ratio(costs, base):
@@ -93,7 +93,7 @@ def compare(commands, options):
     costs = {depth: {name: [] for name in commands} for depth in options.depths}
     for round_number in range(options.rounds):
         for name, command in commands.items():
-            request = [options.targets.get(name, "/plaintext")]
+            request = [options.targets.get(name, options.path), *options.body]
             with start(command, options) as server:
                 warm_up(server, options, request)
                 for depth in options.depths:
@@ -158,7 +158,10 @@ def commands_from(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", action="append", metavar="NAME[=COMMAND]", help="measure this one; repeatable")
-    parser.add_argument("--target", action="append", default=[], metavar="NAME=PATH", help="of a server [/plaintext]")
+    parser.add_argument("--target", action="append", default=[], metavar="NAME=PATH", help="of one server")
+    parser.add_argument("--path", default="/plaintext", help="of the other servers [/plaintext]")
+    parser.add_argument("--body", nargs=1, default=[], metavar="BYTES", help="POST so many bytes instead of a GET")
+    parser.add_argument("--connections", type=int, default=CONNECTIONS)
     parser.add_argument("--variants", action="store_true", help="measure one server under equivalent loads instead")
     parser.add_argument("--peers-dir", default=f"{HERE}/peers/target/release", help="where the peers' binaries are")
     parser.add_argument("--rounds", type=int, default=5)
