@@ -36,7 +36,7 @@ async fn page(
     count: Path<usize>,
     items: Data<Vec<items::Item>>,
 ) -> Result<HttpResponse, actix_web::Error> {
-    if !(1..=items.len()).contains(&count) {
+    if !(1..=items.len()).contains(&*count) {
         return Err(error::ErrorBadRequest("count"));
     }
     let multiplier = request.query_string().split('&').find_map(|pair| pair.strip_prefix("m="));
