@@ -35,7 +35,7 @@ def measure(backend, depth, options):
         # With -D the server is the child process, and strace its grandchild.
         command = f"strace -D -f -c -o {report.name} {program}"
         with servers.Server(command, core=options.server_core) as server:
-            requests = compare.load(server, options.load_core, depth, options.seconds)
+            requests = compare.load(server, options.load_core, depth, options.seconds, ["/plaintext"])
         counts = calls_by_name(servers.read_when_written(report))
     return {name: count / requests for name, count in counts.items()}
 

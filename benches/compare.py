@@ -30,11 +30,12 @@ VARIANTS = {
 }
 
 
-def load(server, core, depth, seconds, variant="plain"):
-    """Runs wrk once and returns the number of answered requests. Any bad response is a failure."""
-    command = ["taskset", "-c", str(core), "wrk", "--threads", "1", "--connections", str(CONNECTIONS)]
+def load(server, core, depth, seconds, request, connections=CONNECTIONS):
+    """Runs wrk once and returns the number of answered requests. `request` has the arguments of load.lua behind the
+    depth. Any bad response is a failure."""
+    command = ["taskset", "-c", str(core), "wrk", "--threads", "1", "--connections", str(connections)]
     command += ["--duration", f"{seconds}s", "--timeout", f"{ANSWER_SECONDS_MAX}s", "--script", f"{HERE}/load.lua"]
-    command += [f"http://127.0.0.1:{server.port}/", "--", str(depth), *VARIANTS[variant]]
+    command += [f"http://127.0.0.1:{server.port}/", "--", str(depth), *request]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     wrk = subprocess.Popen(command, text=True, **pipes)
     try:
@@ -47,14 +48,14 @@ def load(server, core, depth, seconds, variant="plain"):
     result = json.loads(results[0])
     requests = result.pop("requests")
     if any(result.values()) or not requests:
-        raise Failure(f"{server.command}: at depth {depth} ({variant}), {requests} requests, errors {result}")
+        raise Failure(f"{server.command}: at depth {depth} ({request}), {requests} requests, errors {result}")
     return requests
 
 
-def measure(server, options, depth, variant="plain"):
+def measure(server, options, depth, request):
     """CPU seconds of the server per million answered requests."""
     before = server.cpu_seconds()
-    requests = load(server, options.load_core, depth, options.seconds, variant)
+    requests = load(server, options.load_core, depth, options.seconds, request, options.connections)
     return (server.cpu_seconds() - before) / requests * 1e6
 
 
@@ -62,8 +63,8 @@ def start(command, options):
     return Server(command, core=options.server_core)
 
 
-def warm_up(server, options):
-    load(server, options.load_core, max(options.depths), WARM_UP_SECONDS)
+def warm_up(server, options, request):
+    load(server, options.load_core, max(options.depths), WARM_UP_SECONDS, request, options.connections)
 
 
 def ratio(costs, base):
@@ -92,10 +93,11 @@ def compare(commands, options):
     costs = {depth: {name: [] for name in commands} for depth in options.depths}
     for round_number in range(options.rounds):
         for name, command in commands.items():
+            request = [options.targets.get(name, options.path), *options.body]
             with start(command, options) as server:
-                warm_up(server, options)
+                warm_up(server, options, request)
                 for depth in options.depths:
-                    costs[depth][name].append(measure(server, options, depth))
+                    costs[depth][name].append(measure(server, options, depth, request))
             latest = ", ".join(f"{costs[depth][name][-1]:.4f} at depth {depth}" for depth in options.depths)
             print(f"round {round_number + 1}: {name} {latest}", flush=True)
     for depth, rows in costs.items():
@@ -114,13 +116,13 @@ def compare_variants(name, command, options):
     costs = {depth: {variant: [] for variant in VARIANTS} for depth in options.depths}
     for round_number in range(options.rounds):
         with start(command, options) as server:
-            warm_up(server, options)
+            warm_up(server, options, VARIANTS["plain"])
             for depth, rows in costs.items():
                 # Each round starts with another server, so that none always follows a change of depth.
                 order = list(VARIANTS)
                 for place in range(len(order)):
                     variant = order[(place + round_number) % len(order)]
-                    rows[variant].append(measure(server, options, depth, variant))
+                    rows[variant].append(measure(server, options, depth, VARIANTS[variant]))
         print(f"round {round_number + 1} of {options.rounds} done", flush=True)
     for depth, rows in costs.items():
         table(
@@ -156,6 +158,10 @@ def commands_from(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", action="append", metavar="NAME[=COMMAND]", help="measure this one; repeatable")
+    parser.add_argument("--target", action="append", default=[], metavar="NAME=PATH", help="of one server")
+    parser.add_argument("--path", default="/plaintext", help="of the other servers [/plaintext]")
+    parser.add_argument("--body", nargs=1, default=[], metavar="BYTES", help="POST so many bytes instead of a GET")
+    parser.add_argument("--connections", type=int, default=CONNECTIONS)
     parser.add_argument("--variants", action="store_true", help="measure one server under equivalent loads instead")
     parser.add_argument("--peers-dir", default=f"{HERE}/peers/target/release", help="where the peers' binaries are")
     parser.add_argument("--rounds", type=int, default=5)
@@ -165,6 +171,7 @@ def main():
     parser.add_argument("--load-core", default="1")
     options = parser.parse_args()
     commands = commands_from(options)
+    options.targets = dict(target.split("=", 1) for target in options.target)
     if not commands:
         raise Failure("there is nothing to measure")
     if options.variants:

@@ -1,6 +1,6 @@
 //! The jobs: names, operations, and rounds.
 
-use crate::{codecs, crowds, drivers, queue, streams, timers, turns};
+use crate::{codecs, crowds, drivers, http, queue, streams, timers, turns};
 
 /// A job whose instructions are counted.
 pub(crate) struct Job {
@@ -86,6 +86,12 @@ pub(crate) const JOBS: &[Job] = &[
     job("channel-1", "1 request, by a task", 1, turns::pulled::<1>),
     job("channel-16", "1 of 16 pipelined requests, by a task", 16, turns::pulled::<16>),
     job("channel-256", "1 of 256 pipelined requests, by a task", 256, turns::pulled::<256>),
+    job("http-sync", "1 of 16 pipelined requests, by a function that is not async", 16, http::sync::<16>),
+    job("http-router", "the same behind a router", 16, http::routed::<16>),
+    job("http-async", "the same by an async function", 16, http::async_::<16>),
+    job("http-awaits", "the same by an async function that waits once", 16, http::awaits::<16>),
+    job("http-sync-1", "1 request, by a function that is not async", 1, http::sync::<1>),
+    job("http-async-1", "1 request, by an async function", 1, http::async_::<1>),
     job("lines-100", "1 of 100 pipelined lines", streams::STREAMS, streams::pipelined),
     job("streams-100", "1 line on each of 100 streams", streams::STREAMS, streams::one_on_each),
     job("unread-0", "1 line on the only stream of a session", 1, streams::beside_unread::<0>),

@@ -21,6 +21,7 @@ mod codecs;
 mod counted;
 mod crowds;
 mod drivers;
+mod http;
 mod jobs;
 mod queue;
 mod stored;

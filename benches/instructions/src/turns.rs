@@ -63,7 +63,7 @@ pub(crate) fn wired(bytes: Vec<u8>, arriving: u32) -> (EventLoop, Rc<Peer>) {
 }
 
 /// Turns the loop, which receives `requests` requests in each turn.
-fn turn(event_loop: &mut EventLoop, peer: &Peer, requests: usize, rounds: usize) {
+pub(crate) fn turn(event_loop: &mut EventLoop, peer: &Peer, requests: usize, rounds: usize) {
     // Warm-up: accept and open the connections.
     for _ in 0..4 {
         event_loop.turn(None).expect("nothing fails on a wire");

@@ -246,6 +246,15 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         self.core.is_draining()
     }
 
+    /// How many handles of connections there are on this loop: channels, their halves, and sessions. Within a handler they
+    /// cannot be used. If there are none, a handler may poll a future of the application once without a task: the other
+    /// futures of this crate are pending then and wake their task.
+    #[must_use]
+    #[inline]
+    pub fn handles(&self) -> usize {
+        self.core.tasks.handles()
+    }
+
     /// The codec.
     #[must_use]
     pub fn codec(&self) -> &C {

@@ -119,6 +119,37 @@ impl Local {
     }
 }
 
+/// The loop of a handle: of a channel, of a half of one, or of a session. The loop counts its handles, so that a handler
+/// can find out whether anything that it polls may use one.
+pub(crate) struct HandleLocal(Rc<Local>);
+
+impl HandleLocal {
+    pub(crate) fn new(local: Rc<Local>) -> Self {
+        local.tasks.count_handles(1);
+        Self(local)
+    }
+}
+
+impl Clone for HandleLocal {
+    fn clone(&self) -> Self {
+        Self::new(self.0.clone())
+    }
+}
+
+impl std::ops::Deref for HandleLocal {
+    type Target = Rc<Local>;
+
+    fn deref(&self) -> &Rc<Local> {
+        &self.0
+    }
+}
+
+impl Drop for HandleLocal {
+    fn drop(&mut self) {
+        self.0.tasks.count_handles(-1);
+    }
+}
+
 /// Restores the loop that was current before.
 pub(crate) struct Entered(Option<Rc<Local>>);
 

@@ -252,6 +252,7 @@ impl Body {
         }
     }
 
+    #[inline]
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self.0, Kind::Whole(_))
     }

@@ -1,11 +1,16 @@
 //! `HttpHandler`: the application of a connection while nothing of it needs a task.
 //!
-//! It answers requests for functions that are not async, with bodies in memory or of files. Everything else goes to a
-//! task (`task.rs`), which takes the connection over and returns it when it is idle again. So a connection has the
-//! memory of a task only while a task has something to do.
+//! It answers requests for functions that are not async, and for async ones that are complete when they are polled for
+//! the first time, with bodies in memory or of files. Everything else goes to a task (`task.rs`), which takes the
+//! connection over and returns it when it is idle again. So a connection has the memory of a task only while a task has
+//! something to do.
+//!
+//! An async function is polled within the dispatch of its connection, where handles of other connections cannot be used.
+//! So it is not while the application may have such a handle: then it begins in a task (decision 52).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::task::{self as future, Poll, Waker};
 
 use tidegate_engine::{Context, Event, Handler, Outcome};
 use tidegate_http1::{Incoming, Outgoing, RequestHead, Status};
@@ -14,11 +19,10 @@ use tidegate_sys::Address;
 use crate::app::App;
 use crate::body::{Body, Collected};
 use crate::codec::HttpCodec;
-use crate::endpoint::{BodyUse, Call, Endpoint};
-use crate::middleware::{self, Passed};
+use crate::endpoint::{BodyUse, Call, Endpoint, Responding};
+use crate::middleware::{self, MiddlewareList, Passed};
 use crate::request::Request;
-use crate::response::{IntoResponse, Message, Response};
-use crate::router::Found;
+use crate::response::{IntoResponse, Response};
 use crate::task::{self, Work};
 
 /// The application of a connection while nothing of it needs a task; see
@@ -49,32 +53,82 @@ impl HttpHandler {
         let (peer, is_secure) = (peer(cx), cx.codec().is_secure());
         let table = self.app.table();
         let table = table.of_host(&head);
-        let found = table.find(&head);
-        let (endpoint, route) = match found {
-            Found::Endpoint(endpoint, route) => (Ok(endpoint), route),
-            Found::Response(response) => (Err(response), None),
+        let (endpoint, route) = match table.find(&head) {
+            Ok(found) => found,
+            Err(response) => {
+                let request = Request::new(head, peer, is_secure, None);
+                return self.refuse(&table.middleware, request, *response, cx);
+            }
         };
         let mut request = Request::new(head, peer, is_secure, route);
-        let (passed, result) = middleware::before(&table.middleware, &mut request, cx.now());
-        let endpoint = match (result, endpoint) {
-            (Ok(()), Ok(endpoint)) => endpoint,
-            (Ok(()), Err(response)) | (Err(response), _) => return self.respond(response, &passed, false, cx),
-        };
+        let mut passed = Passed::default();
+        if !table.middleware.is_empty() {
+            let result;
+            (passed, result) = middleware::before(&table.middleware, &mut request, cx.now());
+            if let Err(response) = result {
+                return self.respond(response, &passed, false, cx);
+            }
+        }
         match &endpoint.call {
             Call::Sync(call) if !request.head().has_body() || endpoint.body == BodyUse::Unused => {
                 let is_head = is_head(&request);
                 let response = call_caught(call, request);
                 self.respond(response, &passed, is_head, cx)
             }
-            Call::Sync(_) => {
-                let endpoint = endpoint.clone();
-                self.collect(request, endpoint, passed, cx)
+            Call::Async(call) if !request.head().has_body() && self.may_poll(cx) => {
+                let is_head = is_head(&request);
+                // A function that may keep its request must not keep the loop's memory with it.
+                let request = if endpoint.body == BodyUse::Unused { request } else { request.detach() };
+                self.poll(call, request, passed, is_head, cx)
             }
-            Call::Async(_) => {
+            Call::Async(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
                 let work = Work::request(request.detach(), endpoint.clone(), passed);
                 task::take_over(self.app.clone(), work)
             }
+            _ => {
+                let endpoint = endpoint.clone();
+                self.collect(request, endpoint, passed, cx)
+            }
         }
+    }
+
+    /// Whether an async function may be polled within this dispatch: the application has no handle of a connection that
+    /// the function could find to be busy.
+    #[inline]
+    fn may_poll<C: HttpCodec>(&self, cx: &Context<'_, C>) -> bool {
+        cx.handles() <= self.app.served.get()
+    }
+
+    /// Polls an async function for the first time. If it is not complete, a task goes on with it.
+    #[inline]
+    fn poll<C: HttpCodec>(
+        &self,
+        call: &dyn Fn(Request) -> Responding,
+        request: Request,
+        passed: Passed,
+        is_head: bool,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        match poll_caught(call, request) {
+            Ok(response) => self.respond(response, &passed, is_head, cx),
+            Err(responding) => {
+                let work = Work::Responding(responding, passed.detach(), is_head);
+                task::take_over(self.app.clone(), work)
+            }
+        }
+    }
+
+    /// Responds to a request that has no function.
+    #[cold]
+    fn refuse<C: HttpCodec>(
+        &self,
+        middleware: &MiddlewareList,
+        mut request: Request,
+        response: Response,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        let (passed, result) = middleware::before(middleware, &mut request, cx.now());
+        self.respond(result.err().unwrap_or(response), &passed, false, cx)
     }
 
     /// Begins to collect the body of a request.
@@ -110,8 +164,9 @@ impl HttpHandler {
     #[inline(never)]
     fn on_data<C: HttpCodec>(&mut self, data: tidegate_buffer::Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Some(collecting) = &mut self.collecting else { return Outcome::Continue };
-        if collecting.length == Some(data.len() as u64) {
-            // The end follows at once.
+        let is_async = matches!(collecting.endpoint.call, Call::Async(_));
+        if collecting.length == Some(data.len() as u64) && !is_async {
+            // The end follows at once, and the function does not outlive it.
             collecting.whole = data.into();
             return Outcome::Continue;
         }
@@ -130,12 +185,17 @@ impl HttpHandler {
             bytes if bytes.is_empty() => whole,
             bytes => bytes.into(),
         });
-        let Call::Sync(call) = &endpoint.call else { return Outcome::Continue };
-        let response = match request.decode_collected(self.app.limits.collected_body_bytes_max) {
-            Ok(()) => call_caught(call, request),
-            Err(error) => error.into_response(),
-        };
-        self.respond(response, &passed, false, cx)
+        if let Err(error) = request.decode_collected(self.app.limits.collected_body_bytes_max) {
+            return self.respond(error.into_response(), &passed, false, cx);
+        }
+        match &endpoint.call {
+            Call::Sync(call) => {
+                let response = call_caught(call, request);
+                self.respond(response, &passed, false, cx)
+            }
+            Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, false, cx),
+            Call::Async(_) => task::take_over(self.app.clone(), Work::request(request, endpoint, passed)),
+        }
     }
 
     /// Answers a request whose body is not complete.
@@ -155,12 +215,16 @@ impl HttpHandler {
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         passed.after(&mut response);
-        match response.into_message() {
-            Message::Whole(message) => match cx.send(message) {
+        if !response.body.is_whole() {
+            return task::take_over(self.app.clone(), Work::Respond(response.into_message(), is_head));
+        }
+        // A message that is built here and sent at once is not moved.
+        match response.into_whole() {
+            Some(message) => match cx.send(Outgoing::Response(message)) {
                 Ok(_) => Outcome::Continue,
                 Err(error) => Outcome::fail(error),
             },
-            message @ Message::Head(..) => task::take_over(self.app.clone(), Work::Respond(message, is_head)),
+            None => Outcome::Continue,
         }
     }
 }
@@ -189,6 +253,20 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
 #[inline]
 pub(crate) fn call_caught(call: &dyn Fn(Request) -> Response, request: Request) -> Response {
     catch_unwind(AssertUnwindSafe(|| call(request))).unwrap_or_else(|_| panicked())
+}
+
+/// Calls an async function, and polls its future once: the response, or the future.
+#[inline]
+fn poll_caught(call: &dyn Fn(Request) -> Responding, request: Request) -> Result<Response, Responding> {
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        let mut responding = call(request);
+        // A task polls it again at once if it is not complete, so nothing has to be woken.
+        match responding.as_mut().poll(&mut future::Context::from_waker(Waker::noop())) {
+            Poll::Ready(response) => Ok(response),
+            Poll::Pending => Err(responding),
+        }
+    }));
+    polled.unwrap_or_else(|_| Ok(panicked()))
 }
 
 /// The response of a function that has panicked. The panic hook has printed the panic itself.

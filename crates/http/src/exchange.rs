@@ -11,6 +11,7 @@ use std::time::Instant;
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError, task};
 use tidegate_http1::{Incoming, Outgoing};
 
+use crate::app::App;
 use crate::body::Piece;
 use crate::codec::HttpCodec;
 use crate::limits::Limits;
@@ -83,6 +84,9 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     received: Cell<Instant>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,
+    /// The end of the response, which was written within a dispatch.
+    postponed: Cell<Option<Box<Outgoing>>>,
+    app: Rc<App>,
 }
 
 /// Why a request is late.
@@ -105,7 +109,8 @@ pub(crate) enum Inbound {
 }
 
 impl<C: HttpCodec> Exchanges<C> {
-    pub(crate) fn new(channel: Channel<C>) -> Self {
+    pub(crate) fn new(channel: Channel<C>, app: Rc<App>) -> Self {
+        app.served.set(app.served.get() + 1);
         Self {
             channel: RefCell::new(Some(channel)),
             number: Cell::new(0),
@@ -113,6 +118,8 @@ impl<C: HttpCodec> Exchanges<C> {
             began: Cell::new(task::now()),
             received: Cell::new(task::now()),
             has_ended: Cell::new(false),
+            postponed: Cell::new(None),
+            app,
         }
     }
 
@@ -140,10 +147,19 @@ impl<C: HttpCodec> Exchanges<C> {
         self.has_ended.get()
     }
 
+    /// The end of the response, if it could not be sent when it was written.
+    pub(crate) fn take_postponed(&self) -> Option<Outgoing> {
+        self.postponed.take().map(|message| *message)
+    }
+
     /// Takes the channel: all exchanges are over.
     pub(crate) fn take(&self) -> Option<Channel<C>> {
         self.number.set(self.number.get().wrapping_add(1));
-        self.channel.borrow_mut().take()
+        let channel = self.channel.borrow_mut().take();
+        if channel.is_some() {
+            self.app.served.set(self.app.served.get() - 1);
+        }
+        channel
     }
 
     pub(crate) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
@@ -193,14 +209,18 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
                 self.inbound.set(Inbound::Nothing);
                 Ok(None)
             }
+            Err(ChannelError::Busy) => return later(cx),
             Err(error) => Err(error.into()),
         })
     }
 
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         self.check(number)?;
-        self.with(|channel| std::pin::Pin::new(&mut channel.ready()).poll(cx).map_err(Into::into))
-            .unwrap_or(Poll::Ready(Err(BodyError::Over)))
+        match self.with(|channel| std::pin::Pin::new(&mut channel.ready()).poll(cx)) {
+            Some(Poll::Ready(Err(ChannelError::Busy))) => later(cx),
+            Some(polled) => polled.map_err(Into::into),
+            None => Poll::Ready(Err(BodyError::Over)),
+        }
     }
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
@@ -212,10 +232,29 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
                 self.has_ended.set(self.has_ended.get() | ends);
                 Ok(())
             }
+            // Only the end is written without waiting for room, which nothing gets within a dispatch.
+            Err(SendError::Busy(message)) if ends => {
+                self.has_ended.set(true);
+                self.postponed.set(Some(Box::new(message)));
+                Ok(())
+            }
             Err(SendError::Full(_)) => Err(BodyError::Misuse("too much waits to be sent; wait for `ready` first")),
             Err(SendError::Codec(error)) => Err(BodyError::Misuse(C::misuse(&error))),
             // The next wait for the connection has the reason.
             Err(_) => Err(BodyError::Over),
         }
+    }
+}
+
+/// The function of another request waits, within the dispatch of its connection: it waits again in a task.
+#[cold]
+fn later<T>(cx: &Context<'_>) -> Poll<T> {
+    cx.waker().wake_by_ref();
+    Poll::Pending
+}
+
+impl<C: HttpCodec> Drop for Exchanges<C> {
+    fn drop(&mut self) {
+        drop(self.take());
     }
 }

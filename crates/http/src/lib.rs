@@ -16,8 +16,9 @@
 //! | send events to a browser | [`Sse`] |
 //! | see all requests and responses | [`Middleware`] |
 //!
-//! A function that is not async costs no more than a handler of the protocol itself. An async function runs as a task on
-//! the loop of its connection. While a connection is idle, it has the memory of neither.
+//! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
+//! async function begins there as well, and where it waits it goes on as a task on the loop of its connection. While a
+//! connection is idle, it has the memory of neither.
 //!
 //! Read next: `router.rs` for the way from a request to its function, `connection.rs` for functions that are not async,
 //! `task.rs` for the others.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tidegate_http1::{self as http1, RequestHead};
@@ -23,10 +24,17 @@ use crate::router::Pattern;
 /// as soon as its head has arrived, and reads the body piece by piece: [`body_mut`](Self::body_mut).
 pub struct Request {
     head: RequestHead,
-    body: Body,
     route: Option<Route>,
     peer: Address,
+    /// `None` while they are empty, which costs nothing to move and to drop.
+    parts: Option<Box<Parts>>,
     is_secure: bool,
+}
+
+/// What most requests do not have.
+#[derive(Default)]
+struct Parts {
+    body: Body,
     extensions: Extensions,
     /// Undoes the content coding of the body.
     decoding: Option<Box<DecodedPieces>>,
@@ -36,13 +44,45 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
     pub(crate) pattern: Rc<Pattern>,
-    /// Beginning and end of each value.
-    pub(crate) values: [(u16, u16); PARAMETERS_MAX],
+    pub(crate) values: Values,
+}
+
+/// Beginning and end of each value in the path, in the order of the parameters; those that are left are empty.
+#[derive(Debug, Clone)]
+pub(crate) enum Values {
+    Few([Span; VALUES_INLINE]),
+    Many(Box<[Span; PARAMETERS_MAX]>),
+}
+
+pub(crate) type Span = (u16, u16);
+
+impl Values {
+    /// No values.
+    pub(crate) const NONE: Self = Self::Few([(0, 0); VALUES_INLINE]);
+
+    pub(crate) fn new(spans: impl ExactSizeIterator<Item = Span>) -> Self {
+        if spans.len() <= VALUES_INLINE {
+            let mut few = [(0, 0); VALUES_INLINE];
+            few.iter_mut().zip(spans).for_each(|(place, span)| *place = span);
+            return Self::Few(few);
+        }
+        let mut many = [(0, 0); PARAMETERS_MAX];
+        many.iter_mut().zip(spans).for_each(|(place, span)| *place = span);
+        Self::Many(Box::new(many))
+    }
+
+    fn spans(&self) -> &[Span] {
+        match self {
+            Self::Few(spans) => spans,
+            Self::Many(spans) => &**spans,
+        }
+    }
 }
 
 impl Request {
+    #[inline]
     pub(crate) fn new(head: RequestHead, peer: Address, is_secure: bool, route: Option<Route>) -> Self {
-        Self { head, body: Body::empty(), route, peer, is_secure, extensions: Extensions::new(), decoding: None }
+        Self { head, route, peer, parts: None, is_secure }
     }
 
     /// The method.
@@ -157,7 +197,7 @@ impl Request {
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
         let path = self.head.path();
         self.route.iter().flat_map(move |route| {
-            let values = route.values.iter().map(|&(start, end)| &path[usize::from(start)..usize::from(end)]);
+            let values = route.values.spans().iter().map(|&(start, end)| &path[usize::from(start)..usize::from(end)]);
             route.pattern.names().zip(values)
         })
     }
@@ -165,25 +205,25 @@ impl Request {
     /// The whole body, if it was collected before the call; otherwise nothing.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        self.body.collected()
+        self.body().collected()
     }
 
     /// The body.
     #[must_use]
     pub fn body(&self) -> &Body {
-        &self.body
+        self.parts.as_ref().map_or(NO_BODY, |parts| &parts.body)
     }
 
     /// The body, to be read.
     #[must_use]
     pub fn body_mut(&mut self) -> &mut Body {
-        &mut self.body
+        &mut self.parts.get_or_insert_default().body
     }
 
     /// The body alone, for one that is read after the request is gone.
     #[must_use]
     pub fn into_body(self) -> Body {
-        self.body
+        self.parts.map(|parts| parts.body).unwrap_or_default()
     }
 
     /// The length of the body: `None` if it is not known before the end.
@@ -199,13 +239,13 @@ impl Request {
     /// Values that middleware adds to the request, by type.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
-        &self.extensions
+        self.parts.as_ref().map_or(&NO_EXTENSIONS, |parts| &parts.extensions)
     }
 
     /// The same, to be changed.
     #[must_use]
     pub fn extensions_mut(&mut self) -> &mut Extensions {
-        &mut self.extensions
+        &mut self.parts.get_or_insert_default().extensions
     }
 
     pub(crate) fn head(&self) -> &RequestHead {
@@ -216,7 +256,8 @@ impl Request {
     /// Undoes a content coding of the body: of what was received already, or as it is received.
     pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
         let decoding = DecodedPieces::new(decode);
-        match &mut self.body.0 {
+        let parts = self.parts.get_or_insert_default();
+        match &mut parts.body.0 {
             Kind::Received(received) if received.decoding.is_none() => {
                 received.length = None;
                 received.decoding = Some(Box::new(decoding));
@@ -224,21 +265,22 @@ impl Request {
             Kind::Whole(body) if !body.is_empty() => {
                 // It was collected, so its length has a limit, which is kept.
                 let bytes_max = COLLECTED_BYTES_MAX.max(body.memory().len());
-                self.body = decoding.decode_all(body.memory(), bytes_max)?.into();
+                parts.body = decoding.decode_all(body.memory(), bytes_max)?.into();
             }
-            _ => self.decoding = Some(Box::new(decoding)),
+            _ => parts.decoding = Some(Box::new(decoding)),
         }
         Ok(())
     }
 
     pub(crate) fn take_decoding(&mut self) -> Option<Box<DecodedPieces>> {
-        self.decoding.take()
+        self.parts.as_mut()?.decoding.take()
     }
 
     /// Undoes the content coding of a body that was collected.
     pub(crate) fn decode_collected(&mut self, bytes_max: usize) -> Result<(), BodyError> {
-        if let Some(decoding) = self.decoding.take() {
-            self.body = decoding.decode_all(self.body.collected(), bytes_max)?.into();
+        if let Some(decoding) = self.take_decoding() {
+            let decoded = decoding.decode_all(self.bytes(), bytes_max)?;
+            self.set_body(decoded.into());
         }
         Ok(())
     }
@@ -248,13 +290,17 @@ impl Request {
     }
 
     pub(crate) fn set_body(&mut self, body: Body) {
-        self.body = body;
+        *self.body_mut() = body;
     }
 
     /// The same request, whose head no longer keeps the memory of the loop that it was received into.
     pub(crate) fn detach(mut self) -> Self {
-        self.head = self.head.detach();
+        self.detach_head();
         self
+    }
+
+    pub(crate) fn detach_head(&mut self) {
+        self.head = self.head.clone().detach();
     }
 }
 
@@ -264,10 +310,17 @@ impl fmt::Debug for Request {
     }
 }
 
+const NO_BODY: &Body = &Body(Kind::Whole(http1::Body::Empty));
+
+static NO_EXTENSIONS: LazyLock<Extensions> = LazyLock::new(Extensions::new);
+
 /// The address of a peer that is gone.
 pub(crate) fn unknown_peer() -> Address {
     Address::from(std::net::SocketAddr::from(([0, 0, 0, 0], 0)))
 }
+
+/// How many values lie in the request itself.
+const VALUES_INLINE: usize = 3;
 
 /// How many parameters a route may have.
 pub(crate) const PARAMETERS_MAX: usize = 8;

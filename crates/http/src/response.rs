@@ -159,19 +159,19 @@ impl Response {
         self.body.length()
     }
 
+    /// The message, if the body is whole.
+    #[inline(always)]
+    pub(crate) fn into_whole(self) -> Option<http1::Response> {
+        let Self { body: Body(Kind::Whole(body)), fields, content_type, status, close } = self else { return None };
+        Some(http1::Response::with_parts(status, content_type, fields, body, close))
+    }
+
     /// The message with its whole body, or a head with what sends the body.
-    #[inline]
     pub(crate) fn into_message(self) -> Message {
         let Self { body, fields, content_type, status, close } = self;
         match body.0 {
             Kind::Whole(body) => {
-                let mut response = http1::Response::new(status).fields(fields).body(body);
-                if let Some(content_type) = content_type {
-                    response = response.content_type(content_type);
-                }
-                if close {
-                    response = response.close();
-                }
+                let response = http1::Response::with_parts(status, content_type, fields, body, close);
                 Message::Whole(Outgoing::Response(response))
             }
             Kind::Received(received) => {

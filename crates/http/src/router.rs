@@ -9,7 +9,7 @@ use tidegate_http1::{self as http1, Fields, RequestHead, Status};
 
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, Middleware, MiddlewareList};
-use crate::request::{PARAMETERS_MAX, Route};
+use crate::request::{PARAMETERS_MAX, Route, Values};
 use crate::response::Response;
 
 /// Functions by method and path.
@@ -49,6 +49,8 @@ pub struct Router<S = ()> {
 /// The routes, without the type of the state.
 pub(crate) struct Table {
     paths: matchit::Router<usize>,
+    /// The paths without parameters, which come before those with some: by length and bytes, with their routes.
+    exact: Vec<(Box<[u8]>, usize)>,
     routes: Vec<PathRoute>,
     fallback: Option<Rc<Endpoint>>,
     pub(crate) middleware: MiddlewareList,
@@ -58,8 +60,8 @@ pub(crate) struct Table {
 
 impl Default for Table {
     fn default() -> Self {
-        let (paths, routes, fallback, hosts) = Default::default();
-        Self { paths, routes, fallback, middleware: Rc::new([]), hosts }
+        let (paths, exact, routes, fallback, hosts) = Default::default();
+        Self { paths, exact, routes, fallback, middleware: Rc::new([]), hosts }
     }
 }
 
@@ -91,11 +93,8 @@ impl Pattern {
     }
 }
 
-/// The result of routing.
-pub(crate) enum Found<'a> {
-    Endpoint(&'a Rc<Endpoint>, Option<Route>),
-    Response(Response),
-}
+/// The result of routing: a function and its route, or the response to a request that has none.
+pub(crate) type Found<'a> = Result<(&'a Rc<Endpoint>, Option<Route>), Box<Response>>;
 
 impl Router {
     /// A router without routes, whose functions share no state, except what they capture.
@@ -245,6 +244,10 @@ impl Table {
         if let Err(error) = self.paths.insert(path, at) {
             panic!("the path `{path}` cannot be a route: {error}");
         }
+        if !path.contains(['{', '}']) {
+            let place = self.exact.partition_point(|(other, _)| order(other, path.as_bytes()).is_lt());
+            self.exact.insert(place, (path.as_bytes().into(), at));
+        }
         let names = names(path);
         assert!(names.len() <= PARAMETERS_MAX, "the path `{path}` has more than {PARAMETERS_MAX} parameters");
         self.routes.push(PathRoute {
@@ -309,39 +312,60 @@ impl Table {
         if self.routes.is_empty()
             && let Some(fallback) = &self.fallback
         {
-            return Found::Endpoint(fallback, None);
+            return Ok((fallback, None));
         }
-        self.find_route(head)
+        let path = head.path_bytes();
+        if let Ok(place) = self.exact.binary_search_by(|(other, _)| order(other, path)) {
+            return self.routes[self.exact[place].1].found(head, Values::NONE);
+        }
+        self.find_by_parameters(head)
     }
 
-    fn find_route(&self, head: &RequestHead) -> Found<'_> {
+    #[inline(never)]
+    fn find_by_parameters(&self, head: &RequestHead) -> Found<'_> {
         let path = head.path();
         let Ok(found) = self.paths.at(path) else {
             return match &self.fallback {
-                Some(fallback) => Found::Endpoint(fallback, None),
-                None if path == "*" => Found::Response(Response::with(Status::NO_CONTENT)),
-                None => Found::Response(Response::of_error(Status::NOT_FOUND)),
+                Some(fallback) => Ok((fallback, None)),
+                None if path == "*" => Err(Response::with(Status::NO_CONTENT).into()),
+                None => Err(Response::of_error(Status::NOT_FOUND).into()),
             };
         };
-        let route = &self.routes[*found.value];
-        let Some(endpoint) = route.function(head) else {
-            return Found::Response(match head.method() {
-                http1::Method::Options => Response::with(Status::NO_CONTENT).fields(route.allow.clone()),
-                http1::Method::Extension => Response::of_error(Status::NOT_IMPLEMENTED),
-                _ => Response::of_error(Status::METHOD_NOT_ALLOWED).fields(route.allow.clone()),
-            });
-        };
-        let mut values = [(0, 0); PARAMETERS_MAX];
-        for (place, (_, value)) in values.iter_mut().zip(found.params.iter()) {
+        let values = Values::new(found.params.iter().map(|(_, value)| {
             // A head is shorter than 64 KiB, and a value is a part of its path.
             let start = value.as_ptr() as usize - path.as_ptr() as usize;
-            *place = (start as u16, (start + value.len()) as u16);
-        }
-        Found::Endpoint(endpoint, Some(Route { pattern: route.pattern.clone(), values }))
+            (start as u16, (start + value.len()) as u16)
+        }));
+        self.routes[*found.value].found(head, values)
     }
 }
 
+/// The order of paths without parameters.
+#[inline]
+fn order(one: &[u8], other: &[u8]) -> std::cmp::Ordering {
+    one.len().cmp(&other.len()).then_with(|| one.cmp(other))
+}
+
 impl PathRoute {
+    /// The function for a request to this path.
+    #[inline]
+    fn found(&self, head: &RequestHead, values: Values) -> Found<'_> {
+        match self.function(head) {
+            Some(endpoint) => Ok((endpoint, Some(Route { pattern: self.pattern.clone(), values }))),
+            None => Err(self.without_function(head)),
+        }
+    }
+
+    #[cold]
+    fn without_function(&self, head: &RequestHead) -> Box<Response> {
+        Box::new(match head.method() {
+            http1::Method::Options => Response::with(Status::NO_CONTENT).fields(self.allow.clone()),
+            http1::Method::Extension => Response::of_error(Status::NOT_IMPLEMENTED),
+            _ => Response::of_error(Status::METHOD_NOT_ALLOWED).fields(self.allow.clone()),
+        })
+    }
+
+    #[inline]
     fn function(&self, head: &RequestHead) -> Option<&Rc<Endpoint>> {
         let of = |method| self.methods.iter().find(|(other, _)| *other == method).map(|(_, endpoint)| endpoint);
         let found = match head.method() {

@@ -277,7 +277,8 @@ impl Config {
         self.served(listener.limits(limits), move || router().into_table())
     }
 
-    /// The codec and the handler of connections without TLS and PROXY headers, for tests without a network:
+    /// What serves one connection without TLS and PROXY headers: a codec and a handler, for a test without a network or
+    /// for a loop of one's own. Each call makes another connection of the same router.
     ///
     /// ```
     /// use tidegate::http::{Config, Router};

@@ -15,17 +15,18 @@ use crate::app::App;
 use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
 use crate::connection::{HttpHandler, call_caught, is_head, panicked};
-use crate::endpoint::{BodyUse, Call, Endpoint};
+use crate::endpoint::{BodyUse, Call, Endpoint, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::middleware::{self, Passed};
 use crate::request::Request;
 use crate::response::{IntoResponse, Message, Response, Source};
-use crate::router::Found;
 
 /// What a task begins with.
 pub(crate) enum Work {
     /// A request whose function is called.
     Request(Box<Pending>),
+    /// The future of a function that was polled; whether the request, which has no body left, was a HEAD.
+    Responding(Responding, Passed, bool),
     /// A response whose body is sent; whether the request was a HEAD.
     Respond(Message, bool),
 }
@@ -50,12 +51,19 @@ pub(crate) fn take_over<C: HttpCodec>(app: Rc<App>, work: Work) -> Outcome<C> {
 
 /// Serves a connection until no request is left, and gives it back to a handler then.
 async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> Result<(), ServeError> {
-    let exchanges = Rc::new(Exchanges::new(channel));
+    let exchanges = Rc::new(Exchanges::new(channel, app.clone()));
     let serving = Serving { exchanges: exchanges.clone(), app: app.clone() };
     let mut next = Some(work);
     while let Some(work) = next {
         match work {
             Work::Request(pending) => serving.handle(*pending).await?,
+            Work::Responding(responding, passed, is_head) => {
+                let number = serving.exchanges.begin(Inbound::Nothing);
+                let responding = pin!(CaughtResponse(responding));
+                let mut response = serving.within_time(responding).await?.unwrap_or_else(late_response);
+                passed.after(&mut response);
+                serving.send(response.into_message(), number, is_head).await?;
+            }
             Work::Respond(message, is_head) => {
                 let number = serving.exchanges.begin(Inbound::Nothing);
                 serving.send(message, number, is_head).await?;
@@ -111,8 +119,8 @@ impl<C: HttpCodec> Serving<C> {
         let table = self.app.table();
         let table = table.of_host(&head);
         let (endpoint, route) = match table.find(&head) {
-            Found::Endpoint(endpoint, route) => (Ok(endpoint.clone()), route),
-            Found::Response(response) => (Err(response), None),
+            Ok((endpoint, route)) => (Ok(endpoint.clone()), route),
+            Err(response) => (Err(*response), None),
         };
         let (peer, is_secure, now) = self
             .exchanges
@@ -165,25 +173,29 @@ impl<C: HttpCodec> Serving<C> {
 
     /// The response of the function, or that of a limit.
     async fn respond_in_time(&self, request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
-        let mut responding = pin!(self.respond(request, endpoint));
+        let responding = pin!(self.respond(request, endpoint));
+        match self.within_time(responding).await? {
+            Ok(response) => response,
+            Err(late) => Ok(late_response(late)),
+        }
+    }
+
+    /// The output of a future, or what is late.
+    async fn within_time<F: Future>(&self, mut future: Pin<&mut F>) -> Result<Result<F::Output, Late>, ChannelError> {
         // Most functions need no timer.
-        if let Poll::Ready(response) = poll_fn(|cx| Poll::Ready(responding.as_mut().poll(cx))).await {
-            return response;
+        if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+            return Ok(Ok(output));
         }
         loop {
             let (at, _) = self.exchanges.deadline(&self.app.limits);
             let left = at.saturating_duration_since(task::now());
-            if let Ok(response) = task::timeout(left, self.until_gone(responding.as_mut())).await {
-                return response?;
+            if let Ok(output) = task::timeout(left, self.until_gone(future.as_mut())).await {
+                return output.map(Ok);
             }
             // Pieces of the body that came meanwhile move the deadline.
             let (at, late) = self.exchanges.deadline(&self.app.limits);
             if at <= task::now() {
-                let status = match late {
-                    Late::Peer => Status::REQUEST_TIMEOUT,
-                    Late::Function => Status::SERVICE_UNAVAILABLE,
-                };
-                return Ok(Response::of_error(status).close());
+                return Ok(Err(late));
             }
         }
     }
@@ -250,7 +262,9 @@ impl<C: HttpCodec> Serving<C> {
                 }
             }
         }
-        if !exchanges.has_ended() {
+        if let Some(end) = exchanges.take_postponed() {
+            exchanges.send(number, end)?;
+        } else if !exchanges.has_ended() {
             exchanges.send(number, Outgoing::End)?;
         }
         Ok(())
@@ -270,8 +284,18 @@ impl<C: HttpCodec> Serving<C> {
     }
 }
 
+/// The response when a function, or the body that it waits for, took too long.
+#[cold]
+fn late_response(late: Late) -> Response {
+    let status = match late {
+        Late::Peer => Status::REQUEST_TIMEOUT,
+        Late::Function => Status::SERVICE_UNAVAILABLE,
+    };
+    Response::of_error(status).close()
+}
+
 /// The future of a function. If it panics, the response is a 500.
-struct CaughtResponse(crate::endpoint::Responding);
+struct CaughtResponse(Responding);
 
 impl Future for CaughtResponse {
     type Output = Response;

@@ -157,6 +157,19 @@ impl Response {
         Self { body: Body::Empty, parts: Parts::new(status) }
     }
 
+    /// A response of all of its parts at once; `close` closes the connection after it.
+    #[must_use]
+    #[inline(always)]
+    pub const fn with_parts(
+        status: Status,
+        content_type: Option<ContentType>,
+        fields: Fields,
+        body: Body,
+        close: bool,
+    ) -> Self {
+        Self { body, parts: Parts { fields, content_type, status, close } }
+    }
+
     /// A 200 with a text.
     #[must_use]
     #[inline]

@@ -16,7 +16,7 @@ use crate::connection::{ChannelState, Connection, Half, Refusal};
 use crate::context::SendError;
 use crate::group::{Group, Member};
 use crate::handler::Handler;
-use crate::local::Local;
+use crate::local::{HandleLocal, Local};
 use crate::loop_core::Core;
 use crate::slot_entry::SlotEntry;
 use crate::wheel::DeadlineTick;
@@ -24,14 +24,14 @@ use crate::wheel::DeadlineTick;
 /// A loop, and the number of a connection there.
 pub(crate) struct Handle<C> {
     /// `None` once it has passed its connection on to another handle.
-    local: Option<Rc<Local>>,
+    local: Option<HandleLocal>,
     token: Token,
     codec: PhantomData<fn() -> C>,
 }
 
 impl<C: Pipeline> Handle<C> {
     pub(crate) fn new(local: Rc<Local>, token: Token) -> Self {
-        Self { local: Some(local), token, codec: PhantomData }
+        Self { local: Some(HandleLocal::new(local)), token, codec: PhantomData }
     }
 
     pub(crate) fn local(&self) -> &Rc<Local> {

@@ -172,6 +172,11 @@ impl Race {
     }
 
     fn poll(&mut self, waker: &Waker) -> Poll<Result<Winner, ConnectError>> {
+        if self.local.core.try_borrow_mut().is_err() {
+            // A handler polls it during a dispatch: poll it again later.
+            waker.wake_by_ref();
+            return Poll::Pending;
+        }
         if let Some(resolving) = &mut self.resolving {
             match Pin::new(resolving).poll(&mut Context::from_waker(waker)) {
                 Poll::Pending => return self.wait(None, waker),

@@ -141,6 +141,7 @@ impl Link {
     }
 
     /// The address of the peer; for a stream that of its session.
+    #[inline]
     pub(crate) fn peer(&self, sessions: &Sessions) -> Address {
         match self.stream() {
             Some(stream) => sessions.of(stream).map_or_else(unnamed, |(_, peer)| peer),

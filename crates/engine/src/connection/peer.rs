@@ -33,7 +33,16 @@ impl Peer {
         }
     }
 
+    #[inline]
     pub(super) fn address(self, kept: &RefCell<Slab<Address>>) -> Address {
+        match self {
+            Self::V4(address) => Address::Ip(address.into()),
+            other => other.rare_address(kept),
+        }
+    }
+
+    #[cold]
+    fn rare_address(self, kept: &RefCell<Slab<Address>>) -> Address {
         match self {
             Self::V4(address) => Address::Ip(address.into()),
             Self::Unnamed | Self::Stream { .. } => unnamed(),

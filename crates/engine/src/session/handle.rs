@@ -13,7 +13,7 @@ use super::application::owner;
 use crate::channel::{Channel, Handle as ChannelHandle};
 use crate::connection::Connection;
 use crate::handler::Handler;
-use crate::local::Local;
+use crate::local::{HandleLocal, Local};
 use crate::loop_core::Core;
 use crate::remote::Remote;
 use crate::slot_entry::Disposition;
@@ -24,7 +24,7 @@ use crate::slots::connection_id;
 ///
 /// When the handle is dropped, the session closes in good order after its last stream.
 pub struct Session<P: Pipeline<In = StreamEvent, Codec: Mux>> {
-    local: Rc<Local>,
+    local: HandleLocal,
     token: Token,
     pipeline: PhantomData<fn() -> P>,
 }
@@ -57,7 +57,7 @@ type Entry<P> = Connection<P, SessionApplication>;
 
 impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Session<P> {
     pub(crate) fn new(local: Rc<Local>, token: Token) -> Self {
-        Self { local, token, pipeline: PhantomData }
+        Self { local: HandleLocal::new(local), token, pipeline: PhantomData }
     }
 
     /// Opens a stream as a channel.
@@ -68,7 +68,7 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Session<P> {
         let token = self.open_with(|core, token, link| {
             core.open_stream(token, Box::new(Connection::with_outbound_channel(link, codec)));
         })?;
-        Ok(Channel::new(ChannelHandle::new(self.local.clone(), token)))
+        Ok(Channel::new(ChannelHandle::new(Rc::clone(&self.local), token)))
     }
 
     /// Opens a stream with a handler.

@@ -28,6 +28,8 @@ pub(crate) struct Tasks {
     panicked: Cell<u64>,
     /// Tasks that serve a connection: a drain waits for them.
     serving: Cell<usize>,
+    /// Handles of connections: channels, their halves, and sessions.
+    handles: Cell<usize>,
     /// Once the loop has ended: how many tasks the futures that are dropped may still spawn.
     last_spawns: Cell<Option<u32>>,
 }
@@ -58,6 +60,7 @@ impl Tasks {
             messages: Cell::new(0),
             panicked: Cell::new(0),
             serving: Cell::new(0),
+            handles: Cell::new(0),
             last_spawns: Cell::new(None),
         }
     }
@@ -176,6 +179,15 @@ impl Tasks {
     /// Changes the number of tasks that serve a connection.
     pub(crate) fn count_serving(&self, change: isize) {
         self.serving.set(self.serving.get().wrapping_add_signed(change));
+    }
+
+    pub(crate) fn count_handles(&self, change: isize) {
+        self.handles.set(self.handles.get().wrapping_add_signed(change));
+    }
+
+    /// Handles of connections: channels, their halves, and sessions.
+    pub(crate) fn handles(&self) -> usize {
+        self.handles.get()
     }
 
     /// Tasks that serve a connection.

@@ -17,7 +17,6 @@ pub use self::error_pages::ErrorPages;
 pub use self::request_id::{RequestId, RequestIds};
 pub use self::trace_context::{TraceContext, TraceContexts};
 
-use crate::body::Body;
 use crate::endpoint::{Call, Endpoint, Responding};
 use crate::request::Request;
 use crate::response::Response;
@@ -121,6 +120,14 @@ fn before_some(middleware: &MiddlewareList, request: &mut Request, now: Instant)
 }
 
 impl Passed {
+    /// The same, which no longer keeps the memory of the loop that the request was received into.
+    pub(crate) fn detach(mut self) -> Self {
+        if let Some(passed) = &mut self.0 {
+            passed.info.request.detach_head();
+        }
+        self
+    }
+
     /// Passes the response back.
     #[inline]
     pub(crate) fn after(&self, response: &mut Response) {
@@ -153,7 +160,8 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
             passed.after(&mut response);
             response
         })),
-        Call::Async(_) => Call::Async(Box::new(move |mut request| -> Responding {
+        Call::Async(_) => Call::Async(Box::new(move |request| -> Responding {
+            let mut request = request.detach();
             let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
             Box::pin(async move {
                 let (passed, result) = before(&middleware, &mut request, task::now());
@@ -174,8 +182,9 @@ impl Request {
     /// The same request with an empty body.
     fn without_body(&self) -> Self {
         let mut other = Self::new(self.head().clone(), self.peer().clone(), self.is_secure(), self.route_parts());
-        *other.extensions_mut() = self.extensions().clone();
-        other.set_body(Body::empty());
+        if !self.extensions().is_empty() {
+            *other.extensions_mut() = self.extensions().clone();
+        }
         other
     }
 }

@@ -1,0 +1,72 @@
+//! A server for the workloads by which frameworks are compared in public: README.md lists them. It uses nothing but the
+//! facade, as an application does.
+
+#![forbid(unsafe_code)]
+
+pub mod files;
+pub mod items;
+
+use std::path::Path;
+
+use tidegate::http::{BodyError, ContentType, Files, Limits, Request, Response, Router, Server, State, StatusCode};
+use tidegate::{ServerHandle, StartError};
+
+use crate::items::Item;
+
+/// Starts the server with the files of a folder.
+///
+/// # Errors
+/// [`StartError`], or a folder that cannot be opened.
+pub fn start(address: &str, loops: Option<usize>, folder: &Path) -> Result<ServerHandle, StartError> {
+    let files = Files::new(folder).map_err(StartError::System)?.precompressed(true);
+    let mut limits = Limits::default();
+    limits.body_bytes_max = 32 * 1024 * 1024;
+    let server = Server::bind(address)?.limits(limits);
+    let server = if let Some(loops) = loops { server.loops(loops) } else { server };
+    server.start(move || router(files.clone()))
+}
+
+/// All workloads.
+#[must_use]
+pub fn router(files: Files) -> Router<Vec<Item>> {
+    Router::with_state(items::items())
+        .get("/baseline11", sum)
+        .post("/baseline11", sum)
+        .get("/pipeline", || "ok")
+        .get("/json/{count}", page)
+        .post("/upload", upload)
+        .nest_files("/static", files)
+}
+
+/// The sum of the integers in the query and in the body.
+fn sum(request: Request) -> Result<String, StatusCode> {
+    let mut sum = 0_i64;
+    let values = request.query().into_iter().flat_map(|query| query.split('&'));
+    let values = values.filter_map(|pair| pair.split_once('=').map(|(_, value)| value));
+    let body = std::str::from_utf8(request.bytes()).map_err(|_| StatusCode::BAD_REQUEST)?.trim();
+    for value in values.chain(Some(body).filter(|body| !body.is_empty())) {
+        let value = value.parse().map_err(|_| StatusCode::BAD_REQUEST)?;
+        sum = i64::checked_add(sum, value).ok_or(StatusCode::BAD_REQUEST)?;
+    }
+    Ok(sum.to_string())
+}
+
+/// The first items, each with its total.
+fn page(State(items): State<Vec<Item>>, request: Request) -> Result<Response, StatusCode> {
+    let count = request.parameter("count").and_then(|count| count.parse().ok());
+    let count = count.filter(|count| (1..=items.len()).contains(count)).ok_or(StatusCode::BAD_REQUEST)?;
+    let multiplier = request.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("m=")));
+    let multiplier = multiplier.map_or(Ok(1), str::parse).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let page = serde_json::to_vec(&items::page(&items, count, multiplier));
+    let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(Response::new().content_type(ContentType::JSON).body(page))
+}
+
+/// The length of the body, counted as it arrives.
+async fn upload(mut request: Request) -> Result<String, BodyError> {
+    let mut bytes = 0;
+    while let Some(piece) = request.body_mut().next().await {
+        bytes += piece?.len();
+    }
+    Ok(bytes.to_string())
+}
