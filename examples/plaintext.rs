@@ -20,10 +20,10 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::codec::Pipeline;
 use tidegate::http1::{
     BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
-use tidegate::codec::Pipeline;
 use tidegate::proxy::{Networks, Policy, Proxied};
 use tidegate::sniff::{self, Match};
 use tidegate::{
@@ -111,8 +111,13 @@ fn stages(server: Server, config: Arc<Config>) -> Result<ServerHandle, StartErro
         ..Admission::default()
     };
     let hour = Some(Duration::from_secs(60 * 60));
-    let deadlines =
-        Deadlines { idle_timeout: hour, read_timeout: hour, handshake_timeout: hour, age_max: hour, ..Deadlines::default() };
+    let deadlines = Deadlines {
+        idle_timeout: hour,
+        read_timeout: hour,
+        handshake_timeout: hour,
+        age_max: hour,
+        ..Deadlines::default()
+    };
     let policy = Arc::new(Policy::optional(Networks::local()));
     server.admission(admission).limits(Limits { deadlines, ..Limits::default() }).sniff(move |_| {
         let (config, policy) = (config.clone(), policy.clone());

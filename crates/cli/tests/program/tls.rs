@@ -127,10 +127,12 @@ fn openssl_resumes_sessions_of_both_versions() {
 #[test]
 fn openssl_asks_for_a_renegotiation_and_is_refused() {
     let program = Program::serve(&["--tls-self-signed"]);
-    let arguments = ["s_client", "-connect", &program.ip().to_string(), "-tls1_2"];
+    let address = program.ip().to_string();
+    let arguments = ["s_client", "-connect", &address, "-tls1_2"];
     // A line with the letter R is a request for it. The input ends only when the client ends.
-    let command = Command::new("openssl").args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut client = match command.stderr(Stdio::piped()).spawn() {
+    let mut command = Command::new("openssl");
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut client = match command.spawn() {
         Ok(client) => client,
         Err(error) => return skip("openssl", &error),
     };

@@ -190,6 +190,7 @@ everywhere {
         a_handler_that_fails_cuts_its_connection_off,
         a_panic_ends_its_own_connection_only,
         a_handler_may_end_at_any_event,
+        a_broken_handshake_ends_its_own_connection_only,
         input_of_a_closed_connection_uses_up_no_receive_buffers,
     }
     resets {

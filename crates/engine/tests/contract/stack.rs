@@ -54,6 +54,11 @@ pub(crate) trait Stack: 'static {
         Self::hello()
     }
 
+    /// Bytes that are no handshake, if there is one.
+    fn broken_handshake() -> Option<Vec<u8>> {
+        None
+    }
+
     /// The wire form of a client's bytes, after its hello.
     fn encoded(plain: &[u8]) -> Vec<u8>;
 

@@ -51,6 +51,10 @@ impl Stack for Proxied {
         header()
     }
 
+    fn broken_handshake() -> Option<Vec<u8>> {
+        Some(b"GET / HTTP/1.1\r\n\r\n".to_vec())
+    }
+
     as_they_are!();
 }
 

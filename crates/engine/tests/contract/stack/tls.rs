@@ -68,6 +68,10 @@ impl Stack for Tls {
         vec![22, 3]
     }
 
+    fn broken_handshake() -> Option<Vec<u8>> {
+        Some(b"GET / HTTP/1.1\r\n\r\n".to_vec())
+    }
+
     as_they_are!();
 }
 
