@@ -100,9 +100,7 @@ fn main() -> Result<(), Failure> {
     let (count, start) = (AtomicUsize::new(0), Instant::now());
     thread::scope(|scope| {
         let threads: Vec<_> = (0..threads.parse()?)
-            .map(|_: usize| {
-                scope.spawn(|| run(&options, start).map(|own| count.fetch_add(own, Ordering::Relaxed)))
-            })
+            .map(|_: usize| scope.spawn(|| run(&options, start).map(|own| count.fetch_add(own, Ordering::Relaxed))))
             .collect();
         for thread in threads {
             thread.join().map_err(|_| "a thread panicked")??;
