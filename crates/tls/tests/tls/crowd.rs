@@ -83,6 +83,8 @@ fn drop_handshakes(at_once: usize) {
             .map(|index| {
                 let (address, hello) = (address.clone(), hello.clone());
                 client.spawn(async move {
+                    // So that they fit into the queue of the listener.
+                    tidegate::task::sleep(Duration::from_micros(20 * index as u64)).await;
                     let mut channel = Client::at(address).connect(Raw).await.unwrap();
                     let bytes = [0, hello.len() / 2, hello.len()][index % 3];
                     channel.send(hello[..bytes].to_vec().into()).unwrap();
