@@ -4,6 +4,7 @@
 //! cargo run --example plaintext                               # checks both, prints their responses and exits
 //! cargo run --example plaintext -- 127.0.0.1:8080 handler     # serves until it is killed
 //! cargo run --example plaintext -- 127.0.0.1:8080 channel
+//! cargo run --example plaintext -- 127.0.0.1:8080 stages      # the handler behind everything that a deployment adds
 //! ```
 //!
 //! It answers `GET /plaintext`, `GET /bytes/N` and `POST /echo`: a constant body, a linked body, and a body that is
@@ -15,14 +16,20 @@
 
 use std::error::Error;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::codec::Pipeline;
 use tidegate::http1::{
     BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
-use tidegate::{Channel, Context, Handler, Outcome, Server, ServerHandle, StartError, http1};
+use tidegate::proxy::{Networks, Policy, Proxied};
+use tidegate::sniff::{self, Match};
+use tidegate::{
+    Admission, Channel, ConnectionRate, Context, Deadlines, Handler, Limits, Outcome, Protocol, Protocols, Server,
+    ServerHandle, StartError, http1,
+};
 
 /// The response to a message, for both versions. `echoes` is the only state of a request whose body is in progress.
 fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {
@@ -71,10 +78,10 @@ struct Site {
     echoes: bool,
 }
 
-impl Handler<http1::Server> for Site {
+impl<C: Pipeline<In = Incoming, Out = Outgoing>> Handler<C> for Site {
     type Post = ();
 
-    fn message(&mut self, message: Incoming, cx: &mut Context<'_, http1::Server>) -> Outcome<http1::Server> {
+    fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
         match answer(message, &mut self.echoes) {
             Some(answer) => cx.send(answer).into(),
             None => Outcome::Continue,
@@ -93,11 +100,50 @@ async fn site(mut channel: Channel<http1::Server>) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
+/// The handler behind sniffing, an optional PROXY header, caps for each address, and deadlines for peers. The bounds are
+/// such that no load meets them.
+fn stages(server: Server, config: Arc<Config>) -> Result<ServerHandle, StartError> {
+    let rate = ConnectionRate { interval: Duration::from_micros(1), burst: 1_000_000 };
+    let admission = Admission {
+        connections_per_address_max: Some(1_000_000),
+        rate_per_address: Some(rate),
+        deny: vec!["192.0.2.0/24".parse().expect("a network")],
+        ..Admission::default()
+    };
+    let hour = Some(Duration::from_secs(60 * 60));
+    let deadlines = Deadlines {
+        idle_timeout: hour,
+        read_timeout: hour,
+        handshake_timeout: hour,
+        age_max: hour,
+        ..Deadlines::default()
+    };
+    let policy = Arc::new(Policy::optional(Networks::local()));
+    server.admission(admission).limits(Limits { deadlines, ..Limits::default() }).sniff(move |_| {
+        let (config, policy) = (config.clone(), policy.clone());
+        let http = Protocol::handle(move || {
+            // A rule does not know the peer; all of them are on this machine.
+            let peer = Some(Ipv4Addr::LOCALHOST.into());
+            (Proxied::new(&policy, peer, http1::Server::new(config.clone())), Site::default())
+        });
+        Protocols::new().on(either, http).deadline(Duration::from_secs(10))
+    })
+}
+
+/// A header, or a request.
+fn either(first: &[u8]) -> Match {
+    match sniff::http1(first) {
+        Match::NotMatched => sniff::proxy(first),
+        found => found,
+    }
+}
+
 fn start(address: &str, kind: &str) -> Result<ServerHandle, StartError> {
     let config = Arc::new(Config::default());
     let server = Server::bind(address)?.loops(1);
     match kind {
         "channel" => server.serve(move || http1::Server::new(config.clone()), site),
+        "stages" => stages(server, config),
         _ => server.start(move || (http1::Server::new(config.clone()), Site::default())),
     }
 }
@@ -110,7 +156,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         server.wait();
         return Ok(());
     }
-    for kind in ["handler", "channel"] {
+    for kind in ["handler", "channel", "stages"] {
         let server = start("127.0.0.1:0", kind)?;
         let mut stream = TcpStream::connect(server.address().ip().ok_or("not an IP address")?)?;
         stream.write_all(b"GET /plaintext HTTP/1.1\r\nHost: a\r\n\r\n")?;
@@ -118,7 +164,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut answers = String::new();
         stream.read_to_string(&mut answers)?;
         assert!(answers.contains("Hello, World!") && answers.ends_with("\r\n\r\nebb"), "{answers}");
-        println!("as a {kind}: {}", answers.lines().next().unwrap_or_default());
+        println!("{kind}: {}", answers.lines().next().unwrap_or_default());
         server.drain(Duration::from_secs(5));
     }
     Ok(())

@@ -81,6 +81,9 @@ fn measurements() -> Vec<NamedStep> {
         step("no descriptors", measure::descriptors),
         step("behind nginx and HAProxy", || python("interop/proxies.py").run()),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
+        step("TLS by sslyze and OpenSSL", || {
+            tools::install_python("sslyze", SSLYZE).and_then(|()| python("interop/tls.py").run())
+        }),
         step("slow clients", || python("interop/slow.py").run()),
     ];
     for queue in ["array", "linked"] {
@@ -88,6 +91,9 @@ fn measurements() -> Vec<NamedStep> {
     }
     steps
 }
+
+/// The version of sslyze.
+pub(crate) const SSLYZE: &str = "6.3.1";
 
 /// The buffer's tests with another queue in its place: docs/queue-experiment.md.
 pub(crate) fn test_queue(queue: &str) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! What `ci.rs` samples, complete; the peers of the comparison; and the long measurements, for an otherwise idle machine.
 
+use crate::ci;
 use crate::command::{Failure, cargo, python};
 use crate::fuzz;
 use crate::injected;
@@ -37,6 +38,15 @@ fn exhaustive() -> Vec<NamedStep> {
             python("interop/proxies.py").args(["--mib", "256", "--seconds", "20"]).run()
         }),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
+        step("TLS by sslyze, OpenSSL and testssl.sh", || {
+            tools::install(tools::OF_LONG)?;
+            tools::install_python("sslyze", ci::SSLYZE)?;
+            python("interop/tls.py").arg("--testssl").run()
+        }),
+        step("a hundred thousand handshakes that are dropped", || {
+            let test = "test --release --package tidegate-tls --test tls -- --nocapture crowd::";
+            cargo(test.split(' ')).env("TIDEGATE_HANDSHAKES", "100000").run()
+        }),
         step("smuggled requests", || python("interop/smuggling.py").args(["--timeout", "10"]).run()),
         step("slow clients, a minute of each", || {
             let flags = "--seconds 60 --deadline 20 --least-rate 240 --rate 200 --patient";
@@ -82,6 +92,7 @@ fn comparisons() -> Vec<NamedStep> {
             compare(&["--rounds", "9", "--seconds", "2", "--depths", "16"], &kinds)
         }),
         step("a forwarder beside HAProxy", || python("benches/forward.py").run()),
+        step("TLS beside hyper and nginx", || python("benches/tls.py").args(["--idle-max", "4300"]).run()),
         step("equivalent requests", || python("benches/compare.py").args(["--server", "tidegate", "--variants"]).run()),
         step("queue experiment", || cargo("run --release -- experiment --rounds 5".split(' ')).run()),
         step("side by side", || python("benches/peers/run.py").args(["--out", "target/benchmarks"]).run()),

@@ -22,10 +22,13 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("haproxy", "haproxy"),
     ("slowhttptest", "slowhttptest"),
     ("tshark", "tshark"),
-    ("openssl", "openssl"),
     ("gnutls-cli", "gnutls-bin"),
     ("sslscan", "sslscan"),
+    ("/usr/share/doc/python3-venv", "python3-venv"),
 ];
+
+/// What the long checks need beside those.
+pub(crate) const OF_LONG: &[(&str, &str)] = &[("testssl", "testssl.sh")];
 
 /// What the servers of the comparison need beside those. The comparison skips a server whose toolchain is missing, with
 /// a message.
@@ -55,6 +58,16 @@ pub(crate) fn install_crate(name: &str, version: &str) -> Result<(), Failure> {
         return Ok(());
     }
     cargo(["install", "--quiet", "--locked", "--debug", "--version", version, name]).run()
+}
+
+/// Installs a program from Python's registry into a folder of its own below `target/tools`, where scripts look for it.
+pub(crate) fn install_python(name: &str, version: &str) -> Result<(), Failure> {
+    let folder = format!("target/tools/{name}");
+    if is_there(name) || Path::new(&folder).join("bin").join(name).is_file() {
+        return Ok(());
+    }
+    Step::line("python3 -m venv").arg(&folder).run()?;
+    Step::line(&format!("{folder}/bin/pip install --quiet {name}=={version}")).run()
 }
 
 fn is_there(tool: &str) -> bool {

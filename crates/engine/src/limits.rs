@@ -166,6 +166,9 @@ pub(crate) const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 /// How long the loop does not log another accept failure.
 pub(crate) const ACCEPT_LINE_PAUSE: Duration = Duration::from_secs(60);
 
+/// How long the loop does not log another peer that ended its connection before its handshake was complete.
+pub(crate) const HANDSHAKE_LINE_PAUSE: Duration = Duration::from_secs(10);
+
 /// Capacity that an empty queue of scheduled connections may keep.
 pub(crate) const SCHEDULED_KEPT_MAX: usize = 4096;
 

@@ -1,4 +1,5 @@
 //! The lines that a loop logs: one for each connection that does not close in good order, and a bound on their rate.
+//! Connections that close in their handshake share lines.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use tidegate_sys::memory;
 
 use crate::admission::Refusal;
 use crate::close_reason::CloseReason;
-use crate::limits::{ACCEPT_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
+use crate::limits::{ACCEPT_LINE_PAUSE, HANDSHAKE_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
 use crate::unwind::catch_and_log;
 
 /// Logs a loop's lines, a bounded number in a second, and counts the rest: many misbehaving peers must not flood the
@@ -20,11 +21,15 @@ pub(crate) struct Log {
     suppressed: u64,
     /// When an accept failure was last logged.
     accept_failed: Option<Instant>,
+    /// When a connection was last logged that closed before its handshake was complete, and how many have closed so
+    /// since.
+    handshake_failed: Option<Instant>,
+    handshakes_failed: u64,
 }
 
 impl Log {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { second: now, lines: 0, suppressed: 0, accept_failed: None }
+        Self { second: now, lines: 0, suppressed: 0, accept_failed: None, handshake_failed: None, handshakes_failed: 0 }
     }
 
     /// Logs why a connection was closed, unless it closed in good order.
@@ -40,6 +45,25 @@ impl Log {
             Blame::Limit => tracing::warn!(subsystem = "connection", %peer, %reason, "connection closed"),
             Blame::Peer => tracing::info!(subsystem = "connection", %peer, %reason, "connection closed"),
         });
+    }
+
+    /// The same for a connection whose handshake was not complete. If the peer is to blame, it logs at most one line per
+    /// [`HANDSHAKE_LINE_PAUSE`], with the number of those that were not logged: port scanners and crowds of clients that
+    /// leave are no news.
+    pub(crate) fn closed_in_handshake(&mut self, now: Instant, peer: &dyn Display, reason: &CloseReason) {
+        if !matches!(reason.blame(), Some(Blame::Peer | Blame::Limit)) {
+            return self.closed(now, peer, reason);
+        }
+        let is_due = self.handshake_failed.is_none_or(|at| now.saturating_duration_since(at) >= HANDSHAKE_LINE_PAUSE);
+        if is_due && self.allows_line(now) {
+            self.handshake_failed = Some(now);
+            let others = std::mem::take(&mut self.handshakes_failed);
+            catch_and_log(|| {
+                tracing::info!(subsystem = "connection", %peer, %reason, others, "connection closed in its handshake");
+            });
+        } else {
+            self.handshakes_failed += 1;
+        }
     }
 
     /// Logs that accepting failed, at most once per [`ACCEPT_LINE_PAUSE`]: while descriptors are used up, it fails
@@ -97,7 +121,7 @@ impl Log {
             if self.suppressed > 0 {
                 catch_and_log(|| tracing::warn!(subsystem = "log", lines = self.suppressed, "lines suppressed"));
             }
-            *self = Self { accept_failed: self.accept_failed, ..Self::new(now) };
+            (self.second, self.lines, self.suppressed) = (now, 0, 0);
         }
         self.lines += 1;
         let admitted = self.lines <= LOG_LINES_PER_SECOND_MAX;

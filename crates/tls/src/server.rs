@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{KeyLog, RootCertStore, SupportedProtocolVersion};
 
 use crate::certificates::Certificates;
@@ -41,6 +42,7 @@ pub struct ServerBuilder {
     versions: Vec<&'static SupportedProtocolVersion>,
     record_bytes_max: Option<usize>,
     key_log: Option<Arc<dyn KeyLog>>,
+    clock: Arc<dyn TimeProvider>,
     handshake_timeout: Duration,
 }
 
@@ -69,6 +71,7 @@ impl ServerConfig {
             versions: rustls::DEFAULT_VERSIONS.to_vec(),
             record_bytes_max: None,
             key_log: None,
+            clock: Arc::new(DefaultTimeProvider),
             handshake_timeout: HANDSHAKE_TIMEOUT,
         }
     }
@@ -83,7 +86,7 @@ impl ServerConfig {
     /// accepted, those of earlier keys no more. The keys change by themselves every six hours.
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// The system has no randomness, or the clock no time.
     pub fn replace_ticket_keys(&self) -> Result<(), ConfigError> {
         Ok(self.tickets.as_ref().map_or(Ok(()), |tickets| tickets.replace())?)
     }
@@ -142,6 +145,13 @@ impl ServerBuilder {
         self
     }
 
+    /// The time by which the keys of tickets grow old and certificates of clients are valid. It is that of the system by
+    /// default; a test may have another.
+    pub fn clock(mut self, clock: Arc<dyn TimeProvider>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// How long a handshake may take.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
@@ -162,13 +172,13 @@ impl ServerBuilder {
                 verifier.build().map_err(|_| ConfigError::NoRoots)?
             }
         };
-        let builder =
-            rustls::ServerConfig::builder_with_provider(crypto.clone()).with_protocol_versions(&self.versions)?;
+        let builder = rustls::ServerConfig::builder_with_details(crypto.clone(), self.clock.clone())
+            .with_protocol_versions(&self.versions)?;
         let mut tls = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(self.certificates));
         tls.alpn_protocols = self.alpn;
         tls.send_tls13_tickets = self.tickets;
         let make_tickets = self.provider.tickets().filter(|_| self.tickets > 0);
-        let tickets = make_tickets.map(Tickets::new).transpose()?.map(Arc::new);
+        let tickets = make_tickets.map(|make| Tickets::new(make, self.clock.clone())).transpose()?.map(Arc::new);
         tls.session_storage = if self.tickets == 0 || tickets.is_some() {
             // A ticket has the session; nothing is stored here.
             Arc::new(NoServerSessionStorage {})

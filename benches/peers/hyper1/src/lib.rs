@@ -1,6 +1,7 @@
-//! hyper 1 on one thread: HTTP/1.1 with pipelined responses flushed together.
+//! hyper 1 on one thread: HTTP/1.1 with pipelined responses flushed together; HTTPS with a certificate.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::{env, error};
 
 use bytes::Bytes;
@@ -11,7 +12,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let mut response = match request.uri().path() {
@@ -50,27 +57,51 @@ async fn sum(mut body: Incoming) -> Result<String, hyper::Error> {
     Ok(format!("{length} {:08x}\n", remainder.finalize()))
 }
 
-async fn serve(address: SocketAddr) -> Result<(), Box<dyn error::Error>> {
+async fn serve(address: SocketAddr, tls: Option<TlsAcceptor>) -> Result<(), Box<dyn error::Error>> {
     let listener = TcpListener::bind(address).await?;
     println!("listening on {}", listener.local_addr()?);
     loop {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
-        let connection =
-            http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(socket), service_fn(respond));
         // An error of a connection is the peer's: it is not reported.
-        tokio::spawn(async { drop(connection.await) });
+        match tls.clone() {
+            None => tokio::spawn(connection(socket)),
+            Some(tls) => tokio::spawn(async move {
+                if let Ok(stream) = tls.accept(socket).await {
+                    connection(stream).await;
+                }
+            }),
+        };
     }
+}
+
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let connection =
+        http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(stream), service_fn(respond));
+    drop(connection.await);
+}
+
+/// tokio-rustls as it is by default, with the cryptography of AWS-LC, as Tidegate's feature `tls` has it.
+fn acceptor(chain: &str, key: &str) -> Result<TlsAcceptor, Box<dyn error::Error>> {
+    let chain = CertificateDer::pem_file_iter(chain)?.collect::<Result<_, _>>()?;
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let config = config.with_safe_default_protocol_versions()?.with_no_client_auth();
+    let mut config = config.with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
+    // Resumption by tickets, as Tidegate and nginx have it; by default rustls remembers 256 sessions.
+    config.ticketer = aws_lc_rs::Ticketer::new()?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// The whole program except its allocator, which each binary chooses.
 ///
 /// # Errors
 ///
-/// If there is no address to listen on, or it is in use.
+/// If there is no address to listen on, it is in use, or a certificate or key cannot be used.
 pub fn run() -> Result<(), Box<dyn error::Error>> {
-    let address = env::args().nth(1).ok_or("usage: hyper1 ADDRESS")?.parse()?;
-    tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(address))
+    let mut arguments = env::args().skip(1);
+    let address = arguments.next().ok_or("usage: hyper1 ADDRESS [CHAIN.pem KEY.pem]")?.parse()?;
+    let tls = arguments.next().zip(arguments.next()).map(|(chain, key)| acceptor(&chain, &key)).transpose()?;
+    tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(address, tls))
 }
 
 static FILLER: [u8; 64 * 1024] = [b'x'; 64 * 1024];

@@ -125,6 +125,26 @@ fn openssl_resumes_sessions_of_both_versions() {
 }
 
 #[test]
+fn openssl_asks_for_a_renegotiation_and_is_refused() {
+    let program = Program::serve(&["--tls-self-signed"]);
+    let address = program.ip().to_string();
+    let arguments = ["s_client", "-connect", &address, "-tls1_2"];
+    // A line with the letter R is a request for it. The input ends only when the client ends.
+    let mut command = Command::new("openssl");
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut client = match command.spawn() {
+        Ok(client) => client,
+        Err(error) => return skip("openssl", &error),
+    };
+    let mut input = client.stdin.take().expect("it was requested");
+    input.write_all(b"R\n").unwrap();
+    let output = client.wait_with_output().expect("it was started");
+    drop(input);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("RENEGOTIATING") && said.contains("no renegotiation"), "{said}");
+}
+
+#[test]
 fn a_client_needs_a_certificate_where_one_is_required() {
     let files = Files::new(&["localhost", "client"]);
     let ca = files.path("ca.pem");

@@ -107,7 +107,12 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
             core.counters.connections -= 1;
             core.counters.count_closed(reason.cause());
             if reason.blame().is_some() {
-                core.log.closed(core.time.now(), &self.link.peer(&core.sessions), &reason);
+                let (now, peer) = (core.time.now(), self.link.peer(&core.sessions));
+                if self.link.intersects(Link::HANDSHAKE) {
+                    core.log.closed_in_handshake(now, &peer, &reason);
+                } else {
+                    core.log.closed(now, &peer, &reason);
+                }
             }
         }
         if A::IS_SESSION {

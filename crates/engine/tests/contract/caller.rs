@@ -37,7 +37,9 @@ impl<S: Stack> Caller<S> {
 
     /// Waits until the server has sent its hello as well, and receives nothing more.
     pub(crate) fn is_greeted(&self, stage: &Stage) {
-        stage.until("a caller is greeted", || self.inspect(|seen| seen.received.len() >= S::hello().len()));
+        stage.until("a caller is greeted", || {
+            self.raw_peer.is_established(self.end) && self.inspect(|seen| seen.received.len() >= S::hello().len())
+        });
         self.set_reading(false);
     }
 
@@ -58,6 +60,7 @@ impl<S: Stack> Caller<S> {
     /// Sends its goodbye and shuts down its side.
     pub(crate) fn end(&self, stage: &Stage) {
         self.send(&S::goodbye());
+        self.raw_peer.end_plain(self.end);
         stage.until("everything was sent", || self.pending() == 0);
         self.raw_peer.shutdown_write(self.end);
     }

@@ -242,6 +242,24 @@ pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
     }
 }
 
+/// A peer sends other bytes in the place of a handshake.
+pub(crate) fn a_broken_handshake_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
+    let Some(broken) = S::broken_handshake() else { return };
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
+    let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
+    let good = stage.connect::<S>(&raw_peer, &to);
+    let bad = raw_peer.connect_bare(&to);
+    raw_peer.receive(bad, true);
+    raw_peer.send(bad, &broken);
+    stage.until("it is ended", || raw_peer.inspect(bad, |seen| seen.ended + seen.failed.len() > 0));
+    raw_peer.close(bad, false);
+    raw_peer.send(good, &S::encoded(b"ebb"));
+    stage.until("the other is answered", || raw_peer.inspect(good, |seen| S::decoded(&seen.received) == b"ebb"));
+    stage.until("it is counted", || server.counts().closed_protocol == 1);
+    stage.send_goodbye::<S>(&raw_peer, good);
+    stage.until("the other is done", || server.counts().closed_done == 1);
+}
+
 /// Input of a connection that is cut off meanwhile is discarded, so often that the receive buffers would be used up if
 /// they were lost with it.
 pub(crate) fn input_of_a_closed_connection_uses_up_no_receive_buffers<S: Stack>(stage: &Stage) {

@@ -328,9 +328,9 @@ pub(crate) fn of_handshakes_reset_their_peers<S: Stack>(stage: &Stage) {
     let to = listen_with::<S>(stage, &server, deadlines);
     let good = stage.connect::<S>(&raw_peer, &to);
     for bytes in [0, 2] {
-        let end = raw_peer.connect(&to);
+        let end = raw_peer.connect_bare(&to);
         raw_peer.receive(end, true);
-        raw_peer.send(end, &S::hello()[..bytes]);
+        raw_peer.send(end, &S::handshake_start()[..bytes]);
         stage.until("it is reset", || raw_peer.inspect(end, |seen| !seen.failed.is_empty()));
     }
     raw_peer.send(good, &S::encoded(b"ebb"));

@@ -22,7 +22,7 @@ use crate::stage::{Call, Cx, Side, Site, Stage, Started};
 #[test]
 fn no_call_that_fails_in_a_simulation_costs_more_than_its_connection() {
     everything_strikes(12, |plan| {
-        let stage = Stage::new(Simulator::new(0, &Rc::default()));
+        let stage = Stage::new(Simulator::new(0, &Rc::default()), None);
         let occurred = survives(&stage, plan, Duration::from_secs(1));
         stage.finish();
         occurred
@@ -32,7 +32,7 @@ fn no_call_that_fails_in_a_simulation_costs_more_than_its_connection() {
 #[test]
 fn no_call_that_fails_on_epoll_costs_more_than_its_connection() {
     everything_strikes(3, |plan| {
-        let stage = Stage::new(Loopback::epoll());
+        let stage = Stage::new(Loopback::epoll(), None);
         let occurred = survives(&stage, plan, Duration::from_secs(10));
         stage.finish();
         occurred
@@ -42,7 +42,7 @@ fn no_call_that_fails_on_epoll_costs_more_than_its_connection() {
 #[test]
 fn no_call_that_fails_on_uring_costs_more_than_its_connection() {
     everything_strikes(3, |plan| {
-        let stage = Stage::new(Loopback::uring());
+        let stage = Stage::new(Loopback::uring(), None);
         let occurred = survives(&stage, plan, Duration::from_secs(10));
         stage.finish();
         occurred

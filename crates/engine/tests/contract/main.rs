@@ -1,6 +1,7 @@
 //! The contract of drivers: how connections behave on every driver.
 //!
-//! Each scenario is written once and runs on each driver, over plain bytes and through a filter. At the end of each,
+//! Each scenario is written once and runs on each driver: over plain bytes, through a filter made for tests, through TLS
+//! and behind a header of the PROXY protocol. At the end of each,
 //! nothing may be left: no connection, no socket, no byte in a ledger, no handler without a `closed` call.
 //!
 //! | | |
@@ -48,15 +49,27 @@ mod writing;
 use std::rc::Rc;
 
 use self::backends::Loopback;
+use self::stack::{MakeTransport, Stack};
 use self::stage::Stage;
 
-/// A scenario as a function.
-type Play = fn(&Stage);
+/// A scenario over a pipeline.
+#[derive(Clone, Copy)]
+struct Play {
+    pipeline: &'static str,
+    transport: Option<MakeTransport>,
+    scenario: fn(&Stage),
+}
+
+impl Play {
+    const fn over<S: Stack>(scenario: fn(&Stage)) -> Self {
+        Self { pipeline: S::NAME, transport: S::TRANSPORT, scenario }
+    }
+}
 
 /// A scenario, as it is listed.
 struct Scenario {
     name: &'static str,
-    plays: [Play; 2],
+    plays: [Play; 4],
 }
 
 /// Lists the scenarios, and makes a test of each on each test backend and over each pipeline.
@@ -67,7 +80,12 @@ macro_rules! contract {
     ) => {
         const SCENARIOS: &[Scenario] = &[$($(Scenario {
             name: concat!(stringify!($room), "::", stringify!($name)),
-            plays: [$room::$name::<stack::Plain>, $room::$name::<stack::Filtered>],
+            plays: [
+                Play::over::<stack::Plain>($room::$name::<stack::Plain>),
+                Play::over::<stack::Filtered>($room::$name::<stack::Filtered>),
+                Play::over::<stack::Tls>($room::$name::<stack::Tls>),
+                Play::over::<stack::Proxied>($room::$name::<stack::Proxied>),
+            ],
         }),*),*];
         mod epoll {
             tests! { crate::play_on_epoll, $($room { $($name),* })* }
@@ -85,14 +103,27 @@ macro_rules! tests {
     ($play:path, $($room:ident { $($name:ident),* })*) => {
         $(mod $room {
             $(mod $name {
+                use crate::Play;
+                use crate::stack::{Filtered, Plain, Proxied, Tls};
+
                 #[test]
                 fn plain() {
-                    $play(crate::$room::$name::<crate::stack::Plain>);
+                    $play(Play::over::<Plain>(crate::$room::$name::<Plain>));
                 }
 
                 #[test]
                 fn filtered() {
-                    $play(crate::$room::$name::<crate::stack::Filtered>);
+                    $play(Play::over::<Filtered>(crate::$room::$name::<Filtered>));
+                }
+
+                #[test]
+                fn tls() {
+                    $play(Play::over::<Tls>(crate::$room::$name::<Tls>));
+                }
+
+                #[test]
+                fn proxied() {
+                    $play(Play::over::<Proxied>(crate::$room::$name::<Proxied>));
                 }
             })*
         })*
@@ -160,6 +191,7 @@ everywhere {
         a_handler_that_fails_cuts_its_connection_off,
         a_panic_ends_its_own_connection_only,
         a_handler_may_end_at_any_event,
+        a_broken_handshake_ends_its_own_connection_only,
         input_of_a_closed_connection_uses_up_no_receive_buffers,
     }
     resets {
@@ -306,14 +338,14 @@ in_real_time {
 }
 
 fn play_on_epoll(play: Play) {
-    let stage = Stage::new(Loopback::epoll());
-    play(&stage);
+    let stage = Stage::new(Loopback::epoll(), play.transport);
+    (play.scenario)(&stage);
     stage.finish();
 }
 
 fn play_on_uring(play: Play) {
-    let stage = Stage::new(Loopback::uring());
-    play(&stage);
+    let stage = Stage::new(Loopback::uring(), play.transport);
+    (play.scenario)(&stage);
     stage.finish();
 }
 

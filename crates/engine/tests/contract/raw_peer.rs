@@ -11,6 +11,8 @@ use std::time::Duration;
 use tidegate_buffer::{Outbound, Pool};
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, SocketOptions, Token};
 
+use crate::stack::{MakeTransport, Transport};
+
 /// The peer. Clones are the same peer.
 #[derive(Clone)]
 pub(crate) struct RawPeer(Rc<RefCell<Inner>>);
@@ -19,6 +21,7 @@ struct Inner {
     driver: Box<dyn Driver>,
     pool: Pool,
     ends: Vec<End>,
+    make_transport: Option<MakeTransport>,
 }
 
 /// The state of one of its sockets.
@@ -30,6 +33,14 @@ struct End {
     broken: bool,
     /// Accepting is paused.
     pauses: bool,
+    /// What it speaks below the bytes that it is given; `None` if it speaks nothing.
+    transport: Option<Box<dyn Transport>>,
+    /// The scenario wants it to receive. A handshake is received in any case.
+    receives: bool,
+    /// Plain bytes that wait for the handshake, or the end of all of them.
+    waits: u64,
+    /// The end of the plain bytes waits for the handshake.
+    ends: bool,
     completions: Completions,
 }
 
@@ -48,8 +59,8 @@ pub(crate) struct Completions {
 }
 
 impl RawPeer {
-    pub(crate) fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
-        Self(Rc::new(RefCell::new(Inner { driver, pool, ends: Vec::new() })))
+    pub(crate) fn new(driver: Box<dyn Driver>, pool: Pool, make_transport: Option<MakeTransport>) -> Self {
+        Self(Rc::new(RefCell::new(Inner { driver, pool, ends: Vec::new(), make_transport })))
     }
 
     /// Begins to connect. Returns the number of the socket.
@@ -58,16 +69,33 @@ impl RawPeer {
     }
 
     pub(crate) fn connect_with(&self, address: &Address, options: &SocketOptions) -> usize {
-        self.0.borrow_mut().begin(Operation::Connect { address, local: None, options })
+        let inner = &mut *self.0.borrow_mut();
+        let transport = inner.make_transport.map(|make| make());
+        inner.begin(Operation::Connect { address, local: None, options }, transport)
+    }
+
+    /// The same without a handshake, and without what comes after it.
+    pub(crate) fn connect_bare(&self, address: &Address) -> usize {
+        let options = &SocketOptions::default();
+        self.0.borrow_mut().begin(Operation::Connect { address, local: None, options }, None)
     }
 
     /// Begins to listen, and to receive from accepted connections.
     pub(crate) fn listen(&self, socket: Socket) -> usize {
-        self.0.borrow_mut().begin(Operation::Listen(socket))
+        self.0.borrow_mut().begin(Operation::Listen(socket), None)
     }
 
     pub(crate) fn receive(&self, end: usize, on: bool) {
-        self.0.borrow_mut().submit(end, Operation::Receive(on));
+        let inner = &mut *self.0.borrow_mut();
+        inner.ends[end].receives = on;
+        if inner.ends[end].is_established() {
+            inner.submit(end, Operation::Receive(on));
+        }
+    }
+
+    /// Whether it has no handshake that is not complete.
+    pub(crate) fn is_established(&self, end: usize) -> bool {
+        self.0.borrow().ends[end].is_established()
     }
 
     /// Resumes or pauses accepting.
@@ -79,9 +107,24 @@ impl RawPeer {
     /// Sends the pending bytes and then these.
     pub(crate) fn send(&self, end: usize, bytes: &[u8]) {
         let inner = &mut *self.0.borrow_mut();
-        inner.ends[end].queue.write(bytes);
-        inner.ends[end].queue.flush();
-        inner.flush(end);
+        match &mut inner.ends[end].transport {
+            Some(transport) => {
+                transport.write(bytes);
+                inner.ends[end].waits += bytes.len() as u64;
+                inner.carry(end);
+            }
+            None => inner.write(end, bytes),
+        }
+    }
+
+    /// Ends the plain bytes of this side, if there is something below them.
+    pub(crate) fn end_plain(&self, end: usize) {
+        let inner = &mut *self.0.borrow_mut();
+        if inner.ends[end].transport.is_some() {
+            inner.ends[end].ends = true;
+            inner.ends[end].waits += 1;
+            inner.carry(end);
+        }
     }
 
     pub(crate) fn shutdown_write(&self, end: usize) {
@@ -104,7 +147,8 @@ impl RawPeer {
 
     /// Bytes that wait to be sent.
     pub(crate) fn pending(&self, end: usize) -> u64 {
-        self.0.borrow().ends[end].queue.pending()
+        let end = &self.0.borrow().ends[end];
+        end.queue.pending() + if end.broken { 0 } else { end.waits }
     }
 
     pub(crate) fn address(&self, end: usize, side: Side) -> io::Result<Address> {
@@ -145,13 +189,17 @@ impl Inner {
         self.driver.next_of_any()
     }
 
-    fn begin(&mut self, operation: Operation<'_>) -> usize {
+    fn begin(&mut self, operation: Operation<'_>, transport: Option<Box<dyn Transport>>) -> usize {
         let end = self.ends.len();
         self.ends.push(End {
             queue: Outbound::new(&self.pool),
             sending: false,
             broken: false,
             pauses: false,
+            transport,
+            receives: false,
+            waits: 0,
+            ends: false,
             completions: Completions::default(),
         });
         self.submit(end, operation);
@@ -168,7 +216,7 @@ impl Inner {
         let completions = &mut self.ends[end].completions;
         match completion {
             Completion::Accepted(Ok(accepted)) => {
-                let new = self.begin(Operation::Adopt(accepted.socket));
+                let new = self.begin(Operation::Adopt(accepted.socket), None);
                 self.ends[end].completions.accepted.push((new, accepted.peer));
                 self.submit(new, Operation::Receive(true));
             }
@@ -180,11 +228,19 @@ impl Inner {
                 }
             }
             Completion::Connected(result) => {
+                let is_connected = result.is_ok();
                 completions.connected = Some(result.map_err(|error| error.kind()));
+                self.carry(end);
+                if is_connected && !self.ends[end].is_established() {
+                    self.submit(end, Operation::Receive(true));
+                }
                 self.flush(end);
             }
-            Completion::Received(bytes) => completions.received.extend_from_slice(&bytes),
-            Completion::Ended => completions.ended += 1,
+            Completion::Received(bytes) => self.received(end, &bytes),
+            Completion::Ended => {
+                completions.ended += 1;
+                self.ends[end].forget_waiting();
+            }
             Completion::Sent(Ok(count)) => {
                 completions.sent += count;
                 self.ends[end].queue.advance(count as u64);
@@ -204,9 +260,48 @@ impl Inner {
             Completion::Closed => {
                 completions.closed = true;
                 self.ends[end].queue.clear();
+                self.ends[end].forget_waiting();
             }
             Completion::Woken => {}
         }
+    }
+
+    fn received(&mut self, number: usize, bytes: &[u8]) {
+        let end = &mut self.ends[number];
+        let was_established = end.is_established();
+        let Some(transport) = &mut end.transport else {
+            return end.completions.received.extend_from_slice(bytes);
+        };
+        match transport.receive(bytes) {
+            Ok(plain) => end.completions.received.extend_from_slice(&plain),
+            Err(error) => panic!("the server has sent what is no part of the protocol: {error}"),
+        }
+        self.carry(number);
+        let end = &self.ends[number];
+        if !was_established && end.is_established() && !end.receives {
+            self.submit(number, Operation::Receive(false));
+        }
+    }
+
+    /// Moves what the transport has to send to the queue.
+    fn carry(&mut self, number: usize) {
+        let end = &mut self.ends[number];
+        let Some(transport) = &mut end.transport else { return };
+        let is_established = transport.is_established();
+        if is_established && std::mem::take(&mut end.ends) {
+            transport.close();
+        }
+        let wire = transport.outgoing();
+        if is_established || end.completions.ended > 0 {
+            end.waits = 0;
+        }
+        self.write(number, &wire);
+    }
+
+    fn write(&mut self, end: usize, wire: &[u8]) {
+        self.ends[end].queue.write(wire);
+        self.ends[end].queue.flush();
+        self.flush(end);
     }
 
     /// No send is in flight any more.
@@ -236,6 +331,19 @@ impl Inner {
                 Some(completion) => return self.complete(end, completion),
             }
         }
+    }
+}
+
+impl End {
+    /// The server has ended: a handshake that is not complete never will be.
+    fn forget_waiting(&mut self) {
+        if !self.is_established() {
+            self.waits = 0;
+        }
+    }
+
+    fn is_established(&self) -> bool {
+        self.transport.as_ref().is_none_or(|transport| transport.is_established())
     }
 }
 

@@ -1,15 +1,35 @@
-//! The two pipelines that every scenario runs over: plain bytes, and bytes through a filter.
+//! The pipelines that scenarios run over: plain bytes, and bytes through filters.
+
+mod proxied;
+mod tls;
+mod transport;
+
+pub(crate) use self::proxied::Proxied;
+pub(crate) use self::tls::Tls;
+pub(crate) use self::transport::{MakeTransport, Transport};
 
 use tidegate_codec::framing::{Payload, Raw};
 use tidegate_codec::{Over, Pipeline, Slice};
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, ToyTls};
 
 /// A pipeline of bytes, with the wire form of its other end, for a raw_peer socket.
+///
+/// A toy is a function of its bytes. What is not has a [`Transport`], which raw peers send the bytes of scenarios
+/// through, so that those are their own wire form here.
 pub(crate) trait Stack: 'static {
     type Codec: Pipeline<In = Slice, Out = Payload>;
 
+    /// Its name in the names of tests.
+    const NAME: &'static str;
+
     /// Whether bytes differ from their wire form.
     const FILTERED: bool;
+
+    /// A handshake of several short flights precedes the bytes, so a driver takes the connection for a light one.
+    const BEGINS_LIGHT: bool = false;
+
+    /// What raw peers speak.
+    const TRANSPORT: Option<MakeTransport> = None;
 
     /// The same pipeline with another codec on top.
     type With<C: Pipeline>: Pipeline<In = C::In, Out = C::Out, Codec = C::Codec>;
@@ -29,6 +49,16 @@ pub(crate) trait Stack: 'static {
     /// The first bytes of a client.
     fn hello() -> Vec<u8>;
 
+    /// At least two of the bytes that a client's handshake begins with.
+    fn handshake_start() -> Vec<u8> {
+        Self::hello()
+    }
+
+    /// Bytes that are no handshake, if there is one.
+    fn broken_handshake() -> Option<Vec<u8>> {
+        None
+    }
+
     /// The wire form of a client's bytes, after its hello.
     fn encoded(plain: &[u8]) -> Vec<u8>;
 
@@ -39,6 +69,29 @@ pub(crate) trait Stack: 'static {
     fn decoded(wire: &[u8]) -> Vec<u8>;
 }
 
+/// The wire form of bytes that a [`Transport`] carries.
+macro_rules! as_they_are {
+    () => {
+        fn hello() -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn encoded(plain: &[u8]) -> Vec<u8> {
+            plain.to_vec()
+        }
+
+        fn goodbye() -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn decoded(wire: &[u8]) -> Vec<u8> {
+            wire.to_vec()
+        }
+    };
+}
+
+use as_they_are;
+
 /// No filter between the application and the socket.
 pub(crate) struct Plain;
 
@@ -46,6 +99,7 @@ impl Stack for Plain {
     type Codec = Raw;
     type With<C: Pipeline> = C;
 
+    const NAME: &'static str = "plain";
     const FILTERED: bool = false;
 
     fn server() -> Raw {
@@ -72,21 +126,7 @@ impl Stack for Plain {
         plain
     }
 
-    fn hello() -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn encoded(plain: &[u8]) -> Vec<u8> {
-        plain.to_vec()
-    }
-
-    fn goodbye() -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn decoded(wire: &[u8]) -> Vec<u8> {
-        wire.to_vec()
-    }
+    as_they_are!();
 }
 
 /// A filter with a handshake, records and a goodbye.
@@ -96,6 +136,7 @@ impl Stack for Filtered {
     type Codec = Over<ToyTls, Raw>;
     type With<C: Pipeline> = Over<ToyTls, C>;
 
+    const NAME: &'static str = "filtered";
     const FILTERED: bool = true;
 
     fn server() -> Self::Codec {

@@ -21,7 +21,7 @@ use tidegate_testkit::network::SimNode;
 
 use crate::journal::Journal;
 use crate::raw_peer::RawPeer;
-use crate::stack::Stack;
+use crate::stack::{MakeTransport, Stack};
 
 /// The drivers, sockets and clock beneath the loops of a scenario.
 pub(crate) trait TestBackend {
@@ -151,6 +151,7 @@ impl Site {
 /// The environment of a scenario, with everything that it has set up.
 pub(crate) struct Stage {
     backend: Box<dyn TestBackend>,
+    make_transport: Option<MakeTransport>,
     sites: RefCell<Vec<Site>>,
     raw_peers: RefCell<Vec<RawPeer>>,
     life: Rc<Life>,
@@ -184,9 +185,11 @@ impl Life {
 }
 
 impl Stage {
-    pub(crate) fn new(backend: impl TestBackend + 'static) -> Self {
+    /// `make_transport` is what the pipeline of the scenario has for raw peers.
+    pub(crate) fn new(backend: impl TestBackend + 'static, make_transport: Option<MakeTransport>) -> Self {
         Self {
             backend: Box::new(backend),
+            make_transport,
             sites: RefCell::default(),
             raw_peers: RefCell::default(),
             life: Rc::default(),
@@ -212,7 +215,7 @@ impl Stage {
     /// A peer without a loop, on the clients' host.
     pub(crate) fn raw_peer(&self) -> RawPeer {
         let pool = Pool::new();
-        let raw_peer = RawPeer::new(self.backend.driver(Side::Client, &pool), pool);
+        let raw_peer = RawPeer::new(self.backend.driver(Side::Client, &pool), pool, self.make_transport);
         self.raw_peers.borrow_mut().push(raw_peer.clone());
         raw_peer
     }
@@ -240,9 +243,10 @@ impl Stage {
         self.backend.delay_max()
     }
 
-    /// More bytes than the buffers beneath a connection hold together.
+    /// More bytes than the buffers beneath a connection hold together, and than a raw peer receives with the end of its
+    /// handshake.
     pub(crate) fn bulk(&self) -> usize {
-        self.backend.bulk()
+        self.backend.bulk() * if self.make_transport.is_some() { 2 } else { 1 }
     }
 
     /// Randomness that is the same with the same seed.
@@ -374,6 +378,7 @@ impl Stage {
     /// A raw peer sends its goodbye, and shuts down its side.
     pub(crate) fn send_goodbye<S: Stack>(&self, raw_peer: &RawPeer, end: usize) {
         raw_peer.send(end, &S::goodbye());
+        raw_peer.end_plain(end);
         if raw_peer.pending(end) > 0 {
             self.until("a raw peer has sent everything", || raw_peer.pending(end) == 0);
         }

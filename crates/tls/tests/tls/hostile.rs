@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
+use rustls::crypto::cipher::{AeadKey, InboundOpaqueMessage, OutboundChunks, OutboundPlainMessage};
+use rustls::{ConnectionTrafficSecrets, ContentType, ExtractedSecrets, SupportedCipherSuite};
 use tidegate::framing::Raw;
 use tidegate::{Channel, Over};
 use tidegate_testkit::{Embedded, Random, seeds};
@@ -167,11 +169,63 @@ fn a_second_handshake_on_a_connection_is_refused() {
     // A client of TLS 1.2 that sends the record of a ClientHello as its application data, with the type changed: the
     // record does not decrypt. The request in the clear is refused as well.
     let mut foreign = Foreign::new(&usual().0, foreign_config(&rustls::version::TLS12));
-    let mut hello = Vec::new();
-    let config = std::sync::Arc::new(foreign_config(&rustls::version::TLS12));
-    rustls::ClientConnection::new(config, NAME.try_into().unwrap()).unwrap().write_tls(&mut hello).unwrap();
-    foreign.server.receive(&hello);
+    foreign.server.receive(&foreign_hello());
     assert!(!foreign.server.take_written().is_empty() && foreign.server.is_write_closed());
+}
+
+#[test]
+fn a_renegotiation_is_refused_and_the_connection_goes_on() {
+    let mut config = foreign_config(&rustls::version::TLS12);
+    config.enable_secret_extraction = true;
+    let mut foreign = Foreign::new(&usual().0, config);
+    assert_eq!(foreign.request(100).unwrap().len(), 100);
+    // rustls never asks for it, so the test encrypts the message itself.
+    let Foreign { tls, mut server } = foreign;
+    let Some(SupportedCipherSuite::Tls12(suite)) = tls.negotiated_cipher_suite() else { panic!("TLS 1.2") };
+    let ExtractedSecrets { tx: (first, sending), rx: (mut received, receiving) } =
+        tls.dangerous_extract_secrets().unwrap();
+    let ((key, iv), (their_key, their_iv)) = (key_and_iv(sending), key_and_iv(receiving));
+    let mut encrypter = suite.aead_alg.encrypter(key, &iv[..4], &iv[4..]);
+    let mut decrypter = suite.aead_alg.decrypter(their_key, &their_iv[..4]);
+
+    let version = rustls::ProtocolVersion::TLSv1_2;
+    let hello = foreign_hello();
+    let sent = [(ContentType::Handshake, &hello[5..]), (ContentType::ApplicationData, &b"100\n"[..])];
+    for (sequence, (typ, payload)) in (first..).zip(sent) {
+        let message = OutboundPlainMessage { typ, version, payload: OutboundChunks::Single(payload) };
+        server.receive(&encrypter.encrypt(message, sequence).unwrap().encode());
+    }
+    assert!(!server.is_write_closed());
+    let mut records = Vec::new();
+    let mut written = &mut server.take_written()[..];
+    while let Some(bytes) = crate::support::record_bytes(written) {
+        let (record, rest) = written.split_at_mut(bytes);
+        let typ = ContentType::from(record[0]);
+        let message = InboundOpaqueMessage::new(typ, version, &mut record[5..]);
+        records.push((typ, decrypter.decrypt(message, received).unwrap().payload.to_vec()));
+        (received, written) = (received + 1, rest);
+    }
+    // A warning, 1, with `no_renegotiation`, 100 (RFC 5246 §7.2.2).
+    let expected =
+        [(ContentType::Alert, vec![1, 100]), (ContentType::ApplicationData, crate::support::WATER[..100].to_vec())];
+    assert_eq!(records, expected);
+}
+
+/// The record of a ClientHello of TLS 1.2.
+fn foreign_hello() -> Vec<u8> {
+    let config = std::sync::Arc::new(foreign_config(&rustls::version::TLS12));
+    let mut hello = Vec::new();
+    rustls::ClientConnection::new(config, NAME.try_into().unwrap()).unwrap().write_tls(&mut hello).unwrap();
+    hello
+}
+
+fn key_and_iv(secrets: ConnectionTrafficSecrets) -> (AeadKey, Vec<u8>) {
+    match secrets {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } | ConnectionTrafficSecrets::Aes256Gcm { key, iv } => {
+            (key, iv.as_ref().to_vec())
+        }
+        _ => panic!("AES is preferred"),
+    }
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Sessions that are resumed, and those that are not.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustls::RootCertStore;
+use rustls::pki_types::UnixTime;
+use rustls::time_provider::TimeProvider;
 use tidegate_tls::{ClientCertificates, ClientConfig, Provider, ServerConfig};
 
 use crate::support::{Authority, Identity, Pair, VERSIONS, configurations, providers};
@@ -76,6 +80,53 @@ fn tickets_of_keys_that_were_replaced_are_accepted_once_more() {
         pair.exchange(usize::MAX);
         assert!(!pair.agreed().is_resumed, "{version:?}");
         assert_eq!(pair.done.get(), 1);
+    }
+}
+
+/// A clock that stands still until a test moves it.
+#[derive(Debug)]
+struct Clock(AtomicU64);
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0.load(Ordering::Relaxed))))
+    }
+}
+
+#[test]
+fn ticket_keys_grow_old_in_six_hours_and_decrypt_for_six_more() {
+    const HOUR: u64 = 60 * 60;
+    for provider in providers() {
+        for version in VERSIONS {
+            let identity = Identity::self_signed();
+            let mut roots = RootCertStore::empty();
+            roots.add(identity.first.clone()).unwrap();
+            let clock = Arc::new(Clock(AtomicU64::new(UnixTime::now().as_secs())));
+            let server = ServerConfig::builder(&provider, identity.certificates(&provider)).clock(clock.clone());
+            let server = server.build().unwrap();
+            let client = || {
+                let client = ClientConfig::builder(&provider, roots.clone()).unwrap();
+                client.versions(&[version]).build().unwrap()
+            };
+            let resumes = |client: &ClientConfig| {
+                let mut pair = Pair::new(&(server.clone(), client.clone()), &[1]);
+                pair.exchange(usize::MAX);
+                pair.agreed().is_resumed
+            };
+            // Each has one connection without a ticket, and one with it.
+            let clients = [client(), client(), client()];
+            assert!(clients.iter().all(|client| !resumes(client)));
+            clock.0.fetch_add(6 * HOUR - 1, Ordering::Relaxed);
+            assert!(resumes(&clients[0]), "{version:?}: of the present keys");
+            clock.0.fetch_add(1, Ordering::Relaxed);
+            assert!(resumes(&clients[1]), "{version:?}: of the previous keys");
+            clock.0.fetch_add(6 * HOUR, Ordering::Relaxed);
+            assert!(!resumes(&clients[2]), "{version:?}: of earlier keys");
+            // Nothing has used these for so long that they are too old at once.
+            clock.0.fetch_add(12 * HOUR, Ordering::Relaxed);
+            assert!(!resumes(&clients[2]), "{version:?}: of forgotten keys");
+            assert!(resumes(&clients[2]), "{version:?}: of new keys");
+        }
     }
 }
 

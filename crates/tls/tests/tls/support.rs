@@ -341,6 +341,13 @@ mod support_verifier {
     }
 }
 
+/// The length of the first record, if it is complete.
+pub(crate) fn record_bytes(wire: &[u8]) -> Option<usize> {
+    let [_, _, _, high, low] = wire.first_chunk::<5>()?;
+    let bytes = 5 + usize::from(u16::from_be_bytes([*high, *low]));
+    (bytes <= wire.len()).then_some(bytes)
+}
+
 /// The name of the server.
 pub(crate) const NAME: &str = "tide.test";
 
