@@ -372,7 +372,6 @@ fn usage_errors_of_load_are_one_line_and_exit_code_2() {
         (&["http://127.0.0.1:1/", "--body", "@/nowhere"], "/nowhere"),
         (&["http://127.0.0.1:1/", "--json", "/nowhere/file"], "/nowhere/file"),
         (&["http://name.invalid/"], "name.invalid"),
-        (&["https://127.0.0.1:1/"], "--insecure"),
         (&["127.0.0.1:1"], "http://HOST"),
         (&[], "URL"),
     ] {

@@ -454,6 +454,13 @@ impl Driver for Uring {
     }
 
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
+        // The ring would bring as much as its buffers hold, before the loop can stop it.
+        if hint.bytes_max < u32::MAX
+            && let Some(socket) = self.0.sockets.get_mut(token)
+            && socket.flags.raise(Flags::HEAVY)
+        {
+            self.0.enqueue(token);
+        }
         self.0.direct_io.receive_hints.put(token, hint);
     }
 
