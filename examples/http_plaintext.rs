@@ -30,7 +30,7 @@ use tidegate::{ServerHandle, StartError};
 
 fn router() -> Router {
     Router::new()
-        .get("/plaintext", || hello())
+        .get("/plaintext", hello)
         .get("/async", async || hello())
         .get("/awaits", async || {
             yield_once().await;
@@ -60,7 +60,7 @@ async fn yield_once() {
 fn start(address: &str, kind: &str) -> Result<ServerHandle, StartError> {
     let server = Server::bind(address)?.loops(1);
     match kind {
-        "function" => server.serve(|| hello()),
+        "function" => server.serve(hello),
         _ => server.start(router),
     }
 }

@@ -39,6 +39,7 @@ pub fn router(files: Files) -> Router<Vec<Item>> {
 }
 
 /// The sum of the integers in the query and in the body.
+#[expect(clippy::needless_pass_by_value, reason = "a function of a router receives its arguments")]
 fn sum(request: Request) -> Result<String, StatusCode> {
     let mut sum = 0_i64;
     let values = request.query().into_iter().flat_map(|query| query.split('&'));
@@ -52,6 +53,7 @@ fn sum(request: Request) -> Result<String, StatusCode> {
 }
 
 /// The first items, each with its total.
+#[expect(clippy::needless_pass_by_value, reason = "a function of a router receives its arguments")]
 fn page(State(items): State<Vec<Item>>, request: Request) -> Result<Response, StatusCode> {
     let count = request.parameter("count").and_then(|count| count.parse().ok());
     let count = count.filter(|count| (1..=items.len()).contains(count)).ok_or(StatusCode::BAD_REQUEST)?;

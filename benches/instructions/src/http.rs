@@ -13,12 +13,12 @@ use crate::wire::address;
 
 /// `DEPTH` requests in one turn, answered by one function that is not async.
 pub(crate) fn sync<const DEPTH: usize>(rounds: usize) {
-    serve(Router::new().fallback(|| hello()), DEPTH, rounds);
+    serve(Router::new().fallback(hello), DEPTH, rounds);
 }
 
 /// The same, found by a router.
 pub(crate) fn routed<const DEPTH: usize>(rounds: usize) {
-    let router = Router::new().get("/", || "").get("/plaintext", || hello()).get("/tides/{harbour}", || "");
+    let router = Router::new().get("/", || "").get("/plaintext", hello).get("/tides/{harbour}", || "");
     serve(router, DEPTH, rounds);
 }
 
