@@ -371,7 +371,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         let mut budget =
             DispatchBudget { messages: MESSAGES_PER_DISPATCH_MAX, sends: SENDS_PER_DISPATCH_MAX, watched: true };
         loop {
-            let starved = self.decode(core, token, &mut budget)?;
+            let starved = self.decode(core, token, &mut budget, is_plain)?;
             if std::mem::take(&mut is_plain) && self.is_done_plain(core, starved) {
                 return Ok(true);
             }
@@ -402,8 +402,15 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             && (self.link.is_writable() || self.application.reads_while_unwritable())
     }
 
-    /// Decodes and handles messages. Returns whether it stopped for want of input.
-    fn decode(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<bool> {
+    /// Decodes and handles messages. Returns whether it stopped for want of input. With `is_short`, which is worth a
+    /// comparison where few messages come at a time, it does not try an empty input if that is in vain.
+    fn decode(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        budget: &mut DispatchBudget,
+        is_short: bool,
+    ) -> Dispatched<bool> {
         if self.link.intersects(Link::HANDSHAKE) {
             self.advance_handshake(core, token)?;
         }
@@ -414,7 +421,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         while !A::PULLS && self.may_decode() && budget.messages > 0 {
             let ended = self.link.intersects(Link::PEER_ENDED);
             let (outbound, input) = self.link.queues();
-            if !ended && input.is_empty() && self.codec.status().needs_input {
+            if is_short && !ended && input.is_empty() && self.codec.status().needs_input {
                 return Ok(true);
             }
             let before = (outbound.written(), self.codec.buffered_bytes());
