@@ -15,7 +15,7 @@ pub(crate) struct App {
     table: RefCell<Rc<Table>>,
     reloading: Option<Reloading>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
-    pub(crate) served: Cell<usize>,
+    pub(crate) served: Rc<Cell<usize>>,
 }
 
 struct Reloading {
@@ -72,7 +72,7 @@ impl Reload {
 
 impl App {
     pub(crate) fn new(limits: Limits, table: Table) -> Self {
-        Self { limits, table: RefCell::new(Rc::new(table)), reloading: None, served: Cell::new(0) }
+        Self { limits, table: RefCell::new(Rc::new(table)), reloading: None, served: Rc::default() }
     }
 
     pub(crate) fn reloading(limits: Limits, make: impl Fn() -> Table + 'static, reload: Reload) -> Self {

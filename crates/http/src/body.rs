@@ -13,7 +13,7 @@ use futures_core::Stream;
 use tidegate_buffer::{FileRegion, Slice};
 use tidegate_http1::{self as http1, Fields, Trailers};
 
-use crate::exchange::{BodyError, Exchange};
+use crate::exchange::{BodyError, Exchange, Piece};
 
 /// The body of a request or of a response.
 ///
@@ -291,12 +291,6 @@ impl Received {
         self.has_ended = true;
         error
     }
-}
-
-/// A piece of a body that is received.
-pub(crate) enum Piece {
-    Data(Slice),
-    Trailers(Trailers),
 }
 
 impl Stream for Body {

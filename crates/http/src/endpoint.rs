@@ -4,7 +4,7 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::Rc;
 
-use crate::extract::FromRequest;
+use crate::extract::{BodyUse, FromRequest};
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 
@@ -21,17 +21,6 @@ pub(crate) enum Call {
 
 /// The future of a response.
 pub(crate) type Responding = Pin<Box<dyn Future<Output = Response>>>;
-
-/// How a function uses the body of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum BodyUse {
-    /// It does not.
-    Unused,
-    /// It reads the body piece by piece.
-    Streamed,
-    /// It receives the body in one piece, which is collected before the call.
-    Collected,
-}
 
 /// A function from a request to a response. `M` tells the implementations apart, and is inferred.
 ///
@@ -151,13 +140,5 @@ impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = if matches!(self.call, Call::Sync(_)) { "Sync" } else { "Async" };
         f.debug_struct("Endpoint").field("call", &kind).field("body", &self.body).finish()
-    }
-}
-
-impl BodyUse {
-    /// The one that needs more of the body.
-    #[must_use]
-    pub const fn max(self, other: Self) -> Self {
-        if self as u8 > other as u8 { self } else { other }
     }
 }

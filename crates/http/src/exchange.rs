@@ -8,11 +8,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use tidegate_buffer::Slice;
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError, task};
-use tidegate_http1::{Incoming, Outgoing};
+use tidegate_http1::{Incoming, Outgoing, Trailers};
 
-use crate::app::App;
-use crate::body::Piece;
 use crate::codec::HttpCodec;
 use crate::limits::Limits;
 
@@ -26,6 +25,12 @@ pub(crate) trait Exchange {
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError>;
+}
+
+/// A piece of a body that is received.
+pub(crate) enum Piece {
+    Data(Slice),
+    Trailers(Trailers),
 }
 
 /// Why a body cannot be read or written further.
@@ -86,7 +91,8 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     has_ended: Cell<bool>,
     /// The end of the response, which was written within a dispatch.
     postponed: Cell<Option<Box<Outgoing>>>,
-    app: Rc<App>,
+    /// How many connections tasks of this crate serve on the loop.
+    served: Rc<Cell<usize>>,
 }
 
 /// Why a request is late.
@@ -109,8 +115,8 @@ pub(crate) enum Inbound {
 }
 
 impl<C: HttpCodec> Exchanges<C> {
-    pub(crate) fn new(channel: Channel<C>, app: Rc<App>) -> Self {
-        app.served.set(app.served.get() + 1);
+    pub(crate) fn new(channel: Channel<C>, served: Rc<Cell<usize>>) -> Self {
+        served.set(served.get() + 1);
         Self {
             channel: RefCell::new(Some(channel)),
             number: Cell::new(0),
@@ -119,7 +125,7 @@ impl<C: HttpCodec> Exchanges<C> {
             received: Cell::new(task::now()),
             has_ended: Cell::new(false),
             postponed: Cell::new(None),
-            app,
+            served,
         }
     }
 
@@ -157,7 +163,7 @@ impl<C: HttpCodec> Exchanges<C> {
         self.number.set(self.number.get().wrapping_add(1));
         let channel = self.channel.borrow_mut().take();
         if channel.is_some() {
-            self.app.served.set(self.app.served.get() - 1);
+            self.served.set(self.served.get() - 1);
         }
         channel
     }

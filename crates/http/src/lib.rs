@@ -42,6 +42,7 @@ mod negotiate;
 mod percent;
 mod request;
 mod response;
+mod route;
 mod router;
 mod server;
 mod sse;
@@ -55,7 +56,7 @@ pub use cookie::{self, Cookie, SameSite};
 pub use extract::Cookies;
 #[cfg(feature = "json")]
 pub use extract::Json;
-pub use extract::{Extension, FromRequest, Host, Path, Peer, State};
+pub use extract::{BodyUse, Extension, FromRequest, Host, Path, Peer, State};
 #[cfg(feature = "form")]
 pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
@@ -66,7 +67,7 @@ pub use codec::{HttpCodec, HttpFilter};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
-pub use endpoint::{Async, BodyUse, Endpoint, RequestFunction, Sync, WithRequest};
+pub use endpoint::{Async, Endpoint, RequestFunction, Sync, WithRequest};
 pub use exchange::BodyError;
 #[cfg(feature = "files")]
 pub use files::Files;

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::rc::Rc;
 use std::sync::LazyLock;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
@@ -13,7 +12,7 @@ use crate::body::{Body, DecodedPieces};
 #[cfg(feature = "compress")]
 use crate::body::{Decode, Kind};
 use crate::exchange::BodyError;
-use crate::router::Pattern;
+use crate::route::Route;
 
 /// A request: a head that is read where it lies, and a body.
 ///
@@ -38,45 +37,6 @@ struct Parts {
     extensions: Extensions,
     /// Undoes the content coding of the body.
     decoding: Option<Box<DecodedPieces>>,
-}
-
-/// The route of a request, and where the values of its parameters are in the path.
-#[derive(Debug, Clone)]
-pub(crate) struct Route {
-    pub(crate) pattern: Rc<Pattern>,
-    pub(crate) values: Values,
-}
-
-/// Beginning and end of each value in the path, in the order of the parameters; those that are left are empty.
-#[derive(Debug, Clone)]
-pub(crate) enum Values {
-    Few([Span; VALUES_INLINE]),
-    Many(Box<[Span; PARAMETERS_MAX]>),
-}
-
-pub(crate) type Span = (u16, u16);
-
-impl Values {
-    /// No values.
-    pub(crate) const NONE: Self = Self::Few([(0, 0); VALUES_INLINE]);
-
-    pub(crate) fn new(spans: impl ExactSizeIterator<Item = Span>) -> Self {
-        if spans.len() <= VALUES_INLINE {
-            let mut few = [(0, 0); VALUES_INLINE];
-            few.iter_mut().zip(spans).for_each(|(place, span)| *place = span);
-            return Self::Few(few);
-        }
-        let mut many = [(0, 0); PARAMETERS_MAX];
-        many.iter_mut().zip(spans).for_each(|(place, span)| *place = span);
-        Self::Many(Box::new(many))
-    }
-
-    fn spans(&self) -> &[Span] {
-        match self {
-            Self::Few(spans) => spans,
-            Self::Many(spans) => &**spans,
-        }
-    }
 }
 
 impl Request {
@@ -318,12 +278,6 @@ static NO_EXTENSIONS: LazyLock<Extensions> = LazyLock::new(Extensions::new);
 pub(crate) fn unknown_peer() -> Address {
     Address::from(std::net::SocketAddr::from(([0, 0, 0, 0], 0)))
 }
-
-/// How many values lie in the request itself.
-const VALUES_INLINE: usize = 3;
-
-/// How many parameters a route may have.
-pub(crate) const PARAMETERS_MAX: usize = 8;
 
 #[cfg(feature = "compress")]
 /// The bytes that a collected body may have when middleware of a nested router decodes it.

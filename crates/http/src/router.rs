@@ -9,8 +9,8 @@ use tidegate_http1::{self as http1, Fields, RequestHead, Status};
 
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, Middleware, MiddlewareList};
-use crate::request::{PARAMETERS_MAX, Route, Values};
 use crate::response::Response;
+use crate::route::{PARAMETERS_MAX, Pattern, Route, Values};
 
 /// Functions by method and path.
 ///
@@ -74,23 +74,6 @@ struct PathRoute {
     any: Option<Rc<Endpoint>>,
     /// The response to a method that has no function.
     allow: Fields,
-}
-
-/// The pattern of a path, and the names of its parameters.
-#[derive(Debug)]
-pub(crate) struct Pattern {
-    text: Box<str>,
-    names: Box<[Box<str>]>,
-}
-
-impl Pattern {
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(|name| &**name)
-    }
 }
 
 /// The result of routing: a function and its route, or the response to a request that has none.

@@ -15,8 +15,9 @@ use crate::app::App;
 use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
 use crate::connection::{HttpHandler, call_caught, is_head, panicked};
-use crate::endpoint::{BodyUse, Call, Endpoint, Responding};
+use crate::endpoint::{Call, Endpoint, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
+use crate::extract::BodyUse;
 use crate::middleware::{self, Passed};
 use crate::request::Request;
 use crate::response::{IntoResponse, Message, Response, Source};
@@ -51,7 +52,7 @@ pub(crate) fn take_over<C: HttpCodec>(app: Rc<App>, work: Work) -> Outcome<C> {
 
 /// Serves a connection until no request is left, and gives it back to a handler then.
 async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> Result<(), ServeError> {
-    let exchanges = Rc::new(Exchanges::new(channel, app.clone()));
+    let exchanges = Rc::new(Exchanges::new(channel, app.served.clone()));
     let serving = Serving { exchanges: exchanges.clone(), app: app.clone() };
     let mut next = Some(work);
     while let Some(work) = next {

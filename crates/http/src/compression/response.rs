@@ -11,8 +11,8 @@ use tidegate_compress::{Compression, Compressor};
 use tidegate_http1::{self as http1, Fields, Outgoing, Status};
 
 use super::algorithm;
-use crate::body::{Body, BodyWriter, Data, Kind, Piece, Produced};
-use crate::exchange::{BodyError, Exchange};
+use crate::body::{Body, BodyWriter, Data, Kind, Produced};
+use crate::exchange::{BodyError, Exchange, Piece};
 use crate::middleware::{Middleware, RequestInfo};
 use crate::negotiate::{AcceptedEncodings, Encoding};
 use crate::response::Response;

@@ -8,7 +8,7 @@ use tidegate_http1::Status;
 
 use super::refusal::refuse;
 use super::{FromRequest, media_type, query};
-use crate::endpoint::BodyUse;
+use crate::extract::BodyUse;
 use crate::request::Request;
 use crate::response::Response;
 

@@ -13,7 +13,7 @@ use tidegate_http1::{ContentType, Status};
 
 use super::refusal::{failed, refuse};
 use super::{FromRequest, media_type};
-use crate::endpoint::BodyUse;
+use crate::extract::BodyUse;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 

@@ -1,6 +1,7 @@
 //! Parts of a request as arguments of functions: `FromRequest`, and the types that implement it.
 
 #[cfg(feature = "cookies")]
+mod body_use;
 mod cookies;
 #[cfg(feature = "form")]
 mod form;
@@ -21,6 +22,7 @@ mod state;
 mod whole_body;
 
 #[cfg(feature = "cookies")]
+pub use self::body_use::BodyUse;
 pub use cookies::Cookies;
 #[cfg(feature = "form")]
 pub use form::Form;
@@ -36,7 +38,6 @@ pub use state::State;
 
 use std::rc::Rc;
 
-use crate::endpoint::BodyUse;
 use crate::request::Request;
 use crate::response::Response;
 

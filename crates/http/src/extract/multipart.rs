@@ -19,8 +19,8 @@ use tidegate_http1::Status;
 use super::refusal::refuse;
 use super::{FromRequest, media_type};
 use crate::body::Body;
-use crate::endpoint::BodyUse;
 use crate::exchange::BodyError;
+use crate::extract::BodyUse;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 

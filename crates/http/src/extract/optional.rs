@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::FromRequest;
-use crate::endpoint::BodyUse;
+use crate::extract::BodyUse;
 use crate::request::Request;
 use crate::response::Response;
 

@@ -7,7 +7,8 @@ use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use crate::request::{PARAMETERS_MAX, Request};
+use crate::request::Request;
+use crate::route::PARAMETERS_MAX;
 
 /// The parameters of a route in their order.
 pub(crate) struct Parameters<'de> {

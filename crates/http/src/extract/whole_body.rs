@@ -8,7 +8,7 @@ use tidegate_http1::Status;
 use super::FromRequest;
 use super::refusal::refuse;
 use crate::body::Body;
-use crate::endpoint::BodyUse;
+use crate::extract::BodyUse;
 use crate::request::Request;
 use crate::response::Response;
 

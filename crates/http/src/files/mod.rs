@@ -22,7 +22,8 @@ use tidegate_http1::Fields;
 
 use self::open::Root;
 use self::service::Service;
-use crate::endpoint::{BodyUse, Call, Endpoint, RequestFunction};
+use crate::endpoint::{Call, Endpoint, RequestFunction};
+use crate::extract::BodyUse;
 use crate::router::Router;
 
 /// The files of a folder: a function for [`Router::nest_files`], a route that ends with `{*name}`, or a fallback.
