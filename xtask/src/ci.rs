@@ -47,7 +47,7 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 14] = [
+const EXAMPLES: [&str; 15] = [
     "behind_proxy",
     "chat",
     "echo",
@@ -56,6 +56,7 @@ const EXAMPLES: [&str; 14] = [
     "forwarder",
     "health",
     "heartbeat",
+    "http_service",
     "long_poll",
     "plaintext",
     "streams",
