@@ -1,7 +1,7 @@
 //! Parts of a request as arguments of functions: `FromRequest`, and the types that implement it.
 
-#[cfg(feature = "cookies")]
 mod body_use;
+#[cfg(feature = "cookies")]
 mod cookies;
 #[cfg(feature = "form")]
 mod form;
@@ -21,8 +21,8 @@ mod refusal;
 mod state;
 mod whole_body;
 
+pub use body_use::BodyUse;
 #[cfg(feature = "cookies")]
-pub use self::body_use::BodyUse;
 pub use cookies::Cookies;
 #[cfg(feature = "form")]
 pub use form::Form;
