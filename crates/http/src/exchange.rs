@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError, task};
@@ -83,6 +83,9 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     received: Cell<Instant>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,
+    /// The tasks that wait for a piece of the body, and for room. They may be tasks of the application, which nothing
+    /// else wakes when the exchange is over.
+    waiting: RefCell<[Option<Waker>; 2]>,
 }
 
 /// Why a request is late.
@@ -113,6 +116,7 @@ impl<C: HttpCodec> Exchanges<C> {
             began: Cell::new(task::now()),
             received: Cell::new(task::now()),
             has_ended: Cell::new(false),
+            waiting: RefCell::default(),
         }
     }
 
@@ -123,6 +127,7 @@ impl<C: HttpCodec> Exchanges<C> {
         self.has_ended.set(false);
         self.began.set(task::now());
         self.received.set(task::now());
+        self.wake_waiting();
         self.number.get()
     }
 
@@ -143,7 +148,23 @@ impl<C: HttpCodec> Exchanges<C> {
     /// Takes the channel: all exchanges are over.
     pub(crate) fn take(&self) -> Option<Channel<C>> {
         self.number.set(self.number.get().wrapping_add(1));
+        self.wake_waiting();
         self.channel.borrow_mut().take()
+    }
+
+    fn wake_waiting(&self) {
+        self.waiting.take().into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Takes note of a task that waits.
+    fn note_waiting<T>(&self, place: usize, poll: Poll<T>, cx: &Context<'_>) -> Poll<T> {
+        if poll.is_pending() {
+            match &mut self.waiting.borrow_mut()[place] {
+                Some(waker) => waker.clone_from(cx.waker()),
+                empty => *empty = Some(cx.waker().clone()),
+            }
+        }
+        poll
     }
 
     pub(crate) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
@@ -169,6 +190,12 @@ impl<C: HttpCodec> Exchanges<C> {
         }
     }
 
+    /// Waits until the queue has room.
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.with(|channel| std::pin::Pin::new(&mut channel.ready()).poll(cx).map_err(Into::into))
+            .unwrap_or(Poll::Ready(Err(BodyError::Over)))
+    }
+
     fn check(&self, number: u32) -> Result<(), BodyError> {
         if number == self.number.get() { Ok(()) } else { Err(BodyError::Over) }
     }
@@ -184,7 +211,7 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
         if self.inbound.get() == Inbound::Nothing {
             return Poll::Ready(Ok(None));
         }
-        let received = std::task::ready!(self.poll_recv(cx));
+        let received = std::task::ready!(self.note_waiting(BODY, self.poll_recv(cx), cx));
         self.received.set(task::now());
         Poll::Ready(match received {
             Ok(Some(Incoming::Data(data))) => Ok(Some(Piece::Data(data))),
@@ -199,8 +226,7 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
 
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         self.check(number)?;
-        self.with(|channel| std::pin::Pin::new(&mut channel.ready()).poll(cx).map_err(Into::into))
-            .unwrap_or(Poll::Ready(Err(BodyError::Over)))
+        self.note_waiting(ROOM, self.poll_room(cx), cx)
     }
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
@@ -219,3 +245,7 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
         }
     }
 }
+
+/// Places of the tasks that wait.
+const BODY: usize = 0;
+const ROOM: usize = 1;

@@ -1,0 +1,73 @@
+//! Exchanges that end in unusual ways: before their function, before their body, or while a task of the application holds
+//! a part of them.
+
+#![forbid(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidegate::http::{Body, BodyError, Config, Fields, Limits, Request, Response, Router, StatusCode};
+use tidegate::task;
+use tidegate_testkit::Embedded;
+
+fn open<S: 'static>(router: Router<S>) -> Embedded<()> {
+    open_with(Limits::default(), router)
+}
+
+fn open_with<S: 'static>(limits: Limits, router: Router<S>) -> Embedded<()> {
+    let (codec, handler) = Config::new().limits(limits).connections(router)();
+    Embedded::new(codec, handler)
+}
+
+fn text(pipe: &mut Embedded<()>) -> String {
+    String::from_utf8(pipe.take_written()).expect("text")
+}
+
+fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: sea\r\n\r\n").into_bytes()
+}
+
+#[test]
+fn tasks_that_wait_for_a_part_of_an_exchange_end_with_it() {
+    let results: Rc<RefCell<Vec<BodyError>>> = Rc::default();
+    let (reading, writing) = (results.clone(), results.clone());
+    let router = Router::new()
+        .post("/", async move |request: Request| {
+            let (mut body, reading) = (request.into_body(), reading.clone());
+            drop(task::spawn(async move {
+                while let Some(piece) = body.next().await {
+                    if let Err(error) = piece {
+                        reading.borrow_mut().push(error);
+                    }
+                }
+            }));
+            task::sleep(Duration::from_millis(1)).await;
+            "early"
+        })
+        .get("/", move || {
+            let writing = writing.clone();
+            Response::new().body(Body::produce(async move |mut writer| {
+                drop(task::spawn(async move {
+                    loop {
+                        if let Err(error) = writer.write(vec![b'x'; 100_000]).await {
+                            writing.borrow_mut().push(error);
+                            break;
+                        }
+                    }
+                }));
+                task::sleep(Duration::from_millis(1)).await;
+                Ok(())
+            }))
+        });
+    let mut pipe = open(router);
+    pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 3\r\n\r\n");
+    pipe.advance(Duration::from_millis(2));
+    assert!(text(&mut pipe).ends_with("early"));
+    assert!(matches!(results.take()[..], [BodyError::Over]), "{results:?}");
+    pipe.receive(b"abc");
+    pipe.limit_peer_reads(1000);
+    pipe.receive(&get("/"));
+    pipe.advance(Duration::from_millis(2));
+    assert!(matches!(results.take()[..], [BodyError::Over]), "{results:?}");
+}
