@@ -178,9 +178,10 @@ impl<C: HttpCodec> Exchanges<C> {
         self.channel.borrow_mut().as_mut().map(act)
     }
 
-    /// Waits until the connection is gone, if nothing else receives from it: the request is complete.
+    /// Waits until the connection is gone, if nothing else receives from it: the request is complete, and the response is
+    /// not. Once that is complete too, the codec yields the next request, which must not be lost here.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        if self.inbound.get() != Inbound::Nothing {
+        if self.inbound.get() != Inbound::Nothing || self.has_ended() {
             return Poll::Pending;
         }
         match self.poll_recv(cx) {
@@ -197,7 +198,7 @@ impl<C: HttpCodec> Exchanges<C> {
     }
 
     fn check(&self, number: u32) -> Result<(), BodyError> {
-        if number == self.number.get() { Ok(()) } else { Err(BodyError::Over) }
+        if number == self.number.get() && !self.has_ended() { Ok(()) } else { Err(BodyError::Over) }
     }
 }
 
@@ -235,7 +236,10 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
         let sent = self.with(|channel| channel.send(message)).ok_or(BodyError::Over)?;
         match sent {
             Ok(_) => {
-                self.has_ended.set(self.has_ended.get() | ends);
+                if ends {
+                    self.has_ended.set(true);
+                    self.wake_waiting();
+                }
                 Ok(())
             }
             Err(SendError::Full(_)) => Err(BodyError::Misuse("too much waits to be sent; wait for `ready` first")),

@@ -29,6 +29,44 @@ fn get(path: &str) -> Vec<u8> {
 }
 
 #[test]
+fn a_producer_that_waits_behind_its_trailers_takes_nothing_of_the_next_request() {
+    let router = Router::new().get("/next", || "next").get("/", || {
+        Response::new().body(Body::produce(async |mut writer| {
+            writer.write("rows").await?;
+            let mut trailers = Fields::new();
+            trailers.push("Checksum", "7")?;
+            writer.trailers(trailers)?;
+            task::sleep(Duration::from_secs(1)).await;
+            Ok(())
+        }))
+    });
+    let mut pipe = open(router);
+    pipe.receive(&[get("/"), get("/next")].concat());
+    pipe.advance(Duration::from_secs(2));
+    let answer = text(&mut pipe);
+    assert!(answer.contains("Checksum: 7\r\n\r\nHTTP/1.1 200 OK") && answer.ends_with("next"), "{answer}");
+    assert!(!pipe.is_write_closed());
+}
+
+#[test]
+fn a_body_that_is_read_behind_the_end_of_the_response_takes_nothing_of_the_next_request() {
+    let router = Router::new().get("/next", || "next").post("/", async |request: Request| {
+        let mut body = request.into_body();
+        Response::new().body(Body::produce(async move |mut writer| {
+            writer.write("rows").await?;
+            writer.trailers(Fields::new())?;
+            assert!(matches!(body.next().await, Some(Err(BodyError::Over))));
+            Ok(())
+        }))
+    });
+    let mut pipe = open(router);
+    let post = b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 3\r\n\r\nabc".to_vec();
+    pipe.receive(&[post, get("/next")].concat());
+    let answer = text(&mut pipe);
+    assert!(answer.ends_with("next"), "{answer}");
+}
+
+#[test]
 fn tasks_that_wait_for_a_part_of_an_exchange_end_with_it() {
     let results: Rc<RefCell<Vec<BodyError>>> = Rc::default();
     let (reading, writing) = (results.clone(), results.clone());
