@@ -105,6 +105,13 @@ struct Serving<C: HttpCodec> {
     app: Rc<App>,
 }
 
+/// The connection ends with its task, also while the application keeps a body or a writer of it.
+impl<C: HttpCodec> Drop for Serving<C> {
+    fn drop(&mut self) {
+        drop(self.exchanges.take());
+    }
+}
+
 impl<C: HttpCodec> Serving<C> {
     /// Finds the function of a request that has arrived.
     fn route(&self, head: tidegate_http1::RequestHead) -> Work {

@@ -109,3 +109,22 @@ fn tasks_that_wait_for_a_part_of_an_exchange_end_with_it() {
     pipe.advance(Duration::from_millis(2));
     assert!(matches!(results.take()[..], [BodyError::Over]), "{results:?}");
 }
+
+#[test]
+fn a_connection_that_fails_is_closed_while_the_application_keeps_its_body() {
+    let kept: Rc<RefCell<Option<Body>>> = Rc::default();
+    let keep = kept.clone();
+    let router = Router::new().post("/", async move |request: Request| {
+        *keep.borrow_mut() = Some(request.into_body());
+        Response::new().body(Body::produce(async |mut writer| {
+            writer.write("some").await?;
+            panic!("on purpose")
+        }))
+    });
+    let mut pipe = open(router);
+    pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 3\r\n\r\nabc");
+    let answer = text(&mut pipe);
+    assert!(answer.contains("some") && !answer.contains("0\r\n\r\n"), "{answer}");
+    assert!(pipe.is_write_closed());
+    drop(kept);
+}
