@@ -58,7 +58,9 @@ impl HttpHandler {
         let (passed, result) = middleware::before(&table.middleware, &mut request, cx.now());
         let endpoint = match (result, endpoint) {
             (Ok(()), Ok(endpoint)) => endpoint,
-            (Ok(()), Err(response)) | (Err(response), _) => return self.respond(response, &passed, false, cx),
+            (Ok(()), Err(response)) | (Err(response), _) => {
+                return self.respond(response, &passed, is_head(&request), cx);
+            }
         };
         match &endpoint.call {
             Call::Sync(call) if !request.head().has_body() || endpoint.body == BodyUse::Unused => {
@@ -88,7 +90,7 @@ impl HttpHandler {
     ) -> Outcome<C> {
         let (length, bytes_max) = (request.content_length(), self.app.limits.collected_body_bytes_max);
         if length.is_some_and(|length| length > bytes_max as u64) {
-            return self.respond(too_long(), &passed, false, cx);
+            return self.respond(too_long(), &passed, is_head(&request), cx);
         }
         if request.head().expects_continue()
             && let Err(error) = cx.send(Outgoing::Continue)
@@ -131,11 +133,12 @@ impl HttpHandler {
             bytes => bytes.into(),
         });
         let Call::Sync(call) = &endpoint.call else { return Outcome::Continue };
+        let is_head = is_head(&request);
         let response = match request.decode_collected(self.app.limits.collected_body_bytes_max) {
             Ok(()) => call_caught(call, request),
             Err(error) => error.into_response(),
         };
-        self.respond(response, &passed, false, cx)
+        self.respond(response, &passed, is_head, cx)
     }
 
     /// Answers a request whose body is not complete.
@@ -143,7 +146,7 @@ impl HttpHandler {
     fn abandon<C: HttpCodec>(&mut self, response: Response, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Some(collecting) = self.collecting.take() else { return Outcome::Continue };
         cx.deadline(None);
-        self.respond(response, &collecting.passed, false, cx)
+        self.respond(response, &collecting.passed, is_head(&collecting.request), cx)
     }
 
     #[inline]

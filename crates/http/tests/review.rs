@@ -128,3 +128,26 @@ fn a_connection_that_fails_is_closed_while_the_application_keeps_its_body() {
     assert!(pipe.is_write_closed());
     drop(kept);
 }
+
+#[test]
+fn a_head_request_with_a_body_runs_no_producer() {
+    let runs = Rc::new(Cell::new(0));
+    let count = runs.clone();
+    let router = Router::new().get("/", move |request: Request| {
+        let count = count.clone();
+        assert_eq!(request.bytes(), b"a");
+        Response::new().body(Body::produce(async move |mut writer| {
+            for _ in 0..1000 {
+                count.set(count.get() + 1);
+                writer.write("row\n").await?;
+            }
+            Ok(())
+        }))
+    });
+    let mut pipe = open(router);
+    pipe.receive(b"HEAD / HTTP/1.1\r\nHost: sea\r\nContent-Length: 1\r\n\r\na");
+    assert!(text(&mut pipe).starts_with("HTTP/1.1 200 OK"));
+    assert_eq!(runs.get(), 0, "a HEAD request gets no body");
+    pipe.receive(&get("/none"));
+    assert!(text(&mut pipe).starts_with("HTTP/1.1 404"));
+}
