@@ -2,6 +2,7 @@
 //! connection.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
@@ -83,6 +84,8 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     received: Cell<Instant>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,
+    /// What was sent without waiting for room, in its order: the end of a body behind a large piece.
+    late: RefCell<VecDeque<Outgoing>>,
     /// The tasks that wait for a piece of the body, and for room. They may be tasks of the application, which nothing
     /// else wakes when the exchange is over.
     waiting: RefCell<[Option<Waker>; 2]>,
@@ -116,6 +119,7 @@ impl<C: HttpCodec> Exchanges<C> {
             began: Cell::new(task::now()),
             received: Cell::new(task::now()),
             has_ended: Cell::new(false),
+            late: RefCell::default(),
             waiting: RefCell::default(),
         }
     }
@@ -125,6 +129,7 @@ impl<C: HttpCodec> Exchanges<C> {
         self.number.set(self.number.get().wrapping_add(1));
         self.inbound.set(inbound);
         self.has_ended.set(false);
+        self.late.borrow_mut().clear();
         self.began.set(task::now());
         self.received.set(task::now());
         self.wake_waiting();
@@ -143,6 +148,11 @@ impl<C: HttpCodec> Exchanges<C> {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.get()
+    }
+
+    /// Whether something waits for room that was sent.
+    pub(crate) fn has_late(&self) -> bool {
+        !self.late.borrow().is_empty()
     }
 
     /// Takes the channel: all exchanges are over.
@@ -191,10 +201,27 @@ impl<C: HttpCodec> Exchanges<C> {
         }
     }
 
-    /// Waits until the queue has room.
-    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.with(|channel| std::pin::Pin::new(&mut channel.ready()).poll(cx).map_err(Into::into))
-            .unwrap_or(Poll::Ready(Err(BodyError::Over)))
+    /// Waits until the queue has room, and everything sent before is in it.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        loop {
+            let ready = self.with(|channel| std::pin::Pin::new(&mut channel.ready()).poll(cx).map_err(Into::into));
+            std::task::ready!(ready.unwrap_or(Poll::Ready(Err(BodyError::Over))))?;
+            let Some(message) = self.late.borrow_mut().pop_front() else { return Poll::Ready(Ok(())) };
+            if let Some(message) = self.send_now(message)? {
+                self.late.borrow_mut().push_front(message);
+            }
+        }
+    }
+
+    /// Sends a message, or returns it if there is no room.
+    fn send_now(&self, message: Outgoing) -> Result<Option<Outgoing>, BodyError> {
+        match self.with(|channel| channel.send(message)).ok_or(BodyError::Over)? {
+            Ok(_) => Ok(None),
+            Err(SendError::Full(message)) => Ok(Some(message)),
+            Err(SendError::Codec(error)) => Err(BodyError::Misuse(C::misuse(&error))),
+            // The next wait for the connection has the reason.
+            Err(_) => Err(BodyError::Over),
+        }
     }
 
     fn check(&self, number: u32) -> Result<(), BodyError> {
@@ -233,20 +260,13 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
         self.check(number)?;
         let ends = matches!(message, Outgoing::End | Outgoing::Trailers(_));
-        let sent = self.with(|channel| channel.send(message)).ok_or(BodyError::Over)?;
-        match sent {
-            Ok(_) => {
-                if ends {
-                    self.has_ended.set(true);
-                    self.wake_waiting();
-                }
-                Ok(())
-            }
-            Err(SendError::Full(_)) => Err(BodyError::Misuse("too much waits to be sent; wait for `ready` first")),
-            Err(SendError::Codec(error)) => Err(BodyError::Misuse(C::misuse(&error))),
-            // The next wait for the connection has the reason.
-            Err(_) => Err(BodyError::Over),
+        let late = if self.late.borrow().is_empty() { self.send_now(message)? } else { Some(message) };
+        self.late.borrow_mut().extend(late);
+        if ends {
+            self.has_ended.set(true);
+            self.wake_waiting();
         }
+        Ok(())
     }
 }
 

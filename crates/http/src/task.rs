@@ -260,6 +260,9 @@ impl<C: HttpCodec> Serving<C> {
         if !exchanges.has_ended() {
             exchanges.send(number, Outgoing::End)?;
         }
+        if exchanges.has_late() {
+            poll_fn(|cx| exchanges.poll_room(cx)).await?;
+        }
         Ok(())
     }
 

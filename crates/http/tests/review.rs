@@ -151,3 +151,32 @@ fn a_head_request_with_a_body_runs_no_producer() {
     pipe.receive(&get("/none"));
     assert!(text(&mut pipe).starts_with("HTTP/1.1 404"));
 }
+
+#[test]
+fn a_large_last_piece_does_not_break_the_end_of_the_body() {
+    for path in ["/", "/trailers", "/twice"] {
+        let router = Router::new()
+            .get("/", || {
+                Response::new().body(Body::produce(async |mut writer| Ok(writer.write(vec![b'x'; 10_000_000]).await?)))
+            })
+            .get("/trailers", || {
+                Response::new().body(Body::produce(async |mut writer| {
+                    writer.write(vec![b'x'; 10_000_000]).await?;
+                    Ok(writer.trailers(Fields::new())?)
+                }))
+            })
+            .get("/twice", async || {
+                Response::new().body(Body::produce(async |mut writer| {
+                    writer.write(vec![b'x'; 5_000_000]).await?;
+                    Ok(writer.write(vec![b'x'; 5_000_000]).await?)
+                }))
+            });
+        let mut pipe = open(router);
+        pipe.limit_peer_reads(1000);
+        pipe.receive(&get(path));
+        pipe.limit_peer_reads(usize::MAX);
+        let answer = pipe.take_written();
+        assert!(answer.ends_with(b"\r\n0\r\n\r\n"), "{path}: {} bytes", answer.len());
+        assert!(!pipe.is_write_closed());
+    }
+}
