@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError, task};
 use tidegate_http1::{Incoming, Outgoing};
@@ -138,8 +138,8 @@ impl<C: HttpCodec> Exchanges<C> {
 
     /// When the request in progress is late, and whether the peer is to blame.
     pub(crate) fn deadline(&self, limits: &Limits) -> (Instant, Late) {
-        let by_function = self.received.get() + limits.request_timeout;
-        let by_peer = self.began.get() + limits.receive_timeout;
+        let by_function = later(self.received.get(), limits.request_timeout);
+        let by_peer = later(self.began.get(), limits.receive_timeout);
         match self.inbound.get() {
             Inbound::Body | Inbound::AwaitsContinue if by_peer < by_function => (by_peer, Late::Peer),
             _ => (by_function, Late::Function),
@@ -268,6 +268,11 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
         }
         Ok(())
     }
+}
+
+/// A time after another. One that is too far away to be expressed is a century away.
+fn later(from: Instant, after: Duration) -> Instant {
+    from.checked_add(after).unwrap_or(from + Duration::from_secs(100 * 365 * 24 * 60 * 60))
 }
 
 /// Places of the tasks that wait.

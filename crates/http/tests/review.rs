@@ -180,3 +180,18 @@ fn a_large_last_piece_does_not_break_the_end_of_the_body() {
         assert!(!pipe.is_write_closed());
     }
 }
+
+#[test]
+fn deadlines_may_be_endless() {
+    let mut limits = Limits::default();
+    limits.request_timeout = Duration::MAX;
+    limits.receive_timeout = Duration::MAX;
+    let router = Router::new().post("/", async |mut request: Request| {
+        task::sleep(Duration::from_secs(1000)).await;
+        request.body_mut().collect(10).await
+    });
+    let mut pipe = open_with(limits, router);
+    pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 3\r\n\r\nabc");
+    pipe.advance(Duration::from_secs(1001));
+    assert!(text(&mut pipe).ends_with("abc"));
+}
