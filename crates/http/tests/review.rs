@@ -195,3 +195,16 @@ fn deadlines_may_be_endless() {
     pipe.advance(Duration::from_secs(1001));
     assert!(text(&mut pipe).ends_with("abc"));
 }
+
+#[test]
+fn the_fallback_of_a_nested_router_has_all_paths_behind_its_prefix() {
+    let outer = || Router::new().get("/{name}", || "outer");
+    let nested = || Router::new().fallback(|| "nested");
+    for router in [outer().nest("/sea", nested()), Router::new().nest("/sea", nested())] {
+        let mut pipe = open(router);
+        for path in ["/sea", "/sea/", "/sea/x", "/sea/x/y"] {
+            pipe.receive(&get(path));
+            assert!(text(&mut pipe).ends_with("nested"), "{path}");
+        }
+    }
+}
