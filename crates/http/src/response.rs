@@ -162,7 +162,11 @@ impl Response {
     /// The message with its whole body, or a head with what sends the body.
     #[inline]
     pub(crate) fn into_message(self) -> Message {
-        let Self { body, fields, content_type, status, close } = self;
+        let Self { mut body, fields, content_type, status, close } = self;
+        if !body.is_whole() && !status.allows_body() {
+            // Nothing would take what the producer writes.
+            body = Body::empty();
+        }
         match body.0 {
             Kind::Whole(body) => {
                 let mut response = http1::Response::new(status).fields(fields).body(body);

@@ -208,3 +208,17 @@ fn the_fallback_of_a_nested_router_has_all_paths_behind_its_prefix() {
         }
     }
 }
+
+#[test]
+fn a_response_without_content_ends_where_its_producer_would_begin() {
+    for status in [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED] {
+        let rows = move || {
+            let rows = Body::produce(async |mut writer| Ok(writer.write("row").await?));
+            Response::status(status).body(rows)
+        };
+        let mut pipe = open(Router::new().get("/", rows).get("/next", || "next"));
+        pipe.receive(&[get("/"), get("/next")].concat());
+        let answer = text(&mut pipe);
+        assert!(!answer.contains("row") && answer.ends_with("next"), "{answer}");
+    }
+}
