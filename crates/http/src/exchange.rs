@@ -150,6 +150,15 @@ impl<C: HttpCodec> Exchanges<C> {
         self.has_ended.get()
     }
 
+    /// Has a peer that waits for `100 Continue` send its body.
+    pub(crate) fn ask_for_body(&self, number: u32) -> Result<(), BodyError> {
+        if self.inbound.get() == Inbound::AwaitsContinue {
+            self.inbound.set(Inbound::Body);
+            self.send(number, Outgoing::Continue)?;
+        }
+        Ok(())
+    }
+
     /// Whether something waits for room that was sent.
     pub(crate) fn has_late(&self) -> bool {
         !self.late.borrow().is_empty()
@@ -232,10 +241,7 @@ impl<C: HttpCodec> Exchanges<C> {
 impl<C: HttpCodec> Exchange for Exchanges<C> {
     fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
         self.check(number)?;
-        if self.inbound.get() == Inbound::AwaitsContinue {
-            self.inbound.set(Inbound::Body);
-            self.send(number, Outgoing::Continue)?;
-        }
+        self.ask_for_body(number)?;
         if self.inbound.get() == Inbound::Nothing {
             return Poll::Ready(Ok(None));
         }

@@ -250,6 +250,10 @@ impl<C: HttpCodec> Serving<C> {
             match source {
                 Source::Received(received) => self.pass_on(head, Body(Kind::Received(received)), number).await?,
                 Source::Produced(produced) => {
+                    // A body that is still there is one that the producer reads: `100 Continue` comes before the head.
+                    if Rc::strong_count(exchanges) > EXCHANGES_OF_THE_TASK {
+                        exchanges.ask_for_body(number)?;
+                    }
                     exchanges.send(number, head)?;
                     let writer = BodyWriter { exchange: exchanges.clone(), number };
                     let mut producing = (produced.produce)(writer);
@@ -279,6 +283,9 @@ impl<C: HttpCodec> Serving<C> {
         Ok(())
     }
 }
+
+/// How many references to the exchanges the task itself has: that of `serve`, and that of `Serving`.
+const EXCHANGES_OF_THE_TASK: usize = 2;
 
 /// The future of a function. If it panics, the response is a 500.
 struct CaughtResponse(crate::endpoint::Responding);

@@ -182,6 +182,19 @@ fn a_large_last_piece_does_not_break_the_end_of_the_body() {
 }
 
 #[test]
+fn a_producer_may_read_a_body_that_waits_for_100_continue() {
+    let router =
+        Router::new().post("/", async |request: Request| Response::new().body(Body::stream(request.into_body())));
+    let mut pipe = open(router);
+    pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+    assert!(text(&mut pipe).starts_with("HTTP/1.1 100 Continue\r\n\r\n"));
+    pipe.receive(b"abc");
+    let answer = text(&mut pipe);
+    assert!(answer.ends_with("abc\r\n0\r\n\r\n"), "{answer}");
+    assert!(!pipe.is_write_closed());
+}
+
+#[test]
 fn deadlines_may_be_endless() {
     let mut limits = Limits::default();
     limits.request_timeout = Duration::MAX;
