@@ -265,7 +265,7 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
         self.check(number)?;
-        let ends = matches!(message, Outgoing::End | Outgoing::Trailers(_));
+        let ends = matches!(message, Outgoing::End | Outgoing::Trailers(_) | Outgoing::Response(_));
         let late = if self.late.borrow().is_empty() { self.send_now(message)? } else { Some(message) };
         self.late.borrow_mut().extend(late);
         if ends {

@@ -273,7 +273,14 @@ impl<C: HttpCodec> Serving<C> {
     /// Sends the body of a request as that of the response. The head waits for the first piece: a peer that expects
     /// `100 Continue` has to receive that before.
     async fn pass_on(&self, head: Outgoing, mut body: Body, number: u32) -> Result<(), ServeError> {
-        let mut next = body.next().await.transpose()?;
+        let mut next = match body.next().await.transpose() {
+            Err(error @ (BodyError::TooLong | BodyError::Undecodable)) => {
+                let Message::Whole(refusal) = error.into_response().into_message() else { return Ok(()) };
+                self.exchanges.send(number, refusal)?;
+                return Ok(());
+            }
+            next => next?,
+        };
         self.exchanges.send(number, head)?;
         while let Some(piece) = next {
             poll_fn(|cx| self.exchanges.poll_ready(number, cx)).await?;

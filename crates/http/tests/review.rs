@@ -7,7 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::http::{Body, BodyError, Config, Fields, Limits, Request, Response, Router, StatusCode};
+use tidegate::http::{
+    Body, BodyError, Config, Fields, Limits, Request, RequestDecompression, Response, Router, StatusCode,
+};
 use tidegate::task;
 use tidegate_testkit::Embedded;
 
@@ -182,6 +184,26 @@ fn a_large_last_piece_does_not_break_the_end_of_the_body() {
 }
 
 #[test]
+fn a_peer_that_reads_nothing_does_not_make_pipelined_responses_pile_up() {
+    let router = || {
+        Router::new().get("/now", || vec![b'x'; 50_000]).get("/async", async || vec![b'x'; 50_000]).get("/rows", || {
+            Response::new().body(Body::produce(async |mut writer| Ok(writer.write(vec![b'x'; 50_000]).await?)))
+        })
+    };
+    for paths in [&["/async"][..], &["/rows"], &["/now", "/async", "/rows"]] {
+        let mut pipe = open(router());
+        pipe.limit_peer_reads(0);
+        let wire: Vec<u8> = paths.iter().cycle().take(300).flat_map(|path| get(path)).collect();
+        pipe.receive(&wire);
+        let memory = pipe.counts().memory_bytes;
+        assert!(memory < 600_000, "{paths:?}: {memory} bytes");
+        pipe.limit_peer_reads(usize::MAX);
+        let answer = pipe.take_written();
+        assert_eq!(answer.windows(12).filter(|window| window == b"HTTP/1.1 200").count(), 300, "{paths:?}");
+    }
+}
+
+#[test]
 fn a_producer_may_read_a_body_that_waits_for_100_continue() {
     let router =
         Router::new().post("/", async |request: Request| Response::new().body(Body::stream(request.into_body())));
@@ -234,4 +256,26 @@ fn a_response_without_content_ends_where_its_producer_would_begin() {
         let answer = text(&mut pipe);
         assert!(!answer.contains("row") && answer.ends_with("next"), "{answer}");
     }
+}
+
+#[test]
+fn a_connect_that_is_answered_with_200_is_no_tunnel_for_requests() {
+    let router = Router::new().any("/", async || "hello").fallback(|| "fallback");
+    let mut pipe = open(router);
+    pipe.receive(b"CONNECT sea:443 HTTP/1.1\r\nHost: sea:443\r\n\r\nGET / HTTP/1.1\r\nHost: sea\r\n\r\n");
+    let answer = text(&mut pipe);
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+    pipe.advance(Duration::from_secs(76));
+    assert!(pipe.is_write_closed());
+}
+
+#[test]
+fn a_body_that_is_passed_on_and_is_not_valid_in_its_coding_gets_its_peer_a_400() {
+    let echo = async |request: Request| Response::new().body(request.into_body());
+    let mut pipe = open(Router::new().post("/", echo).with(RequestDecompression::new()));
+    pipe.receive(
+        b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Encoding: gzip\r\nContent-Length: 20\r\n\r\nthis is no gzip data",
+    );
+    let answer = text(&mut pipe);
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
 }
