@@ -4,11 +4,14 @@
 #![forbid(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tidegate::http::{
-    Body, BodyError, Config, Fields, Limits, Request, RequestDecompression, Response, Router, StatusCode,
+    Body, BodyError, Config, Fields, Limits, Request, RequestDecompression, Response, ResponseCompression, Router,
+    StatusCode,
 };
 use tidegate::task;
 use tidegate_testkit::Embedded;
@@ -278,4 +281,34 @@ fn a_body_that_is_passed_on_and_is_not_valid_in_its_coding_gets_its_peer_a_400()
     );
     let answer = text(&mut pipe);
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+#[test]
+fn a_long_compression_lets_other_tasks_run() {
+    let turns = Rc::new(Cell::new(0));
+    let seen = Rc::new(Cell::new(0));
+    let (counted, noted) = (turns.clone(), seen.clone());
+    let router = Router::new().get("/", move || {
+        let (counted, noted) = (counted.clone(), noted.clone());
+        Response::text(Body::produce(async move |mut writer| {
+            let count = counted.clone();
+            drop(task::spawn(async move {
+                poll_fn(|cx| {
+                    count.set(count.get() + 1);
+                    cx.waker().wake_by_ref();
+                    if count.get() < 1000 { Poll::Pending } else { Poll::Ready(()) }
+                })
+                .await;
+            }));
+            for _ in 0..100 {
+                writer.write(vec![b'x'; 64 * 1024]).await?;
+            }
+            noted.set(counted.get());
+            Ok(())
+        }))
+    });
+    let mut pipe = open(router.with(ResponseCompression::new()));
+    pipe.receive(b"GET / HTTP/1.1\r\nHost: sea\r\nAccept-Encoding: gzip\r\n\r\n");
+    assert!(pipe.take_written().ends_with(b"\r\n0\r\n\r\n"));
+    assert!(seen.get() >= 20, "the other task ran {} times", seen.get());
 }
