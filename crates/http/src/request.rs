@@ -211,6 +211,7 @@ impl Request {
     }
 
     /// Undoes a content coding of the body: of what was received already, or as it is received.
+    #[cfg_attr(not(feature = "compress"), expect(dead_code, reason = "only `RequestDecompression` decodes"))]
     pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
         let decoding = DecodedPieces::new(decode);
         match &mut self.body.0 {
