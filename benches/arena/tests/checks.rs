@@ -4,6 +4,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,6 +18,13 @@ impl Drop for Arena {
         self.0.drain(Duration::ZERO);
     }
 }
+
+/// The files, which are written once for all tests.
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena-files");
+    arena::files::write(&folder).unwrap();
+    folder
+});
 
 /// A response: its status, head and body.
 struct Answer {
@@ -39,9 +48,7 @@ impl Answer {
 
 impl Arena {
     fn start() -> Self {
-        let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena-files");
-        arena::files::write(&folder).unwrap();
-        Self(arena::start("127.0.0.1:0", Some(1), &folder).unwrap())
+        Self(arena::start("127.0.0.1:0", Some(1), &FOLDER).unwrap())
     }
 
     fn connect(&self) -> TcpStream {

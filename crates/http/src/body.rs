@@ -458,7 +458,8 @@ impl BodyWriter {
         poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await
     }
 
-    /// Ends the body with fields after it. They are omitted where the body is not chunked.
+    /// Ends the body with fields after it. They are omitted where the body is not chunked. The next request of the
+    /// connection is handled when the function that writes the body has returned.
     ///
     /// # Errors
     /// [`BodyError`]: the connection is closed, or a field may not be a trailer.

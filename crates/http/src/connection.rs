@@ -67,7 +67,7 @@ impl HttpHandler {
             let result;
             (passed, result) = middleware::before(&table.middleware, &mut request, cx.now());
             if let Err(response) = result {
-                return self.respond(response, &passed, false, cx);
+                return self.respond(response, &passed, is_head(&request), cx);
             }
         }
         match &endpoint.call {
@@ -143,7 +143,7 @@ impl HttpHandler {
     ) -> Outcome<C> {
         let (length, bytes_max) = (request.content_length(), self.app.limits.collected_body_bytes_max);
         if length.is_some_and(|length| length > bytes_max as u64) {
-            return self.respond(too_long(), &passed, false, cx);
+            return self.respond(too_long(), &passed, is_head(&request), cx);
         }
         if request.head().expects_continue()
             && let Err(error) = cx.send(Outgoing::Continue)
@@ -186,15 +186,16 @@ impl HttpHandler {
             bytes if bytes.is_empty() => whole,
             bytes => bytes.into(),
         });
+        let is_head = is_head(&request);
         if let Err(error) = request.decode_collected(self.app.limits.collected_body_bytes_max) {
-            return self.respond(error.into_response(), &passed, false, cx);
+            return self.respond(error.into_response(), &passed, is_head, cx);
         }
         match &endpoint.call {
             Call::Sync(call) => {
                 let response = call_caught(call, request);
-                self.respond(response, &passed, false, cx)
+                self.respond(response, &passed, is_head, cx)
             }
-            Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, false, cx),
+            Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, is_head, cx),
             Call::Async(_) => task::take_over(self.app.clone(), Work::request(request, endpoint, passed)),
         }
     }
@@ -204,7 +205,7 @@ impl HttpHandler {
     fn abandon<C: HttpCodec>(&mut self, response: Response, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Some(collecting) = self.collecting.take() else { return Outcome::Continue };
         cx.deadline(None);
-        self.respond(response, &collecting.passed, false, cx)
+        self.respond(response, &collecting.passed, is_head(&collecting.request), cx)
     }
 
     #[inline]

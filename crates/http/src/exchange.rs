@@ -2,11 +2,12 @@
 //! connection.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Slice;
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError, task};
@@ -89,8 +90,12 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     received: Cell<Instant>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,
-    /// The end of the response, which was written within a dispatch.
-    postponed: Cell<Option<Box<Outgoing>>>,
+    /// What was sent without waiting for room, in its order: the end of a body behind a large piece, or within the
+    /// dispatch of another connection.
+    late: RefCell<VecDeque<Outgoing>>,
+    /// The tasks that wait for a piece of the body, and for room. They may be tasks of the application, which nothing
+    /// else wakes when the exchange is over.
+    waiting: RefCell<[Option<Waker>; 2]>,
     /// How many connections tasks of this crate serve on the loop.
     served: Rc<Cell<usize>>,
 }
@@ -124,7 +129,8 @@ impl<C: HttpCodec> Exchanges<C> {
             began: Cell::new(task::now()),
             received: Cell::new(task::now()),
             has_ended: Cell::new(false),
-            postponed: Cell::new(None),
+            late: RefCell::default(),
+            waiting: RefCell::default(),
             served,
         }
     }
@@ -134,15 +140,17 @@ impl<C: HttpCodec> Exchanges<C> {
         self.number.set(self.number.get().wrapping_add(1));
         self.inbound.set(inbound);
         self.has_ended.set(false);
+        self.late.borrow_mut().clear();
         self.began.set(task::now());
         self.received.set(task::now());
+        self.wake_waiting();
         self.number.get()
     }
 
     /// When the request in progress is late, and whether the peer is to blame.
     pub(crate) fn deadline(&self, limits: &Limits) -> (Instant, Late) {
-        let by_function = self.received.get() + limits.request_timeout;
-        let by_peer = self.began.get() + limits.receive_timeout;
+        let by_function = later(self.received.get(), limits.request_timeout);
+        let by_peer = later(self.began.get(), limits.receive_timeout);
         match self.inbound.get() {
             Inbound::Body | Inbound::AwaitsContinue if by_peer < by_function => (by_peer, Late::Peer),
             _ => (by_function, Late::Function),
@@ -153,19 +161,44 @@ impl<C: HttpCodec> Exchanges<C> {
         self.has_ended.get()
     }
 
-    /// The end of the response, if it could not be sent when it was written.
-    pub(crate) fn take_postponed(&self) -> Option<Outgoing> {
-        self.postponed.take().map(|message| *message)
+    /// Has a peer that waits for `100 Continue` send its body.
+    pub(crate) fn ask_for_body(&self, number: u32) -> Result<(), BodyError> {
+        if self.inbound.get() == Inbound::AwaitsContinue {
+            self.inbound.set(Inbound::Body);
+            self.send(number, Outgoing::Continue)?;
+        }
+        Ok(())
+    }
+
+    /// Whether something waits for room that was sent.
+    pub(crate) fn has_late(&self) -> bool {
+        !self.late.borrow().is_empty()
     }
 
     /// Takes the channel: all exchanges are over.
     pub(crate) fn take(&self) -> Option<Channel<C>> {
         self.number.set(self.number.get().wrapping_add(1));
+        self.wake_waiting();
         let channel = self.channel.borrow_mut().take();
         if channel.is_some() {
             self.served.set(self.served.get() - 1);
         }
         channel
+    }
+
+    fn wake_waiting(&self) {
+        self.waiting.take().into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Takes note of a task that waits.
+    fn note_waiting<T>(&self, place: usize, poll: Poll<T>, cx: &Context<'_>) -> Poll<T> {
+        if poll.is_pending() {
+            match &mut self.waiting.borrow_mut()[place] {
+                Some(waker) => waker.clone_from(cx.waker()),
+                empty => *empty = Some(cx.waker().clone()),
+            }
+        }
+        poll
     }
 
     pub(crate) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
@@ -179,9 +212,10 @@ impl<C: HttpCodec> Exchanges<C> {
         self.channel.borrow_mut().as_mut().map(act)
     }
 
-    /// Waits until the connection is gone, if nothing else receives from it: the request is complete.
+    /// Waits until the connection is gone, if nothing else receives from it: the request is complete, and the response is
+    /// not. Once that is complete too, the codec yields the next request, which must not be lost here.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        if self.inbound.get() != Inbound::Nothing {
+        if self.inbound.get() != Inbound::Nothing || self.has_ended() {
             return Poll::Pending;
         }
         match self.poll_recv(cx) {
@@ -191,22 +225,46 @@ impl<C: HttpCodec> Exchanges<C> {
         }
     }
 
+    /// Waits until the queue has room, and everything sent before is in it.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        loop {
+            match self.with(|channel| std::pin::Pin::new(&mut channel.ready()).poll(cx)) {
+                Some(Poll::Ready(Err(ChannelError::Busy))) => return poll_later(cx),
+                Some(ready) => std::task::ready!(ready)?,
+                None => return Poll::Ready(Err(BodyError::Over)),
+            }
+            let Some(message) = self.late.borrow_mut().pop_front() else { return Poll::Ready(Ok(())) };
+            if let Some(message) = self.send_now(message)? {
+                self.late.borrow_mut().push_front(message);
+            }
+        }
+    }
+
+    /// Sends a message, or returns it if there is no room.
+    fn send_now(&self, message: Outgoing) -> Result<Option<Outgoing>, BodyError> {
+        match self.with(|channel| channel.send(message)).ok_or(BodyError::Over)? {
+            Ok(_) => Ok(None),
+            // Within a dispatch nothing but the end of a body is sent: it waits for the task of its exchange.
+            Err(SendError::Full(message) | SendError::Busy(message)) => Ok(Some(message)),
+            Err(SendError::Codec(error)) => Err(BodyError::Misuse(C::misuse(&error))),
+            // The next wait for the connection has the reason.
+            Err(_) => Err(BodyError::Over),
+        }
+    }
+
     fn check(&self, number: u32) -> Result<(), BodyError> {
-        if number == self.number.get() { Ok(()) } else { Err(BodyError::Over) }
+        if number == self.number.get() && !self.has_ended() { Ok(()) } else { Err(BodyError::Over) }
     }
 }
 
 impl<C: HttpCodec> Exchange for Exchanges<C> {
     fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
         self.check(number)?;
-        if self.inbound.get() == Inbound::AwaitsContinue {
-            self.inbound.set(Inbound::Body);
-            self.send(number, Outgoing::Continue)?;
-        }
+        self.ask_for_body(number)?;
         if self.inbound.get() == Inbound::Nothing {
             return Poll::Ready(Ok(None));
         }
-        let received = std::task::ready!(self.poll_recv(cx));
+        let received = std::task::ready!(self.note_waiting(BODY, self.poll_recv(cx), cx));
         self.received.set(task::now());
         Poll::Ready(match received {
             Ok(Some(Incoming::Data(data))) => Ok(Some(Piece::Data(data))),
@@ -215,46 +273,32 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
                 self.inbound.set(Inbound::Nothing);
                 Ok(None)
             }
-            Err(ChannelError::Busy) => return later(cx),
+            Err(ChannelError::Busy) => return poll_later(cx),
             Err(error) => Err(error.into()),
         })
     }
 
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         self.check(number)?;
-        match self.with(|channel| std::pin::Pin::new(&mut channel.ready()).poll(cx)) {
-            Some(Poll::Ready(Err(ChannelError::Busy))) => later(cx),
-            Some(polled) => polled.map_err(Into::into),
-            None => Poll::Ready(Err(BodyError::Over)),
-        }
+        self.note_waiting(ROOM, self.poll_room(cx), cx)
     }
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
         self.check(number)?;
-        let ends = matches!(message, Outgoing::End | Outgoing::Trailers(_));
-        let sent = self.with(|channel| channel.send(message)).ok_or(BodyError::Over)?;
-        match sent {
-            Ok(_) => {
-                self.has_ended.set(self.has_ended.get() | ends);
-                Ok(())
-            }
-            // Only the end is written without waiting for room, which nothing gets within a dispatch.
-            Err(SendError::Busy(message)) if ends => {
-                self.has_ended.set(true);
-                self.postponed.set(Some(Box::new(message)));
-                Ok(())
-            }
-            Err(SendError::Full(_)) => Err(BodyError::Misuse("too much waits to be sent; wait for `ready` first")),
-            Err(SendError::Codec(error)) => Err(BodyError::Misuse(C::misuse(&error))),
-            // The next wait for the connection has the reason.
-            Err(_) => Err(BodyError::Over),
+        let ends = matches!(message, Outgoing::End | Outgoing::Trailers(_) | Outgoing::Response(_));
+        let late = if self.late.borrow().is_empty() { self.send_now(message)? } else { Some(message) };
+        self.late.borrow_mut().extend(late);
+        if ends {
+            self.has_ended.set(true);
+            self.wake_waiting();
         }
+        Ok(())
     }
 }
 
 /// The function of another request waits, within the dispatch of its connection: it waits again in a task.
 #[cold]
-fn later<T>(cx: &Context<'_>) -> Poll<T> {
+fn poll_later<T>(cx: &Context<'_>) -> Poll<T> {
     cx.waker().wake_by_ref();
     Poll::Pending
 }
@@ -264,3 +308,12 @@ impl<C: HttpCodec> Drop for Exchanges<C> {
         drop(self.take());
     }
 }
+
+/// A time after another. One that is too far away to be expressed is a century away.
+fn later(from: Instant, after: Duration) -> Instant {
+    from.checked_add(after).unwrap_or(from + Duration::from_secs(100 * 365 * 24 * 60 * 60))
+}
+
+/// Places of the tasks that wait.
+const BODY: usize = 0;
+const ROOM: usize = 1;

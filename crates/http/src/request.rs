@@ -214,6 +214,7 @@ impl Request {
 
     #[cfg(feature = "compress")]
     /// Undoes a content coding of the body: of what was received already, or as it is received.
+    #[cfg_attr(not(feature = "compress"), expect(dead_code, reason = "only `RequestDecompression` decodes"))]
     pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
         let decoding = DecodedPieces::new(decode);
         let parts = self.parts.get_or_insert_default();

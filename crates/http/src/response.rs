@@ -168,7 +168,11 @@ impl Response {
 
     /// The message with its whole body, or a head with what sends the body.
     pub(crate) fn into_message(self) -> Message {
-        let Self { body, fields, content_type, status, close } = self;
+        let Self { mut body, fields, content_type, status, close } = self;
+        if !body.is_whole() && !status.allows_body() {
+            // Nothing would take what the producer writes.
+            body = Body::empty();
+        }
         match body.0 {
             Kind::Whole(body) => {
                 let response = http1::Response::with_parts(status, content_type, fields, body, close);

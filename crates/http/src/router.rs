@@ -267,8 +267,12 @@ impl Table {
         if let Some(endpoint) = other.fallback {
             let endpoint = layered(endpoint);
             self.add(&format!("{prefix}/{{*rest}}"), None, endpoint.clone());
-            if self.paths.at(prefix).is_err() {
-                self.add(prefix, None, endpoint);
+            // What is left may be empty, which `{*rest}` does not match. A route with a parameter may match these paths
+            // as well, and comes after them.
+            for path in [prefix.to_owned(), format!("{prefix}/")] {
+                if !self.routes.iter().any(|route| *route.pattern.text == *path) {
+                    self.add(&path, None, endpoint.clone());
+                }
             }
         }
     }

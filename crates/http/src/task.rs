@@ -114,6 +114,13 @@ struct Serving<C: HttpCodec> {
     app: Rc<App>,
 }
 
+/// The connection ends with its task, also while the application keeps a body or a writer of it.
+impl<C: HttpCodec> Drop for Serving<C> {
+    fn drop(&mut self) {
+        drop(self.exchanges.take());
+    }
+}
+
 impl<C: HttpCodec> Serving<C> {
     /// Finds the function of a request that has arrived.
     fn route(&self, head: tidegate_http1::RequestHead) -> Work {
@@ -256,6 +263,10 @@ impl<C: HttpCodec> Serving<C> {
             match source {
                 Source::Received(received) => self.pass_on(head, Body(Kind::Received(received)), number).await?,
                 Source::Produced(produced) => {
+                    // A body that is still there is one that the producer reads: `100 Continue` comes before the head.
+                    if Rc::strong_count(exchanges) > EXCHANGES_OF_THE_TASK {
+                        exchanges.ask_for_body(number)?;
+                    }
                     exchanges.send(number, head)?;
                     let writer = BodyWriter { exchange: exchanges.clone(), number };
                     let mut producing = (produced.produce)(writer);
@@ -263,10 +274,11 @@ impl<C: HttpCodec> Serving<C> {
                 }
             }
         }
-        if let Some(end) = exchanges.take_postponed() {
-            exchanges.send(number, end)?;
-        } else if !exchanges.has_ended() {
+        if !exchanges.has_ended() {
             exchanges.send(number, Outgoing::End)?;
+        }
+        if exchanges.has_late() {
+            poll_fn(|cx| exchanges.poll_room(cx)).await?;
         }
         Ok(())
     }
@@ -274,7 +286,14 @@ impl<C: HttpCodec> Serving<C> {
     /// Sends the body of a request as that of the response. The head waits for the first piece: a peer that expects
     /// `100 Continue` has to receive that before.
     async fn pass_on(&self, head: Outgoing, mut body: Body, number: u32) -> Result<(), ServeError> {
-        let mut next = body.next().await.transpose()?;
+        let mut next = match body.next().await.transpose() {
+            Err(error @ (BodyError::TooLong | BodyError::Undecodable)) => {
+                let Message::Whole(refusal) = error.into_response().into_message() else { return Ok(()) };
+                self.exchanges.send(number, refusal)?;
+                return Ok(());
+            }
+            next => next?,
+        };
         self.exchanges.send(number, head)?;
         while let Some(piece) = next {
             poll_fn(|cx| self.exchanges.poll_ready(number, cx)).await?;
@@ -294,6 +313,8 @@ fn late_response(late: Late) -> Response {
     };
     Response::of_error(status).close()
 }
+/// How many references to the exchanges the task itself has: that of `serve`, and that of `Serving`.
+const EXCHANGES_OF_THE_TASK: usize = 2;
 
 /// The future of a function. If it panics, the response is a 500.
 struct CaughtResponse(Responding);

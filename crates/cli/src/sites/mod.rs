@@ -143,9 +143,29 @@ impl PreparedSite {
 /// A redirect, which keeps the query.
 fn redirected(to: &str, status: u16, query: Option<&str>) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
+    let (place, fragment) = to.split_at(to.find('#').unwrap_or(to.len()));
     let target = match query {
-        Some(query) if !to.contains('?') => format!("{to}?{query}"),
+        Some(query) if !place.contains('?') => format!("{place}?{query}{fragment}"),
         _ => to.to_owned(),
     };
     Response::status(status).header("Location", target).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_query_of_a_redirect_comes_before_its_fragment() {
+        for (to, query, expected) in [
+            ("/new", None, "/new"),
+            ("/new", Some("a=b"), "/new?a=b"),
+            ("/new#part", Some("a=b"), "/new?a=b#part"),
+            ("/new#part?", Some("a=b"), "/new?a=b#part?"),
+            ("/new?c=d#part", Some("a=b"), "/new?c=d#part"),
+        ] {
+            let response = redirected(to, 308, query);
+            assert_eq!(response.field("location"), Some(expected.as_bytes()), "{to} {query:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `ResponseCompression`: the bodies of responses in a content coding that the client accepts.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::future::poll_fn;
 use std::os::unix::fs::FileExt;
@@ -179,7 +179,22 @@ async fn write_compressed(
     let mut compressed = Vec::new();
     compressor.write(piece, &mut compressed)?;
     writer.write(compressed).await?;
+    let_others_run().await;
     Ok(())
+}
+
+/// Lets the other tasks and connections of the loop run. A body that compresses well yields so few bytes that room for them
+/// does not stop its task.
+async fn let_others_run() {
+    let mut has_waited = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 async fn write_end(mut compressor: Compressor, mut writer: BodyWriter) -> Result<(), Box<dyn std::error::Error>> {
@@ -194,12 +209,19 @@ fn compress_producer(produced: Produced, compressor: Compressor) -> Produced {
     let produce = produced.produce;
     let produce = move |writer: BodyWriter| {
         let number = writer.number;
-        let compressing =
-            Rc::new(Compressing { inner: writer.exchange, number, compressor: RefCell::new(Some(compressor)) });
+        let compressing = Rc::new(Compressing {
+            inner: writer.exchange,
+            number,
+            written: Cell::new(0),
+            lets_others_run: Cell::new(false),
+            compressor: RefCell::new(Some(compressor)),
+        });
         let mut producing = produce(BodyWriter { exchange: compressing.clone(), number });
         let future = async move {
             poll_fn(|cx| match producing.as_mut().poll(cx) {
                 Poll::Ready(result) => Poll::Ready(result),
+                // It goes on at once.
+                Poll::Pending if compressing.lets_others_run.take() => Poll::Pending,
                 Poll::Pending => match compressing.flush() {
                     Ok(()) => Poll::Pending,
                     Err(error) => Poll::Ready(Err(error.into())),
@@ -217,6 +239,10 @@ fn compress_producer(produced: Produced, compressor: Compressor) -> Produced {
 struct Compressing {
     inner: Rc<dyn Exchange>,
     number: u32,
+    /// What was written since the other tasks of the loop could run.
+    written: Cell<u64>,
+    /// The producer waits for that alone.
+    lets_others_run: Cell<bool>,
     /// Until the end of the body.
     compressor: RefCell<Option<Compressor>>,
 }
@@ -253,12 +279,22 @@ impl Exchange for Compressing {
     }
 
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        if self.written.get() >= AT_ONCE_BYTES_MAX {
+            // As in the function `let_others_run`.
+            self.written.set(0);
+            self.lets_others_run.set(true);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         self.inner.poll_ready(number, cx)
     }
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
         match message {
-            Outgoing::Data(piece) => self.send_compressed(|compressor, out| compressor.write(piece.memory(), out)),
+            Outgoing::Data(piece) => {
+                self.written.set(self.written.get() + piece.len());
+                self.send_compressed(|compressor, out| compressor.write(piece.memory(), out))
+            }
             Outgoing::End | Outgoing::Trailers(_) => {
                 self.finish()?;
                 self.inner.send(number, message)
