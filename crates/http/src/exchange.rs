@@ -212,11 +212,12 @@ impl<C: HttpCodec> Exchanges<C> {
         self.channel.borrow_mut().as_mut().map(act)
     }
 
-    /// Waits until the connection is gone, if nothing else receives from it: the request is complete, and the response is
-    /// not. Once that is complete too, the codec yields the next request, which must not be lost here.
+    /// Waits until the connection is gone. Once the response is complete the codec yields the next request, which must
+    /// not be lost here.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
         if self.inbound.get() != Inbound::Nothing || self.has_ended() {
-            return Poll::Pending;
+            // Another may wait for a piece of the body, or for the next request.
+            return self.with(|channel| channel.poll_closed(cx)).unwrap_or(Poll::Pending);
         }
         match self.poll_recv(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(error),

@@ -128,6 +128,45 @@ fn a_peer_that_leaves_ends_the_function_and_the_producer() {
 }
 
 #[test]
+fn a_peer_that_leaves_in_its_body_ends_a_function_that_waits_for_something_else() {
+    let alive = Rc::new(Cell::new(0));
+    let waiting = alive.clone();
+    let router = Router::new().post("/", async move |request: Request| {
+        let _alive = Alive::new(&waiting);
+        task::sleep(Duration::from_secs(30)).await;
+        drop(request);
+        "late"
+    });
+    let mut pipe = open(router);
+    pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 100\r\n\r\nsome");
+    assert_eq!(alive.get(), 1);
+    pipe.reset();
+    assert_eq!(alive.get(), 0);
+    assert!(pipe.is_closed());
+}
+
+#[test]
+fn a_producer_that_never_ends_behind_its_trailers_ends_with_its_peer() {
+    let alive = Rc::new(Cell::new(0));
+    let producing = alive.clone();
+    let router = Router::new().get("/", move || {
+        let producing = producing.clone();
+        Response::new().body(Body::produce(async move |writer| {
+            let _alive = Alive::new(&producing);
+            writer.trailers(tidegate::http::Fields::new())?;
+            std::future::pending().await
+        }))
+    });
+    let mut pipe = open(router);
+    pipe.receive(GET);
+    assert!(text(&mut pipe).ends_with("0\r\n\r\n"));
+    assert_eq!(alive.get(), 1);
+    pipe.reset();
+    assert_eq!(alive.get(), 0);
+    assert!(pipe.is_closed());
+}
+
+#[test]
 fn a_slow_reader_stops_the_producer() {
     let written = Rc::new(Cell::new(0));
     let count = written.clone();

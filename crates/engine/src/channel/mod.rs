@@ -20,6 +20,7 @@ mod serve;
 mod split;
 
 use std::fmt;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -175,6 +176,17 @@ impl<C: Pipeline> Channel<C> {
     /// [`ChannelError::Closed`] if the connection broke before everything was sent.
     pub fn close(self) -> Close<C> {
         Close::begin(self)
+    }
+
+    /// Whether the connection is gone, or a promise to wake the task when it is: for a task that neither receives nor sends
+    /// meanwhile. A peer that only ends its sending side is not gone. A channel wakes one task for this,
+    /// [`ready`](Channel::ready) and [`flushed`](Channel::flushed).
+    ///
+    /// It yields [`ChannelError::Closed`] with the reason, or [`ChannelError::Busy`] from within a handler.
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        let polled =
+            self.handle.with_or(|connection, _, _| connection.poll_closed(cx.waker()), |error| Poll::Ready(Err(error)));
+        polled.map(|ended| ended.err().unwrap_or_else(|| ChannelError::Closed(Rc::new(CloseReason::Done))))
     }
 
     /// Resets the connection at once. Pending bytes are dropped, and those in the kernel's buffer may be lost. The peer
