@@ -217,6 +217,7 @@ impl HttpHandler {
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         passed.after(&mut response);
+        response.drop_forbidden_body();
         if !response.body.is_whole() {
             return task::take_over(self.app.clone(), Work::Respond(response.into_message(), is_head));
         }

@@ -153,6 +153,7 @@ impl<C: HttpCodec> Exchanges<C> {
         let by_peer = later(self.began.get(), limits.receive_timeout);
         match self.inbound.get() {
             Inbound::Body | Inbound::AwaitsContinue if by_peer < by_function => (by_peer, Late::Peer),
+            Inbound::Body if self.waiting.borrow()[BODY].is_some() => (by_function, Late::Peer),
             _ => (by_function, Late::Function),
         }
     }

@@ -31,8 +31,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The least rate of a body, in bytes per second. 240. It stops a peer that sends a body slowly.
     pub body_rate_min: u32,
-    /// From the head of a request to the end of its body; beyond it 408. 10 minutes. It stops a peer whose body is long
-    /// and slow.
+    /// From the head of a request to the end of its body, as long as the response has not begun; beyond it 408. 10 minutes.
+    /// It stops a peer whose body is long and slow. Afterwards `body_rate_min` does.
     pub receive_timeout: Duration,
     /// From the last piece of a request that was received to the head of the response; beyond it 503. 60 seconds. It stops
     /// async functions that never respond.

@@ -159,6 +159,14 @@ impl Response {
         self.body.length()
     }
 
+    /// Drops a body that the status does not allow: nothing would take what a producer writes either.
+    #[inline]
+    pub(crate) fn drop_forbidden_body(&mut self) {
+        if !self.status.allows_body() {
+            (self.body, self.content_type) = (Body::empty(), None);
+        }
+    }
+
     /// The message, if the body is whole.
     #[inline(always)]
     pub(crate) fn into_whole(self) -> Option<http1::Response> {
@@ -168,11 +176,7 @@ impl Response {
 
     /// The message with its whole body, or a head with what sends the body.
     pub(crate) fn into_message(self) -> Message {
-        let Self { mut body, fields, content_type, status, close } = self;
-        if !body.is_whole() && !status.allows_body() {
-            // Nothing would take what the producer writes.
-            body = Body::empty();
-        }
+        let Self { body, fields, content_type, status, close } = self;
         match body.0 {
             Kind::Whole(body) => {
                 let response = http1::Response::with_parts(status, content_type, fields, body, close);
@@ -238,7 +242,7 @@ impl Default for Response {
 /// | [`StatusCode`] | that status, with a short text if it is an error |
 /// | text (`&str`, `String`) | 200, `text/plain; charset=utf-8` |
 /// | bytes (`&[u8]`, `Vec<u8>`, [`Bytes`], [`Slice`]) | 200, `application/octet-stream` |
-/// | `(StatusCode, T)` | the response of `T` with that status |
+/// | `(StatusCode, T)` | the response of `T` with that status; without its body if the status has none, such as 204 |
 /// | `Option<T>` | the response of `T`, or 404 |
 /// | `Result<T, E>` | the response of `T` or of `E` |
 ///

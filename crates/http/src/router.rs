@@ -148,13 +148,14 @@ impl<S: 'static> Router<S> {
     /// one, is for the paths behind the prefix. Its middleware applies to its routes alone.
     ///
     /// # Panics
-    /// As [`route`](Self::route), and if the prefix ends with a slash.
+    /// As [`route`](Self::route), if the prefix ends with a slash, and if the other router has [hosts](Self::host).
     #[must_use]
     pub fn nest<T: 'static>(mut self, prefix: &str, router: Router<T>) -> Self {
         assert!(
             prefix.starts_with('/') && !prefix.ends_with('/'),
             "the prefix `{prefix}` has to begin with a slash and must not end with one"
         );
+        assert!(router.table.hosts.is_empty(), "the router behind `{prefix}` has hosts; add them to the outer router");
         self.table.nest(prefix, router.table);
         self
     }
@@ -176,7 +177,8 @@ impl<S: 'static> Router<S> {
     /// If the host has a router already.
     #[must_use]
     pub fn host<T: 'static>(mut self, host: &str, router: Router<T>) -> Self {
-        let before = self.table.hosts.insert(host.to_ascii_lowercase(), router.table);
+        let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        let before = self.table.hosts.insert(name, router.table);
         assert!(before.is_none(), "the host `{host}` has two routers");
         self
     }

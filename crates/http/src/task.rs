@@ -63,6 +63,7 @@ async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> R
                 let responding = pin!(CaughtResponse(responding));
                 let mut response = serving.within_time(responding).await?.unwrap_or_else(late_response);
                 passed.after(&mut response);
+                response.drop_forbidden_body();
                 serving.send(response.into_message(), number, is_head).await?;
             }
             Work::Respond(message, is_head) => {
@@ -176,6 +177,7 @@ impl<C: HttpCodec> Serving<C> {
         }
         let mut response = self.respond_in_time(request, &endpoint).await?;
         passed.after(&mut response);
+        response.drop_forbidden_body();
         self.send(response.into_message(), number, is_head).await
     }
 

@@ -71,7 +71,7 @@ fn middleware_of_a_nested_router_is_for_its_routes() {
 
 #[test]
 fn a_host_has_a_router_of_its_own() {
-    let router = Router::new().get("/", || "any").host("Sea.example", Router::new().get("/", || "sea"));
+    let router = Router::new().get("/", || "any").host("Sea.example.", Router::new().get("/", || "sea"));
     let at = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let hosts = ["other.example", "sea.example", "SEA.example:8080", "sea.example.", "sea.example.org", "[::1]:80"];
     let wires = hosts.map(at);

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use support::{split, start};
-use tidegate::http::{Body, BodyError, Request, Response, Router, State, StatusCode};
+use tidegate::http::{Body, BodyError, Path, Request, Response, Router, State, StatusCode};
 use tidegate::task;
 
 fn router() -> Router<Cell<u32>> {
@@ -155,6 +155,17 @@ fn a_panic_is_a_500_and_ends_only_its_connection() {
         assert!(server.get(path).0.starts_with("HTTP/1.1 500 "), "{path}");
     }
     assert_eq!(server.get("/").1, "hello");
+}
+
+#[test]
+fn a_status_without_a_body_sends_none() {
+    let server =
+        start(|| Router::new().get("/{code}", |Path(code): Path<u16>| (StatusCode::from_u16(code).unwrap(), "text")));
+    for code in [204, 304] {
+        let (head, body) = server.get(&format!("/{code}"));
+        assert!(head.starts_with(&format!("HTTP/1.1 {code} ")) && !head.contains("Content-Type"), "{head}");
+        assert_eq!(body, "");
+    }
 }
 
 #[test]
