@@ -24,13 +24,13 @@ pub(crate) type Responding = Pin<Box<dyn Future<Output = Response>>>;
 
 /// A function from a request to a response. `M` tells the implementations apart, and is inferred.
 ///
-/// It is a closure or a function, async or not, of up to five arguments, and the request behind them. Each argument is a part of the request that
-/// implements [`FromRequest`]; one more, the last, may be the [`Request`] itself. It returns a value that becomes a response:
-/// [`IntoResponse`].
+/// It is a closure or a function, async or not, of up to five arguments, and the request behind them. Each argument is a
+/// part of the request that implements [`FromRequest`]; one more, the last, may be the [`Request`] itself. It returns a
+/// value that becomes a response: [`IntoResponse`].
 ///
 /// A function that is not async runs within the dispatch of its connection, and must not block. It receives a request
-/// with its whole body. An async one runs as a task on the connection's loop, as soon as the head of the request has
-/// arrived; if the connection breaks, it is dropped where it waits.
+/// with its whole body. An async one starts as soon as the head of the request has arrived, and where it waits, a task on
+/// the connection's loop goes on with it. If the connection breaks, it is dropped where it waits.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a function from a request to a response",
     note = "its arguments implement `FromRequest`, or the last one is the `Request`; its result implements `IntoResponse`"
@@ -95,13 +95,15 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
-                let call = move |mut request: Request| -> Responding { match <($($argument,)*)>::from_request(&mut request, &state) {
-                    Ok(($($value,)*)) => {
-                        let function = function.clone();
-                        Box::pin(async move { function($($value,)*).await.into_response() })
+                let call = move |mut request: Request| -> Responding {
+                    match <($($argument,)*)>::from_request(&mut request, &state) {
+                        Ok(($($value,)*)) => {
+                            let function = function.clone();
+                            Box::pin(async move { function($($value,)*).await.into_response() })
+                        }
+                        Err(response) => Box::pin(ready(response)),
                     }
-                    Err(response) => Box::pin(ready(response)),
-                } };
+                };
                 Endpoint { call: Call::Async(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
             }
         }
@@ -115,13 +117,15 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
-                let call = move |mut request: Request| -> Responding { match <($($argument,)*)>::from_request(&mut request, &state) {
-                    Ok(($($value,)*)) => {
-                        let function = function.clone();
-                        Box::pin(async move { function($($value,)* request).await.into_response() })
+                let call = move |mut request: Request| -> Responding {
+                    match <($($argument,)*)>::from_request(&mut request, &state) {
+                        Ok(($($value,)*)) => {
+                            let function = function.clone();
+                            Box::pin(async move { function($($value,)* request).await.into_response() })
+                        }
+                        Err(response) => Box::pin(ready(response)),
                     }
-                    Err(response) => Box::pin(ready(response)),
-                } };
+                };
                 let body = BodyUse::max(BodyUse::Streamed, <($($argument,)*) as FromRequest<S>>::BODY);
                 Endpoint { call: Call::Async(Box::new(call)), body }
             }
