@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, SockRef, Type};
@@ -170,6 +171,20 @@ pub(crate) fn unacknowledged(descriptor: BorrowedFd<'_>) -> Option<u64> {
 /// Whether the kernel has bytes to receive.
 pub(crate) fn has_input(descriptor: BorrowedFd<'_>) -> bool {
     count(descriptor, libc::FIONREAD).is_some_and(|bytes| bytes > 0)
+}
+
+/// Whether the error of a send that failed was the error of the connection. The kernel reports that once: after the
+/// bytes that arrived before it, a receive then finds the end, as if the peer had ended its side in order.
+///
+/// `EPIPE` is another case: the peer ended its side before the connection broke, so the end that follows is true.
+pub(crate) fn took_error(socket: &OwnedFd, error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|errno| errno != libc::EPIPE) && is_over(socket)
+}
+
+/// Whether nothing can be sent or received any more: operations in flight are about to end.
+pub(crate) fn is_over(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
 }
 
 /// The result of an ioctl request that returns one number.

@@ -20,6 +20,11 @@ impl Readiness {
             }
         };
         match received {
+            Ok(0) if socket.flags.contains(Flags::BROKEN) => {
+                socket.flags.set(Flags::READABLE, false);
+                socket.flags.set(Flags::FAILED, true);
+                Some(Completion::Failed(Errno::CONNRESET.into()))
+            }
             Ok(0) => {
                 socket.flags.set(Flags::READABLE, false);
                 socket.flags.set(Flags::ENDED, true);

@@ -9,6 +9,7 @@ use super::Readiness;
 use super::table::Flags;
 use crate::driver::{Completion, Token};
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, length, send_file, send_parts};
+use crate::socket::took_error;
 
 impl Readiness {
     /// Sends once. After a short send the next one waits for an edge.
@@ -43,7 +44,11 @@ impl Readiness {
                 socket.flags.set(Flags::SEND_BLOCKED, true);
                 None
             }
-            Err(error) => Some(Completion::Sent(Err(error))),
+            Err(error) => {
+                let is_broken = socket.flags.contains(Flags::BROKEN) || took_error(&socket.descriptor, &error);
+                socket.flags.set(Flags::BROKEN, is_broken);
+                Some(Completion::Sent(Err(error)))
+            }
         }
     }
 }

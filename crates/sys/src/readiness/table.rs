@@ -48,6 +48,9 @@ impl Flags {
     pub(super) const ACCEPTING: Self = Self::flag_bit(11);
     /// The socket is in the list of readable sockets whose receives are paused.
     pub(super) const RECV_PAUSED: Self = Self::flag_bit(12);
+    /// The connection broke, and a send took the error from the kernel, where a receive finds only an end now. That end
+    /// is reported as a failure.
+    pub(super) const BROKEN: Self = Self::flag_bit(13);
 }
 
 impl AsFd for Entry {

@@ -11,9 +11,7 @@
 //! The first receive of a new connection is a call as well, in the part of the turn for new connections.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tidegate_buffer::injected::{self, Bug};
@@ -26,6 +24,7 @@ use super::table::{Flags, SendRoom, SocketKind};
 use crate::driver::{Completion, Token};
 use crate::ready::ReadyQueue;
 use crate::recv_sizer::ReceiveHints;
+use crate::socket::is_over;
 
 /// Heavy sockets, and listeners.
 #[derive(Debug)]
@@ -125,9 +124,9 @@ impl<K: Kernel> Machine<K> {
                 None
             }
             Ok(0) => {
-                socket.flags.set(Flags::ENDED, true);
+                let completion = socket.ended();
                 self.enqueue(token);
-                Some(Completion::Ended)
+                Some(completion)
             }
             Ok(length) => {
                 socket.recv_sizer.record_length(length, size);
@@ -158,10 +157,4 @@ impl<K: Kernel> Machine<K> {
             }
         }
     }
-}
-
-/// Whether nothing can be sent or received any more: operations in flight are about to end.
-fn is_over(socket: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(socket, PollFlags::empty())];
-    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
 }

@@ -132,10 +132,7 @@ impl<K: Kernel> Machine<K> {
             self.buffers.discard(event.buffer);
         }
         match (event.result, event.buffer) {
-            (0, _) => {
-                socket.flags.set(Flags::ENDED, true);
-                Some(Completion::Ended)
-            }
+            (0, _) => Some(socket.ended()),
             (length @ 1.., Some(buffer)) => {
                 let length = length as usize;
                 socket.load.note_received(length);

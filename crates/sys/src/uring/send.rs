@@ -14,6 +14,7 @@ use super::{Machine, leak};
 use crate::driver::{Completion, Token};
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
 use crate::ready::HEAVY_SEND_BYTES;
+use crate::socket::took_error;
 
 /// The memory of sends in flight: vectors, headers, and the guards of lent bytes.
 pub(super) struct Sends {
@@ -91,7 +92,7 @@ impl<K: Kernel> Machine<K> {
             socket.flags.set(Flags::SEND_WAITS, true);
             return None;
         }
-        if socket.room != SendRoom::Free
+        if matches!(socket.room, SendRoom::Awaited | SendRoom::Found)
             || !socket.operations.is_idle(Kind::Send)
             || socket.flags.contains(Flags::CLOSING)
         {
@@ -155,7 +156,7 @@ impl<K: Kernel> Machine<K> {
     fn sent_at_once(&mut self, token: Token, sent: io::Result<usize>) -> Option<Completion> {
         match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_room(token),
-            Err(error) => Some(Completion::Sent(Err(error))),
+            Err(error) => Some(self.send_failed(token, error)),
             Ok(sent) => {
                 self.note_sent(token, sent);
                 Some(Completion::Sent(Ok(sent)))
@@ -185,8 +186,18 @@ impl<K: Kernel> Machine<K> {
                 Some(Completion::Sent(Ok(0)))
             }
             _ if event.came_to_nothing() => Some(Completion::Sent(Ok(0))),
-            errno => Some(Completion::Sent(Err(io::Error::from_raw_os_error(-errno)))),
+            errno => Some(self.send_failed(token, io::Error::from_raw_os_error(-errno))),
         }
+    }
+
+    /// Reports that a send failed. If it took the error of the connection, the socket remembers that.
+    fn send_failed(&mut self, token: Token, error: io::Error) -> Completion {
+        if let Some(socket) = self.sockets.get_mut(token)
+            && took_error(&socket.descriptor, &error)
+        {
+            socket.room = SendRoom::Broken;
+        }
+        Completion::Sent(Err(error))
     }
 
     /// Waits for room in the kernel's buffer, which is full. The poll is multishot: after the peer has shut down its

@@ -1,11 +1,12 @@
 //! The sockets of a completion driver, by slot; 20 bytes each.
 
+use std::io;
 use std::os::fd::OwnedFd;
 
 use tidegate_buffer::injected::{self, Bug};
 
 use super::operation::{GENERATION_MASK, OpStates};
-use crate::driver::Token;
+use crate::driver::{Completion, Token};
 use crate::flags;
 use crate::ready::Load;
 use crate::recv_sizer::RecvSizer;
@@ -27,6 +28,19 @@ pub(super) struct Entry {
     pub(super) kind: SocketKind,
 }
 
+impl Entry {
+    /// What the socket reports when a receive has found the end: the end of the stream, or a failure if a send has
+    /// taken the error.
+    pub(super) fn ended(&mut self) -> Completion {
+        if self.room == SendRoom::Broken {
+            self.flags.set(Flags::FAILED, true);
+            return Completion::Failed(io::ErrorKind::ConnectionReset.into());
+        }
+        self.flags.set(Flags::ENDED, true);
+        Completion::Ended
+    }
+}
+
 /// What a socket is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SocketKind {
@@ -43,6 +57,9 @@ pub(super) enum SendRoom {
     Awaited,
     /// The poll has reported room, and the driver has not reported it to the loop yet.
     Found,
+    /// The connection broke, and a send took the error from the kernel, where a receive finds only an end now. That end
+    /// is reported as a failure.
+    Broken,
 }
 
 /// Yes-or-no facts about a socket.

@@ -125,6 +125,7 @@ drivers! {
         a_unix_peer_that_closes_with_unread_bytes_breaks_the_connection,
         a_reset_ends_a_blocked_send,
         a_reset_in_a_bidirectional_transfer_is_reported_before_any_end,
+        a_reset_that_a_send_finds_first_is_reported_and_is_no_end,
         a_connection_may_break_in_both_directions_at_once,
     }
     send {

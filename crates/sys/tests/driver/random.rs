@@ -207,10 +207,8 @@ impl World {
                 stream.received += bytes.len() as u64;
             }
             Completion::Ended => {
-                // If a send has already taken the error, the kernel reports only the end.
-                let is_broken = stream.broken && stream.send_failed;
-                assert!(!stream.end_reported && (stream.peer_ended || is_broken), "a false end: {stream:?}");
-                assert!(stream.received == stream.written || is_broken, "an end before all bytes");
+                assert!(!stream.end_reported && stream.peer_ended, "a false end: {stream:?}");
+                assert!(stream.received == stream.written || stream.broken, "an end before all bytes");
                 stream.end_reported = true;
             }
             Completion::Sent(Ok(sent)) => {

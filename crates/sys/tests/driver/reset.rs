@@ -138,6 +138,33 @@ pub(crate) fn a_reset_in_a_bidirectional_transfer_is_reported_before_any_end(dri
     }
 }
 
+/// The send takes the error from the kernel, where the receive then finds an end.
+pub(crate) fn a_reset_that_a_send_finds_first_is_reported_and_is_no_end(driver: Which) {
+    for received in [1, 100_000] {
+        let mut harness = Harness::on(driver);
+        let (token, mut peer) = harness.pair(Family::Tcp);
+        harness.receive(token, true);
+        peer.write_all(&pattern(received)).unwrap();
+        harness.until_received(token, received);
+        harness.run_until_idle();
+        reset(peer);
+        let mut queue = Outbound::new(&harness.pool);
+        while {
+            queue.write(b"x");
+            queue.flush();
+            harness.send_all(token, &mut queue, usize::MAX).is_ok()
+        } {}
+        harness.until(|harness| {
+            harness.reports(token).contains(&Report::Failed(ErrorKind::ConnectionReset)).then_some(())
+        });
+        harness.run_until_idle();
+        let reports = harness.take(token);
+        let is_send = |report: &Report| matches!(report, Report::Sent(_));
+        let others: Vec<_> = reports.into_iter().filter(|report| !is_send(report)).collect();
+        assert_eq!(others, [Report::Failed(ErrorKind::ConnectionReset)]);
+    }
+}
+
 pub(crate) fn a_connection_may_break_in_both_directions_at_once(driver: Which) {
     let mut harness = Harness::on(driver);
     let pairs: Vec<_> = (0..50).map(|_| harness.pair(Family::Tcp)).collect();

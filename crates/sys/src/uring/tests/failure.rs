@@ -7,10 +7,34 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::fake::ALWAYS;
+use super::look;
 use super::stage::{Report, Stage, pattern};
 use crate::driver::{Completion, Operation, Token};
 use crate::uring::operation::{Kind, name};
 use crate::uring::receive::BUFFER_BYTES;
+
+/// A stream of TCP that receives, and its peer.
+fn receiving_tcp(stage: &mut Stage) -> (Token, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let token = stage.adopt(listener.accept().unwrap().0);
+    stage.receive(token, true);
+    stage.run_until_idle();
+    (token, peer)
+}
+
+/// Resets the connection, and waits until the kernel has noticed that.
+fn reset(stage: &mut Stage, token: Token, peer: TcpStream) {
+    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    let fd = stage.fd(token);
+    while look(fd, 0) & libc::POLLHUP == 0 {
+        std::thread::yield_now();
+    }
+    stage.machine.kernel.notify(fd);
+}
+
+const SEND_FAILED: Report = Report::Sent(Err(ErrorKind::ConnectionReset));
 
 const FAILED: Report = Report::Failed(ErrorKind::ConnectionReset);
 
@@ -118,21 +142,74 @@ fn a_failure_is_reported_to_a_heavy_socket_that_stops_receiving() {
 #[test]
 fn a_failure_of_a_heavy_socket_is_reported_after_the_end() {
     let mut stage = Stage::new();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let token = stage.adopt(listener.accept().unwrap().0);
-    stage.receive(token, true);
+    let (token, mut peer) = receiving_tcp(&mut stage);
     peer.write_all(&pattern(4 * BUFFER_BYTES)).unwrap();
     stage.run_until_idle();
     stage.take(token);
     peer.shutdown(Shutdown::Write).unwrap();
-    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
-    drop(peer);
-    let fd = stage.fd(token);
-    stage.machine.kernel.notify(fd);
+    reset(&mut stage, token, peer);
     stage.run_until_idle();
     let reports = stage.take(token);
     assert!(matches!(reports[..], [Report::Ended, Report::Failed(_)]), "{reports:?}");
+}
+
+/// The kernel returns the error once. A receive after a send that took it finds the end of the stream.
+#[test]
+fn a_failure_that_a_submitted_send_took_is_not_reported_as_an_end() {
+    let mut stage = Stage::new();
+    let (token, mut peer) = receiving_tcp(&mut stage);
+    let mut queue = stage.queue(b"too late");
+    stage.send(token, &mut queue);
+    stage.idle_turn();
+    peer.write_all(b"last bytes").unwrap();
+    reset(&mut stage, token, peer);
+    let descriptor = &stage.machine.sockets.get(token).unwrap().descriptor;
+    let error = rustix::net::sockopt::socket_error(descriptor).unwrap().unwrap_err();
+    stage.machine.kernel.lose(name(token, Kind::Send), -error.raw_os_error(), None);
+    stage.machine.kernel.deliver(true);
+    stage.machine.events_left += 1;
+    stage.take_in();
+    assert_eq!(stage.take(token), [SEND_FAILED]);
+    stage.run_until_idle();
+    assert_eq!(stage.take(token), [Report::Received(b"last bytes".to_vec()), FAILED]);
+    stage.inject(token, Kind::HangUp, libc::POLLERR.into(), true);
+    stage.run_until_idle();
+    assert_eq!(stage.take(token), []);
+}
+
+#[test]
+fn a_failure_that_a_call_took_is_not_reported_as_an_end() {
+    for length in [1, 4 * BUFFER_BYTES] {
+        let mut stage = Stage::new();
+        let (token, mut peer) = receiving_tcp(&mut stage);
+        peer.write_all(&pattern(length)).unwrap();
+        let fd = stage.fd(token);
+        stage.machine.kernel.notify(fd);
+        stage.run_until_idle();
+        assert_eq!(stage.take(token), [Report::Received(pattern(length))]);
+        reset(&mut stage, token, peer);
+        stage.machine.kernel.serves_one = true;
+        let mut queue = stage.queue(b"too late");
+        stage.send(token, &mut queue);
+        assert_eq!(stage.take(token), [SEND_FAILED], "after {length} bytes");
+        stage.run_until_idle();
+        assert_eq!(stage.take(token), [FAILED], "after {length} bytes");
+    }
+}
+
+/// The peer has ended its side before the connection broke.
+#[test]
+fn an_end_before_a_failure_that_a_send_took_stays_an_end() {
+    let mut stage = Stage::new();
+    let (token, peer) = receiving_tcp(&mut stage);
+    peer.shutdown(Shutdown::Write).unwrap();
+    reset(&mut stage, token, peer);
+    stage.machine.kernel.serves_one = true;
+    let mut queue = stage.queue(b"too late");
+    stage.send(token, &mut queue);
+    assert_eq!(stage.take(token), [Report::Sent(Err(ErrorKind::BrokenPipe))]);
+    stage.run_until_idle();
+    assert_eq!(stage.take(token).first(), Some(&Report::Ended));
 }
 
 #[test]

@@ -337,7 +337,7 @@ impl Fake {
     }
 
     /// Reports events in random order; events of one stream keep theirs. Leaves some, unless `all`.
-    fn deliver(&mut self, all: bool) {
+    pub(super) fn deliver(&mut self, all: bool) {
         while !self.streams.is_empty() {
             if !all && self.injects(3, |faults| &mut faults.delay) {
                 return;
