@@ -247,7 +247,7 @@ fn a_load_trusts_the_servers_that_the_system_trusts() {
     let program = files.serve(&["localhost"], &[]);
     let url = format!("https://{}/plaintext", program.ip());
     let with_roots = |roots: &str| {
-        let mut command = tidegate(&["load", "--json", "-", &url, "-d", "0.3", "-c", "2"]);
+        let mut command = tidegate(&["load", "--json", "-", &url, "-d", "3", "-c", "2"]);
         let command = command.env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR").stdin(Stdio::null());
         let Output { status, stdout, stderr } = command.output().unwrap();
         (status.code(), [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()))
