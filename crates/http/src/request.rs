@@ -9,9 +9,9 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tidegate_http1::{self as http1, RequestHead};
 use tidegate_sys::Address;
 
-use crate::body::{Body, DecodedPieces};
 #[cfg(feature = "compress")]
-use crate::body::{Decode, Kind};
+use crate::body::Decode;
+use crate::body::{Body, DecodedPieces, Kind};
 use crate::exchange::BodyError;
 use crate::router::Pattern;
 
