@@ -8,7 +8,9 @@ pub mod items;
 
 use std::path::Path;
 
-use tidegate::http::{BodyError, ContentType, Files, Limits, Request, Response, Router, Server, State, StatusCode};
+use tidegate::http::{
+    BodyError, Files, IntoResponse, Json, Limits, Request, Response, Router, Server, State, StatusCode,
+};
 use tidegate::{ServerHandle, StartError};
 
 use crate::items::Item;
@@ -59,9 +61,7 @@ fn page(State(items): State<Vec<Item>>, request: Request) -> Result<Response, St
     let count = count.filter(|count| (1..=items.len()).contains(count)).ok_or(StatusCode::BAD_REQUEST)?;
     let multiplier = request.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("m=")));
     let multiplier = multiplier.map_or(Ok(1), str::parse).map_err(|_| StatusCode::BAD_REQUEST)?;
-    let page = serde_json::to_vec(&items::page(&items, count, multiplier));
-    let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    Ok(Response::new().content_type(ContentType::JSON).body(page))
+    Ok(Json(items::page(&items, count, multiplier)).into_response())
 }
 
 /// The length of the body, counted as it arrives.

@@ -199,20 +199,31 @@ impl Core {
                 Ok(disposition) => disposition,
                 Err(panic) => self.on_panic(token, &mut *entry, panic),
             };
-            let event;
             match disposition {
                 Disposition::Keep | Disposition::Send => return self.slots.put(token, entry),
-                Disposition::Switch(switch) => {
-                    let state = entry.socket_state();
-                    match catch_unwind(AssertUnwindSafe(|| switch_protocol(entry, switch))) {
-                        Ok(replacement) => (entry, event) = replacement,
-                        Err(panic) => return self.on_switch_panic(token, state, panic),
-                    }
-                }
+                Disposition::Switch(switch) => match self.switch(token, entry, switch) {
+                    Some(switched) => (entry, acted) = switched,
+                    None => return,
+                },
                 Disposition::Close { reason, reset } => return self.close(token, entry, reason, reset),
                 Disposition::FinishClose => return self.on_last_completion(token, entry),
             }
-            acted = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, event)));
+        }
+    }
+
+    /// Replaces an entry that is not in its slot, and dispatches the new one. `None` if that is not possible.
+    #[inline(never)]
+    fn switch(&mut self, token: Token, entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> Option<Switched> {
+        let state = entry.socket_state();
+        match catch_unwind(AssertUnwindSafe(|| switch_protocol(entry, switch))) {
+            Ok((mut entry, event)) => {
+                let acted = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, event)));
+                Some((entry, acted))
+            }
+            Err(panic) => {
+                self.on_switch_panic(token, state, panic);
+                None
+            }
         }
     }
 
@@ -537,6 +548,9 @@ impl Core {
         self.close(token, Box::new(Tombstone), reason, false);
     }
 }
+
+/// A new entry, and the result of its first dispatch.
+type Switched = (Box<dyn SlotEntry>, std::thread::Result<Disposition>);
 
 /// Makes the new entry of the old one. If the old one is closing, so is the new one.
 fn switch_protocol(entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> (Box<dyn SlotEntry>, SlotEvent) {

@@ -42,6 +42,7 @@ pub fn now() -> Instant {
 ///
 /// # Panics
 /// If no event loop runs on this thread.
+#[inline]
 pub fn sleep(duration: Duration) -> Sleep {
     let local = Local::current().expect(NO_LOOP);
     let at = local.now().checked_add(duration);
@@ -87,6 +88,7 @@ pub struct Sleep {
 impl Future for Sleep {
     type Output = ();
 
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match self.at {
             Some(at) => self.timer.poll_in_turn(at, cx.waker()),
