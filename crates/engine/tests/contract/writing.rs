@@ -296,7 +296,9 @@ pub(crate) fn bytes_before_a_cut_off_arrive_unchanged<S: Stack>(stage: &Stage) {
     assert!(caller.pending() > 0, "more than anybody takes");
     caller.close();
     stage.until("what was not sent is gone", || caller.pending() == 0 && found.remote.borrow().is_some());
-    found.remote.take().expect("it has opened").post(1).expect("the connection is there");
+    // A server that waits for a PROXY header receives although its application pauses, so it may know already.
+    let posted = found.remote.take().expect("it has opened").post(1);
+    assert!(posted.is_ok() || S::NAME == "proxied", "the connection is there: {posted:?}");
     stage.until("the server listen_receiving of it", || {
         server.counts().accepted == 1 && server.counts().connections == 0
     });
