@@ -1,7 +1,8 @@
 //! A router of axum on our loops, without hyper in between; `axum_on_hyper` serves the same router by axum's own server.
 //!
 //! ```text
-//! cargo run --release --example axum -- 127.0.0.1:8080
+//! cargo run --example axum                                # checks itself, and ends
+//! cargo run --release --example axum -- 127.0.0.1:8080    # serves
 //! ```
 //!
 //! One loop, on one thread, so that both can be compared.
@@ -12,13 +13,20 @@
 mod axum_router;
 
 use std::error::Error;
+use std::time::Duration;
 
 use tidegate::http::Server;
 use tidegate::tower;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1).ok_or("which address? for example: axum 127.0.0.1:8080")?;
+    let given = std::env::args().nth(1);
+    let address = given.clone().unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let server = Server::bind(&address)?.loops(1).serve(tower::function(axum_router::router()))?;
+    if given.is_none() {
+        axum_router::check(server.address().ip().ok_or("an IP address")?)?;
+        server.drain(Duration::from_secs(1));
+        return Ok(());
+    }
     println!("listening on http://{}", server.address());
     server.wait();
     Ok(())

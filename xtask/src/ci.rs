@@ -47,7 +47,8 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 15] = [
+const EXAMPLES: [&str; 16] = [
+    "axum",
     "behind_proxy",
     "chat",
     "echo",
