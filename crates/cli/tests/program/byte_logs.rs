@@ -63,7 +63,7 @@ fn with_tls_a_capture_file_and_hex_dumps_have_the_decrypted_bytes() {
         assert_eq!(captured[24 + 16 + 14 + 20 + 2..][..2], program.ip().port().to_be_bytes());
         // A ClientHello would be a record of the handshake in version 1.0 of the record layer.
         assert!(!captured[..400].windows(3).any(|window| window == [22, 3, 1]), "it has encrypted bytes");
-        // Wireshark takes the streams for HTTP once it is told that they are.
+        // Wireshark decodes the streams as HTTP only if a flag says so.
         let decode = format!("tcp.port=={},http", program.ip().port());
         let arguments = ["-r", &file, "-d", &decode, "-Y", "http.request", "-T", "fields", "-e", "http.request.uri"];
         match Command::new("tshark").args(arguments).output() {

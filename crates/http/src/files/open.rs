@@ -169,7 +169,7 @@ mod tests {
             symlink("inner", path.join("root/folder-link")).unwrap();
             symlink("../secret", path.join("root/out")).unwrap();
             symlink(path.join("secret"), path.join("root/out-absolute")).unwrap();
-            symlink("/proc/self/root/etc/passwd", path.join("root/magic")).unwrap();
+            symlink("/proc/self/exe", path.join("root/magic")).unwrap();
             symlink("loop", path.join("root/loop")).unwrap();
             Self(path)
         }
