@@ -41,7 +41,7 @@ fn decompresses(algorithm: Algorithm, options: u8, piece: usize, bytes: &[u8]) {
 /// whether the peer or a limit is to blame depends on the pieces.
 fn decompress(layers: &[Algorithm], bytes: &[u8], piece: usize, space: usize) -> (Vec<u8>, Result<(), ()>) {
     let mut out = Vec::new();
-    let done = decompress_to(layers, bytes, piece, space, &mut out);
+    let done = decompress_to(layers, LIMITS, bytes, piece, space, &mut out);
     assert!(out.len() as u64 <= LIMITS.output_max, "{layers:?}: {} bytes", out.len());
     let is_fair = |error: Error| matches!(error.blame(), Blame::Peer | Blame::Limit);
     assert!(done.err().is_none_or(is_fair), "{layers:?}: {done:?}");
@@ -50,12 +50,13 @@ fn decompress(layers: &[Algorithm], bytes: &[u8], piece: usize, space: usize) ->
 
 fn decompress_to(
     layers: &[Algorithm],
+    limits: DecompressionLimits,
     bytes: &[u8],
     piece: usize,
     space: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let mut decompressor = Decompressor::layers(layers, LIMITS)?;
+    let mut decompressor = Decompressor::layers(layers, limits)?;
     let mut space = vec![0; space];
     for mut rest in bytes.chunks(piece) {
         loop {
@@ -80,7 +81,9 @@ fn compresses(compression: Compression, piece: usize, plain: &[u8]) {
     }
     run(&mut compressor, Operation::Finish, &[], &mut space, &mut wire);
     let mut out = Vec::new();
-    let done = decompress_to(&[compression.algorithm()], &wire, piece, piece, &mut out);
+    // A compressor may be set to a window above the limit that a decompressor has here.
+    let limits = DecompressionLimits { window_max: WINDOW_MAX, ..LIMITS };
+    let done = decompress_to(&[compression.algorithm()], limits, &wire, piece, piece, &mut out);
     assert_eq!(done, Ok(()), "{compression:?}");
     assert!(out == plain, "{compression:?}");
 }
@@ -107,6 +110,9 @@ const LIMITS: DecompressionLimits = DecompressionLimits {
     layers_max: 2,
     window_max: 1024 * 1024,
 };
+
+/// The largest window that a compressor may be set to.
+const WINDOW_MAX: u32 = 1 << 24;
 
 /// The bytes are plain.
 const TO_COMPRESS: u8 = 0x80;
