@@ -157,14 +157,6 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
     }
 }
 
-/// Whether the bytes of a stream that come next would be written at once: no stream is ready that they could overtake,
-/// the session has a window, and less than `bytes_max` wait in `out`.
-#[inline]
-#[must_use]
-pub fn transmits_at_once<M: Mux>(mux: &M, bytes_max: u64, out: &Output<'_>) -> bool {
-    out.pending() < bytes_max && mux.streams().admits_at_once()
-}
-
 /// Lends room at the end of the session's queue to a stream, for [`transmit_at_once`], if the protocol's frames permit
 /// that.
 #[inline]
@@ -175,7 +167,7 @@ pub fn lend_room<M: Mux>(room: &mut Room, out: &mut Output<'_>) {
     }
 }
 
-/// Writes all bytes of a stream as a frame, if [they may be written at once](transmits_at_once), and gives up the room
+/// Writes all bytes of a stream as a frame, if [they may be written at once](Streams::admits_at_once), and gives up the room
 /// that the session has lent. Returns `false`, and writes nothing, if there are none, or if a window or one frame is
 /// too small for all.
 #[inline]

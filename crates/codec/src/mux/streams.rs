@@ -603,7 +603,8 @@ impl<S: Default> Streams<S> {
 
     /// Whether no stream is to send, and the session has a window.
     #[inline]
-    pub(super) fn admits_at_once(&self) -> bool {
+    #[must_use]
+    pub fn admits_at_once(&self) -> bool {
         self.send_window > 0 && !self.has_ready()
     }
 

@@ -43,6 +43,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// Sends pending bytes, as far as the kernel and the budget allow.
     pub(super) fn flush(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched {
         loop {
+            let before = (self.link.sent(), self.link.outbound().written());
             let has_more = A::IS_SESSION && self.transmit_streams(core);
             self.flush_codec(core);
             if self.link.is_shut() {
@@ -66,7 +67,12 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 }
             }
             self.link.update_level(&self.codec);
-            if budget.sends == 0 || self.link.intersects(Link::SENDING) || !(self.load_file()? || has_more) {
+            if budget.sends == 0 || self.link.intersects(Link::SENDING) {
+                break;
+            }
+            // Streams had more than fitted: there is room now, unless the rate of the connection admits nothing.
+            let has_progressed = before != (self.link.sent(), self.link.outbound().written());
+            if !self.load_file()? && !(has_more && has_progressed) {
                 break;
             }
         }

@@ -9,7 +9,6 @@ use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Outbound, Slice};
 use tidegate_codec::mux::{
     Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, forgo_room, lend_room, transmit, transmit_at_once,
-    transmits_at_once,
 };
 use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
@@ -90,9 +89,9 @@ impl SessionApplication {
         let (codec, link, core) = cx.parts();
         let Some(token) = codec.codec().streams().owner(key).and_then(token) else { return };
         let is_free = link.is_free() && codec.is_established() && !core.sessions.has_send_requests(self.session);
-        let bytes_max = if is_free { TRANSMIT_BYTES.saturating_sub(codec.buffered_bytes() as u64) } else { 0 };
+        let room = if is_free { room_for_streams(codec, link) } else { 0 };
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
-        if !transmits_at_once(mux, bytes_max, &out) {
+        if room == 0 || !mux.streams().admits_at_once() {
             return core.dispatch(token, SlotEvent::Received(bytes));
         }
         lend_room::<C::Codec>(&mut core.room, &mut out);
@@ -243,12 +242,13 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
             return false;
         }
         // Those bytes are bound that one send takes, and no more: what is more urgent may come meanwhile.
-        let waiting = codec.buffered_bytes() as u64;
+        let room = room_for_streams(codec, link);
         let (slots, scheduled, pool, time) = core.stream_parts();
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
         let before = out.written();
-        transmit(mux, &mut Queues { slots, scheduled }, TRANSMIT_BYTES.saturating_sub(waiting), &mut out);
-        mux.streams().has_ready() && out.written() > before
+        let bytes_max = out.pending() + room;
+        transmit(mux, &mut Queues { slots, scheduled }, bytes_max, &mut out);
+        mux.streams().has_ready() && (out.written() > before || room == 0)
     }
 
     fn on_session_closed(&mut self, codec: &mut C, core: &mut Core) {
@@ -296,5 +296,14 @@ fn token([slot, generation]: [u32; 2]) -> Option<Token> {
     (generation != 0).then_some(Token { slot, generation })
 }
 
-/// Bytes that a session binds for one send.
-const TRANSMIT_BYTES: u64 = 64 * 1024;
+/// How many more bytes of streams may wait in the session, in its filters and in its queue: what one send takes, but not
+/// above the high mark. With the bytes of streams above the mark, a reply of the codec could exceed the cap of replies
+/// although the peer reads.
+#[inline]
+fn room_for_streams(codec: &impl Pipeline, link: &mut Link) -> u64 {
+    let bytes_max = SEND_BYTES.min(link.settings().limits.water.high);
+    bytes_max.saturating_sub(link.outbound().pending() + codec.buffered_bytes() as u64)
+}
+
+/// Bytes that one send takes.
+const SEND_BYTES: u64 = 64 * 1024;

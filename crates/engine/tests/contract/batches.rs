@@ -82,6 +82,47 @@ pub(crate) fn replies_of_any_length_arrive_whole<S: Stack>(stage: &Stage) {
     }
 }
 
+/// A peer that reads late, and has the session reply meanwhile: the bytes of streams that wait for it are no replies that
+/// it leaves unread.
+pub(crate) fn a_peer_that_reads_late_may_ping<S: Stack>(stage: &Stage) {
+    const REPLY_BYTES: usize = 12_000;
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
+    let count = stage.bulk() / REPLY_BYTES + 40;
+    let window = (REPLY_BYTES * count) as u32;
+    let config = ToyMuxConfig { stream_window: window, session_window: window, streams_max: 20 };
+    let to = listen::<S, _>(stage, &server, config, limits(), || {
+        |call: Call, cx: &mut Cx<'_, Lines>| match call {
+            Call::Message(_) => cx.send("r".repeat(REPLY_BYTES - 1).into()).into(),
+            call => call.by_default(cx),
+        }
+    });
+    let ids = (0..20).map(|number| 1 + 2 * number);
+    let end = stage.connect::<S>(&raw_peer, &to);
+    let streams: Vec<_> = ids.clone().map(|id| (id, 3)).collect();
+    open::<S>(stage, &raw_peer, end, &streams);
+    raw_peer.receive(end, false);
+    let before = server.counts().received_bytes;
+    let mut length = 0;
+    for (number, id) in ids.clone().cycle().take(count).enumerate() {
+        let mut wire = batch(&[(id, "more")]);
+        if number % 4 == 0 {
+            wire.extend(ToyMux::frame(PING, 0, 0, &[0; 9]));
+        }
+        let wire = S::encoded(&wire);
+        length += wire.len() as u64;
+        raw_peer.send(end, &wire);
+    }
+    // Most messages wait in their streams, which are not writable.
+    stage.until("all is received", || server.counts().received_bytes >= before + length);
+    assert_eq!(server.counts().streams, 20);
+    raw_peer.receive(end, true);
+    stage.until("all has come", || {
+        let bytes: usize = ids.clone().map(|id| text::<S>(&raw_peer, end, id).len()).sum();
+        let pings = frames::<S>(&raw_peer, end).iter().filter(|frame| frame.0 == PING).count();
+        bytes == REPLY_BYTES * count && pings == count.div_ceil(4)
+    });
+}
+
 /// Replies that find no window wait, and leave by urgency, whenever they were queued.
 pub(crate) fn replies_that_wait_leave_by_urgency<S: Stack>(stage: &Stage) {
     let (server, raw_peer) = (stage.server(), stage.raw_peer());

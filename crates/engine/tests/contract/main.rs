@@ -313,6 +313,7 @@ everywhere {
     }
     batches {
         replies_of_any_length_arrive_whole,
+        a_peer_that_reads_late_may_ping,
         replies_that_wait_leave_by_urgency,
         a_panic_loses_its_own_stream_only,
         a_stream_may_end_or_reset_itself,
