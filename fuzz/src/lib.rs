@@ -17,6 +17,7 @@
 //! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
 //! | `tls` | a role of TLS, then its wire; or what is changed in a handshake | `tls.rs` |
+//! | `websocket` | a role and its options, then frames; or messages to send | `websocket.rs` |
 //! | `rings` | the actions of peers on real sockets, on io_uring | `rings.rs` |
 //!
 //! The targets check invariants that tests check as well, with the same helpers: the contract of codecs, the model of
@@ -44,6 +45,7 @@ mod sniff;
 mod socks;
 mod streams;
 mod tls;
+mod websocket;
 
 pub use compress::compress;
 pub use connections::connections;
@@ -61,12 +63,13 @@ pub use sniff::sniff;
 pub use socks::socks;
 pub use streams::streams;
 pub use tls::tls;
+pub use websocket::websocket;
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -86,4 +89,5 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("socks", socks),
     ("streams", streams),
     ("tls", tls),
+    ("websocket", websocket),
 ];
