@@ -82,7 +82,12 @@ impl HttpHandler {
                 let request = if endpoint.body == BodyUse::Unused { request } else { request.detach() };
                 self.poll(call, request, passed, is_head, cx)
             }
-            Call::Async(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
+            Call::Polled(call) if !request.head().has_body() && self.may_poll(cx) => {
+                let is_head = is_head(&request);
+                let polled = catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
+                self.on_polled(polled.unwrap_or_else(|_| Ok(panicked())), passed, is_head, cx)
+            }
+            Call::Async(_) | Call::Polled(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
                 let work = Work::request(request.detach(), endpoint.clone(), passed);
                 task::take_over(self.app.clone(), work)
             }
@@ -110,7 +115,18 @@ impl HttpHandler {
         is_head: bool,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        match poll_caught(call, request) {
+        self.on_polled(poll_caught(call, request), passed, is_head, cx)
+    }
+
+    #[inline]
+    fn on_polled<C: HttpCodec>(
+        &self,
+        polled: Result<Response, Responding>,
+        passed: Passed,
+        is_head: bool,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        match polled {
             Ok(response) => self.respond(response, &passed, is_head, cx),
             Err(responding) => {
                 let work = Work::Responding(responding, passed.detach(), is_head);
@@ -165,7 +181,7 @@ impl HttpHandler {
     #[inline(never)]
     fn on_data<C: HttpCodec>(&mut self, data: tidegate_buffer::Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Some(collecting) = &mut self.collecting else { return Outcome::Continue };
-        let is_async = matches!(collecting.endpoint.call, Call::Async(_));
+        let is_async = !matches!(collecting.endpoint.call, Call::Sync(_));
         if collecting.length == Some(data.len() as u64) && !is_async {
             // The end follows at once, and the function does not outlive it.
             collecting.whole = data.into();
@@ -196,7 +212,9 @@ impl HttpHandler {
                 self.respond(response, &passed, is_head, cx)
             }
             Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, is_head, cx),
-            Call::Async(_) => task::take_over(self.app.clone(), Work::request(request, endpoint, passed)),
+            Call::Async(_) | Call::Polled(_) => {
+                task::take_over(self.app.clone(), Work::request(request, endpoint, passed))
+            }
         }
     }
 
@@ -278,13 +296,17 @@ pub(crate) fn call_caught(call: &dyn Fn(Request) -> Response, request: Request) 
 fn poll_caught(call: &dyn Fn(Request) -> Responding, request: Request) -> Result<Response, Responding> {
     let polled = catch_unwind(AssertUnwindSafe(|| {
         let mut responding = call(request);
-        // A task polls it again at once if it is not complete, so nothing has to be woken.
-        match responding.as_mut().poll(&mut future::Context::from_waker(Waker::noop())) {
+        match responding.as_mut().poll(&mut no_waker()) {
             Poll::Ready(response) => Ok(response),
             Poll::Pending => Err(responding),
         }
     }));
     polled.unwrap_or_else(|_| Ok(panicked()))
+}
+
+/// For the first poll of a future. A task polls it again at once if it is not complete, so nothing has to be woken.
+fn no_waker() -> future::Context<'static> {
+    future::Context::from_waker(Waker::noop())
 }
 
 /// The response of a function that has panicked. The panic hook has printed the panic itself.

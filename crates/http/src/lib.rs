@@ -69,7 +69,7 @@ pub use codec::{HttpCodec, HttpFilter};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
-pub use endpoint::{Async, Endpoint, RequestFunction, Sync, WithRequest};
+pub use endpoint::{Async, Endpoint, RequestFunction, Responding, Sync, WithRequest};
 pub use exchange::BodyError;
 #[cfg(feature = "files")]
 pub use files::Files;

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_buffer::Slice;
 use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
 
@@ -122,6 +123,21 @@ impl Response {
         self.fields.push(name, value)
     }
 
+    /// As [`add_header`](Self::add_header), for a name and a value that are valid already.
+    ///
+    /// # Errors
+    /// [`InvalidField::Reserved`] if the server writes the field by itself; nothing is added then.
+    pub fn append(&mut self, name: &HeaderName, value: &HeaderValue) -> Result<(), InvalidField> {
+        if is_reserved(name) {
+            return Err(InvalidField::Reserved);
+        }
+        if name == CONTENT_TYPE {
+            self.content_type = None;
+        }
+        self.fields.push_valid(name.as_str(), value.as_bytes());
+        Ok(())
+    }
+
     /// Replaces the fields with a block that was made once, such as a constant one.
     #[must_use]
     #[inline]
@@ -228,6 +244,11 @@ fn head(
         head = head.content_type(content_type);
     }
     Outgoing::Head(if close { head.close() } else { head })
+}
+
+/// Whether the server writes the field by itself.
+fn is_reserved(name: &HeaderName) -> bool {
+    name == CONTENT_LENGTH || name == TRANSFER_ENCODING || name == CONNECTION || name == DATE || name == SERVER
 }
 
 fn known(status: StatusCode) -> Status {

@@ -238,6 +238,18 @@ impl<C: HttpCodec> Serving<C> {
                 Ok(responding) => Ok(CaughtResponse(responding).await),
                 Err(_) => Ok(panicked()),
             },
+            Call::Polled(call) => {
+                let mut request = Some(request);
+                let polled = poll_fn(|cx| {
+                    let request = request.take().expect("it is polled once");
+                    Poll::Ready(catch_unwind(AssertUnwindSafe(|| call(request, cx))))
+                });
+                match polled.await {
+                    Ok(Ok(response)) => Ok(response),
+                    Ok(Err(responding)) => Ok(CaughtResponse(responding).await),
+                    Err(_) => Ok(panicked()),
+                }
+            }
         }
     }
 

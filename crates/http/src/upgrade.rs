@@ -72,15 +72,21 @@ impl Response {
     /// # Errors
     /// [`InvalidField`] if the name of the protocol cannot be the value of a field.
     pub fn upgrade(protocol: &str, upgrade: Upgrade) -> Result<Self, InvalidField> {
-        let response = Self::status(StatusCode::SWITCHING_PROTOCOLS).header("Upgrade", protocol)?;
-        Ok(response.body(Body(Kind::Upgrade(Box::new(upgrade)))))
+        Ok(Self::status(StatusCode::SWITCHING_PROTOCOLS).header("Upgrade", protocol)?.with_upgrade(upgrade))
     }
 
     /// Makes the connection a tunnel: the 200 to a CONNECT, after which `upgrade` has the connection. After a request of
     /// another method there is no tunnel: the connection closes behind the response, and the error is logged.
     #[must_use]
     pub fn tunnel(upgrade: Upgrade) -> Self {
-        Self::new().body(Body(Kind::Upgrade(Box::new(upgrade))))
+        Self::new().with_upgrade(upgrade)
+    }
+
+    /// The same response with what takes over the connection after it, in place of its body: for one that is made
+    /// already. It is a 101 with the field `Upgrade`, or a 2xx to a CONNECT.
+    #[must_use]
+    pub fn with_upgrade(self, upgrade: Upgrade) -> Self {
+        self.body(Body(Kind::Upgrade(Box::new(upgrade))))
     }
 }
 
