@@ -9,6 +9,7 @@
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
 //! | `proxy` | a policy, then a PROXY header and lines | `proxy.rs` |
+//! | `socks` | a role and its options, then the wire of the other role | `socks.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
 //! | `sniff` | the order of rules, then the first bytes of a connection | `sniff.rs` |
 //! | `scan` | a head, and the start offset in it | `scan.rs` |
@@ -16,6 +17,7 @@
 //! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
 //! | `tls` | a role of TLS, then its wire; or what is changed in a handshake | `tls.rs` |
+//! | `websocket` | a role and its options, then frames; or messages to send | `websocket.rs` |
 //! | `rings` | the actions of peers on real sockets, on io_uring | `rings.rs` |
 //!
 //! The targets check invariants that tests check as well, with the same helpers: the contract of codecs, the model of
@@ -40,8 +42,10 @@ mod rings;
 mod round_trips;
 mod scan;
 mod sniff;
+mod socks;
 mod streams;
 mod tls;
+mod websocket;
 
 pub use compress::compress;
 pub use connections::connections;
@@ -56,14 +60,16 @@ pub use rings::rings;
 pub use round_trips::round_trips;
 pub use scan::scan;
 pub use sniff::sniff;
+pub use socks::socks;
 pub use streams::streams;
 pub use tls::tls;
+pub use websocket::websocket;
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -80,6 +86,8 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("responses", responses),
     ("rings", rings),
     ("round_trips", round_trips),
+    ("socks", socks),
     ("streams", streams),
     ("tls", tls),
+    ("websocket", websocket),
 ];

@@ -23,7 +23,7 @@ use crate::endpoint::{Call, Endpoint, Responding};
 use crate::extract::BodyUse;
 use crate::middleware::{self, MiddlewareList, Passed};
 use crate::request::Request;
-use crate::response::{IntoResponse, Response};
+use crate::response::{IntoResponse, Message, Response};
 use crate::task::{self, Work};
 
 /// The application of a connection while nothing of it needs a task; see
@@ -82,7 +82,12 @@ impl HttpHandler {
                 let request = if endpoint.body == BodyUse::Unused { request } else { request.detach() };
                 self.poll(call, request, passed, is_head, cx)
             }
-            Call::Async(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
+            Call::Polled(call) if !request.head().has_body() && self.may_poll(cx) => {
+                let is_head = is_head(&request);
+                let polled = catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
+                self.on_polled(polled.unwrap_or_else(|_| Ok(panicked())), passed, is_head, cx)
+            }
+            Call::Async(_) | Call::Polled(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
                 let work = Work::request(request.detach(), endpoint.clone(), passed);
                 task::take_over(self.app.clone(), work)
             }
@@ -110,7 +115,18 @@ impl HttpHandler {
         is_head: bool,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        match poll_caught(call, request) {
+        self.on_polled(poll_caught(call, request), passed, is_head, cx)
+    }
+
+    #[inline]
+    fn on_polled<C: HttpCodec>(
+        &self,
+        polled: Result<Response, Responding>,
+        passed: Passed,
+        is_head: bool,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        match polled {
             Ok(response) => self.respond(response, &passed, is_head, cx),
             Err(responding) => {
                 let work = Work::Responding(responding, passed.detach(), is_head);
@@ -165,7 +181,7 @@ impl HttpHandler {
     #[inline(never)]
     fn on_data<C: HttpCodec>(&mut self, data: tidegate_buffer::Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Some(collecting) = &mut self.collecting else { return Outcome::Continue };
-        let is_async = matches!(collecting.endpoint.call, Call::Async(_));
+        let is_async = !matches!(collecting.endpoint.call, Call::Sync(_));
         if collecting.length == Some(data.len() as u64) && !is_async {
             // The end follows at once, and the function does not outlive it.
             collecting.whole = data.into();
@@ -196,7 +212,9 @@ impl HttpHandler {
                 self.respond(response, &passed, is_head, cx)
             }
             Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, is_head, cx),
-            Call::Async(_) => task::take_over(self.app.clone(), Work::request(request, endpoint, passed)),
+            Call::Async(_) | Call::Polled(_) => {
+                task::take_over(self.app.clone(), Work::request(request, endpoint, passed))
+            }
         }
     }
 
@@ -219,7 +237,7 @@ impl HttpHandler {
         passed.after(&mut response);
         response.drop_forbidden_body();
         if !response.body.is_whole() {
-            return task::take_over(self.app.clone(), Work::Respond(response.into_message(), is_head));
+            return self.respond_in_pieces(response.into_message(), is_head, cx);
         }
         // A message that is built here and sent at once is not moved.
         match response.into_whole() {
@@ -228,6 +246,21 @@ impl HttpHandler {
                 Err(error) => Outcome::fail(error),
             },
             None => Outcome::Continue,
+        }
+    }
+}
+
+impl HttpHandler {
+    /// Responds with a body that is not in memory, or leaves HTTP.
+    #[cold]
+    fn respond_in_pieces<C: HttpCodec>(&self, message: Message, is_head: bool, cx: &mut Context<'_, C>) -> Outcome<C> {
+        let Message::Upgrade(head, upgrade) = message else {
+            return task::take_over(self.app.clone(), Work::Respond(message, is_head));
+        };
+        match cx.send(head) {
+            Ok(_) if cx.codec().has_left_http() => Outcome::Switch(upgrade.0.after(C::into_filters)),
+            Ok(_) => Outcome::fail(NOT_A_TUNNEL),
+            Err(error) => Outcome::fail(error),
         }
     }
 }
@@ -263,13 +296,17 @@ pub(crate) fn call_caught(call: &dyn Fn(Request) -> Response, request: Request) 
 fn poll_caught(call: &dyn Fn(Request) -> Responding, request: Request) -> Result<Response, Responding> {
     let polled = catch_unwind(AssertUnwindSafe(|| {
         let mut responding = call(request);
-        // A task polls it again at once if it is not complete, so nothing has to be woken.
-        match responding.as_mut().poll(&mut future::Context::from_waker(Waker::noop())) {
+        match responding.as_mut().poll(&mut no_waker()) {
             Poll::Ready(response) => Ok(response),
             Poll::Pending => Err(responding),
         }
     }));
     polled.unwrap_or_else(|_| Ok(panicked()))
+}
+
+/// For the first poll of a future. A task polls it again at once if it is not complete, so nothing has to be woken.
+fn no_waker() -> future::Context<'static> {
+    future::Context::from_waker(Waker::noop())
 }
 
 /// The response of a function that has panicked. The panic hook has printed the panic itself.
@@ -278,6 +315,9 @@ pub(crate) fn panicked() -> Response {
     tracing::error!("a function panicked while it handled a request; the response is a 500");
     Response::of_error(Status::INTERNAL_SERVER_ERROR).close()
 }
+
+/// The response leaves HTTP, and the protocol does not: it was no 101, and no 2xx to a CONNECT.
+pub(crate) const NOT_A_TUNNEL: &str = "a response that makes the connection a tunnel answers a CONNECT";
 
 /// The address of the client.
 pub(crate) fn peer<C: HttpCodec>(cx: &Context<'_, C>) -> Address {

@@ -3,6 +3,7 @@
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Context;
 
 use crate::extract::{BodyUse, FromRequest};
 use crate::request::Request;
@@ -17,10 +18,24 @@ pub struct Endpoint {
 pub(crate) enum Call {
     Sync(Box<dyn Fn(Request) -> Response>),
     Async(Box<dyn Fn(Request) -> Responding>),
+    Polled(Box<Polled>),
 }
 
+type Polled = dyn Fn(Request, &mut Context<'_>) -> Result<Response, Responding>;
+
 /// The future of a response.
-pub(crate) type Responding = Pin<Box<dyn Future<Output = Response>>>;
+pub type Responding = Pin<Box<dyn Future<Output = Response>>>;
+
+impl Endpoint {
+    /// An async function that is polled by its call: the call returns the response, or a future that is not complete. So
+    /// an adapter to another kind of service need not allocate a future for a response that is there at once.
+    ///
+    /// The request has no body yet if it is called within the dispatch of its connection; its head is then a view of the
+    /// loop's memory.
+    pub fn polled(call: impl Fn(Request, &mut Context<'_>) -> Result<Response, Responding> + 'static) -> Self {
+        Self { call: Call::Polled(Box::new(call)), body: BodyUse::Streamed }
+    }
+}
 
 /// A function from a request to a response. `M` tells the implementations apart, and is inferred.
 ///

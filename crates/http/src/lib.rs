@@ -14,6 +14,7 @@
 //! | send the files of a folder | [`Files`] |
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
+//! | leave HTTP on a connection, for WebSocket or a tunnel | [`Upgrade`] |
 //! | see all requests and responses | [`Middleware`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
@@ -47,6 +48,7 @@ mod router;
 mod server;
 mod sse;
 mod task;
+mod upgrade;
 
 pub use app::Reload;
 #[cfg(feature = "cookies")]
@@ -67,7 +69,7 @@ pub use codec::{HttpCodec, HttpFilter};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
-pub use endpoint::{Async, Endpoint, RequestFunction, Sync, WithRequest};
+pub use endpoint::{Async, Endpoint, RequestFunction, Responding, Sync, WithRequest};
 pub use exchange::BodyError;
 #[cfg(feature = "files")]
 pub use files::Files;
@@ -84,3 +86,4 @@ pub use router::Router;
 pub use server::{Config, Server, serve};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
+pub use upgrade::Upgrade;

@@ -114,6 +114,13 @@ impl Request {
         self.head.headers().map(|(name, value)| (std::str::from_utf8(name).unwrap_or_default(), value))
     }
 
+    /// The whole head as it was received, its last empty line included. What the other methods return as text and bytes
+    /// lies within it.
+    #[must_use]
+    pub fn head_bytes(&self) -> &[u8] {
+        self.head.bytes()
+    }
+
     /// All fields as a map of the `http` crate, which is made for this call.
     #[must_use]
     pub fn header_map(&self) -> HeaderMap {

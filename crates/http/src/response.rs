@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_buffer::Slice;
 use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
 
 use crate::body::{Body, Data, Kind, Produced, Received};
 use crate::exchange::BodyError;
+use crate::upgrade::Upgrade;
 
 /// A response: a status, fields and a body.
 ///
@@ -121,6 +123,21 @@ impl Response {
         self.fields.push(name, value)
     }
 
+    /// As [`add_header`](Self::add_header), for a name and a value that are valid already.
+    ///
+    /// # Errors
+    /// [`InvalidField::Reserved`] if the server writes the field by itself; nothing is added then.
+    pub fn append(&mut self, name: &HeaderName, value: &HeaderValue) -> Result<(), InvalidField> {
+        if is_reserved(name) {
+            return Err(InvalidField::Reserved);
+        }
+        if name == CONTENT_TYPE {
+            self.content_type = None;
+        }
+        self.fields.push_valid(name.as_str(), value.as_bytes());
+        Ok(())
+    }
+
     /// Replaces the fields with a block that was made once, such as a constant one.
     #[must_use]
     #[inline]
@@ -162,7 +179,7 @@ impl Response {
     /// Drops a body that the status does not allow: nothing would take what a producer writes either.
     #[inline]
     pub(crate) fn drop_forbidden_body(&mut self) {
-        if !self.status.allows_body() {
+        if !self.status.allows_body() && !matches!(self.body.0, Kind::Upgrade(_)) {
             (self.body, self.content_type) = (Body::empty(), None);
         }
     }
@@ -190,6 +207,10 @@ impl Response {
                 let length = produced.length;
                 Message::Head(head(length, fields, content_type, status, close), Source::Produced(produced))
             }
+            Kind::Upgrade(upgrade) => {
+                let response = http1::Response::with_parts(status, None, fields, http1::Body::Empty, false);
+                Message::Upgrade(Outgoing::Response(response), upgrade)
+            }
         }
     }
 }
@@ -198,6 +219,8 @@ impl Response {
 pub(crate) enum Message {
     Whole(Outgoing),
     Head(Outgoing, Source),
+    /// Without a body; what comes after it is not HTTP.
+    Upgrade(Outgoing, Box<Upgrade>),
 }
 
 /// What sends the body of a response.
@@ -221,6 +244,11 @@ fn head(
         head = head.content_type(content_type);
     }
     Outgoing::Head(if close { head.close() } else { head })
+}
+
+/// Whether the server writes the field by itself.
+fn is_reserved(name: &HeaderName) -> bool {
+    name == CONTENT_LENGTH || name == TRANSFER_ENCODING || name == CONNECTION || name == DATE || name == SERVER
 }
 
 fn known(status: StatusCode) -> Status {

@@ -83,13 +83,33 @@ impl Fields {
         if !is_value(value) {
             return Err(InvalidField::Value);
         }
+        self.push_valid(name, value);
+        Ok(())
+    }
+
+    /// As [`push`](Self::push), without a check: for names and values of types that admit no others, and for fields that
+    /// the codec does not write by itself. A field that is not valid would end the head early, or split the response.
+    #[doc(hidden)]
+    pub fn push_valid(&mut self, name: &str, value: &[u8]) {
+        debug_assert!(runs::token_end(name.as_bytes(), 0) == name.len() && is_value(value), "{name} is no field");
+        debug_assert!(!is_reserved(name.as_bytes()), "the codec writes {name}");
         let lines = self.owned();
-        let at = if is_upgrade(name.as_bytes()) { upgrades_end(lines) } else { lines.len() };
-        let rest = lines.split_off(at);
-        for piece in [name.as_bytes(), b": ", value, b"\r\n", &rest] {
+        if is_upgrade(name.as_bytes()) {
+            let rest = lines.split_off(upgrades_end(lines));
+            for piece in [name.as_bytes(), b": ", value, b"\r\n", &rest] {
+                lines.extend_from_slice(piece);
+            }
+            return;
+        }
+        lines.reserve(name.len() + value.len() + 4);
+        for piece in [name.as_bytes(), b": ", value, b"\r\n"] {
             lines.extend_from_slice(piece);
         }
-        Ok(())
+    }
+
+    /// Makes room for as many bytes more; each field has four beside its name and value.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.owned().reserve(bytes);
     }
 
     /// Removes all fields of this name. Case does not matter.

@@ -1,14 +1,22 @@
-//! `function`: a service as a function of the HTTP layer.
+//! `ServiceFunction`: a service as a function of the HTTP layer.
 
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::error::Error;
+use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
 
-use http::request::Parts;
-use tidegate_http::{Request, Response};
+use http::StatusCode;
+use tidegate_http::{Endpoint, IntoResponse, Request, RequestFunction, Responding, Response};
+use tidegate_sys::Address;
 use tower_service::Service;
 
-use crate::request_body::{Registered, RequestBody};
-use crate::response;
+use crate::request::Requests;
+use crate::request_body::RequestBody;
+use crate::response::{Exchange, Responses};
 
 /// A service of `http::Request` whose response has any body.
 ///
@@ -18,38 +26,40 @@ use crate::response;
     message = "`{Self}` is not a service from `http::Request<RequestBody>` to `http::Response`",
     note = "a `Router` of axum without missing state is one: call `with_state` first"
 )]
-pub trait TowerService {
-    /// Calls the service.
-    #[doc(hidden)]
-    fn respond(
-        &mut self,
-        request: http::Request<RequestBody>,
-        registered: Option<Registered>,
-    ) -> impl Future<Output = Result<Response, Box<dyn Error>>>;
+pub trait TowerService:
+    Service<
+        http::Request<RequestBody>,
+        Response = http::Response<Self::ResponseBody>,
+        Error: Into<Box<dyn Error + Send + Sync>>,
+    >
+{
+    /// The body of its responses.
+    type ResponseBody: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
 }
 
 impl<S, B> TowerService for S
 where
-    S: Service<http::Request<RequestBody>, Response = http::Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Service<http::Request<RequestBody>, Response = http::Response<B>, Error: Into<Box<dyn Error + Send + Sync>>>,
     B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
 {
-    async fn respond(
-        &mut self,
-        request: http::Request<RequestBody>,
-        registered: Option<Registered>,
-    ) -> Result<Response, Box<dyn Error>> {
-        let is_head = request.method() == http::Method::HEAD;
-        poll_fn(|cx| self.poll_ready(cx)).await.map_err(|error| -> Box<dyn Error> { error.into() })?;
-        let response = self.call(request).await.map_err(|error| -> Box<dyn Error> { error.into() })?;
-        response::from_http(response, is_head, registered).await
-    }
+    type ResponseBody = B;
 }
+
+/// A service as a function of a [`Router`](tidegate_http::Router) or a [`Server`](tidegate_http::Server), for all
+/// requests or some paths; made by [`function`].
+#[derive(Clone)]
+pub struct ServiceFunction<S> {
+    service: S,
+    extend: Option<Extend>,
+}
+
+/// What of a connection becomes an extension of its requests.
+pub(crate) type Extend = fn(&Address, &mut http::Extensions);
 
 /// A service as a function of a [`Router`](tidegate_http::Router) or a [`Server`](tidegate_http::Server), for all
 /// requests or some paths.
 ///
-/// Each request is served by a clone of the service. A service that fails is answered with 500, and the error is logged.
+/// Each loop has a clone of the service. A service that fails is answered with 500, and the error is logged.
 ///
 /// ```
 /// use axum::routing::get;
@@ -64,43 +74,164 @@ where
 /// pipe.receive(b"GET /tides HTTP/1.1\r\nHost: sea\r\n\r\n");
 /// assert!(pipe.take_written().ends_with(b"\r\n\r\nrising"));
 /// ```
-pub fn function<S>(service: S) -> impl AsyncFn(Request) -> Response + Clone
+pub fn function<S>(service: S) -> ServiceFunction<S>
 where
     S: TowerService + Clone + 'static,
 {
-    async move |request: Request| {
-        let mut service = service.clone();
-        let (request, registered) = match into_http(request) {
+    ServiceFunction { service, extend: None }
+}
+
+impl<S> ServiceFunction<S> {
+    /// The same with the address of the client among the extensions of each request, as a [`tidegate_sys::Address`]: that
+    /// of the peer, or the one that a trusted proxy has reported. It costs a request three allocations.
+    #[must_use]
+    pub fn with_peer(self) -> Self {
+        self.extending(|peer, extensions| {
+            extensions.insert(peer.clone());
+        })
+    }
+
+    /// The same with the address of the client for axum's extractor `ConnectInfo<SocketAddr>`, as
+    /// `into_make_service_with_connect_info` has it. Requests of a Unix socket have none.
+    #[cfg(feature = "axum")]
+    #[must_use]
+    pub fn with_connect_info(self) -> Self {
+        self.extending(|peer, extensions| {
+            if let Some(address) = peer.ip() {
+                extensions.insert(axum::extract::ConnectInfo(address));
+            }
+        })
+    }
+
+    fn extending(self, extend: Extend) -> Self {
+        Self { extend: Some(extend), ..self }
+    }
+}
+
+/// Marks functions that are services of tower.
+#[derive(Debug)]
+pub struct FromTower(Infallible);
+
+impl<S: TowerService + Clone + 'static, State> RequestFunction<State, FromTower> for ServiceFunction<S> {
+    fn into_endpoint(self, _: Rc<State>) -> Endpoint {
+        let caller = Rc::new(Caller {
+            ready: Cell::new(None),
+            calling: Cell::new(None),
+            requests: Requests::new(self.extend),
+            responses: Rc::default(),
+            service: self.service,
+        });
+        Endpoint::polled(move |request, cx| caller.call(request, cx))
+    }
+}
+
+/// Calls a service, on one loop. What requests of a loop need one after the other is kept between them: a response that
+/// is there at once needs no memory for its future and its body.
+struct Caller<S: TowerService> {
+    service: S,
+    /// A clone that was called before. One that has to wait until it is ready goes with its request.
+    ready: Cell<Option<S>>,
+    /// The place of a future that is called.
+    calling: Cell<Option<Slot<S::Future>>>,
+    requests: Requests,
+    responses: Rc<Responses<S::ResponseBody>>,
+}
+
+/// A place that has room for a future or a body, whether there is one or not.
+pub(crate) type Slot<T> = Pin<Box<Option<T>>>;
+
+impl<S: TowerService + Clone + 'static> Caller<S> {
+    fn call(&self, request: Request, cx: &mut Context<'_>) -> Result<Response, Responding> {
+        let converted = self.requests.convert(request, self.responses.take_fields());
+        let (request, exchange) = match converted {
             Ok(converted) => converted,
-            Err(response) => return response,
+            Err(status) => return Ok(status.into_response()),
         };
-        match service.respond(request, registered).await {
-            Ok(response) => response,
-            Err(error) => {
-                tracing::error!("a service failed: {error}");
-                tidegate_http::IntoResponse::into_response(http::StatusCode::INTERNAL_SERVER_ERROR)
+        let mut service = self.ready.take().unwrap_or_else(|| self.service.clone());
+        match service.poll_ready(cx) {
+            Poll::Ready(Ok(())) => {
+                let future = service.call(request);
+                self.ready.set(Some(service));
+                self.poll(future, exchange, cx)
+            }
+            Poll::Ready(Err(error)) => Ok(failed(error)),
+            Poll::Pending => Err(Box::pin(when_ready(service, request, exchange, self.responses.clone()))),
+        }
+    }
+
+    /// Polls the future of a service for the first time.
+    fn poll(&self, future: S::Future, exchange: Exchange, cx: &mut Context<'_>) -> Result<Response, Responding> {
+        let mut slot = self.calling.take().unwrap_or_else(|| Box::pin(None));
+        slot.as_mut().set(Some(future));
+        match poll_slot(&mut slot, cx) {
+            Poll::Ready(response) => {
+                slot.as_mut().set(None);
+                self.calling.set(Some(slot));
+                Ok(respond::<S>(response, exchange, &self.responses, cx))
+            }
+            Poll::Pending => {
+                let responses = self.responses.clone();
+                Err(Box::pin(async move {
+                    let response = poll_fn(|cx| poll_slot(&mut slot, cx)).await;
+                    drop(slot);
+                    respond_later::<S>(response, exchange, responses).await
+                }))
             }
         }
     }
 }
 
-/// The request of the `http` crate. The address of the client is among its extensions, as a
-/// [`tidegate_sys::Address`].
-fn into_http(request: Request) -> Result<(http::Request<RequestBody>, Option<Registered>), Response> {
-    let bad = |_| tidegate_http::IntoResponse::into_response(http::StatusCode::BAD_REQUEST);
-    let (mut parts, ()): (Parts, ()) = http::Request::new(()).into_parts();
-    parts.method = request.method();
-    parts.uri = request.target().parse().map_err(bad)?;
-    parts.version = request.version();
-    parts.headers = request.header_map();
-    parts.extensions = request.extensions().clone();
-    parts.extensions.insert(request.peer().clone());
-    let length = request.content_length();
-    let (body, registered) = if length == Some(0) {
-        (RequestBody::empty(), None)
-    } else {
-        let (body, registered) = RequestBody::register(request.into_body(), length);
-        (body, Some(registered))
-    };
-    Ok((http::Request::from_parts(parts, body), registered))
+fn poll_slot<F: Future>(slot: &mut Slot<F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    slot.as_mut().as_pin_mut().expect("the future is in its place").poll(cx)
+}
+
+/// Calls a service that was not ready.
+async fn when_ready<S: TowerService + 'static>(
+    mut service: S,
+    request: http::Request<RequestBody>,
+    exchange: Exchange,
+    responses: Rc<Responses<S::ResponseBody>>,
+) -> Response {
+    if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
+        return failed(error);
+    }
+    let response = service.call(request).await;
+    respond_later::<S>(response, exchange, responses).await
+}
+
+async fn respond_later<S: TowerService>(
+    response: Result<S::Response, S::Error>,
+    exchange: Exchange,
+    responses: Rc<Responses<S::ResponseBody>>,
+) -> Response {
+    let mut parts = Some((response, exchange));
+    poll_fn(|cx| {
+        let (response, exchange) = parts.take().expect("it is polled once");
+        Poll::Ready(respond::<S>(response, exchange, &responses, cx))
+    })
+    .await
+}
+
+fn respond<S: TowerService>(
+    response: Result<S::Response, S::Error>,
+    exchange: Exchange,
+    responses: &Responses<S::ResponseBody>,
+    cx: &mut Context<'_>,
+) -> Response {
+    match response {
+        Ok(response) => responses.convert(response, exchange, cx),
+        Err(error) => failed(error),
+    }
+}
+
+#[cold]
+pub(crate) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Response {
+    tracing::error!("a service failed: {}", error.into());
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}
+
+impl<S> fmt::Debug for ServiceFunction<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServiceFunction")
+    }
 }

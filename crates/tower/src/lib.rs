@@ -16,18 +16,22 @@
 //! # }
 //! ```
 //!
-//! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`.
+//! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`, `upgrade.rs` for
+//! connections that a service takes over.
 
 #![forbid(unsafe_code)]
 
 mod function;
+mod request;
 mod request_body;
 mod response;
+#[cfg(feature = "upgrade")]
+mod upgrade;
 
 use tidegate_engine::{ServerHandle, StartError};
 use tidegate_http::Server;
 
-pub use self::function::{TowerService, function};
+pub use self::function::{FromTower, ServiceFunction, TowerService, function};
 pub use self::request_body::{BodyError, RequestBody};
 
 /// Serves a service, such as a `Router` of axum, at an address: on a loop for each core, each with a clone of the service.

@@ -60,7 +60,7 @@ impl From<tidegate_http::BodyError> for BodyError {
 
 /// Removes a body from the table of its thread, when the exchange is over: a body that a service has passed to another
 /// thread cannot do it.
-pub struct Registered(u64);
+pub(crate) struct Registered(u64);
 
 impl RequestBody {
     pub(crate) fn empty() -> Self {

@@ -1,91 +1,244 @@
 //! From the response of a service to ours.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use http_body::{Body as _, Frame};
-use tidegate_http::{Body, BodyWriter, Fields, Response};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body::Frame;
+use tidegate_http::{Body, BodyWriter, ContentType, Fields, InvalidField, Response};
 
+use crate::function::{Slot, failed};
 use crate::request_body::Registered;
+#[cfg(feature = "upgrade")]
+use crate::upgrade::Offer;
 
-/// Fields that the server writes by itself.
-const WRITTEN_BY_SERVER: [http::HeaderName; 5] = [
-    http::header::CONNECTION,
-    http::header::CONTENT_LENGTH,
-    http::header::DATE,
-    http::header::SERVER,
-    http::header::TRANSFER_ENCODING,
-];
-
-/// Our response. If the body is in memory it is sent with the head; otherwise frame by frame.
-///
-/// The body of the request is there until that of the response is sent, which may be the same.
-pub(crate) async fn from_http<B>(
-    response: http::Response<B>,
+/// What the response of a service needs of its request.
+pub(crate) struct Exchange {
     is_head: bool,
-    registered: Option<Registered>,
-) -> Result<Response, Box<dyn Error>>
+    #[cfg_attr(not(feature = "upgrade"), expect(dead_code, reason = "only a tunnel needs it"))]
+    is_connect: bool,
+    /// The body of the request is there until that of the response is sent, which may be the same.
+    pub(crate) registered: Option<Registered>,
+    /// The connection, for a service that upgrades it.
+    #[cfg(feature = "upgrade")]
+    pub(crate) offer: Option<Box<Offer>>,
+}
+
+impl Exchange {
+    pub(crate) fn new(method: &Method) -> Self {
+        Self {
+            is_head: method == Method::HEAD,
+            is_connect: method == Method::CONNECT,
+            registered: None,
+            #[cfg(feature = "upgrade")]
+            offer: None,
+        }
+    }
+
+    fn may_upgrade(&self) -> bool {
+        #[cfg(feature = "upgrade")]
+        return self.offer.is_some() && !self.is_connect;
+        #[cfg(not(feature = "upgrade"))]
+        false
+    }
+
+    /// Takes the offer if a response with this status accepts it.
+    #[cfg(feature = "upgrade")]
+    fn accepted(&mut self, status: StatusCode) -> Option<Box<Offer>> {
+        self.offer.take().filter(|_| match status {
+            StatusCode::SWITCHING_PROTOCOLS => !self.is_connect,
+            status => self.is_connect && status.is_success(),
+        })
+    }
+}
+
+/// Makes our responses, on one loop.
+pub(crate) struct Responses<B> {
+    /// The place of a body whose first frame is polled.
+    body: Cell<Option<Slot<B>>>,
+    /// The memory of the last response's fields, for those of the next request.
+    fields: Cell<HeaderMap>,
+}
+
+impl<B> Default for Responses<B> {
+    fn default() -> Self {
+        Self { body: Cell::new(None), fields: Cell::default() }
+    }
+}
+
+impl<B> Responses<B>
 where
     B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
 {
-    let (parts, body) = response.into_parts();
-    let mut response = Response::status(parts.status);
-    for (name, value) in &parts.headers {
-        if name == http::header::CONNECTION && value.as_bytes().eq_ignore_ascii_case(b"close") {
-            response = response.close();
-        }
-        if !WRITTEN_BY_SERVER.contains(name) {
-            response.add_header(name, value)?;
-        }
+    /// An empty map.
+    pub(crate) fn take_fields(&self) -> HeaderMap {
+        self.fields.take()
     }
-    // The length of the response to HEAD is known from its field alone.
-    let length = body.size_hint().exact();
-    let mut body = Box::pin(body);
-    if body.is_end_stream() {
-        let stated = parts.headers.get(http::header::CONTENT_LENGTH);
-        let stated = stated.and_then(|value| value.to_str().ok()?.parse().ok()).filter(|_| is_head);
-        return Ok(match stated {
-            Some(length) => response.body(Body::produce(async |_| Ok(())).with_length(length)),
-            None => response,
-        });
-    }
-    let Some(first) = next(&mut body).await? else { return Ok(response) };
-    if body.is_end_stream() {
-        match first.into_data() {
-            Ok(data) => return Ok(response.body(bytes(data))),
-            Err(_) => return Ok(response),
+
+    /// Our response. If the body is complete with its first frame, it is sent with the head; otherwise frame by frame.
+    pub(crate) fn convert(
+        &self,
+        response: http::Response<B>,
+        exchange: Exchange,
+        cx: &mut Context<'_>,
+    ) -> Response {
+        let (parts, body) = response.into_parts();
+        let (response, stated) = match copy_fields(&parts.headers, Response::status(parts.status)) {
+            Ok(copied) => copied,
+            Err(error) => return failed(error),
+        };
+        self.keep_fields(parts.headers);
+        if parts.status == StatusCode::SWITCHING_PROTOCOLS && !exchange.may_upgrade() {
+            return failed("it upgrades a connection whose client does not ask for it");
         }
+        #[cfg(feature = "upgrade")]
+        if exchange.offer.is_some() {
+            let mut exchange = exchange;
+            return match exchange.accepted(parts.status) {
+                Some(offer) => offer.accept(response),
+                None => self.with_body(response, body, stated, exchange, cx),
+            };
+        }
+        self.with_body(response, body, stated, exchange, cx)
     }
-    let produced = Body::produce(async move |mut writer: BodyWriter| {
-        let _registered = registered;
-        let mut next_frame = Some(first);
-        while let Some(frame) = next_frame {
-            match frame.into_data() {
-                Ok(data) => writer.write(bytes(data)).await?,
-                Err(frame) => {
-                    let trailers = frame.into_trailers().unwrap_or_default();
-                    writer.trailers(fields(&trailers)?)?;
-                    return Ok(());
-                }
+
+    fn with_body(
+        &self,
+        response: Response,
+        body: B,
+        stated: Option<u64>,
+        exchange: Exchange,
+        cx: &mut Context<'_>,
+    ) -> Response {
+        // The length of the response to HEAD is known from its field alone.
+        let length = body.size_hint().exact();
+        if body.is_end_stream() {
+            return match stated.filter(|_| exchange.is_head) {
+                Some(length) => response.body(Body::produce(async |_| Ok(())).with_length(length)),
+                None => response,
+            };
+        }
+        let mut slot = self.body.take().unwrap_or_else(|| Box::pin(None));
+        slot.as_mut().set(Some(body));
+        let first = match poll_frame(&mut slot, cx) {
+            Poll::Ready(Some(Ok(frame))) if has_ended(&slot) => {
+                self.keep_slot(slot);
+                return match frame.into_data() {
+                    Ok(data) => response.body(bytes(data)),
+                    Err(_) => response,
+                };
             }
-            next_frame = next(&mut body).await?;
+            Poll::Ready(Some(Ok(frame))) => Some(frame),
+            Poll::Ready(Some(Err(error))) => return failed(error),
+            Poll::Ready(None) => {
+                self.keep_slot(slot);
+                return response;
+            }
+            // The head does not wait for the body.
+            Poll::Pending => None,
+        };
+        let produced = Body::produce(async move |writer| {
+            let _registered = exchange.registered;
+            send(first, slot, writer).await
+        });
+        response.body(match length.or(stated) {
+            Some(length) => produced.with_length(length),
+            None => produced,
+        })
+    }
+
+    fn keep_slot(&self, mut slot: Slot<B>) {
+        slot.as_mut().set(None);
+        self.body.set(Some(slot));
+    }
+
+    fn keep_fields(&self, mut fields: HeaderMap) {
+        if fields.capacity() <= KEPT_FIELDS_MAX {
+            fields.clear();
+            self.fields.set(fields);
         }
-        Ok(())
-    });
-    Ok(response.body(match length {
-        Some(length) => produced.with_length(length),
-        None => produced,
-    }))
+    }
 }
 
-async fn next<B>(body: &mut Pin<Box<B>>) -> Result<Option<Frame<B::Data>>, Box<dyn Error>>
+/// Copies the fields that the server does not write by itself. Returns the stated length of the body as well.
+fn copy_fields(fields: &HeaderMap, mut response: Response) -> Result<(Response, Option<u64>), InvalidField> {
+    let (mut stated, mut content_type, mut closes) = (None, None, false);
+    for (name, value) in fields {
+        if name == CONTENT_TYPE && content_type.is_none() {
+            content_type = well_known(value);
+            if content_type.is_some() {
+                continue;
+            }
+        }
+        if name == CONTENT_LENGTH {
+            stated = value.to_str().ok().and_then(|value| value.parse().ok());
+        } else if name == CONNECTION {
+            closes |= value.as_bytes().eq_ignore_ascii_case(b"close");
+        } else if name != DATE && name != SERVER && name != TRANSFER_ENCODING {
+            response.append(name, value)?;
+        }
+    }
+    if let Some(content_type) = content_type {
+        response = response.content_type(content_type);
+    }
+    Ok((if closes { response.close() } else { response }, stated))
+}
+
+/// The most common media types need no field of their own.
+fn well_known(value: &HeaderValue) -> Option<ContentType> {
+    WELL_KNOWN.into_iter().find(|known| known.as_str().as_bytes() == value.as_bytes())
+}
+
+const WELL_KNOWN: [ContentType; 5] = [
+    ContentType::JSON,
+    ContentType::TEXT,
+    ContentType::from_static("text/plain; charset=utf-8"),
+    ContentType::HTML,
+    ContentType::BYTES,
+];
+
+/// Sends a body frame by frame.
+async fn send<B>(
+    mut first: Option<Frame<B::Data>>,
+    mut slot: Slot<B>,
+    mut writer: BodyWriter,
+) -> Result<(), Box<dyn Error>>
 where
     B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
-    let frame = poll_fn(|cx| body.as_mut().poll_frame(cx)).await;
-    frame.transpose().map_err(|error| -> Box<dyn Error> { error.into() })
+    loop {
+        let next = match first.take() {
+            Some(frame) => Some(Ok(frame)),
+            None => poll_fn(|cx| poll_frame(&mut slot, cx)).await,
+        };
+        let Some(frame) = next else { return Ok(()) };
+        match frame.map_err(|error| -> Box<dyn Error> { error.into() })?.into_data() {
+            Ok(data) => writer.write(bytes(data)).await?,
+            Err(frame) => {
+                let trailers = frame.into_trailers().unwrap_or_default();
+                writer.trailers(trailer_fields(&trailers)?)?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn poll_frame<B: http_body::Body>(
+    slot: &mut Slot<B>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    match slot.as_mut().as_pin_mut() {
+        Some(body) => body.poll_frame(cx),
+        None => Poll::Ready(None),
+    }
+}
+
+fn has_ended<B: http_body::Body>(slot: &Slot<B>) -> bool {
+    slot.as_ref().as_pin_ref().is_none_or(|body| body.is_end_stream())
 }
 
 /// Without a copy if the data is `Bytes` already.
@@ -93,10 +246,13 @@ fn bytes(mut data: impl Buf) -> Bytes {
     data.copy_to_bytes(data.remaining())
 }
 
-fn fields(map: &http::HeaderMap) -> Result<Fields, Box<dyn Error>> {
+fn trailer_fields(map: &HeaderMap) -> Result<Fields, InvalidField> {
     let mut fields = Fields::new();
     for (name, value) in map {
         fields.push(name.as_str(), value)?;
     }
     Ok(fields)
 }
+
+/// A map with more fields than this is not kept.
+const KEPT_FIELDS_MAX: usize = 64;

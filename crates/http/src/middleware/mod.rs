@@ -154,7 +154,7 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
             let (passed, result) = before(&middleware, &mut request, task::now());
             let mut response = match (result, &endpoint.call) {
                 (Ok(()), Call::Sync(call)) => call(request),
-                (Ok(()), Call::Async(_)) => unreachable!("the match above has looked"),
+                (Ok(()), _) => unreachable!("the match above has looked"),
                 (Err(response), _) => response,
             };
             passed.after(&mut response);
@@ -167,12 +167,34 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
                 let (passed, result) = before(&middleware, &mut request, task::now());
                 let mut response = match (result, &endpoint.call) {
                     (Ok(()), Call::Async(call)) => call(request).await,
-                    (Ok(()), Call::Sync(call)) => call(request),
+                    (Ok(()), _) => unreachable!("the match above has looked"),
                     (Err(response), _) => response,
                 };
                 passed.after(&mut response);
                 response
             })
+        })),
+        Call::Polled(_) => Call::Polled(Box::new(move |mut request, cx| {
+            let (passed, result) = before(&middleware, &mut request, task::now());
+            let polled = match (result, &endpoint.call) {
+                (Ok(()), Call::Polled(call)) => call(request, cx),
+                (Ok(()), _) => unreachable!("the match above has looked"),
+                (Err(response), _) => Ok(response),
+            };
+            match polled {
+                Ok(mut response) => {
+                    passed.after(&mut response);
+                    Ok(response)
+                }
+                Err(responding) => {
+                    let passed = passed.detach();
+                    Err(Box::pin(async move {
+                        let mut response = responding.await;
+                        passed.after(&mut response);
+                        response
+                    }))
+                }
+            }
         })),
     };
     Endpoint { call, body }

@@ -1,0 +1,266 @@
+//! `Offer`: the connection of a request that asks for an upgrade, as services of tower take it over.
+//!
+//! They find an `OnUpgrade` of hyper among the extensions of the request, a type that only hyper makes. So hyper's server
+//! makes it: it gets a request from memory, and a stream that swallows its response. Once the service has responded, that
+//! stream is one end of a pipe, and a task of the loop moves bytes between the other end and the connection.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker, ready};
+
+use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tidegate_codec::DynOver;
+use tidegate_codec::framing::Raw;
+use tidegate_engine::{Channel, ReadHalf, WriteHalf};
+use tidegate_http::{Response, Upgrade};
+use tokio::io::{AsyncRead, AsyncWriteExt, DuplexStream, ReadBuf};
+
+/// A connection that a service may take over.
+pub(crate) struct Offer {
+    /// hyper's server within its one request.
+    hyper: Pin<Box<dyn Future<Output = ()>>>,
+    /// Whether the service has accepted.
+    accepted: Rc<Cell<bool>>,
+    pipe: DuplexStream,
+    /// Whether the service has the stream still.
+    stream: Weak<()>,
+}
+
+impl Offer {
+    /// Makes an offer: an `OnUpgrade` among the extensions of a request. If it is dropped, that reports an error.
+    #[cold]
+    pub(crate) fn make(extensions: &mut http::Extensions) -> Option<Box<Self>> {
+        let (pipe, end) = tokio::io::duplex(PIPE_BYTES);
+        let alive = Arc::new(());
+        let stream = Arc::downgrade(&alive);
+        let accepted = Rc::new(Cell::new(false));
+        let offered = Rc::new(RefCell::new(None));
+        let respond = {
+            let (accepted, offered) = (accepted.clone(), offered.clone());
+            service_fn(move |request: http::Request<Incoming>| {
+                offered.replace(Some(hyper::upgrade::on(request)));
+                let accepted = accepted.clone();
+                async move {
+                    poll_fn(|_| if accepted.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+                    let mut response = http::Response::new(String::new());
+                    *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+                    Ok::<_, Infallible>(response)
+                }
+            })
+        };
+        let is_server = Arc::new(AtomicBool::new(true));
+        let port = Port { _alive: alive, request: REQUEST, is_server: is_server.clone(), end: TokioIo::new(end) };
+        let connection =
+            http1::Builder::new().header_read_timeout(None).serve_connection(port, respond).with_upgrades();
+        let hyper = Box::pin(async move {
+            if let Err(error) = connection.await {
+                tracing::error!("an upgrade failed: {error}");
+            }
+            is_server.store(false, Ordering::Release);
+        });
+        let mut offer = Box::new(Self { hyper, accepted, pipe, stream });
+        offer.poll_hyper(|| offered.borrow().is_some());
+        let on_upgrade: Option<OnUpgrade> = offered.take();
+        debug_assert!(on_upgrade.is_some(), "hyper has called its service");
+        extensions.insert(on_upgrade?);
+        Some(offer)
+    }
+
+    /// Polls hyper until it is done, or has done what it is polled for. Returns whether it is done. It waits for nothing
+    /// but the service, so nothing wakes it.
+    fn poll_hyper(&mut self, has_done: impl Fn() -> bool) -> bool {
+        let cx = &mut Context::from_waker(Waker::noop());
+        for _ in 0..POLLS_MAX {
+            if self.hyper.as_mut().poll(cx).is_ready() {
+                return true;
+            }
+            if has_done() {
+                break;
+            }
+        }
+        false
+    }
+
+    /// The response with what takes over the connection. It has the fields of the service's response.
+    pub(crate) fn accept(mut self: Box<Self>, response: Response) -> Response {
+        let upgrade = Upgrade::channel(Raw, move |channel| async move {
+            self.accepted.set(true);
+            if !self.poll_hyper(|| false) {
+                return Err("hyper has not upgraded the stream".into());
+            }
+            connect(channel, self.pipe, self.stream).await
+        });
+        response.with_upgrade(upgrade)
+    }
+}
+
+/// The stream that hyper has. While it is a server it reads a request from memory, and writes to nowhere. Its stream of an
+/// upgrade is one end of a pipe.
+struct Port {
+    /// Dropped before the pipe, so that the other end finds it gone when the pipe has ended.
+    _alive: Arc<()>,
+    /// What is left of the request that hyper reads.
+    request: &'static [u8],
+    /// Whether the stream is hyper's as a server.
+    is_server: Arc<AtomicBool>,
+    end: TokioIo<DuplexStream>,
+}
+
+impl Port {
+    fn end(&mut self) -> Pin<&mut TokioIo<DuplexStream>> {
+        Pin::new(&mut self.end)
+    }
+}
+
+impl Read for Port {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.is_server.load(Ordering::Acquire) {
+            return self.end().poll_read(cx, buffer);
+        }
+        if self.request.is_empty() {
+            return Poll::Pending;
+        }
+        let count = self.request.len().min(buffer.remaining());
+        let (now, later) = self.request.split_at(count);
+        buffer.put_slice(now);
+        self.request = later;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Write for Port {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_server.load(Ordering::Acquire) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        self.end().poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.end().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.end().poll_shutdown(cx)
+    }
+}
+
+type Connection = DynOver<Raw>;
+
+/// Moves bytes between a connection and the pipe, both ways, until both have ended or the service has dropped its end.
+async fn connect(
+    mut channel: Channel<Connection>,
+    pipe: DuplexStream,
+    stream: Weak<()>,
+) -> Result<(), Box<dyn Error>> {
+    // The service knows when its protocol is over; a drain ends at its deadline.
+    channel.ignore_drain();
+    let (reader, writer) = channel.split();
+    let (from_service, to_service) = tokio::io::split(pipe);
+    let mut inbound = pin!(receive(reader, to_service));
+    let mut outbound = pin!(send(writer, from_service, stream));
+    let (mut has_received, mut has_sent) = (false, false);
+    poll_fn(|cx| {
+        if !has_received && let Poll::Ready(received) = inbound.as_mut().poll(cx) {
+            received?;
+            has_received = true;
+        }
+        if !has_sent && let Poll::Ready(end) = outbound.as_mut().poll(cx) {
+            has_sent = true;
+            if end? == End::Dropped {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        if has_received && has_sent { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// Moves what the peer sends to the service, up to the end of either.
+async fn receive(
+    mut reader: ReadHalf<Connection>,
+    mut pipe: tokio::io::WriteHalf<DuplexStream>,
+) -> Result<(), Box<dyn Error>> {
+    while let Some(bytes) = reader.recv().await? {
+        if pipe.write_all(&bytes).await.is_err() {
+            // The other direction finds that the service has dropped its end.
+            return Ok(());
+        }
+    }
+    // An error means that the service reads no more, and needs no end.
+    let _ = pipe.shutdown().await;
+    Ok(())
+}
+
+/// How the service has ended its side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It sends no more, and may still receive.
+    Shutdown,
+    Dropped,
+}
+
+/// Moves what the service sends to the peer, as fast as the peer reads.
+async fn send(
+    mut writer: WriteHalf<Connection>,
+    mut pipe: tokio::io::ReadHalf<DuplexStream>,
+    stream: Weak<()>,
+) -> Result<End, Box<dyn Error>> {
+    loop {
+        writer.ready().await?;
+        // The buffer is there only within a poll: a connection that is idle keeps none.
+        let piece = poll_fn(|cx| {
+            let mut memory = [0; PIECE_BYTES];
+            let mut buffer = ReadBuf::new(&mut memory);
+            ready!(Pin::new(&mut pipe).poll_read(cx, &mut buffer))?;
+            Poll::Ready(io::Result::Ok(buffer.filled().to_vec()))
+        })
+        .await?;
+        if piece.is_empty() {
+            break;
+        }
+        writer.send(piece.into())?;
+    }
+    if stream.strong_count() == 0 {
+        return Ok(End::Dropped);
+    }
+    writer.shutdown_write();
+    poll_fn(|cx| writer.poll_flush(cx)).await?;
+    // Dropping the half would do the same.
+    Ok(End::Shutdown)
+}
+
+impl fmt::Debug for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Offer")
+    }
+}
+
+/// What hyper reads in place of the request. The service sees that of the peer.
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: -\r\nConnection: upgrade\r\nUpgrade: -\r\n\r\n";
+
+/// How many bytes may wait in each direction of the pipe.
+const PIPE_BYTES: usize = 16 * 1024;
+
+/// How many bytes of the service are moved at a time.
+const PIECE_BYTES: usize = 8 * 1024;
+
+/// How often hyper is polled until its state is the expected one. Twice is enough.
+const POLLS_MAX: usize = 8;

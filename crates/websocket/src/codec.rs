@@ -1,0 +1,606 @@
+//! `WebSocket`: the state of a connection, and its inbound half. The outbound one is `encode.rs`.
+//!
+//! A message in one frame without compression stays in the connection's input until it is complete: each receive is
+//! unmasked and checked there once, and the message is a view. Frames of other messages leave the input when they are
+//! complete, compressed bytes at once, into a [`Partial`].
+//!
+//! Invariants:
+//! - The first `ready` bytes of the input belong to the current frame, are unmasked, and, in a text without
+//!   compression, checked. `mask` is turned to the byte behind them.
+//! - `left` counts the payload bytes of the current frame from the beginning of the input.
+//! - There is a `partial` from the first frame of a message that needs one to its last.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_buffer::{Input, Slice};
+use tidegate_codec::{Codec, CodecStatus, Lifecycle, Output, Step};
+
+use crate::close::{Close, CloseCode};
+use crate::config::{Config, Deflate};
+use crate::error::{Error, Exceeded, Violation};
+use crate::frame::{Accepts, Header, Opcode};
+use crate::mask::{self, Mask};
+use crate::message::{Kind, Message, Piece, Text};
+use crate::partial::Partial;
+use crate::permessage_deflate::{Parameters, PerMessageDeflate, TAIL};
+use crate::utf8::{Invalid, Utf8};
+
+/// The side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It receives masked frames.
+    Server,
+    /// It sends masked frames.
+    Client,
+}
+
+/// The codec of a connection after its handshake.
+///
+/// It answers pings, sends pings of its own, and carries out the closing handshake: a close frame of the peer is
+/// answered, then yielded. An application that closes sends [`Message::Close`] and receives until there are no more
+/// messages. A connection that is closed without one, or drained, sends a close frame by itself.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::websocket::{Config, Message, WebSocket};
+/// use tidegate::{Context, Handler, Outcome};
+/// use tidegate_testkit::Embedded;
+///
+/// /// Sends every message back.
+/// struct Echo;
+///
+/// impl Handler<WebSocket> for Echo {
+///     type Post = ();
+///
+///     fn message(&mut self, message: Message, cx: &mut Context<'_, WebSocket>) -> Outcome<WebSocket> {
+///         match message {
+///             Message::Close(_) => Outcome::Continue,
+///             message => cx.send(message).into(),
+///         }
+///     }
+/// }
+///
+/// let mut pipe = Embedded::new(WebSocket::server(Arc::new(Config::default()), None), Echo);
+/// pipe.receive(b"\x81\x83\0\0\0\0ebb");
+/// assert_eq!(pipe.take_written(), b"\x81\x03ebb");
+/// ```
+#[derive(Debug)]
+pub struct WebSocket {
+    pub(crate) config: Arc<Config>,
+    pub(crate) deflate: Option<Box<PerMessageDeflate>>,
+    partial: Option<Box<Partial>>,
+    /// When the next ping is due, or the end of waiting for the peer.
+    until: Option<Instant>,
+    /// When counting control frames began.
+    second: Option<Instant>,
+    left: u64,
+    ready: u32,
+    mask: Mask,
+    text: Utf8,
+    pub(crate) sent_text: Utf8,
+    control_frames: u16,
+    pub(crate) flags: u16,
+    frame: Option<Opcode>,
+}
+
+/// This side is a client.
+pub(crate) const CLIENT: u16 = 1;
+/// This side has sent its close frame.
+pub(crate) const CLOSE_SENT: u16 = 2;
+/// The peer has sent its close frame.
+const CLOSE_RECEIVED: u16 = 4;
+/// The peer has ended the stream without one.
+const PEER_ENDED: u16 = 8;
+/// Bytes have come since the time was last checked.
+const HEARD: u16 = 16;
+/// A ping was sent, and no byte has come since.
+const PINGED: u16 = 32;
+/// The current frame is the last of its message.
+const FINAL: u16 = 64;
+/// This side sends a message in pieces, of the kind that the next flag names.
+pub(crate) const SENDS_PIECES: u16 = 128;
+pub(crate) const SENDS_TEXT: u16 = 256;
+
+impl WebSocket {
+    /// The codec of a server, after a handshake that agreed on these parameters of permessage-deflate, or on none.
+    #[must_use]
+    pub fn server(config: Arc<Config>, deflate: Option<Parameters>) -> Self {
+        Self::new(Role::Server, config, deflate)
+    }
+
+    /// The codec of a client, after a handshake that agreed on these parameters of permessage-deflate, or on none.
+    #[must_use]
+    pub fn client(config: Arc<Config>, deflate: Option<Parameters>) -> Self {
+        Self::new(Role::Client, config, deflate)
+    }
+
+    fn new(role: Role, config: Arc<Config>, agreed: Option<Parameters>) -> Self {
+        let settings = || config.deflate.clone().unwrap_or_default();
+        let deflate = agreed.map(|agreed| Box::new(PerMessageDeflate::new(role, agreed, &settings())));
+        Self {
+            config,
+            deflate,
+            partial: None,
+            until: None,
+            second: None,
+            left: 0,
+            ready: 0,
+            mask: Mask::default(),
+            text: Utf8::default(),
+            sent_text: Utf8::default(),
+            control_frames: 0,
+            flags: if role == Role::Client { CLIENT } else { 0 },
+            frame: None,
+        }
+    }
+
+    /// The side of this codec.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        if self.has(CLIENT) { Role::Client } else { Role::Server }
+    }
+
+    /// Whether permessage-deflate was negotiated.
+    #[must_use]
+    pub fn is_compressing(&self) -> bool {
+        self.deflate.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, flag: u16, on: bool) {
+        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    }
+
+    fn advance(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Message>, Error> {
+        loop {
+            if self.has(CLOSE_RECEIVED) {
+                return Ok(Step::End);
+            }
+            let step = match self.frame {
+                None => {
+                    let accepts = Accepts { masked: !self.has(CLIENT), compressed: self.deflate.is_some() };
+                    let Some((header, length)) = Header::parse(input.bytes(), accepts)? else {
+                        return Ok(Step::NeedMore);
+                    };
+                    self.begin(&header, reply.now())?;
+                    input.consume(length);
+                    continue;
+                }
+                Some(opcode) if opcode.is_control() => self.control(opcode, input, reply)?,
+                Some(opcode) => self.data(opcode, input, reply)?,
+            };
+            if let Some(step) = step {
+                return Ok(step);
+            }
+        }
+    }
+
+    /// Checks a header against the state and the limits, before anything is awaited or allocated for its frame.
+    fn begin(&mut self, header: &Header, now: Instant) -> Result<(), Error> {
+        if header.opcode.is_control() {
+            self.count_control(now)?;
+        } else {
+            self.begin_data(header)?;
+            self.set(FINAL, header.is_final);
+        }
+        self.frame = Some(header.opcode);
+        (self.left, self.ready, self.mask) = (header.length, 0, header.mask.unwrap_or_default());
+        Ok(())
+    }
+
+    #[inline]
+    fn begin_data(&mut self, header: &Header) -> Result<(), Error> {
+        let kind = match header.opcode {
+            Opcode::Continuation => None,
+            Opcode::Text => Some(Kind::Text),
+            _ => Some(Kind::Binary),
+        };
+        match (kind, &self.partial) {
+            (Some(_), Some(_)) => return Err(Violation::MessageUnfinished.into()),
+            (None, None) => return Err(Violation::NothingToContinue.into()),
+            _ => {}
+        }
+        let is_compressed = header.is_compressed || self.partial.as_ref().is_some_and(|partial| partial.is_compressed);
+        let before = self.partial.as_ref().map_or(0, |partial| partial.written);
+        let total = if is_compressed { 0 } else { before.saturating_add(header.length) };
+        if total > self.config.message_bytes_max {
+            return Err(Exceeded::MessageBytes.into());
+        }
+        let in_pieces = self.config.pieces_after.is_some_and(|after| total > u64::from(after));
+        if let Some(kind) = kind {
+            self.text = Utf8::default();
+            if is_compressed || in_pieces || !header.is_final {
+                self.partial = Some(Box::new(Partial::new(kind, is_compressed)));
+            }
+        }
+        if let Some(partial) = &mut self.partial {
+            partial.in_pieces |= in_pieces;
+            partial.written = if is_compressed { partial.written } else { total };
+            if header.length == 0 && !header.is_final {
+                partial.empty_frames += 1;
+                if partial.empty_frames > self.config.empty_frames_max {
+                    return Err(Exceeded::EmptyFrames.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count_control(&mut self, now: Instant) -> Result<(), Exceeded> {
+        let is_same = self.second.is_some_and(|second| now.saturating_duration_since(second) < Duration::from_secs(1));
+        if !is_same {
+            (self.second, self.control_frames) = (Some(now), 0);
+        }
+        self.control_frames = self.control_frames.saturating_add(1);
+        if self.control_frames > self.config.control_frames_max { Err(Exceeded::ControlFrames) } else { Ok(()) }
+    }
+
+    /// Unmasks and checks the payload bytes of the current frame that have come, and returns how many there are.
+    #[inline]
+    fn receive(&mut self, checks_text: bool, input: &mut Input, out: &Output<'_>) -> Result<usize, Error> {
+        let available = usize::try_from(self.left).unwrap_or(usize::MAX).min(input.len());
+        let ready = self.ready as usize;
+        if available > ready {
+            if !self.has(CLIENT) {
+                mask::apply(&mut input.make_mut(out.pool())[ready..available], &mut self.mask);
+            }
+            if checks_text {
+                self.check_text(&input.bytes()[ready..available])?;
+            }
+            self.ready = available as u32;
+        }
+        Ok(available)
+    }
+
+    fn check_text(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+        self.text.check(bytes).map_err(|Invalid| Violation::Utf8)
+    }
+
+    /// Takes `count` bytes of the current frame off the input.
+    fn take(&mut self, count: usize, input: &mut Input) -> Slice {
+        self.consumed(count);
+        input.take(count)
+    }
+
+    fn consumed(&mut self, count: usize) {
+        self.left -= count as u64;
+        self.ready -= count as u32;
+    }
+
+    /// A data frame. `None` means that the next frame follows.
+    #[inline]
+    fn data(&mut self, opcode: Opcode, input: &mut Input, out: &Output<'_>) -> Result<Option<Step<Message>>, Error> {
+        if self.partial.is_some() {
+            return self.partial_data(input, out);
+        }
+        let kind = if opcode == Opcode::Text { Kind::Text } else { Kind::Binary };
+        let available = self.receive(kind == Kind::Text, input, out)?;
+        if (available as u64) < self.left {
+            return Ok(Some(Step::NeedMore));
+        }
+        self.frame = None;
+        let bytes = self.take(available, input);
+        Ok(Some(Step::Message(self.whole(kind, bytes)?)))
+    }
+
+    fn whole(&self, kind: Kind, bytes: Slice) -> Result<Message, Violation> {
+        self.check_end(kind)?;
+        Ok(match kind {
+            Kind::Text => Message::Text(Text::checked(bytes)),
+            Kind::Binary => Message::Binary(bytes.into()),
+        })
+    }
+
+    fn check_end(&self, kind: Kind) -> Result<(), Violation> {
+        if kind == Kind::Text && !self.text.is_complete() { Err(Violation::Utf8) } else { Ok(()) }
+    }
+
+    /// A frame of a message that is fragmented, compressed or yielded in pieces.
+    fn partial_data(&mut self, input: &mut Input, out: &Output<'_>) -> Result<Option<Step<Message>>, Error> {
+        let Some(mut partial) = self.partial.take() else { return Ok(None) };
+        let step = self.continued(&mut partial, input, out)?;
+        let is_over = self.frame.is_none() && self.has(FINAL);
+        if !is_over {
+            self.partial = Some(partial);
+        }
+        Ok(step)
+    }
+
+    fn continued(
+        &mut self,
+        partial: &mut Partial,
+        input: &mut Input,
+        out: &Output<'_>,
+    ) -> Result<Option<Step<Message>>, Error> {
+        let checks_text = partial.kind == Kind::Text && !partial.is_compressed;
+        let available = self.receive(checks_text, input, out)?;
+        if partial.in_pieces && partial.has_bytes() {
+            return Ok(Some(piece(partial.kind, partial.take(), false)));
+        }
+        if partial.is_compressed {
+            return self.compressed(partial, input, out);
+        }
+        let is_whole = available as u64 == self.left;
+        if !is_whole && (available == 0 || !partial.in_pieces) {
+            return Ok(Some(Step::NeedMore));
+        }
+        let bytes = self.take(available, input);
+        let is_last = is_whole && self.has(FINAL);
+        if is_whole {
+            self.frame = None;
+        }
+        if is_last {
+            self.check_end(partial.kind)?;
+        }
+        if partial.in_pieces {
+            let is_news = is_last || !bytes.is_empty();
+            return Ok(is_news.then(|| piece(partial.kind, bytes, is_last)));
+        }
+        partial.push(bytes, out.pool());
+        if !is_last {
+            return Ok(None);
+        }
+        let bytes = partial.take();
+        Ok(Some(Step::Message(self.whole(partial.kind, bytes)?)))
+    }
+
+    /// Decompresses what has come of a frame.
+    fn compressed(
+        &mut self,
+        partial: &mut Partial,
+        input: &mut Input,
+        out: &Output<'_>,
+    ) -> Result<Option<Step<Message>>, Error> {
+        loop {
+            let Some(deflate) = &mut self.deflate else { return Err(Violation::ReservedBits.into()) };
+            let is_tail = self.left == 0 && self.flags & FINAL != 0;
+            if is_tail && partial.tail == 0 && partial.is_drained && deflate.has_ended() {
+                partial.tail = TAIL.len() as u8;
+            }
+            let source =
+                if is_tail { &TAIL[usize::from(partial.tail)..] } else { &input.bytes()[..self.ready as usize] };
+            if source.is_empty() && partial.is_drained {
+                if is_tail {
+                    return self.decompressed(partial).map(Some);
+                }
+                if self.left > 0 {
+                    return Ok(Some(Step::NeedMore));
+                }
+                self.frame = None;
+                return Ok(None);
+            }
+            let space = (SPACE_PER_BYTE * source.len()).clamp(SPACE_BYTES_MIN, SPACE_BYTES_MAX);
+            let (mut read, mut is_complete) = (0, false);
+            let bytes = out.pool().fill(space, |space| {
+                let progress = deflate.decompress(source, space)?;
+                (read, is_complete) = (progress.read, progress.is_complete);
+                Ok::<_, Error>(progress.written)
+            })?;
+            partial.is_drained = is_complete;
+            if is_tail {
+                partial.tail += read as u8;
+            } else {
+                input.consume(read);
+                self.consumed(read);
+                partial.read += read as u64;
+            }
+            if bytes.is_empty() {
+                continue;
+            }
+            partial.written += bytes.len() as u64;
+            self.check_expanded(partial)?;
+            if partial.kind == Kind::Text {
+                self.check_text(&bytes)?;
+            }
+            partial.in_pieces |= self.config.pieces_after.is_some_and(|after| partial.written > u64::from(after));
+            partial.push(bytes, out.pool());
+            if partial.in_pieces {
+                return Ok(Some(piece(partial.kind, partial.take(), false)));
+            }
+        }
+    }
+
+    fn check_expanded(&self, partial: &Partial) -> Result<(), Exceeded> {
+        if partial.written > self.config.message_bytes_max {
+            return Err(Exceeded::MessageBytes);
+        }
+        let defaults = Deflate::default();
+        let settings = self.config.deflate.as_ref().unwrap_or(&defaults);
+        let ratio = partial.written / partial.read.max(1);
+        if partial.written > settings.ratio_after && ratio >= u64::from(settings.ratio_max.max(1)) {
+            return Err(Exceeded::Ratio);
+        }
+        Ok(())
+    }
+
+    /// The end of a compressed message.
+    fn decompressed(&mut self, partial: &mut Partial) -> Result<Step<Message>, Error> {
+        if let Some(deflate) = &mut self.deflate {
+            deflate.end_message();
+        }
+        self.check_end(partial.kind)?;
+        self.frame = None;
+        let bytes = partial.take();
+        if partial.in_pieces {
+            return Ok(piece(partial.kind, bytes, true));
+        }
+        Ok(Step::Message(self.whole(partial.kind, bytes)?))
+    }
+
+    fn control(
+        &mut self,
+        opcode: Opcode,
+        input: &mut Input,
+        reply: &mut Output<'_>,
+    ) -> Result<Option<Step<Message>>, Error> {
+        let available = self.receive(false, input, reply)?;
+        if (available as u64) < self.left {
+            return Ok(Some(Step::NeedMore));
+        }
+        self.frame = None;
+        let payload = self.take(available, input);
+        let message = match opcode {
+            Opcode::Ping => {
+                if !self.has(CLOSE_SENT) {
+                    self.write_frame(Opcode::Pong, &payload, reply);
+                }
+                Message::Ping(payload.into())
+            }
+            Opcode::Close => return self.closed(&payload, reply).map(|message| Some(Step::Message(message))),
+            _ => Message::Pong(payload.into()),
+        };
+        Ok(self.config.yields_control.then_some(Step::Message(message)))
+    }
+
+    /// The close frame of the peer.
+    fn closed(&mut self, payload: &[u8], reply: &mut Output<'_>) -> Result<Message, Error> {
+        let close = match payload.split_first_chunk::<2>() {
+            None if payload.is_empty() => None,
+            None => return Err(Violation::CloseLength.into()),
+            Some((&code, reason)) => {
+                let code = CloseCode(u16::from_be_bytes(code));
+                if !code.is_sendable() {
+                    return Err(Violation::CloseCode(code.0).into());
+                }
+                let reason = simdutf8::basic::from_utf8(reason).map_err(|_| Violation::Utf8)?;
+                Some(Close::new(code, reason))
+            }
+        };
+        self.set(CLOSE_RECEIVED, true);
+        self.until = None;
+        if !self.has(CLOSE_SENT) {
+            self.set(CLOSE_SENT, true);
+            let code = close.as_ref().map(|close| close.code().0.to_be_bytes());
+            self.write_frame(Opcode::Close, code.as_ref().map_or(&[], |code| code), reply);
+        }
+        Ok(Message::Close(close))
+    }
+
+    /// Sends a close frame, if none was sent, and waits for that of the peer.
+    pub(crate) fn close(&mut self, code: CloseCode, reason: &str, out: &mut Output<'_>) {
+        if self.has(CLOSE_SENT) {
+            return;
+        }
+        self.set(CLOSE_SENT, true);
+        if !self.has(CLOSE_RECEIVED) {
+            self.until = out.now().checked_add(self.config.close_timeout);
+        }
+        let payload = [&code.0.to_be_bytes(), reason.as_bytes()].concat();
+        self.write_frame(Opcode::Close, &payload, out);
+    }
+
+    /// Sends an empty close frame, if none was sent, and waits for that of the peer.
+    pub(crate) fn close_without_code(&mut self, out: &mut Output<'_>) {
+        if !self.has(CLOSE_SENT) {
+            self.set(CLOSE_SENT, true);
+            self.until = out.now().checked_add(self.config.close_timeout);
+            self.write_frame(Opcode::Close, &[], out);
+        }
+    }
+
+    /// Sends the code of an error.
+    fn fail(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
+        if let Some(code) = error.close_code() {
+            self.close(code, "", reply);
+        }
+        error
+    }
+}
+
+fn piece(kind: Kind, bytes: Slice, is_last: bool) -> Step<Message> {
+    Step::Message(Message::Piece(Piece { kind, bytes: bytes.into(), is_last }))
+}
+
+impl Codec for WebSocket {
+    type In = Message;
+    type Out = Message;
+    type Error = Error;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Message>, Error> {
+        if !input.is_empty() {
+            self.flags = (self.flags | HEARD) & !PINGED;
+        }
+        self.advance(input, reply).map_err(|error| self.fail(error, reply))
+    }
+
+    #[inline]
+    fn encode(&mut self, message: Message, out: &mut Output<'_>) -> Result<(), Error> {
+        self.send(message, out)
+    }
+
+    /// A stream that ends between two messages ends without an error, although the peer has sent no close frame.
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Message>, Error> {
+        match self.decode(input, reply)? {
+            Step::Message(message) => return Ok(Step::Message(message)),
+            Step::End => {}
+            Step::NeedMore if self.frame.is_some() || self.partial.is_some() || !input.is_empty() => {
+                self.set(PEER_ENDED, true);
+                return Err(Violation::Truncated.into());
+            }
+            Step::NeedMore => self.set(PEER_ENDED, true),
+        }
+        Ok(Step::End)
+    }
+
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
+        match event {
+            Lifecycle::Opened => self.until = self.config.ping_interval.and_then(|time| out.now().checked_add(time)),
+            Lifecycle::Resumed => {
+                // What the peer sent meanwhile was not seen.
+                self.flags = (self.flags | HEARD) & !PINGED;
+                let time = match (self.has(CLOSE_RECEIVED), self.has(CLOSE_SENT)) {
+                    (true, _) => None,
+                    (false, true) => Some(self.config.close_timeout),
+                    (false, false) => self.config.ping_interval,
+                };
+                self.until = time.and_then(|time| out.now().checked_add(time));
+            }
+            Lifecycle::Drain => self.close(CloseCode::GOING_AWAY, "", out),
+            Lifecycle::Fail => self.close(CloseCode::INTERNAL_ERROR, "", out),
+            Lifecycle::Close => self.close(CloseCode::NORMAL, "", out),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> CodecStatus {
+        let is_closed = self.flags & (CLOSE_SENT | CLOSE_RECEIVED) == CLOSE_SENT | CLOSE_RECEIVED;
+        CodecStatus { is_finished: is_closed || self.has(PEER_ENDED), reports_finish: true, ..CodecStatus::default() }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.until
+    }
+
+    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        if self.has(CLOSE_SENT) {
+            return Err(Exceeded::CloseTimeout.into());
+        }
+        if self.has(PINGED) {
+            return Err(Exceeded::PongTimeout.into());
+        }
+        let wait = if self.has(HEARD) {
+            self.config.ping_interval.unwrap_or(self.config.pong_timeout)
+        } else {
+            self.set(PINGED, true);
+            self.write_frame(Opcode::Ping, &[], reply);
+            self.config.pong_timeout
+        };
+        self.set(HEARD, false);
+        self.until = reply.now().checked_add(wait);
+        Ok(())
+    }
+}
+
+/// The space to decompress into: for each byte of input, at least, and at most.
+const SPACE_PER_BYTE: usize = 4;
+const SPACE_BYTES_MIN: usize = 256;
+const SPACE_BYTES_MAX: usize = 16 * 1024;
+
+const _: () = assert!(size_of::<WebSocket>() <= 104);

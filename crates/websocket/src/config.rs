@@ -1,0 +1,87 @@
+//! `Config`: the limits of a connection, its pings, and compression.
+
+use std::time::Duration;
+
+/// What a connection accepts and sends. Every default protects. A codec keeps it behind an `Arc`, which connections
+/// share.
+///
+/// A peer that is slow in the middle of a message is the subject of the engine's `Deadlines`, as with any protocol.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Config {
+    /// Bytes of a message, after decompression, in one frame or many; 1 MiB unless set. A longer one closes the
+    /// connection with the code 1009.
+    pub message_bytes_max: u64,
+    /// Messages of more bytes are yielded [piece by piece](crate::Message::Piece) as they arrive, and the codec
+    /// buffers none of them. `None` unless set: every message is yielded whole.
+    pub pieces_after: Option<u32>,
+    /// Frames without payload in a message, apart from its last; 64 unless set.
+    pub empty_frames_max: u32,
+    /// Control frames of the peer within a second; 100 unless set.
+    pub control_frames_max: u16,
+    /// The codec sends a ping when the peer was silent for this long; 30 seconds unless set, `None` for no pings.
+    pub ping_interval: Option<Duration>,
+    /// How long after a ping the peer may be silent; 20 seconds unless set.
+    pub pong_timeout: Duration,
+    /// How long the peer may take to answer a close frame; 5 seconds unless set.
+    pub close_timeout: Duration,
+    /// Whether pings and pongs are yielded as messages. False unless set; the codec answers pings in any case.
+    pub yields_control: bool,
+    /// Compression, if the peer offers or accepts it. `None` unless set.
+    pub deflate: Option<Deflate>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 1024 * 1024,
+            pieces_after: None,
+            empty_frames_max: 64,
+            control_frames_max: 100,
+            ping_interval: Some(Duration::from_secs(30)),
+            pong_timeout: Duration::from_secs(20),
+            close_timeout: Duration::from_secs(5),
+            yields_control: false,
+            deflate: None,
+        }
+    }
+}
+
+/// permessage-deflate: what is negotiated, and what it may cost.
+///
+/// A context takes some 320 KiB to compress and 48 KiB to decompress. Without takeover it comes from a pool of the
+/// thread for the length of a message, so an idle connection has none. With takeover a connection keeps its contexts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deflate {
+    /// Whether our compressor may refer to the messages before. False unless set: our answer is
+    /// `no_context_takeover`.
+    pub takeover: bool,
+    /// Whether the peer's compressor may refer to its messages before. False unless set.
+    pub peer_takeover: bool,
+    /// The level of compression, 1 to 9; 4 unless set.
+    pub level: u8,
+    /// The logarithm of our compressor's window, 9 to 15; 15 unless set. The peer may ask for less.
+    pub window_bits: u8,
+    /// Messages of fewer bytes are not compressed; 64 unless set.
+    pub compress_bytes_min: usize,
+    /// How many bytes a compressed message may have for each byte from the peer, once it has `ratio_after`; 100 unless
+    /// set.
+    pub ratio_max: u32,
+    /// A message up to so many bytes is not compared with `ratio_max`; 256 KiB unless set.
+    pub ratio_after: u64,
+}
+
+impl Default for Deflate {
+    fn default() -> Self {
+        Self {
+            takeover: false,
+            peer_takeover: false,
+            level: 4,
+            window_bits: 15,
+            compress_bytes_min: 64,
+            ratio_max: 100,
+            ratio_after: 256 * 1024,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The outbound half: messages to frames, and messages for many connections.
+//!
+//! A server's payload is linked into the queue where it is large, and copied with its header where it is short. A
+//! client's payload is masked on its way into the queue.
+//!
+//! An encoded broadcast has both forms of the message, since connections differ in what they negotiated:
+//!
+//! ```text
+//! length of the plain frame (4), plain frame, compressed frame or nothing
+//! ```
+
+use tidegate_buffer::{LINK_BYTES_MIN, Slice};
+use tidegate_codec::framing::Payload;
+use tidegate_codec::{Broadcast, Output};
+
+use crate::close::Close;
+use crate::codec::{CLIENT, CLOSE_SENT, SENDS_PIECES, SENDS_TEXT, WebSocket};
+use crate::error::{Error, Misuse};
+use crate::frame::{CONTROL_BYTES_MAX, Header, Opcode};
+use crate::mask;
+use crate::message::{Kind, Message, Piece};
+use crate::permessage_deflate::{compress_alone, compression};
+use crate::utf8::{Invalid, Utf8};
+
+impl WebSocket {
+    /// Encodes a message.
+    #[inline]
+    pub(crate) fn send(&mut self, message: Message, out: &mut Output<'_>) -> Result<(), Error> {
+        if self.has(CLOSE_SENT) {
+            return Err(Misuse::Closed.into());
+        }
+        match message {
+            Message::Text(text) => self.send_whole(Opcode::Text, text.into_payload(), out),
+            Message::Binary(payload) => self.send_whole(Opcode::Binary, payload, out),
+            Message::Piece(piece) => self.send_piece(piece, out),
+            Message::Ping(payload) => self.send_control(Opcode::Ping, &payload, out),
+            Message::Pong(payload) => self.send_control(Opcode::Pong, &payload, out),
+            Message::Close(close) => self.send_close(close.as_ref(), out),
+        }
+    }
+
+    #[inline]
+    fn send_whole(&mut self, opcode: Opcode, payload: Payload, out: &mut Output<'_>) -> Result<(), Error> {
+        if self.has(SENDS_PIECES) {
+            return Err(Misuse::MessageUnfinished.into());
+        }
+        if let Some(compressed) = self.compressed_form(payload.as_ref())? {
+            self.write_data(header(opcode, true, true), compressed.into(), out);
+        } else {
+            self.write_data(header(opcode, true, false), payload, out);
+        }
+        Ok(())
+    }
+
+    /// The compressed form of a message, if compression was negotiated and the message is worth it.
+    #[inline]
+    fn compressed_form(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let Some(deflate) = &mut self.deflate else { return Ok(None) };
+        let least = self.config.deflate.as_ref().map_or(0, |settings| settings.compress_bytes_min);
+        if payload.len() < least {
+            return Ok(None);
+        }
+        deflate.compress(payload).map(Some)
+    }
+
+    fn send_piece(&mut self, piece: Piece, out: &mut Output<'_>) -> Result<(), Error> {
+        let is_text = piece.kind == Kind::Text;
+        let is_first = !self.has(SENDS_PIECES);
+        if !is_first && self.has(SENDS_TEXT) != is_text {
+            return Err(Misuse::MessageUnfinished.into());
+        }
+        if is_text {
+            let mut state = if is_first { Utf8::default() } else { self.sent_text };
+            state.check(piece.bytes.as_ref()).map_err(|Invalid| Misuse::Utf8)?;
+            if piece.is_last && !state.is_complete() {
+                return Err(Misuse::Utf8.into());
+            }
+            self.sent_text = state;
+        }
+        self.set(SENDS_PIECES, !piece.is_last);
+        self.set(SENDS_TEXT, is_text);
+        let opcode = match (is_first, is_text) {
+            (false, _) => Opcode::Continuation,
+            (true, true) => Opcode::Text,
+            (true, false) => Opcode::Binary,
+        };
+        self.write_data(header(opcode, piece.is_last, false), piece.bytes, out);
+        Ok(())
+    }
+
+    fn send_control(&mut self, opcode: Opcode, payload: &Payload, out: &mut Output<'_>) -> Result<(), Error> {
+        let payload = payload.as_ref();
+        if payload.len() > CONTROL_BYTES_MAX {
+            return Err(Misuse::ControlTooLong.into());
+        }
+        self.write_frame(opcode, payload, out);
+        Ok(())
+    }
+
+    fn send_close(&mut self, close: Option<&Close>, out: &mut Output<'_>) -> Result<(), Error> {
+        let Some(close) = close else {
+            self.close_without_code(out);
+            return Ok(());
+        };
+        if !close.code().is_sendable() {
+            return Err(Misuse::CloseCode(close.code().0).into());
+        }
+        if close.reason().len() > CONTROL_BYTES_MAX - 2 {
+            return Err(Misuse::CloseReason.into());
+        }
+        self.close(close.code(), close.reason(), out);
+        Ok(())
+    }
+
+    /// Writes a short frame that is a message by itself.
+    pub(crate) fn write_frame(&mut self, opcode: Opcode, payload: &[u8], out: &mut Output<'_>) {
+        let header = header(opcode, true, false);
+        if self.has(CLIENT) { write_masked(header, payload, out) } else { write_copied(header, payload, out) }
+    }
+
+    #[inline]
+    fn write_data(&mut self, header: Header, payload: Payload, out: &mut Output<'_>) {
+        if self.has(CLIENT) {
+            write_masked(header, payload.as_ref(), out);
+        } else if payload.as_ref().len() < LINK_BYTES_MIN {
+            write_copied(header, payload.as_ref(), out);
+        } else {
+            let (bytes, length) = Header { length: payload.as_ref().len() as u64, ..header }.write();
+            out.write(&bytes[..length]);
+            match payload {
+                Payload::Slice(slice) => out.link(slice),
+                Payload::Bytes(bytes) | Payload::Encoded(bytes) => out.link_bytes(bytes),
+            }
+        }
+    }
+}
+
+/// A header whose length is not known yet.
+fn header(opcode: Opcode, is_final: bool, is_compressed: bool) -> Header {
+    Header { opcode, is_final, is_compressed, length: 0, mask: None }
+}
+
+#[inline]
+fn write_copied(header: Header, payload: &[u8], out: &mut Output<'_>) {
+    let (bytes, length) = Header { length: payload.len() as u64, ..header }.write();
+    out.write_pieces((&bytes[..length], payload));
+}
+
+fn write_masked(header: Header, payload: &[u8], out: &mut Output<'_>) {
+    let mut mask = mask::new_key();
+    let (bytes, length) = Header { length: payload.len() as u64, mask: Some(mask), ..header }.write();
+    out.write(&bytes[..length]);
+    for part in payload.chunks(MASKED_BYTES_MAX) {
+        let written = out.write_with(part.len(), |space| {
+            mask::copy(part, space, &mut mask);
+            Ok::<_, std::convert::Infallible>(part.len())
+        });
+        match written {
+            Ok(_) => {}
+            Err(never) => match never {},
+        }
+    }
+}
+
+impl Broadcast for WebSocket {
+    /// Encodes both forms of the message. `self` is a server's codec with the configuration of the connections; it
+    /// compresses if its configuration has [`deflate`](crate::Config::deflate), whatever was negotiated.
+    fn encode_once(&mut self, message: Message, out: &mut Output<'_>) -> Result<(), Error> {
+        if self.has(CLIENT) {
+            return Err(Misuse::ClientBroadcast.into());
+        }
+        let (opcode, payload) = match message {
+            Message::Text(text) => (Opcode::Text, text.into_payload()),
+            Message::Binary(payload) => (Opcode::Binary, payload),
+            Message::Ping(payload) if payload.as_ref().len() <= CONTROL_BYTES_MAX => (Opcode::Ping, payload),
+            Message::Ping(_) => return Err(Misuse::ControlTooLong.into()),
+            _ => return Err(Misuse::NoBroadcast.into()),
+        };
+        let settings = self
+            .config
+            .deflate
+            .as_ref()
+            .filter(|settings| !opcode.is_control() && payload.as_ref().len() >= settings.compress_bytes_min);
+        let compressed = settings.map(|settings| compress_alone(settings, payload.as_ref())).transpose()?;
+        let plain = Header { length: payload.as_ref().len() as u64, ..header(opcode, true, false) };
+        let length = plain.write().1 + payload.as_ref().len();
+        let Ok(length) = u32::try_from(length) else { return Err(Misuse::NoBroadcast.into()) };
+        out.write(&length.to_be_bytes());
+        self.write_data(plain, payload, out);
+        if let Some(compressed) = compressed {
+            self.write_data(header(opcode, true, true), compressed.into(), out);
+        }
+        Ok(())
+    }
+
+    fn write_encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Error> {
+        if self.has(CLIENT) {
+            return Err(Misuse::ClientBroadcast.into());
+        }
+        if self.has(CLOSE_SENT) {
+            return Err(Misuse::Closed.into());
+        }
+        if self.has(SENDS_PIECES) {
+            return Err(Misuse::MessageUnfinished.into());
+        }
+        let Some((length, forms)) = bytes.split_first_chunk::<4>() else { return Err(Misuse::NoBroadcast.into()) };
+        let plain = u32::from_be_bytes(*length) as usize;
+        if plain == 0 || plain > forms.len() {
+            return Err(Misuse::NoBroadcast.into());
+        }
+        let (begin, end) = (length.len(), length.len() + plain);
+        let made_with = self.config.deflate.as_ref().map(|settings| compression(settings, settings.window_bits));
+        let takes_compressed = match (&self.deflate, made_with) {
+            (Some(deflate), Some(made_with)) => deflate.takes_shared(made_with),
+            _ => false,
+        };
+        let range = if takes_compressed && end < bytes.len() { end..bytes.len() } else { begin..end };
+        out.link_shared(bytes.slice(range));
+        Ok(())
+    }
+}
+
+/// Bytes that are masked at a time.
+const MASKED_BYTES_MAX: usize = 16 * 1024;

@@ -1,0 +1,38 @@
+//! WebSocket (RFC 6455) with permessage-deflate (RFC 7692), free of I/O, in both roles.
+//!
+//! | for | there is |
+//! |---|---|
+//! | the connection after its handshake | [`WebSocket`], a codec of [`Message`]s |
+//! | limits, pings, compression | [`Config`] and [`Deflate`] |
+//! | the handshake of a server | [`handshake::Offer`]: what the request offers, and the fields of the response |
+//! | the handshake of a client | [`handshake::Request`]: the fields of the request, and the check of the response |
+//! | many connections that get the same message | [`WebSocket`] is a [`Broadcast`](tidegate_codec::Broadcast): encoded once, compressed once |
+//!
+//! A message is unmasked where it was received, and yielded as a view of those bytes if it came in one frame. Text is
+//! checked as it arrives, so invalid text closes the connection before its end. A frame that is too long is refused by
+//! its header. A peer that breaks the protocol gets a close frame with the code for it.
+//!
+//! Read next: `codec.rs`, the state of a connection and its inbound half; then `encode.rs`, `frame.rs` and
+//! `permessage_deflate.rs`.
+
+#![forbid(unsafe_code)]
+
+mod close;
+mod codec;
+mod config;
+mod encode;
+mod error;
+mod frame;
+pub mod handshake;
+mod mask;
+mod message;
+mod partial;
+mod permessage_deflate;
+mod utf8;
+
+pub use close::{Close, CloseCode};
+pub use codec::{Role, WebSocket};
+pub use config::{Config, Deflate};
+pub use error::{Error, Exceeded, Misuse, Violation};
+pub use message::{Kind, Message, Piece, Text};
+pub use permessage_deflate::Parameters;

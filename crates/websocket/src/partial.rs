@@ -1,0 +1,57 @@
+//! `Partial`: a message that is not complete after one frame, or that is compressed or yielded in pieces. Other
+//! messages need none.
+
+use tidegate_buffer::{Input, Pool, Slice};
+
+use crate::message::Kind;
+
+/// What is known of a message in its middle.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    pub(crate) kind: Kind,
+    pub(crate) is_compressed: bool,
+    /// Whether it is yielded piece by piece.
+    pub(crate) in_pieces: bool,
+    /// Whether the last step of decompression has written all that its input gives.
+    pub(crate) is_drained: bool,
+    /// How many of the bytes that end a compressed message were decompressed.
+    pub(crate) tail: u8,
+    pub(crate) empty_frames: u32,
+    /// Bytes of the message so far, after decompression.
+    pub(crate) written: u64,
+    /// Bytes that came compressed.
+    pub(crate) read: u64,
+    /// Bytes that were not yielded.
+    assembled: Input,
+}
+
+impl Partial {
+    pub(crate) fn new(kind: Kind, is_compressed: bool) -> Self {
+        Self {
+            kind,
+            is_compressed,
+            in_pieces: false,
+            is_drained: true,
+            tail: 0,
+            empty_frames: 0,
+            written: 0,
+            read: 0,
+            assembled: Input::new(),
+        }
+    }
+
+    /// Appends bytes, in memory of their own: none of them may pin the scratch of the loop.
+    pub(crate) fn push(&mut self, bytes: Slice, pool: &Pool) {
+        self.assembled.append(bytes, pool);
+        self.assembled.compact(pool);
+    }
+
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.assembled.is_empty()
+    }
+
+    /// Takes what was not yielded.
+    pub(crate) fn take(&mut self) -> Slice {
+        self.assembled.take_all()
+    }
+}

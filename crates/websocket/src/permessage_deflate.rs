@@ -1,0 +1,152 @@
+//! permessage-deflate (RFC 7692): the parameters of a connection, and its contexts.
+//!
+//! A message is compressed with a flush, whose last four bytes are not sent. The receiver appends them. Without takeover
+//! a context lasts as long as a message, and comes from the pool of the thread.
+
+use tidegate_compress::{Algorithm, Compression, Compressor, DecompressionLimits, Decompressor, Progress};
+
+use crate::codec::Role;
+use crate::config::Deflate;
+use crate::error::{Error, Violation};
+
+/// What both sides have agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Parameters {
+    /// The server's compressor forgets each message.
+    pub server_no_context_takeover: bool,
+    /// The client's compressor forgets each message.
+    pub client_no_context_takeover: bool,
+    /// The logarithm of the window of the server's compressor, 8 to 15.
+    pub server_max_window_bits: u8,
+    /// The logarithm of the window of the client's compressor, 8 to 15.
+    pub client_max_window_bits: u8,
+}
+
+impl Default for Parameters {
+    /// Those of a response without parameters.
+    fn default() -> Self {
+        Self {
+            server_no_context_takeover: false,
+            client_no_context_takeover: false,
+            server_max_window_bits: 15,
+            client_max_window_bits: 15,
+        }
+    }
+}
+
+/// The contexts of a connection, and what they are made with.
+#[derive(Debug)]
+pub(crate) struct PerMessageDeflate {
+    compression: Compression,
+    keeps_compressor: bool,
+    keeps_decompressor: bool,
+    compressor: Option<Compressor>,
+    decompressor: Option<Decompressor>,
+}
+
+impl PerMessageDeflate {
+    pub(crate) fn new(role: Role, agreed: Parameters, settings: &Deflate) -> Self {
+        let (ours, theirs, bits) = match role {
+            Role::Server => {
+                (agreed.server_no_context_takeover, agreed.client_no_context_takeover, agreed.server_max_window_bits)
+            }
+            Role::Client => {
+                (agreed.client_no_context_takeover, agreed.server_no_context_takeover, agreed.client_max_window_bits)
+            }
+        };
+        Self {
+            compression: compression(settings, bits),
+            keeps_compressor: !ours && settings.takeover,
+            keeps_decompressor: !theirs,
+            compressor: None,
+            decompressor: None,
+        }
+    }
+
+    /// Whether any receiver of these window bits can decompress what a compressor without a past makes.
+    pub(crate) fn takes_shared(&self, made_with: Compression) -> bool {
+        !self.keeps_compressor && self.compression == made_with
+    }
+
+    /// The payload of a compressed message.
+    pub(crate) fn compress(&mut self, payload: &[u8]) -> Result<Vec<u8>, Error> {
+        let compressor = self.compressor.get_or_insert_with(|| Compressor::new(self.compression));
+        let compressed = compress(compressor, payload);
+        if !self.keeps_compressor || compressed.is_err() {
+            self.compressor = None;
+        }
+        compressed
+    }
+
+    /// Decompresses a part of a message into `space`.
+    pub(crate) fn decompress(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
+        let mut step = self.step(input, space);
+        if step == Err(tidegate_compress::Error::TrailingBytes) {
+            // The peer has ended the stream within the message, and begins another (RFC 7692 §7.2.3.4).
+            self.decompressor = None;
+            step = self.step(input, space);
+        }
+        let progress = step.map_err(|error| match error {
+            tidegate_compress::Error::System(_) => Error::System,
+            _ => Error::Peer(Violation::Deflate),
+        })?;
+        if progress.read + progress.written == 0 && !progress.is_complete {
+            return Err(Violation::Deflate.into());
+        }
+        Ok(progress)
+    }
+
+    fn step(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, tidegate_compress::Error> {
+        let new = || Decompressor::new(Algorithm::RawDeflate, UNLIMITED);
+        self.decompressor.get_or_insert_with(new).step(input, space)
+    }
+
+    /// Whether the stream of the peer's compressor has ended, so that the end of the message adds nothing.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.decompressor.as_ref().is_some_and(Decompressor::has_ended)
+    }
+
+    /// A message has been decompressed.
+    pub(crate) fn end_message(&mut self) {
+        if !self.keeps_decompressor || self.has_ended() {
+            self.decompressor = None;
+        }
+    }
+}
+
+/// The payload of a message that refers to none before: for a broadcast.
+pub(crate) fn compress_alone(settings: &Deflate, payload: &[u8]) -> Result<Vec<u8>, Error> {
+    compress(&mut Compressor::new(compression(settings, settings.window_bits)), payload)
+}
+
+pub(crate) fn compression(settings: &Deflate, window_bits: u8) -> Compression {
+    let bits = window_bits.min(settings.window_bits);
+    Compression::new(Algorithm::RawDeflate).level(settings.level).window_bits(bits)
+}
+
+fn compress(compressor: &mut Compressor, payload: &[u8]) -> Result<Vec<u8>, Error> {
+    if payload.is_empty() {
+        return Ok(EMPTY.to_vec());
+    }
+    let mut compressed = Vec::with_capacity(payload.len() / 2 + TAIL.len());
+    let written = compressor.write(payload, &mut compressed).and_then(|_| compressor.flush(&mut compressed));
+    written.map_err(|_| Error::System)?;
+    debug_assert!(compressed.ends_with(&TAIL), "a flush ends with an empty block");
+    compressed.truncate(compressed.len() - TAIL.len());
+    Ok(compressed)
+}
+
+/// The last bytes of a flush, which are not sent.
+pub(crate) const TAIL: [u8; 4] = [0, 0, 0xFF, 0xFF];
+
+/// An empty message (RFC 7692 §7.2.3.6).
+const EMPTY: [u8; 1] = [0];
+
+/// The codec compares a message with its own limits.
+const UNLIMITED: DecompressionLimits = DecompressionLimits {
+    output_max: u64::MAX,
+    ratio_max: u32::MAX,
+    ratio_after: u64::MAX,
+    layers_max: 1,
+    window_max: u32::MAX,
+};
