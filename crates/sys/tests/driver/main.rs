@@ -106,6 +106,7 @@ drivers! {
     receive {
         a_long_stream_arrives_whole,
         receives_grow_while_they_are_full_and_shrink_again,
+        a_receive_is_larger_where_many_bytes_are_missing,
         urgent_bytes_are_bytes_like_any_other,
         a_stopped_socket_reports_nothing_and_loses_nothing,
         repeated_stops_report_at_most_one_receive_and_lose_nothing,
