@@ -83,6 +83,7 @@ drivers! {
         a_file_that_is_shorter_than_its_region_is_an_error,
         a_limit_of_zero_bytes_still_sends,
         a_file_that_cannot_be_read_is_an_error,
+        the_bytes_before_a_file_leave_with_it,
     }
     pause {
         bytes_that_arrive_while_paused_are_reported_on_resume,
