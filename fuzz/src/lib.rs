@@ -15,6 +15,7 @@
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
+//! | `services` | requests to an application of HTTP | `services.rs` |
 //! | `tls` | a role of TLS, then its wire; or what is changed in a handshake | `tls.rs` |
 //! | `rings` | the actions of peers on real sockets, on io_uring | `rings.rs` |
 //!
@@ -39,6 +40,7 @@ mod responses;
 mod rings;
 mod round_trips;
 mod scan;
+mod services;
 mod sniff;
 mod streams;
 mod tls;
@@ -55,6 +57,7 @@ pub use responses::responses;
 pub use rings::rings;
 pub use round_trips::round_trips;
 pub use scan::scan;
+pub use services::services;
 pub use sniff::sniff;
 pub use streams::streams;
 pub use tls::tls;
@@ -63,7 +66,7 @@ pub use tls::tls;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -80,6 +83,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("responses", responses),
     ("rings", rings),
     ("round_trips", round_trips),
+    ("services", services),
     ("streams", streams),
     ("tls", tls),
 ];

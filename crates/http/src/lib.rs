@@ -31,6 +31,7 @@ mod codec;
 #[cfg(feature = "compress")]
 mod compression;
 mod connection;
+mod connection_state;
 mod endpoint;
 mod exchange;
 mod extract;
@@ -67,6 +68,7 @@ pub use codec::{HttpCodec, HttpFilter};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
+pub use connection_state::ConnectionState;
 pub use endpoint::{Async, Endpoint, RequestFunction, Sync, WithRequest};
 pub use exchange::BodyError;
 #[cfg(feature = "files")]
