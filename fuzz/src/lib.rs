@@ -16,6 +16,7 @@
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
+//! | `services` | requests to an application of HTTP | `services.rs` |
 //! | `tls` | a role of TLS, then its wire; or what is changed in a handshake | `tls.rs` |
 //! | `websocket` | a role and its options, then frames; or messages to send | `websocket.rs` |
 //! | `rings` | the actions of peers on real sockets, on io_uring | `rings.rs` |
@@ -41,6 +42,7 @@ mod responses;
 mod rings;
 mod round_trips;
 mod scan;
+mod services;
 mod sniff;
 mod socks;
 mod streams;
@@ -59,6 +61,7 @@ pub use responses::responses;
 pub use rings::rings;
 pub use round_trips::round_trips;
 pub use scan::scan;
+pub use services::services;
 pub use sniff::sniff;
 pub use socks::socks;
 pub use streams::streams;
@@ -69,7 +72,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -87,6 +90,7 @@ pub const TARGETS: [(&str, Target); 20] = [
     ("rings", rings),
     ("round_trips", round_trips),
     ("socks", socks),
+    ("services", services),
     ("streams", streams),
     ("tls", tls),
     ("websocket", websocket),

@@ -28,7 +28,7 @@ fn push_and_flush(responses: usize, rounds: usize) {
         });
         let mut parts = [const { MaybeUninit::uninit() }; PARTS];
         let sent = match count_this(|| queue.gather(&mut parts, usize::MAX)) {
-            Gathered::Parts(parts) => parts.iter().map(|part| part.len()).sum(),
+            Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => parts.iter().map(|part| part.len()).sum(),
             Gathered::Nothing | Gathered::File(_) => 0,
         };
         assert_eq!(sent, responses * RESPONSE.len(), "one gather takes everything");

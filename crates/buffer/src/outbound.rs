@@ -179,11 +179,15 @@ impl Outbound {
         let Some(pool) = &self.pool else { return Gathered::Nothing };
         let entries = pool.shared().entries.borrow();
         let (mut index, mut count, mut room) = (self.list.head, 0, bytes_max.max(1));
+        let mut is_before_file = false;
         while index != self.list.unflushed && count < parts.len() && room > 0 {
             let entry = entries.get(index);
             match &entry.part {
                 Part::File(region) if count == 0 => return Gathered::File(region.clone()),
-                Part::File(_) => break,
+                Part::File(_) => {
+                    is_before_file = true;
+                    break;
+                }
                 part => {
                     let bytes = part.bytes().expect("only files have no bytes");
                     let bytes = &bytes[..bytes.len().min(room)];
@@ -203,7 +207,8 @@ impl Outbound {
             return Gathered::Nothing;
         }
         // SAFETY: the first `count` elements were written above.
-        Gathered::Parts(unsafe { parts[..count].assume_init_ref() })
+        let parts = unsafe { parts[..count].assume_init_ref() };
+        if is_before_file { Gathered::PartsBeforeFile(parts) } else { Gathered::Parts(parts) }
     }
 
     /// Calls `see` with each flushed part, in order.
@@ -225,7 +230,7 @@ impl Outbound {
     pub fn front(&self) -> Option<&[u8]> {
         let mut part = [const { MaybeUninit::uninit() }];
         match self.gather(&mut part, usize::MAX) {
-            Gathered::Parts([part]) => {
+            Gathered::Parts([part]) | Gathered::PartsBeforeFile([part]) => {
                 // SAFETY: as in `gather`: the bytes stay for as long as the queue is borrowed.
                 Some(unsafe { std::slice::from_raw_parts(part.as_ptr(), part.len()) })
             }

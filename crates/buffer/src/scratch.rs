@@ -8,6 +8,9 @@ use crate::slice::Slice;
 /// The largest receive: the space behind the headroom.
 pub const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
+/// The size of a receive where so many bytes are missing, and come fast: see [`ReceiveHint::bulk_bytes`].
+pub const BULK_RECEIVE_BYTES: usize = 256 * 1024;
+
 /// Bytes kept free in front of what is received, unless a scratch is made [with less](Scratch::with_room), so that
 /// the rest of an earlier receive can be put before it and both be decoded as one piece: a part of a TLS record fits.
 pub const HEADROOM_BYTES: usize = 16 * 1024 + 512;
@@ -53,6 +56,14 @@ impl ReceiveHint {
         };
         bytes.min((self.bytes_max as usize).max(1))
     }
+
+    /// How many bytes a receive may bring that is not bounded by [`RECEIVE_BYTES_MAX`]: those that are missing, up to
+    /// `bytes_max`. A driver receives [`BULK_RECEIVE_BYTES`] at a time from a peer that sends fast while so many are
+    /// missing.
+    #[must_use]
+    pub fn bulk_bytes(self) -> usize {
+        self.missing_bytes.min(self.bytes_max) as usize
+    }
 }
 
 /// The memory that a loop receives into. As long as no view of the last receive exists, the same warm memory serves the
@@ -96,6 +107,12 @@ impl Scratch {
         let capacity = headroom.checked_add(room);
         assert!(capacity.is_some_and(|bytes| bytes <= 1 << 30), "a scratch has at most 1 GiB");
         Self { pool: pool.clone(), segment: None, headroom, room, requested: 0 }
+    }
+
+    /// Whether no view of the last receive exists, so that the next one needs no other memory.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.segment.as_ref().is_none_or(Segment::is_unique)
     }
 
     /// Up to `length` bytes to receive into, at most [`RECEIVE_BYTES_MAX`] unless it was made [with

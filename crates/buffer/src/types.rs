@@ -16,6 +16,8 @@ pub enum Gathered<'a, 'q> {
     Nothing,
     /// Bytes in memory, in order.
     Parts(&'a [IoSlice<'q>]),
+    /// The same, and a piece of a file follows them: a driver lets both leave together.
+    PartsBeforeFile(&'a [IoSlice<'q>]),
     /// A piece of a file.
     File(FileRegion),
 }

@@ -180,6 +180,13 @@ pub trait Codec: 'static {
         CodecStatus::default()
     }
 
+    /// How many bytes follow of which the codec makes messages as they come, however many come at a time: the rest of a
+    /// body. If they are many, and the peer sends fast, the loop receives more of them at once. It is read after every
+    /// dispatch, so it must be cheap.
+    fn bulk_bytes(&self) -> u64 {
+        0
+    }
+
     /// The time of the next call of [`handle_timeout`](Codec::handle_timeout), if any.
     fn poll_timeout(&self) -> Option<Instant> {
         None

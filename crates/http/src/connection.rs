@@ -19,6 +19,7 @@ use tidegate_sys::Address;
 use crate::app::App;
 use crate::body::{Body, Collected};
 use crate::codec::HttpCodec;
+use crate::connection_state::{AnyState, MakeState};
 use crate::endpoint::{Call, Endpoint, Responding};
 use crate::extract::BodyUse;
 use crate::middleware::{self, MiddlewareList, Passed};
@@ -30,7 +31,14 @@ use crate::task::{self, Work};
 /// [`Config::connections`](crate::Config::connections).
 pub struct HttpHandler {
     app: Rc<App>,
-    collecting: Option<Box<Collecting>>,
+    more: Option<Box<More>>,
+}
+
+/// What few connections have.
+#[derive(Default)]
+struct More {
+    collecting: Option<Collecting>,
+    state: Option<AnyState>,
 }
 
 /// A request whose body is collected.
@@ -46,22 +54,57 @@ struct Collecting {
 
 impl HttpHandler {
     pub(crate) fn new(app: Rc<App>) -> Self {
-        Self { app, collecting: None }
+        Self { app, more: None }
+    }
+
+    /// The handler of a connection that has served requests.
+    pub(crate) fn with_state(app: Rc<App>, state: Option<AnyState>) -> Self {
+        Self { app, more: state.map(|state| Box::new(More { collecting: None, state: Some(state) })) }
+    }
+
+    fn collecting(&mut self) -> Option<&mut Collecting> {
+        self.more.as_mut()?.collecting.as_mut()
+    }
+
+    fn take_collecting(&mut self) -> Option<Collecting> {
+        let more = self.more.as_mut()?;
+        let collecting = more.collecting.take();
+        if more.state.is_none() {
+            self.more = None;
+        }
+        collecting
+    }
+
+    /// The state of the connection, which the first request makes.
+    #[inline(never)]
+    fn state(&mut self, make: &MakeState, client: &Address) -> AnyState {
+        self.more.get_or_insert_default().state.get_or_insert_with(|| make(client)).clone()
+    }
+
+    /// Gives the connection to a task.
+    fn take_over<C: HttpCodec>(&self, work: Work) -> Outcome<C> {
+        let state = self.more.as_ref().and_then(|more| more.state.clone());
+        task::take_over(self.app.clone(), state, work)
     }
 
     #[inline]
     fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         let (peer, is_secure) = (peer(cx), cx.codec().is_secure());
-        let table = self.app.table();
-        let table = table.of_host(&head);
+        let outer = self.app.table();
+        let state = outer.connection_state.as_ref().map(|make| self.state(make, &peer));
+        let table = outer.of_host(&head);
         let (endpoint, route) = match table.find(&head) {
             Ok(found) => found,
             Err(response) => {
-                let request = Request::new(head, peer, is_secure, None);
+                let mut request = Request::new(head, peer, is_secure, None);
+                state.into_iter().for_each(|state| request.set_connection_state(state));
                 return self.refuse(&table.middleware, request, *response, cx);
             }
         };
         let mut request = Request::new(head, peer, is_secure, route);
+        if let Some(state) = state {
+            request.set_connection_state(state);
+        }
         let mut passed = Passed::default();
         if !table.middleware.is_empty() {
             let result;
@@ -89,7 +132,7 @@ impl HttpHandler {
             }
             Call::Async(_) | Call::Polled(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
                 let work = Work::request(request.detach(), endpoint.clone(), passed);
-                task::take_over(self.app.clone(), work)
+                self.take_over(work)
             }
             _ => {
                 let endpoint = endpoint.clone();
@@ -130,7 +173,7 @@ impl HttpHandler {
             Ok(response) => self.respond(response, &passed, is_head, cx),
             Err(responding) => {
                 let work = Work::Responding(responding, passed.detach(), is_head);
-                task::take_over(self.app.clone(), work)
+                self.take_over(work)
             }
         }
     }
@@ -167,20 +210,20 @@ impl HttpHandler {
             return Outcome::fail(error);
         }
         cx.deadline_after(self.app.limits.receive_timeout);
-        self.collecting = Some(Box::new(Collecting {
+        self.more.get_or_insert_default().collecting = Some(Collecting {
             request: request.detach(),
             endpoint,
             passed,
             body: Collected::new(bytes_max),
             whole: Body::empty(),
             length,
-        }));
+        });
         Outcome::Continue
     }
 
     #[inline(never)]
     fn on_data<C: HttpCodec>(&mut self, data: tidegate_buffer::Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let Some(collecting) = &mut self.collecting else { return Outcome::Continue };
+        let Some(collecting) = self.collecting() else { return Outcome::Continue };
         let is_async = !matches!(collecting.endpoint.call, Call::Sync(_));
         if collecting.length == Some(data.len() as u64) && !is_async {
             // The end follows at once, and the function does not outlive it.
@@ -195,9 +238,9 @@ impl HttpHandler {
 
     #[inline(never)]
     fn on_end<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let Some(collecting) = self.collecting.take() else { return Outcome::Continue };
+        let Some(collecting) = self.take_collecting() else { return Outcome::Continue };
         cx.deadline(None);
-        let Collecting { mut request, endpoint, passed, body, whole, .. } = *collecting;
+        let Collecting { mut request, endpoint, passed, body, whole, .. } = collecting;
         request.set_body(match body.into_bytes() {
             bytes if bytes.is_empty() => whole,
             bytes => bytes.into(),
@@ -212,16 +255,14 @@ impl HttpHandler {
                 self.respond(response, &passed, is_head, cx)
             }
             Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, is_head, cx),
-            Call::Async(_) | Call::Polled(_) => {
-                task::take_over(self.app.clone(), Work::request(request, endpoint, passed))
-            }
+            Call::Async(_) | Call::Polled(_) => self.take_over(Work::request(request, endpoint, passed)),
         }
     }
 
     /// Answers a request whose body is not complete.
     #[cold]
     fn abandon<C: HttpCodec>(&mut self, response: Response, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let Some(collecting) = self.collecting.take() else { return Outcome::Continue };
+        let Some(collecting) = self.take_collecting() else { return Outcome::Continue };
         cx.deadline(None);
         self.respond(response, &collecting.passed, is_head(&collecting.request), cx)
     }
@@ -255,7 +296,7 @@ impl HttpHandler {
     #[cold]
     fn respond_in_pieces<C: HttpCodec>(&self, message: Message, is_head: bool, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Message::Upgrade(head, upgrade) = message else {
-            return task::take_over(self.app.clone(), Work::Respond(message, is_head));
+            return self.take_over(Work::Respond(message, is_head));
         };
         match cx.send(head) {
             Ok(_) if cx.codec().has_left_http() => Outcome::Switch(upgrade.0.after(C::into_filters)),
@@ -334,7 +375,7 @@ pub(crate) fn too_long() -> Response {
 
 impl std::fmt::Debug for HttpHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpHandler").field("is_collecting", &self.collecting.is_some()).finish_non_exhaustive()
+        f.debug_struct("HttpHandler").field("has_more", &self.more.is_some()).finish_non_exhaustive()
     }
 }
 

@@ -32,6 +32,7 @@ mod codec;
 #[cfg(feature = "compress")]
 mod compression;
 mod connection;
+mod connection_state;
 mod endpoint;
 mod exchange;
 mod extract;
@@ -69,6 +70,7 @@ pub use codec::{HttpCodec, HttpFilter};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
+pub use connection_state::ConnectionState;
 pub use endpoint::{Async, Endpoint, RequestFunction, Responding, Sync, WithRequest};
 pub use exchange::BodyError;
 #[cfg(feature = "files")]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::LazyLock;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
@@ -11,6 +12,7 @@ use tidegate_sys::Address;
 #[cfg(feature = "compress")]
 use crate::body::Decode;
 use crate::body::{Body, DecodedPieces, Kind};
+use crate::connection_state::AnyState;
 use crate::exchange::BodyError;
 use crate::route::Route;
 
@@ -35,6 +37,7 @@ pub struct Request {
 struct Parts {
     body: Body,
     extensions: Extensions,
+    connection_state: Option<AnyState>,
     /// Undoes the content coding of the body.
     decoding: Option<Box<DecodedPieces>>,
 }
@@ -213,6 +216,16 @@ impl Request {
     #[must_use]
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.parts.get_or_insert_default().extensions
+    }
+
+    /// The state of the connection, if its router [makes](crate::Router::connection_state) one of this type.
+    #[must_use]
+    pub fn connection_state<T: 'static>(&self) -> Option<Rc<T>> {
+        self.parts.as_ref()?.connection_state.clone()?.downcast().ok()
+    }
+
+    pub(crate) fn set_connection_state(&mut self, state: AnyState) {
+        self.parts.get_or_insert_default().connection_state = Some(state);
     }
 
     pub(crate) fn head(&self) -> &RequestHead {

@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use http::Method;
 use tidegate_http1::{self as http1, Fields, RequestHead, Status};
+use tidegate_sys::Address;
 
+use crate::connection_state::{AnyState, MakeState};
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, Middleware, MiddlewareList};
 use crate::response::Response;
@@ -54,6 +56,8 @@ pub(crate) struct Table {
     routes: Vec<PathRoute>,
     fallback: Option<Rc<Endpoint>>,
     pub(crate) middleware: MiddlewareList,
+    /// Makes the state of each connection.
+    pub(crate) connection_state: Option<MakeState>,
     /// The routes of some hosts, by name in lower case.
     hosts: HashMap<String, Self>,
 }
@@ -61,7 +65,7 @@ pub(crate) struct Table {
 impl Default for Table {
     fn default() -> Self {
         let (paths, exact, routes, fallback, hosts) = Default::default();
-        Self { paths, exact, routes, fallback, middleware: Rc::new([]), hosts }
+        Self { paths, exact, routes, fallback, middleware: Rc::new([]), connection_state: None, hosts }
     }
 }
 
@@ -148,7 +152,8 @@ impl<S: 'static> Router<S> {
     /// one, is for the paths behind the prefix. Its middleware applies to its routes alone.
     ///
     /// # Panics
-    /// As [`route`](Self::route), if the prefix ends with a slash, and if the other router has [hosts](Self::host).
+    /// As [`route`](Self::route), if the prefix ends with a slash, and if the other router has [hosts](Self::host) or
+    /// makes a [state for each connection](Self::connection_state).
     #[must_use]
     pub fn nest<T: 'static>(mut self, prefix: &str, router: Router<T>) -> Self {
         assert!(
@@ -156,6 +161,7 @@ impl<S: 'static> Router<S> {
             "the prefix `{prefix}` has to begin with a slash and must not end with one"
         );
         assert!(router.table.hosts.is_empty(), "the router behind `{prefix}` has hosts; add them to the outer router");
+        assert_makes_no_state(&router.table);
         self.table.nest(prefix, router.table);
         self
     }
@@ -170,13 +176,24 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// Keeps a state for each connection, which its requests share, those for nested routers and hosts included: an
+    /// argument of the type [`ConnectionState`](crate::ConnectionState), or [`Request::connection_state`]. `make` makes it
+    /// from the address of the client, when the first request of the connection arrives; if it panics, the connection is
+    /// closed. A connection keeps its state when the router is made [anew](crate::Reload).
+    #[must_use]
+    pub fn connection_state<T: 'static>(mut self, make: impl Fn(&Address) -> T + 'static) -> Self {
+        self.table.connection_state = Some(Rc::new(move |client| Rc::new(make(client)) as AnyState));
+        self
+    }
+
     /// The routes of a host: requests that name it are for `router` alone. Those that name another host are for this
     /// router. Case and a port do not matter.
     ///
     /// # Panics
-    /// If the host has a router already.
+    /// If the host has a router already, or if `router` makes a [state for each connection](Self::connection_state).
     #[must_use]
     pub fn host<T: 'static>(mut self, host: &str, router: Router<T>) -> Self {
+        assert_makes_no_state(&router.table);
         let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let before = self.table.hosts.insert(name, router.table);
         assert!(before.is_none(), "the host `{host}` has two routers");
@@ -381,6 +398,10 @@ impl PathRoute {
         fields.push("Allow", names.join(", ")).expect("methods are tokens");
         fields
     }
+}
+
+fn assert_makes_no_state(inner: &Table) {
+    assert!(inner.connection_state.is_none(), "the outer router makes the state of a connection");
 }
 
 fn known(method: &Method) -> http1::Method {

@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
 use crate::connection::{HttpHandler, NOT_A_TUNNEL, call_caught, is_head, panicked};
+use crate::connection_state::AnyState;
 use crate::endpoint::{Call, Endpoint, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::extract::BodyUse;
@@ -47,14 +48,19 @@ impl Work {
 }
 
 /// The outcome of a handler that gives its connection to a task.
-pub(crate) fn take_over<C: HttpCodec>(app: Rc<App>, work: Work) -> Outcome<C> {
-    Outcome::into_channel(move |channel| serve(channel, app, work))
+pub(crate) fn take_over<C: HttpCodec>(app: Rc<App>, state: Option<AnyState>, work: Work) -> Outcome<C> {
+    Outcome::into_channel(move |channel| serve(channel, app, state, work))
 }
 
 /// Serves a connection until no request is left, and gives it back to a handler then.
-async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> Result<(), ServeError> {
+async fn serve<C: HttpCodec>(
+    channel: Channel<C>,
+    app: Rc<App>,
+    state: Option<AnyState>,
+    work: Work,
+) -> Result<(), ServeError> {
     let exchanges = Rc::new(Exchanges::new(channel, app.served.clone()));
-    let serving = Serving { exchanges: exchanges.clone(), app: app.clone() };
+    let mut serving = Serving { exchanges: exchanges.clone(), app: app.clone(), state };
     let mut next = Some(work);
     while let Some(work) = next {
         let upgrade = match work {
@@ -84,7 +90,7 @@ async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> R
         };
     }
     match exchanges.take() {
-        Some(channel) => Ok(channel.into_handler(HttpHandler::new(app))?),
+        Some(channel) => Ok(channel.into_handler(HttpHandler::with_state(app, serving.state.take()))?),
         None => Ok(()),
     }
 }
@@ -126,6 +132,8 @@ impl From<ServeError> for Box<dyn std::error::Error> {
 struct Serving<C: HttpCodec> {
     exchanges: Rc<Exchanges<C>>,
     app: Rc<App>,
+    /// The state of the connection.
+    state: Option<AnyState>,
 }
 
 /// The connection ends with its task, also while the application keeps a body or a writer of it.
@@ -137,9 +145,9 @@ impl<C: HttpCodec> Drop for Serving<C> {
 
 impl<C: HttpCodec> Serving<C> {
     /// Finds the function of a request that has arrived.
-    fn route(&self, head: tidegate_http1::RequestHead) -> Work {
-        let table = self.app.table();
-        let table = table.of_host(&head);
+    fn route(&mut self, head: tidegate_http1::RequestHead) -> Work {
+        let outer = self.app.table();
+        let table = outer.of_host(&head);
         let (endpoint, route) = match table.find(&head) {
             Ok((endpoint, route)) => (Ok(endpoint.clone()), route),
             Err(response) => (Err(*response), None),
@@ -154,7 +162,9 @@ impl<C: HttpCodec> Serving<C> {
             })
             .unwrap_or_else(|| (None, false, Instant::now()));
         let peer = peer.unwrap_or_else(crate::request::unknown_peer);
+        let state = outer.connection_state.as_ref().map(|make| self.state.get_or_insert_with(|| make(&peer)).clone());
         let mut request = Request::new(head, peer, is_secure, route);
+        state.into_iter().for_each(|state| request.set_connection_state(state));
         let (passed, result) = middleware::before(&table.middleware, &mut request, now);
         match (result, endpoint) {
             (Ok(()), Ok(endpoint)) => Work::request(request, endpoint, passed),

@@ -487,6 +487,11 @@ impl Codec for Client {
         }
     }
 
+    #[inline]
+    fn bulk_bytes(&self) -> u64 {
+        if matches!(self.inbound, Inbound::Length | Inbound::ChunkData) { self.remaining } else { 0 }
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.deadline().map(|(at, _)| at)
     }

@@ -479,6 +479,11 @@ impl Codec for Server {
         }
     }
 
+    #[inline]
+    fn bulk_bytes(&self) -> u64 {
+        if matches!(self.inbound, Inbound::Length | Inbound::ChunkData) { self.remaining } else { 0 }
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.deadline().map(|(at, _)| at)
     }

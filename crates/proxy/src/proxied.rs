@@ -155,6 +155,11 @@ impl<C: Codec> Codec for Proxied<C> {
         self.codec.status()
     }
 
+    #[inline]
+    fn bulk_bytes(&self) -> u64 {
+        self.codec.bulk_bytes()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         match (self.receiver.poll_timeout(), self.codec.poll_timeout()) {
             (Some(header), Some(message)) => Some(header.min(message)),

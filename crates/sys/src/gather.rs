@@ -26,10 +26,19 @@ pub(crate) fn send_file(socket: impl AsFd, region: &FileRegion, bytes_max: usize
 
 /// Sends the parts in one call.
 pub(crate) fn send_parts(socket: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    send_with(socket, parts, SendFlags::NOSIGNAL)
+}
+
+/// The same before a piece of a file is sent: the kernel fills a segment with both, and waits for the file at most 200 ms.
+pub(crate) fn send_parts_before_file(socket: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    send_with(socket, parts, SendFlags::NOSIGNAL.union(SendFlags::MORE))
+}
+
+fn send_with(socket: impl AsFd, parts: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
     loop {
         let sent = match parts {
-            [part] => send(&socket, part, SendFlags::NOSIGNAL),
-            parts => sendmsg(&socket, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
+            [part] => send(&socket, part, flags),
+            parts => sendmsg(&socket, parts, &mut SendAncillaryBuffer::default(), flags),
         };
         match sent {
             Err(Errno::INTR) => {}

@@ -20,6 +20,7 @@ mod options;
 pub mod path_lock;
 pub mod readiness;
 mod ready;
+mod receive_space;
 mod recv_sizer;
 mod slots;
 mod socket;

@@ -46,11 +46,10 @@ impl ReceiveHints {
         self.places[token.slot as usize % PLACES] = Some((token, hint));
     }
 
-    /// The size of the next receive of a socket, which is `usual` without a hint.
-    pub(crate) fn receive_bytes(&mut self, token: Token, usual: usize) -> usize {
-        let place = self.places.get_mut(token.slot as usize % PLACES);
-        let hint = place.and_then(|place| place.take_if(|(other, _)| *other == token));
-        hint.map_or(usual, |(_, hint)| hint.receive_bytes(usual))
+    /// The hint for the next receive of a socket, if there is one.
+    pub(crate) fn take(&mut self, token: Token) -> Option<ReceiveHint> {
+        let place = self.places.get_mut(token.slot as usize % PLACES)?;
+        place.take_if(|(other, _)| *other == token).map(|(_, hint)| hint)
     }
 }
 
@@ -103,14 +102,15 @@ mod tests {
     #[test]
     fn a_hint_serves_one_receive_of_its_socket() {
         let mut hints = ReceiveHints::default();
+        let bytes = |hint: Option<ReceiveHint>| hint.map_or(2_048, |hint| hint.receive_bytes(2_048));
         let [one, other] = [0, PLACES as u32].map(|slot| Token { slot, generation: 7 });
-        assert_eq!(hints.receive_bytes(one, 2_048), 2_048);
+        assert_eq!(bytes(hints.take(one)), 2_048);
         hints.put(one, ReceiveHint { missing_bytes: 10, frame_bytes: 1_000, ..ReceiveHint::default() });
-        assert_eq!(hints.receive_bytes(other, 2_048), 2_048, "another socket at the same place");
-        assert_eq!([hints.receive_bytes(one, 2_048), hints.receive_bytes(one, 2_048)], [2_010, 2_048]);
+        assert_eq!(bytes(hints.take(other)), 2_048, "another socket at the same place");
+        assert_eq!([bytes(hints.take(one)), bytes(hints.take(one))], [2_010, 2_048]);
         hints.put(one, ReceiveHint { missing_bytes: 10, ..ReceiveHint::default() });
         hints.put(other, ReceiveHint::default());
-        assert_eq!(hints.receive_bytes(one, 2_048), 2_048, "lost");
-        assert_eq!(hints.receive_bytes(other, 2_048), 2_048, "it knows nothing");
+        assert_eq!(bytes(hints.take(one)), 2_048, "lost");
+        assert_eq!(bytes(hints.take(other)), 2_048, "it knows nothing");
     }
 }

@@ -245,7 +245,7 @@ pub(crate) fn copy_front(queue: &Outbound, bytes_max: usize, to: &mut Vec<u8>) -
     let before = to.len();
     match queue.gather(&mut parts, bytes_max) {
         Gathered::Nothing => {}
-        Gathered::Parts(parts) => {
+        Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => {
             parts.iter().for_each(|part| to.extend_from_slice(part));
             if injected::is_injected(Bug::PartsBeyondLimitLost) && parts.len() == PARTS {
                 return Ok(queue.pending() as usize);

@@ -269,7 +269,7 @@ impl World {
                 assert_eq!(model.flushed, 0);
                 0
             }
-            Gathered::Parts(parts) => {
+            Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => {
                 let (memory, full) = (model.memory(), parts.len() == parts_max);
                 let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
                 assert!(!bytes.is_empty() && parts.iter().all(|part| !part.is_empty()));

@@ -58,6 +58,7 @@ use crate::response::Response;
 /// | [`LastEventId`](crate::LastEventId) | the event after which an event source continues |
 /// | [`Peer`] | the address of the client |
 /// | [`State<S>`](State) | the state of the router |
+/// | [`ConnectionState<T>`](crate::ConnectionState) | the state of the connection |
 /// | [`Extension<T>`](Extension) | a value that middleware has added |
 /// | `Option<T>` | the part, or `None` if the request does not have it |
 /// | `Result<T, Response>` | the part, or the response that refuses the request |

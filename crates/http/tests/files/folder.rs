@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tidegate::http::{Files, Router};
+use tidegate::Backend;
+use tidegate::http::{Files, Router, Server};
 
 use super::support::{Running, start};
 
@@ -42,6 +43,19 @@ impl Folder {
     pub(crate) fn serve(&self, set: impl Fn(Files) -> Files) -> Running {
         let files = set(self.files());
         start(move || Router::new().fallback(files.clone()))
+    }
+
+    /// The same on a driver; none where the system does not have it.
+    pub(crate) fn serve_on(&self, backend: Backend) -> Option<Running> {
+        let files = self.files();
+        let server = Server::bind("127.0.0.1:0").unwrap().backend(backend).loops(1);
+        match server.start(move || Router::new().fallback(files.clone())) {
+            Ok(server) => Some(Running(server)),
+            Err(error) => {
+                println!("skipped: {backend:?}: {error}");
+                None
+            }
+        }
     }
 
     pub(crate) fn secret(&self) -> PathBuf {

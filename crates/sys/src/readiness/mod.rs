@@ -26,7 +26,7 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
-use tidegate_buffer::{Pool, ReceiveHint, Scratch};
+use tidegate_buffer::{Pool, ReceiveHint};
 
 use self::table::{Flags, Sockets};
 use crate::address::Address;
@@ -34,7 +34,7 @@ use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::gather::IoVectors;
 use crate::options::SocketOptions;
 use crate::ready::{Class, ReadyQueue};
-use crate::recv_sizer::ReceiveHints;
+use crate::receive_space::ReceiveSpace;
 use crate::socket::{self, Socket};
 use crate::wake::{Wake, Waker};
 
@@ -48,8 +48,7 @@ pub struct Readiness {
     woken: bool,
     /// Readable sockets whose receives are paused; `None` while receives are not paused.
     paused_sockets: Option<Vec<Token>>,
-    scratch: Scratch,
-    receive_hints: ReceiveHints,
+    receive_space: ReceiveSpace,
     vectors: IoVectors,
 }
 
@@ -69,8 +68,7 @@ impl Readiness {
             ready: ReadyQueue::default(),
             woken: false,
             paused_sockets: None,
-            scratch: Scratch::new(pool),
-            receive_hints: ReceiveHints::default(),
+            receive_space: ReceiveSpace::new(pool),
             vectors: IoVectors::new(),
         })
     }
@@ -296,7 +294,7 @@ impl Driver for Readiness {
     }
 
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
-        self.receive_hints.put(token, hint);
+        self.receive_space.hint(token, hint);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {

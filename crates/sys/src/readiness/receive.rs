@@ -11,8 +11,8 @@ impl Readiness {
     /// Receives once.
     pub(super) fn receive(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        let size = self.receive_hints.receive_bytes(token, socket.recv_sizer.bytes());
-        let space = self.scratch.space(size);
+        let space = self.receive_space.space(token, socket.recv_sizer.bytes());
+        let size = space.len();
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
@@ -43,7 +43,7 @@ impl Readiness {
                 } else {
                     enqueue(&mut self.ready, socket, token);
                 }
-                Some(Completion::Received(self.scratch.received(length)))
+                Some(Completion::Received(self.receive_space.received(length)))
             }
             Err(Errno::AGAIN) => {
                 socket.flags.set(Flags::READABLE, false);

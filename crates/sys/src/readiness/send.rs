@@ -8,7 +8,7 @@ use tidegate_buffer::{Gathered, Outbound};
 use super::Readiness;
 use super::table::Flags;
 use crate::driver::{Completion, Token};
-use crate::gather::{CALL_BYTES_MAX, IOVECTORS, length, send_file, send_parts};
+use crate::gather::{CALL_BYTES_MAX, IOVECTORS, length, send_file, send_parts, send_parts_before_file};
 use crate::socket::took_error;
 
 impl Readiness {
@@ -26,6 +26,9 @@ impl Readiness {
                 send_parts(&socket.descriptor, parts).map(|_| (queue.pending() as usize, 0))
             }
             Gathered::Parts(parts) => send_parts(&socket.descriptor, parts).map(|sent| (sent, length(parts))),
+            Gathered::PartsBeforeFile(parts) => {
+                send_parts_before_file(&socket.descriptor, parts).map(|sent| (sent, length(parts)))
+            }
             // The file may cause a short count as well as the socket, so only the next call shows whether the socket is
             // full.
             Gathered::File(region) => send_file(&socket.descriptor, &region, bytes_max).map(|sent| (sent, 0)),

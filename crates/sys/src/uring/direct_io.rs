@@ -14,8 +14,8 @@ use std::io;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use tidegate_buffer::Pool;
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_buffer::{Pool, Scratch};
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
@@ -23,21 +23,20 @@ use super::operation::Kind;
 use super::table::{Flags, SendRoom, SocketKind};
 use crate::driver::{Completion, Token};
 use crate::ready::ReadyQueue;
-use crate::recv_sizer::ReceiveHints;
+use crate::receive_space::ReceiveSpace;
 use crate::socket::is_over;
 
 /// Heavy sockets, and listeners.
 #[derive(Debug)]
 pub(super) struct DirectIo {
-    scratch: Scratch,
-    pub(super) receive_hints: ReceiveHints,
+    pub(super) receive_space: ReceiveSpace,
     /// The sockets that have something to report.
     pub(super) ready: ReadyQueue<Token>,
 }
 
 impl DirectIo {
     pub(super) fn new(pool: &Pool) -> Self {
-        Self { scratch: Scratch::new(pool), receive_hints: ReceiveHints::default(), ready: ReadyQueue::default() }
+        Self { receive_space: ReceiveSpace::new(pool), ready: ReadyQueue::default() }
     }
 }
 
@@ -108,8 +107,8 @@ impl<K: Kernel> Machine<K> {
             self.enqueue(token);
         }
         let socket = self.sockets.get_mut(token)?;
-        let size = self.direct_io.receive_hints.receive_bytes(token, socket.recv_sizer.bytes());
-        let space = self.direct_io.scratch.space(size);
+        let space = self.direct_io.receive_space.space(token, socket.recv_sizer.bytes());
+        let size = space.len();
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
@@ -142,7 +141,7 @@ impl<K: Kernel> Machine<K> {
                 if !drained && is_polled {
                     self.poll_socket_later(token);
                 }
-                Some(Completion::Received(self.direct_io.scratch.received(length)))
+                Some(Completion::Received(self.direct_io.receive_space.received(length)))
             }
             Err(Errno::AGAIN) => {
                 socket.flags.set(Flags::READABLE, false);

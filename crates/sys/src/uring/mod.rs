@@ -461,7 +461,7 @@ impl Driver for Uring {
         {
             self.0.enqueue(token);
         }
-        self.0.direct_io.receive_hints.put(token, hint);
+        self.0.direct_io.receive_space.hint(token, hint);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {

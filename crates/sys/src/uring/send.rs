@@ -12,7 +12,7 @@ use super::operation::Kind;
 use super::table::{Flags, NOTHING, SendRoom};
 use super::{Machine, leak};
 use crate::driver::{Completion, Token};
-use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
+use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts, send_parts_before_file};
 use crate::ready::HEAVY_SEND_BYTES;
 use crate::socket::took_error;
 
@@ -115,6 +115,11 @@ impl<K: Kernel> Machine<K> {
             Gathered::Nothing => return Some(Completion::Sent(Ok(0))),
             Gathered::File(region) => {
                 let sent = send_file(&socket.descriptor, &region, bytes_max);
+                return self.sent_at_once(token, sent);
+            }
+            Gathered::PartsBeforeFile(parts) => {
+                // A call, as for the file: both leave in the same turn.
+                let sent = send_parts_before_file(&socket.descriptor, parts);
                 return self.sent_at_once(token, sent);
             }
             Gathered::Parts(parts) if injected::is_injected(Bug::PartsBeyondLimitLost) && parts.len() == places => {

@@ -93,6 +93,27 @@ pub(crate) fn a_limit_of_zero_bytes_still_sends(driver: Which) {
     assert_eq!(read(&peer, 3), b"abc");
 }
 
+pub(crate) fn the_bytes_before_a_file_leave_with_it(driver: Which) {
+    let directory = Directory::new();
+    let file = file(&directory, "file", b"file");
+    // The kernel keeps them for 200 ms at most, so an attempt may fail on a machine that is busy.
+    let leave_together = (0..10).any(|_| {
+        let mut harness = Harness::on(driver);
+        let (token, peer) = harness.pair(Family::Tcp);
+        let mut queue = Outbound::new(&harness.pool);
+        queue.write(b"head ");
+        queue.link_file(FileRegion { file: file.clone(), offset: 0, length: 4 });
+        queue.flush();
+        let sent = harness.send(token, &mut queue, usize::MAX).expect("the kernel has room").unwrap();
+        let arrived = rustix::io::ioctl_fionread(&peer).unwrap();
+        assert_eq!(sent, 5);
+        harness.send_all(token, &mut queue, usize::MAX).unwrap();
+        assert_eq!(read(&peer, 9), b"head file");
+        arrived == 0
+    });
+    assert!(leave_together);
+}
+
 pub(crate) fn a_file_that_cannot_be_read_is_an_error(driver: Which) {
     let directory = Directory::new();
     std::fs::write(directory.path("file"), b"bytes").unwrap();

@@ -83,6 +83,7 @@ drivers! {
         a_file_that_is_shorter_than_its_region_is_an_error,
         a_limit_of_zero_bytes_still_sends,
         a_file_that_cannot_be_read_is_an_error,
+        the_bytes_before_a_file_leave_with_it,
     }
     pause {
         bytes_that_arrive_while_paused_are_reported_on_resume,
@@ -106,6 +107,7 @@ drivers! {
     receive {
         a_long_stream_arrives_whole,
         receives_grow_while_they_are_full_and_shrink_again,
+        a_receive_is_larger_where_many_bytes_are_missing,
         urgent_bytes_are_bytes_like_any_other,
         a_stopped_socket_reports_nothing_and_loses_nothing,
         repeated_stops_report_at_most_one_receive_and_lose_nothing,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::thread;
 
-use tidegate_buffer::{Outbound, RECEIVE_BYTES_MAX, Slice};
+use tidegate_buffer::{BULK_RECEIVE_BYTES, Outbound, RECEIVE_BYTES_MAX, ReceiveHint, Slice};
 use tidegate_sys::{Completion, Operation};
 
 use crate::harness::{Family, Harness, Report, any_port, assert_same, pattern, read};
@@ -54,6 +54,30 @@ pub(crate) fn receives_grow_while_they_are_full_and_shrink_again(driver: Which) 
         harness.until_received(token, 1);
     }
     assert!(burst(&mut harness, &peer)[0] <= LADDER[1], "it forgets after a few short receives");
+}
+
+pub(crate) fn a_receive_is_larger_where_many_bytes_are_missing(driver: Which) {
+    let mut harness = Harness::on(driver);
+    let (near, peer) = Family::Unix.pair();
+    let token = harness.adopt(near);
+    let bytes = pattern(BULK_BYTES);
+    let mut burst = |hint: Option<ReceiveHint>| {
+        assert_eq!(harness.pause(token), []);
+        (&peer).write_all(&bytes).unwrap();
+        harness.run_until_idle();
+        hint.into_iter().for_each(|hint| harness.driver.hint_receive(token, hint));
+        harness.receives.clear();
+        harness.receive(token, true);
+        assert_same(&harness.until_received(token, bytes.len()), &bytes);
+        harness.receives[0]
+    };
+    let missing = |bytes| ReceiveHint { missing_bytes: bytes as u32, ..ReceiveHint::default() };
+    let first = burst(Some(missing(u32::MAX as usize)));
+    assert!(first <= RECEIVE_BYTES_MAX, "{first}: the first receive of a socket");
+    assert_eq!(burst(None), RECEIVE_BYTES_MAX);
+    assert_eq!(burst(Some(missing(BULK_RECEIVE_BYTES - 1))), RECEIVE_BYTES_MAX);
+    assert_eq!(burst(Some(missing(BULK_RECEIVE_BYTES))), BULK_BYTES);
+    assert_eq!(burst(None), RECEIVE_BYTES_MAX, "the hint is about one receive");
 }
 
 /// Out of line they would be lost, and make a receive that waits in the kernel retry without effect, until it gives up.
@@ -275,7 +299,11 @@ pub(crate) fn kept_bytes_are_not_overwritten_by_later_receives(driver: Which) {
     }
 }
 
+/// More than a usual receive brings, and less than the buffer of a socket.
+const BULK_BYTES: usize = 160 << 10;
+
 /// The sizes of consecutive receives while all of them are full.
 const LADDER: [usize; 6] = [2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
 const _: () = assert!(LADDER[5] == RECEIVE_BYTES_MAX);
+const _: () = assert!(RECEIVE_BYTES_MAX < BULK_BYTES && BULK_BYTES < BULK_RECEIVE_BYTES);

@@ -1,0 +1,102 @@
+//! `ReceiveSpace`: the memory that a driver receives into by system calls, of the size that fits the socket.
+//!
+//! Most receives go into one scratch. A socket that fills it, and of which many bytes more follow that its codec yields
+//! as they come, receives into a larger one: each call to the kernel, and each turn of a task, brings four times as many
+//! bytes then. Views of the larger scratch may be kept as those of any other. As long as one is, receives go into the
+//! usual scratch, so that a loop has at most one of the large ones.
+
+use tidegate_buffer::{BULK_RECEIVE_BYTES, HEADROOM_BYTES, Pool, RECEIVE_BYTES_MAX, ReceiveHint, Scratch, Slice};
+
+use crate::driver::Token;
+use crate::recv_sizer::ReceiveHints;
+
+/// Where a driver receives, and what it knows of the next receives.
+#[derive(Debug)]
+pub(crate) struct ReceiveSpace {
+    usual: Scratch,
+    bulk: Scratch,
+    hints: ReceiveHints,
+    /// Whether the last requested space is in the larger scratch.
+    is_bulk: bool,
+}
+
+impl ReceiveSpace {
+    pub(crate) fn new(pool: &Pool) -> Self {
+        Self {
+            usual: Scratch::new(pool),
+            bulk: Scratch::with_room(pool, HEADROOM_BYTES, BULK_RECEIVE_BYTES),
+            hints: ReceiveHints::default(),
+            is_bulk: false,
+        }
+    }
+
+    /// Keeps a hint for the next receive of a socket.
+    pub(crate) fn hint(&mut self, token: Token, hint: ReceiveHint) {
+        self.hints.put(token, hint);
+    }
+
+    /// The space for the next receive of a socket, which has `usual` bytes without a hint.
+    pub(crate) fn space(&mut self, token: Token, usual: usize) -> &mut [u8] {
+        let hint = self.hints.take(token);
+        self.is_bulk = usual == RECEIVE_BYTES_MAX
+            && hint.is_some_and(|hint| hint.bulk_bytes() >= BULK_RECEIVE_BYTES)
+            && self.bulk.is_free();
+        if self.is_bulk {
+            return self.bulk.space(BULK_RECEIVE_BYTES);
+        }
+        self.usual.space(hint.map_or(usual, |hint| hint.receive_bytes(usual)))
+    }
+
+    /// The first `length` bytes of the last requested space.
+    pub(crate) fn received(&mut self, length: usize) -> Slice {
+        if self.is_bulk { self.bulk.received(length) } else { self.usual.received(length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Token = Token { slot: 1, generation: 1 };
+
+    fn of_body(missing_bytes: u32) -> ReceiveHint {
+        ReceiveHint { missing_bytes, ..ReceiveHint::default() }
+    }
+
+    #[test]
+    fn only_a_socket_that_fills_its_receives_gets_the_large_space_for_what_is_missing() {
+        let mut space = ReceiveSpace::new(&Pool::new());
+        let mut size = |hint: Option<ReceiveHint>, usual| {
+            hint.into_iter().for_each(|hint| space.hint(ONE, hint));
+            space.space(ONE, usual).len()
+        };
+        let much = of_body(20 * 1024 * 1024);
+        assert_eq!(size(Some(much), RECEIVE_BYTES_MAX), BULK_RECEIVE_BYTES);
+        assert_eq!(size(None, RECEIVE_BYTES_MAX), RECEIVE_BYTES_MAX, "a hint is about one receive");
+        assert_eq!(size(Some(much), 2_048), RECEIVE_BYTES_MAX);
+        assert_eq!(size(Some(of_body(BULK_RECEIVE_BYTES as u32 - 1)), RECEIVE_BYTES_MAX), RECEIVE_BYTES_MAX);
+        assert_eq!(size(Some(ReceiveHint { bytes_max: 5_000, ..much }), RECEIVE_BYTES_MAX), 5_000);
+    }
+
+    #[test]
+    fn while_a_view_of_the_large_space_is_kept_receives_go_elsewhere() {
+        let pool = Pool::new();
+        let mut space = ReceiveSpace::new(&pool);
+        let mut receive = |byte| {
+            space.hint(ONE, of_body(u32::MAX));
+            space.space(ONE, RECEIVE_BYTES_MAX).fill(byte);
+            space.received(RECEIVE_BYTES_MAX)
+        };
+        let kept = receive(1);
+        let first = kept.as_ptr();
+        let memory = pool.ledger().used();
+        assert!(memory >= BULK_RECEIVE_BYTES);
+        for _ in 0..3 {
+            assert_ne!(receive(2).as_ptr(), first);
+        }
+        assert!(pool.ledger().used() < memory + BULK_RECEIVE_BYTES, "no second large space");
+        assert_eq!(*kept, [1; RECEIVE_BYTES_MAX]);
+        drop(kept);
+        assert_eq!(receive(3).as_ptr(), first, "the large space is free again");
+    }
+}
