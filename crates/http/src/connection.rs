@@ -24,6 +24,7 @@ use crate::extract::BodyUse;
 use crate::middleware::{self, MiddlewareList, Passed};
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
+use crate::running::Running;
 use crate::task::{self, Work};
 
 /// The application of a connection while nothing of it needs a task; see
@@ -73,14 +74,16 @@ impl HttpHandler {
         match &endpoint.call {
             Call::Sync(call) if !request.head().has_body() || endpoint.body == BodyUse::Unused => {
                 let is_head = is_head(&request);
-                let response = call_caught(call, request);
+                let running = Running::new(endpoint, request.head());
+                let response = running.during(&self.app.activity, || call_caught(call, request));
                 self.respond(response, &passed, is_head, cx)
             }
             Call::Async(call) if !request.head().has_body() && self.may_poll(cx) => {
                 let is_head = is_head(&request);
                 // A function that may keep its request must not keep the loop's memory with it.
                 let request = if endpoint.body == BodyUse::Unused { request } else { request.detach() };
-                self.poll(call, request, passed, is_head, cx)
+                let running = Running::new(endpoint, request.head());
+                self.poll(call, request, passed, (is_head, running), cx)
             }
             Call::Async(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
                 let work = Work::request(request.detach(), endpoint.clone(), passed);
@@ -107,13 +110,13 @@ impl HttpHandler {
         call: &dyn Fn(Request) -> Responding,
         request: Request,
         passed: Passed,
-        is_head: bool,
+        (is_head, running): (bool, Running),
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        match poll_caught(call, request) {
+        match running.during(&self.app.activity, || poll_caught(call, request)) {
             Ok(response) => self.respond(response, &passed, is_head, cx),
             Err(responding) => {
-                let work = Work::Responding(responding, passed.detach(), is_head);
+                let work = Work::Responding(responding, passed.detach(), is_head, running);
                 task::take_over(self.app.clone(), work)
             }
         }
@@ -190,12 +193,13 @@ impl HttpHandler {
         if let Err(error) = request.decode_collected(self.app.limits.collected_body_bytes_max) {
             return self.respond(error.into_response(), &passed, is_head, cx);
         }
+        let running = Running::new(&endpoint, request.head());
         match &endpoint.call {
             Call::Sync(call) => {
-                let response = call_caught(call, request);
+                let response = running.during(&self.app.activity, || call_caught(call, request));
                 self.respond(response, &passed, is_head, cx)
             }
-            Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, is_head, cx),
+            Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, (is_head, running), cx),
             Call::Async(_) => task::take_over(self.app.clone(), Work::request(request, endpoint, passed)),
         }
     }

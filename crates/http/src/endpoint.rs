@@ -1,8 +1,11 @@
 //! `Endpoint`: a function of the application, without its type; and the functions that become one.
 
+use std::cell::Cell;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::Rc;
+
+use tidegate_engine::activity::Label;
 
 use crate::extract::{BodyUse, FromRequest};
 use crate::request::Request;
@@ -12,6 +15,14 @@ use crate::response::{IntoResponse, Response};
 pub struct Endpoint {
     pub(crate) call: Call,
     pub(crate) body: BodyUse,
+    /// Names it for the watchdog.
+    pub(crate) label: Cell<Label>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(call: Call, body: BodyUse) -> Self {
+        Self { call, body, label: Cell::new(Label::NONE) }
+    }
 }
 
 pub(crate) enum Call {
@@ -66,7 +77,7 @@ macro_rules! functions {
                     Ok(($($value,)*)) => self($($value,)*).into_response(),
                     Err(response) => response,
                 };
-                Endpoint { call: Call::Sync(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
+                Endpoint::new(Call::Sync(Box::new(call)), <($($argument,)*) as FromRequest<S>>::BODY)
             }
         }
 
@@ -82,7 +93,7 @@ macro_rules! functions {
                     Ok(($($value,)*)) => self($($value,)* request).into_response(),
                     Err(response) => response,
                 };
-                Endpoint { call: Call::Sync(Box::new(call)), body: BodyUse::Collected }
+                Endpoint::new(Call::Sync(Box::new(call)), BodyUse::Collected)
             }
         }
 
@@ -104,7 +115,7 @@ macro_rules! functions {
                         Err(response) => Box::pin(ready(response)),
                     }
                 };
-                Endpoint { call: Call::Async(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
+                Endpoint::new(Call::Async(Box::new(call)), <($($argument,)*) as FromRequest<S>>::BODY)
             }
         }
 
@@ -127,7 +138,7 @@ macro_rules! functions {
                     }
                 };
                 let body = BodyUse::max(BodyUse::Streamed, <($($argument,)*) as FromRequest<S>>::BODY);
-                Endpoint { call: Call::Async(Box::new(call)), body }
+                Endpoint::new(Call::Async(Box::new(call)), body)
             }
         }
     };
