@@ -47,10 +47,11 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 16] = [
+const EXAMPLES: [&str; 17] = [
     "axum",
     "behind_proxy",
     "chat",
+    "crud",
     "echo",
     "echo_channel",
     "fetch",
