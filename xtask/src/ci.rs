@@ -51,6 +51,7 @@ const EXAMPLES: [&str; 17] = [
     "axum",
     "behind_proxy",
     "chat",
+    "crud",
     "echo",
     "echo_channel",
     "fetch",

@@ -26,6 +26,7 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("gnutls-cli", "gnutls-bin"),
     ("sslscan", "sslscan"),
     ("/usr/share/doc/python3-venv", "python3-venv"),
+    ("/usr/lib/postgresql", "postgresql"),
 ];
 
 /// What the long checks need beside those.

@@ -3,41 +3,116 @@
 
 #![forbid(unsafe_code)]
 
+pub mod connector;
+pub mod database;
 pub mod files;
 pub mod items;
 
+use std::error::Error;
 use std::path::Path;
 
 use tidegate::http::{
-    BodyError, Files, IntoResponse, Json, Limits, Request, Response, Router, Server, State, StatusCode,
+    BodyError, ContentType, Files, IntoResponse, Json, Limits, Path as PathOf, Query, Request, Response, Router,
+    Server, State, StatusCode,
 };
 use tidegate::{ServerHandle, StartError};
 
+use crate::connector::{Connector, Rows};
+use crate::database::{Change, Entry, List, Range};
 use crate::items::Item;
 
-/// Starts the server with the files of a folder.
+/// Starts the server with the files of a folder, and the workloads of a database if there is one.
 ///
 /// # Errors
 /// [`StartError`], or a folder that cannot be opened.
-pub fn start(address: &str, loops: Option<usize>, folder: &Path) -> Result<ServerHandle, StartError> {
+pub fn start(
+    address: &str,
+    loops: Option<usize>,
+    folder: &Path,
+    database: Option<Connector>,
+) -> Result<ServerHandle, StartError> {
     let files = Files::new(folder).map_err(StartError::System)?.precompressed(true);
     let mut limits = Limits::default();
     limits.body_bytes_max = 32 * 1024 * 1024;
     let server = Server::bind(address)?.limits(limits);
     let server = if let Some(loops) = loops { server.loops(loops) } else { server };
-    server.start(move || router(files.clone()))
+    server.start(move || router(files.clone(), database.clone()))
 }
 
 /// All workloads.
 #[must_use]
-pub fn router(files: Files) -> Router<Vec<Item>> {
-    Router::with_state(items::items())
+pub fn router(files: Files, database: Option<Connector>) -> Router<Vec<Item>> {
+    let router = Router::with_state(items::items());
+    let router = match database {
+        Some(database) => router.nest("/crud/items", crud(database.clone())).nest("/async-db", async_db(database)),
+        None => router,
+    };
+    router
         .get("/baseline11", sum)
         .post("/baseline11", sum)
         .get("/pipeline", || "ok")
         .get("/json/{count}", page)
         .post("/upload", upload)
         .nest_files("/static", files)
+}
+
+/// A range of the table.
+fn async_db(database: Connector) -> Router<Rows> {
+    Router::with_state(Rows::new(database)).get("/", async |State(rows): State<Rows>, Query(range): Query<Range>| {
+        match rows.get().await {
+            Ok(database) => json(database.range(&range).await),
+            Err(error) => failed(&*error),
+        }
+    })
+}
+
+/// Lists, reads, adds and changes items of the table.
+fn crud(database: Connector) -> Router<Rows> {
+    Router::with_state(Rows::new(database))
+        .get("/", async |State(rows): State<Rows>, Query(list): Query<List>| match rows.get().await {
+            Ok(database) => json(database.list(&list).await),
+            Err(error) => failed(&*error),
+        })
+        .get("/{id}", async |State(rows): State<Rows>, PathOf(id): PathOf<i32>| {
+            read(&rows, id).await.unwrap_or_else(|error| failed(&*error))
+        })
+        .post("/", async |State(rows): State<Rows>, Json(entry): Json<Entry>| {
+            upsert(&rows, &entry).await.unwrap_or_else(|error| failed(&*error))
+        })
+        .put("/{id}", async |State(rows): State<Rows>, PathOf(id): PathOf<i32>, Json(change): Json<Change>| {
+            update(&rows, id, &change).await.unwrap_or_else(|error| failed(&*error))
+        })
+}
+
+async fn read(rows: &Rows, id: i32) -> Result<Response, Box<dyn Error>> {
+    let Some((item, is_hit)) = rows.get().await?.read(id).await? else {
+        return Ok(StatusCode::NOT_FOUND.into_response());
+    };
+    let response = Response::new().content_type(ContentType::JSON).body(item);
+    Ok(response.header("x-cache", if is_hit { "HIT" } else { "MISS" })?)
+}
+
+async fn upsert(rows: &Rows, entry: &Entry) -> Result<Response, Box<dyn Error>> {
+    rows.get().await?.upsert(entry).await?;
+    Ok(StatusCode::CREATED.into_response())
+}
+
+async fn update(rows: &Rows, id: i32, change: &Change) -> Result<Response, Box<dyn Error>> {
+    let is_there = rows.get().await?.update(id, change).await?;
+    Ok(if is_there { StatusCode::OK } else { StatusCode::NOT_FOUND }.into_response())
+}
+
+/// JSON that is ready.
+fn json(body: Result<Vec<u8>, tokio_postgres::Error>) -> Response {
+    match body {
+        Ok(body) => Response::new().content_type(ContentType::JSON).body(body),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &dyn Error) -> Response {
+    eprintln!("a query failed: {error}");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
 /// The sum of the integers in the query and in the body.

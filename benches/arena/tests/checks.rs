@@ -48,7 +48,7 @@ impl Answer {
 
 impl Arena {
     fn start() -> Self {
-        Self(arena::start("127.0.0.1:0", Some(1), &FOLDER).unwrap())
+        Self(arena::start("127.0.0.1:0", Some(1), &FOLDER, None).unwrap())
     }
 
     fn connect(&self) -> TcpStream {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
+use crate::activity::Activity;
 use crate::admission::Refusal;
 use crate::close_reason::{CAUSES, Cause};
 use crate::limits::SLOW_TURN;
@@ -127,6 +128,7 @@ pub(crate) struct Published {
     /// The turn that the loop is busy with, counted from one; zero while it waits.
     busy_turn: AtomicU64,
     stalls: AtomicU64,
+    activity: Activity,
 }
 
 impl Published {
@@ -168,6 +170,11 @@ impl Published {
     /// The turn whose work has begun and not ended.
     pub(crate) fn busy_turn(&self) -> Option<u64> {
         Some(self.busy_turn.load(Relaxed)).filter(|&turn| turn > 0)
+    }
+
+    /// What the loop executes now, where code of the application runs.
+    pub(crate) fn activity(&self) -> Activity {
+        self.activity.clone()
     }
 
     /// Counts a turn that hangs. The watchdog's thread calls it.

@@ -28,6 +28,7 @@ use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token}
 use crate::admission::AdmissionControl;
 use crate::backend::Backend;
 use crate::channel::{Channel, Handle as ChannelHandle};
+use crate::companion::Companion;
 use crate::connection::{Connection, Link, MakeConnection, Settings};
 use crate::counters::{Counts, ListenerCounts, Published};
 use crate::group::{Delivery, DeliveryBudget, GroupMessage};
@@ -109,6 +110,8 @@ pub struct EventLoop {
     listener: (Option<LoopHandle>, Option<Arc<ListenerCounts>>),
     /// The caps of listeners that are added now.
     admission: Option<Arc<AdmissionControl>>,
+    /// The runtime that the thread is in while this loop runs.
+    companion: Companion,
 }
 
 impl EventLoop {
@@ -117,17 +120,19 @@ impl EventLoop {
     /// `memory_max` of [`Limits`].
     #[must_use]
     pub fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
+        let published = Arc::<Published>::default();
         Self {
             last_turn_end: driver.now(),
             last_turn_time: Duration::ZERO,
-            local: Local::new(Core::new(driver, pool)),
-            published: Arc::default(),
+            local: Local::new(Core::new(driver, pool), published.activity()),
+            published,
             messages: Vec::new().into_iter(),
             delivery: None,
             memory: MemoryGuard::default(),
             waits_failed: 0,
             listener: (None, None),
             admission: None,
+            companion: Companion::none(),
         }
     }
 
@@ -384,6 +389,11 @@ impl EventLoop {
         self.local.enter()
     }
 
+    /// The runtime that the thread is in while this loop runs, from the next call on. It has started.
+    pub(crate) fn set_companion(&mut self, companion: Companion) {
+        self.companion = companion;
+    }
+
     /// Starts a task on this loop: [`task::spawn`](crate::task::spawn) from outside.
     pub fn spawn<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> Task<T> {
         let _entered = self.local.enter();
@@ -403,6 +413,8 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails again and again.
     pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
+        let companion = self.companion.clone();
+        let _runtime = companion.enter();
         let mut future = pin!(future);
         let call = BlockOnWaker::new(self.mailbox());
         let waker = Waker::from(call.clone());
@@ -414,7 +426,7 @@ impl EventLoop {
                     return Ok(output);
                 }
             }
-            self.turn(None)?;
+            self.turn_entered(None)?;
         }
     }
 
@@ -457,8 +469,10 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails again and again.
     pub fn run(&mut self) -> io::Result<()> {
+        let companion = self.companion.clone();
+        let _runtime = companion.enter();
         while !self.is_drained() {
-            self.turn(None)?;
+            self.turn_entered(None)?;
         }
         Ok(())
     }
@@ -468,6 +482,13 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails again and again.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let companion = self.companion.clone();
+        let _runtime = companion.enter();
+        self.turn_entered(timeout)
+    }
+
+    /// One turn, within the runtime of the companion.
+    fn turn_entered(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let _entered = self.local.enter();
         let begun = self.wait(timeout)?;
         self.published.begin_turn(self.local.core.borrow().counters.turns + 1);
@@ -746,6 +767,8 @@ impl Drop for EventLoop {
     fn drop(&mut self) {
         // If it ends by a panic of its own, it was in the middle of a turn.
         self.published.end_turn();
+        let companion = self.companion.clone();
+        let _runtime = companion.enter();
         let _entered = self.local.enter();
         let messages = self.local.core.borrow().mailbox.close();
         catch_and_log(move || drop(messages));

@@ -16,15 +16,20 @@
 //! | one connection: dispatch, deadlines, pulling | `connection/` |
 //! | one turn of a loop | `event_loop.rs`, and the state of the loop: `loop_core.rs`, `local.rs` |
 //! | slots, timers, messages from other threads | `slots.rs`, `slot_entry.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
-//! | counters, log lines | `counters.rs`, `log.rs` |
+//! | counters, log lines, what a loop executes | `counters.rs`, `log.rs`, `activity.rs` |
+//! | the runtime of tokio beside the loops | `companion/` |
 
 #![forbid(unsafe_code)]
 
+pub mod activity;
 mod admission;
 mod backend;
 mod channel;
 mod client;
 mod close_reason;
+#[cfg_attr(not(feature = "tokio"), path = "companion/none.rs")]
+#[cfg_attr(feature = "tokio", path = "companion/tokio.rs")]
+mod companion;
 mod connection;
 mod context;
 mod counters;
@@ -54,12 +59,16 @@ mod sync;
 pub mod task;
 mod unwind;
 mod wheel;
+#[cfg(feature = "tokio")]
+mod with_companion;
 
 pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
 pub use backend::{Backend, UnknownBackend};
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
 pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession};
 pub use close_reason::CloseReason;
+#[cfg(feature = "tokio")]
+pub use companion::Companion;
 pub use connection::Switch;
 pub use context::{Context, SendError};
 pub use counters::{Counts, ListenerCounts};
@@ -72,7 +81,7 @@ pub use load_balancing::LoadBalancing;
 pub use peer_deadlines::Deadlines;
 pub use protocols::{Protocol, ProtocolIndex, Protocols, SharedProtocols, SniffHandler};
 pub use remote::{PostError, Remote};
-pub use server::{Listener, RunningListener, ServedListener, Server, ServerHandle, Superseded};
+pub use server::{Ended, Listener, RunningListener, ServedListener, Server, ServerHandle, Superseded};
 pub use session::{Session, SessionError, Streams};
 pub use shaping::{Rate, Shaping};
 pub use start_error::StartError;

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use tidegate_sys::Token;
 
+use crate::activity::Activity;
 use crate::limits::{BACKLOG_TIME, FLUSH_TIME, UNFLUSHED_MAX};
 use crate::loop_core::Core;
 use crate::phase::Phase;
@@ -21,12 +22,14 @@ pub(crate) struct Local {
     pub(crate) tasks: Rc<Tasks>,
     /// The time of this turn; in the core as well, which may be borrowed.
     now: Cell<Instant>,
+    /// What the loop executes, for the watchdog.
+    pub(crate) activity: Activity,
 }
 
 impl Local {
-    pub(crate) fn new(core: Core) -> Rc<Self> {
+    pub(crate) fn new(core: Core, activity: Activity) -> Rc<Self> {
         let (tasks, now) = (core.tasks.clone(), core.time.now());
-        Rc::new(Self { core: RefCell::new(core), tasks, now: Cell::new(now) })
+        Rc::new(Self { core: RefCell::new(core), tasks, now: Cell::new(now), activity })
     }
 
     /// The loop that runs on this thread now, if one does.
@@ -116,6 +119,14 @@ impl Local {
                 act(&mut local.core.borrow_mut());
             }),
         }
+    }
+}
+
+impl Activity {
+    /// That of the event loop of this thread; one of its own if no loop runs here, as in a test without one.
+    #[must_use]
+    pub fn of_this_loop() -> Self {
+        Local::current().map(|local| local.activity.clone()).unwrap_or_default()
     }
 }
 

@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidegate_engine::activity::Activity;
+
 use crate::limits::Limits;
 use crate::router::Table;
 
@@ -16,6 +18,8 @@ pub(crate) struct App {
     reloading: Option<Reloading>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
     pub(crate) served: Rc<Cell<usize>>,
+    /// What the loop executes now.
+    pub(crate) activity: Activity,
 }
 
 struct Reloading {
@@ -72,7 +76,9 @@ impl Reload {
 
 impl App {
     pub(crate) fn new(limits: Limits, table: Table) -> Self {
-        Self { limits, table: RefCell::new(Rc::new(table)), reloading: None, served: Rc::default() }
+        let activity = Activity::of_this_loop();
+        table.label(&activity);
+        Self { limits, table: RefCell::new(Rc::new(table)), reloading: None, served: Rc::default(), activity }
     }
 
     pub(crate) fn reloading(limits: Limits, make: impl Fn() -> Table + 'static, reload: Reload) -> Self {
@@ -96,7 +102,10 @@ impl App {
     fn reload(&self, reloading: &Reloading) {
         reloading.generation.set(reloading.reload.generation());
         match catch_unwind(AssertUnwindSafe(|| (reloading.make)())) {
-            Ok(table) => *self.table.borrow_mut() = Rc::new(table),
+            Ok(table) => {
+                table.label(&self.activity);
+                *self.table.borrow_mut() = Rc::new(table);
+            }
             Err(_) => tracing::error!("the router could not be made anew; the loop keeps the one that it has"),
         }
     }

@@ -25,6 +25,7 @@ use crate::extract::BodyUse;
 use crate::middleware::{self, MiddlewareList, Passed};
 use crate::request::Request;
 use crate::response::{IntoResponse, Message, Response};
+use crate::running::Running;
 use crate::task::{self, Work};
 
 /// The application of a connection while nothing of it needs a task; see
@@ -116,19 +117,23 @@ impl HttpHandler {
         match &endpoint.call {
             Call::Sync(call) if !request.head().has_body() || endpoint.body == BodyUse::Unused => {
                 let is_head = is_head(&request);
-                let response = call_caught(call, request);
+                let running = Running::new(endpoint, request.head());
+                let response = running.during(&self.app.activity, || call_caught(call, request));
                 self.respond(response, &passed, is_head, cx)
             }
             Call::Async(call) if !request.head().has_body() && self.may_poll(cx) => {
                 let is_head = is_head(&request);
                 // A function that may keep its request must not keep the loop's memory with it.
                 let request = if endpoint.body == BodyUse::Unused { request } else { request.detach() };
-                self.poll(call, request, passed, is_head, cx)
+                let running = Running::new(endpoint, request.head());
+                self.poll(call, request, passed, (is_head, running), cx)
             }
             Call::Polled(call) if !request.head().has_body() && self.may_poll(cx) => {
                 let is_head = is_head(&request);
-                let polled = catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
-                self.on_polled(polled.unwrap_or_else(|_| Ok(panicked())), passed, is_head, cx)
+                let running = Running::new(endpoint, request.head());
+                let call = || catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
+                let polled = running.during(&self.app.activity, call).unwrap_or_else(|_| Ok(panicked()));
+                self.on_polled(polled, passed, (is_head, running), cx)
             }
             Call::Async(_) | Call::Polled(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
                 let work = Work::request(request.detach(), endpoint.clone(), passed);
@@ -155,10 +160,11 @@ impl HttpHandler {
         call: &dyn Fn(Request) -> Responding,
         request: Request,
         passed: Passed,
-        is_head: bool,
+        (is_head, running): (bool, Running),
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        self.on_polled(poll_caught(call, request), passed, is_head, cx)
+        let polled = running.during(&self.app.activity, || poll_caught(call, request));
+        self.on_polled(polled, passed, (is_head, running), cx)
     }
 
     #[inline]
@@ -166,13 +172,13 @@ impl HttpHandler {
         &self,
         polled: Result<Response, Responding>,
         passed: Passed,
-        is_head: bool,
+        (is_head, running): (bool, Running),
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         match polled {
             Ok(response) => self.respond(response, &passed, is_head, cx),
             Err(responding) => {
-                let work = Work::Responding(responding, passed.detach(), is_head);
+                let work = Work::Responding(responding, passed.detach(), is_head, running);
                 self.take_over(work)
             }
         }
@@ -249,12 +255,13 @@ impl HttpHandler {
         if let Err(error) = request.decode_collected(self.app.limits.collected_body_bytes_max) {
             return self.respond(error.into_response(), &passed, is_head, cx);
         }
+        let running = Running::new(&endpoint, request.head());
         match &endpoint.call {
             Call::Sync(call) => {
-                let response = call_caught(call, request);
+                let response = running.during(&self.app.activity, || call_caught(call, request));
                 self.respond(response, &passed, is_head, cx)
             }
-            Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, is_head, cx),
+            Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, (is_head, running), cx),
             Call::Async(_) | Call::Polled(_) => self.take_over(Work::request(request, endpoint, passed)),
         }
     }

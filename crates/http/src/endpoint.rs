@@ -1,9 +1,12 @@
 //! `Endpoint`: a function of the application, without its type; and the functions that become one.
 
+use std::cell::Cell;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Context;
+
+use tidegate_engine::activity::Label;
 
 use crate::extract::{BodyUse, FromRequest};
 use crate::request::Request;
@@ -13,6 +16,14 @@ use crate::response::{IntoResponse, Response};
 pub struct Endpoint {
     pub(crate) call: Call,
     pub(crate) body: BodyUse,
+    /// Names it for the watchdog.
+    pub(crate) label: Cell<Label>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(call: Call, body: BodyUse) -> Self {
+        Self { call, body, label: Cell::new(Label::NONE) }
+    }
 }
 
 pub(crate) enum Call {
@@ -33,7 +44,7 @@ impl Endpoint {
     /// The request has no body yet if it is called within the dispatch of its connection; its head is then a view of the
     /// loop's memory.
     pub fn polled(call: impl Fn(Request, &mut Context<'_>) -> Result<Response, Responding> + 'static) -> Self {
-        Self { call: Call::Polled(Box::new(call)), body: BodyUse::Streamed }
+        Self::new(Call::Polled(Box::new(call)), BodyUse::Streamed)
     }
 }
 
@@ -81,7 +92,7 @@ macro_rules! functions {
                     Ok(($($value,)*)) => self($($value,)*).into_response(),
                     Err(response) => response,
                 };
-                Endpoint { call: Call::Sync(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
+                Endpoint::new(Call::Sync(Box::new(call)), <($($argument,)*) as FromRequest<S>>::BODY)
             }
         }
 
@@ -97,7 +108,7 @@ macro_rules! functions {
                     Ok(($($value,)*)) => self($($value,)* request).into_response(),
                     Err(response) => response,
                 };
-                Endpoint { call: Call::Sync(Box::new(call)), body: BodyUse::Collected }
+                Endpoint::new(Call::Sync(Box::new(call)), BodyUse::Collected)
             }
         }
 
@@ -119,7 +130,7 @@ macro_rules! functions {
                         Err(response) => Box::pin(ready(response)),
                     }
                 };
-                Endpoint { call: Call::Async(Box::new(call)), body: <($($argument,)*) as FromRequest<S>>::BODY }
+                Endpoint::new(Call::Async(Box::new(call)), <($($argument,)*) as FromRequest<S>>::BODY)
             }
         }
 
@@ -142,7 +153,7 @@ macro_rules! functions {
                     }
                 };
                 let body = BodyUse::max(BodyUse::Streamed, <($($argument,)*) as FromRequest<S>>::BODY);
-                Endpoint { call: Call::Async(Box::new(call)), body }
+                Endpoint::new(Call::Async(Box::new(call)), body)
             }
         }
     };

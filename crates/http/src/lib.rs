@@ -46,6 +46,7 @@ mod request;
 mod response;
 mod route;
 mod router;
+mod running;
 mod server;
 mod sse;
 mod task;

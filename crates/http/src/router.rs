@@ -5,6 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use http::Method;
+use tidegate_engine::activity::Activity;
 use tidegate_http1::{self as http1, Fields, RequestHead, Status};
 use tidegate_sys::Address;
 
@@ -13,6 +14,7 @@ use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, Middleware, MiddlewareList};
 use crate::response::Response;
 use crate::route::{PARAMETERS_MAX, Pattern, Route, Values};
+use crate::running;
 
 /// Functions by method and path.
 ///
@@ -294,6 +296,28 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Gives every function the label that names it for the watchdog of the loop.
+    pub(crate) fn label(&self, activity: &Activity) {
+        for route in &self.routes {
+            let path = &route.pattern.text;
+            for (method, endpoint) in &route.methods {
+                endpoint.label.set(activity.label(&format!("{} {path}", method.name().unwrap_or_default())));
+            }
+            for (name, endpoint) in &route.extensions {
+                endpoint.label.set(activity.label(&format!("{name} {path}")));
+            }
+            if let Some(endpoint) = &route.any {
+                endpoint.label.set(activity.label(path));
+            }
+        }
+        if let Some(endpoint) = &self.fallback {
+            let paths =
+                if self.routes.is_empty() { "the function for all paths" } else { "the function for other paths" };
+            endpoint.label.set(running::label_of_fallback(endpoint, activity, paths));
+        }
+        self.hosts.values().for_each(|table| table.label(activity));
     }
 
     /// The routes of the host that a request names.

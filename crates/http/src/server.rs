@@ -164,6 +164,13 @@ impl Server {
         self
     }
 
+    /// The runtime of tokio in which the loops run; see [`engine::Companion`].
+    #[cfg(feature = "tokio")]
+    pub fn companion(mut self, companion: engine::Companion) -> Self {
+        self.engine = self.engine.companion(companion);
+        self
+    }
+
     /// Adds a listener of another protocol, or of HTTP with another [`Config`], on the same loops.
     pub fn listener(mut self, listener: ServedListener) -> Self {
         self.engine = self.engine.listener(listener);

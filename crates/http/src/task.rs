@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use tidegate_engine::activity::Activity;
 use tidegate_engine::{Channel, ChannelError, Outcome, task};
 use tidegate_http1::{Incoming, Outgoing, Status};
 
@@ -22,14 +23,16 @@ use crate::extract::BodyUse;
 use crate::middleware::{self, Passed};
 use crate::request::Request;
 use crate::response::{IntoResponse, Message, Response, Source};
+use crate::running::Running;
 use crate::upgrade::Upgrade;
 
 /// What a task begins with.
 pub(crate) enum Work {
     /// A request whose function is called.
     Request(Box<Pending>),
-    /// The future of a function that was polled; whether the request, which has no body left, was a HEAD.
-    Responding(Responding, Passed, bool),
+    /// The future of a function that was polled; whether the request, which has no body left, was a HEAD; and the name
+    /// of the function.
+    Responding(Responding, Passed, bool, Running),
     /// A response whose body is sent; whether the request was a HEAD.
     Respond(Message, bool),
 }
@@ -65,9 +68,9 @@ async fn serve<C: HttpCodec>(
     while let Some(work) = next {
         let upgrade = match work {
             Work::Request(pending) => serving.handle(*pending).await?,
-            Work::Responding(responding, passed, is_head) => {
+            Work::Responding(responding, passed, is_head, running) => {
                 let number = serving.exchanges.begin(Inbound::Nothing);
-                let responding = pin!(CaughtResponse(responding));
+                let responding = pin!(CaughtResponse { responding, running, activity: &app.activity });
                 let mut response = serving.within_time(responding).await?.unwrap_or_else(late_response);
                 passed.after(&mut response);
                 response.drop_forbidden_body();
@@ -242,21 +245,23 @@ impl<C: HttpCodec> Serving<C> {
                 Err(error) => return Err(error.into()),
             }
         }
+        let (running, activity) = (Running::new(endpoint, request.head()), &self.app.activity);
         match &endpoint.call {
-            Call::Sync(call) => Ok(call_caught(call, request)),
+            Call::Sync(call) => Ok(running.during(activity, || call_caught(call, request))),
             Call::Async(call) => match catch_unwind(AssertUnwindSafe(|| call(request))) {
-                Ok(responding) => Ok(CaughtResponse(responding).await),
+                Ok(responding) => Ok(CaughtResponse { responding, running, activity }.await),
                 Err(_) => Ok(panicked()),
             },
             Call::Polled(call) => {
                 let mut request = Some(request);
                 let polled = poll_fn(|cx| {
                     let request = request.take().expect("it is polled once");
-                    Poll::Ready(catch_unwind(AssertUnwindSafe(|| call(request, cx))))
+                    let call = || catch_unwind(AssertUnwindSafe(|| call(request, cx)));
+                    Poll::Ready(running.during(activity, call))
                 });
                 match polled.await {
                     Ok(Ok(response)) => Ok(response),
-                    Ok(Err(responding)) => Ok(CaughtResponse(responding).await),
+                    Ok(Err(responding)) => Ok(CaughtResponse { responding, running, activity }.await),
                     Err(_) => Ok(panicked()),
                 }
             }
@@ -360,13 +365,19 @@ fn late_response(late: Late) -> Response {
 const EXCHANGES_OF_THE_TASK: usize = 2;
 
 /// The future of a function. If it panics, the response is a 500.
-struct CaughtResponse(Responding);
+struct CaughtResponse<'a> {
+    responding: Responding,
+    running: Running,
+    activity: &'a Activity,
+}
 
-impl Future for CaughtResponse {
+impl Future for CaughtResponse<'_> {
     type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
-        let responding = self.0.as_mut();
-        catch_unwind(AssertUnwindSafe(|| responding.poll(cx))).unwrap_or_else(|_| Poll::Ready(panicked()))
+        let Self { responding, running, activity } = &mut *self;
+        running.during(activity, || {
+            catch_unwind(AssertUnwindSafe(|| responding.as_mut().poll(cx))).unwrap_or_else(|_| Poll::Ready(panicked()))
+        })
     }
 }

@@ -10,6 +10,7 @@
 //! - [`filters`] has two filters for tests, one of them a toy TLS. [`ToyMux`] is a small protocol with streams.
 //! - [`Random`] is a small seeded generator, the same on every machine. A failing test prints its seed, and [`replay`]
 //!   returns the command that runs it again.
+//! - [`Postgres`] is a real PostgreSQL for one test, on a Unix socket of its own.
 //!
 //! Only tests and examples may depend on this crate.
 //!
@@ -23,6 +24,7 @@ mod embedded;
 pub mod filters;
 pub mod network;
 mod peer;
+mod postgres;
 mod random;
 mod replay;
 pub mod shim;
@@ -32,6 +34,7 @@ mod wire;
 pub use codec_harness::CodecHarness;
 pub use embedded::Embedded;
 pub use peer::Peer;
+pub use postgres::Postgres;
 pub use random::{Random, seed, seeds};
 pub use replay::replay;
 pub use toy_mux::{ToyMux, ToyMuxConfig, ToyMuxError};

@@ -71,7 +71,7 @@
 //! | `websocket`, by the feature of that name | WebSocket, both roles, with compression |
 //! | `compress` | gzip, deflate, brotli and zstd with the feature of that name; snappy and lz4 with theirs |
 //! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`] |
-//! | `compat` | connections as streams of tokio and futures-io, codecs over streams of tokio; with the features `tokio` and `futures-io` |
+//! | `compat` | connections as streams of tokio and futures-io, codecs over streams of tokio; with the features `tokio-io` and `futures-io` |
 //! | [`buffer`] | queues, pools and the ledger of memory |
 //! | [`sys`] | the author of a driver, and applications that run an [`EventLoop`] themselves |
 //! | [`engine`] | types that are rarely named, such as the futures of a [`Channel`] and the counts of a server |
@@ -80,6 +80,9 @@
 //! starts with a first codec, in `docs/guide`.
 
 #![forbid(unsafe_code)]
+
+#[doc(hidden)]
+pub mod entry;
 
 pub use bytes::Bytes;
 /// Bytes and their owners: the queue of a connection, its input, and the memory that both take.
@@ -95,7 +98,7 @@ pub use tidegate_bytelog as bytelog;
 pub use tidegate_codec as codec;
 pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing, sniff};
 /// Connections as streams of tokio and futures-io, and codecs over streams of tokio.
-#[cfg(any(feature = "futures-io", feature = "tokio"))]
+#[cfg(any(feature = "futures-io", feature = "tokio-io"))]
 #[doc(inline)]
 pub use tidegate_compat as compat;
 /// Compression: state machines for messages, and a filter for connections.
@@ -106,6 +109,9 @@ pub use tidegate_compress as compress;
 /// [`Channel`].
 #[doc(inline)]
 pub use tidegate_engine as engine;
+/// The runtime of tokio in which loops run.
+#[cfg(feature = "tokio")]
+pub use tidegate_engine::Companion;
 pub use tidegate_engine::{
     Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError, ConnectionRate,
     Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome,
@@ -120,6 +126,8 @@ pub use tidegate_http as http;
 #[cfg(feature = "http1")]
 #[doc(inline)]
 pub use tidegate_http1 as http1;
+/// An async `main`, and async tests, on an event loop.
+pub use tidegate_macros::{main, test};
 /// The PROXY protocol.
 #[cfg(feature = "proxy")]
 #[doc(inline)]

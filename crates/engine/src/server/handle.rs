@@ -1,21 +1,26 @@
 //! `ServerHandle`: loops on their threads, and the ways to end them.
 
 use std::io;
+use std::mem;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
+use slab::Slab;
 use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Side, Socket};
 
 use crate::backend::BackendPlan;
+use crate::companion::Companion;
 use crate::counters::{Counts, ListenerCounts, Published};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
 use crate::start_error::StartError;
+use crate::unwind::catch_and_log;
 
 /// A running server. A clone refers to the same server, from any thread.
 ///
@@ -72,27 +77,66 @@ pub(crate) struct ServerState {
 
 /// How many loops have not ended yet.
 #[derive(Debug, Default)]
-struct RunningLoops {
-    count: Mutex<usize>,
+pub(super) struct RunningLoops {
+    state: Mutex<LoopsState>,
     one_ended: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct LoopsState {
+    count: usize,
+    /// Of the futures that wait for the last one.
+    wakers: Slab<Waker>,
+}
+
 impl RunningLoops {
-    fn count(&self) -> MutexGuard<'_, usize> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, LoopsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until at most `left` loops run, or the time is over. Returns whether that few run.
     fn wait(&self, left: usize, timeout: Option<Duration>) -> bool {
-        let more = |count: &mut usize| *count > left;
+        let more = |state: &mut LoopsState| state.count > left;
         match timeout {
-            None => drop(self.one_ended.wait_while(self.count(), more).unwrap_or_else(PoisonError::into_inner)),
+            None => drop(self.one_ended.wait_while(self.state(), more).unwrap_or_else(PoisonError::into_inner)),
             Some(timeout) => {
-                let waited = self.one_ended.wait_timeout_while(self.count(), timeout, more);
+                let waited = self.one_ended.wait_timeout_while(self.state(), timeout, more);
                 return !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
             }
         }
         true
+    }
+
+    /// Whether no loop runs; if one does, the waker is called when the last has ended. `place` is that of the waker.
+    pub(super) fn poll_ended(&self, place: &mut Option<usize>, cx: &Context<'_>) -> Poll<()> {
+        let state = &mut *self.state();
+        if state.count == 0 {
+            // The end has taken the wakers.
+            *place = None;
+            return Poll::Ready(());
+        }
+        match place.and_then(|place| state.wakers.get_mut(place)) {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => *place = Some(state.wakers.insert(cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+
+    /// Forgets the waker of a future that is dropped.
+    pub(super) fn forget(&self, place: Option<usize>) {
+        let waker = place.and_then(|place| self.state().wakers.try_remove(place));
+        drop(waker);
+    }
+
+    fn count_ended(&self) {
+        let mut state = self.state();
+        state.count -= 1;
+        let woken = if state.count == 0 { mem::take(&mut state.wakers) } else { Slab::new() };
+        drop(state);
+        self.one_ended.notify_all();
+        for (_, waker) in woken {
+            catch_and_log(|| waker.wake());
+        }
     }
 }
 
@@ -101,15 +145,14 @@ struct CountedLoop(Arc<RunningLoops>);
 
 impl CountedLoop {
     fn new(running: &Arc<RunningLoops>) -> Self {
-        *running.count() += 1;
+        running.state().count += 1;
         Self(running.clone())
     }
 }
 
 impl Drop for CountedLoop {
     fn drop(&mut self) {
-        *self.0.count() -= 1;
-        self.0.one_ended.notify_all();
+        self.0.count_ended();
     }
 }
 
@@ -258,7 +301,7 @@ impl ServerHandle {
     /// because of a bug.
     #[must_use]
     pub fn all_loops_run(&self) -> bool {
-        *self.0.running.count() == self.0.loops.len()
+        self.0.running.state().count == self.0.loops.len()
     }
 
     /// Whether another server has [taken over](crate::Server::takeover): it accepts, and it is time to
@@ -300,6 +343,10 @@ impl ServerHandle {
     pub fn begin_drain(&self, deadline: Duration) {
         self.0.begin_drain(deadline);
     }
+
+    pub(super) fn running_loops(&self) -> Arc<RunningLoops> {
+        self.0.running.clone()
+    }
 }
 
 impl ServerState {
@@ -321,6 +368,7 @@ impl ServerState {
         &mut self,
         plan: BackendPlan,
         memory_max: usize,
+        companion: Companion,
         listen: impl FnOnce(&mut EventLoop) -> io::Result<()> + Send + 'static,
     ) -> Result<(), StartError> {
         let (started, outcome) = channel();
@@ -329,7 +377,7 @@ impl ServerState {
             .name(format!("tidegate-{}", self.loops.len()))
             .spawn(move || {
                 let _counted = counted;
-                run_loop(&started, plan, memory_max, listen);
+                run_loop(&started, plan, memory_max, &companion, listen);
             })
             .map_err(StartError::System)?;
         let id = thread.thread().id();
@@ -371,7 +419,7 @@ impl ServerState {
             return false;
         }
         // These threads have nothing left to do but to exit.
-        let ended = std::mem::take(&mut *self.threads());
+        let ended = mem::take(&mut *self.threads());
         for thread in ended.into_iter().filter(|thread| thread.thread().id() != current) {
             // A loop catches the panics of user code; a panic of its own was printed by its thread.
             let _ = thread.join();
@@ -407,6 +455,7 @@ fn run_loop(
     started: &Sender<Result<Started, StartError>>,
     plan: BackendPlan,
     memory_max: usize,
+    companion: &Companion,
     listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
 ) {
     let pool = Pool::new();
@@ -416,6 +465,8 @@ fn run_loop(
     let ready = plan.open(&pool).and_then(|driver| {
         let backend = driver.name();
         let mut event_loop = EventLoop::new(driver, pool);
+        event_loop.set_companion(companion.clone());
+        let _runtime = companion.enter();
         // `listen` may start tasks there: a pool of connections, a report each minute.
         let entered = event_loop.enter();
         listen(&mut event_loop).map_err(StartError::System)?;
@@ -448,7 +499,7 @@ mod tests {
     fn the_handle_reports_the_backend_of_each_loop() {
         let mut state = ServerState::new(Vec::new());
         for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {
-            state.start_loop(plan, 1 << 20, |_| Ok(())).expect("it starts");
+            state.start_loop(plan, 1 << 20, Companion::none(), |_| Ok(())).expect("it starts");
         }
         let running = state.into_handle(|_| Ok(None)).expect("it starts");
         let second = running.backends().nth(1);

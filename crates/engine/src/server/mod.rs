@@ -1,10 +1,11 @@
 //! `Server`: its listeners, how many loops it has, and which loop accepts from which listener.
 //!
 //! Read next: `listener.rs`, addresses with what serves them; `handle.rs`, the running server; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a
-//! stream becomes a channel with a task; `takeover.rs`, the other source of listeners.
+//! stream becomes a channel with a task; `ended.rs`, waiting for the end; `takeover.rs`, the other source of listeners.
 
 pub(crate) mod acceptor;
 mod control_socket;
+mod ended;
 mod handle;
 mod listener;
 pub(crate) mod make;
@@ -23,6 +24,7 @@ use std::sync::atomic::AtomicUsize;
 use tidegate_codec::Pipeline;
 use tidegate_sys::{Address, ListenOptions, Side, Socket, inherited};
 
+pub use self::ended::Ended;
 use self::handle::ServerState;
 pub use self::handle::{RunningListener, ServerHandle, Superseded};
 use self::listener::Listen;
@@ -30,6 +32,7 @@ pub use self::listener::{Listener, ServedListener};
 use self::takeover::Takeover;
 use crate::admission::{Admission, AdmissionControl};
 use crate::backend::Backend;
+use crate::companion::Companion;
 use crate::counters::ListenerCounts;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
@@ -71,6 +74,8 @@ pub struct Server {
     limits: Limits,
     admission: Admission,
     takeover: Option<PathBuf>,
+    /// `None` until the server is given one or starts.
+    pub(crate) companion: Option<Companion>,
 }
 
 /// Assigns listeners to loops, so that each listener is accepted from, and each loop accepts at each address: closing a
@@ -108,6 +113,7 @@ impl Server {
             limits: Limits::default(),
             admission: Admission::default(),
             takeover: None,
+            companion: None,
         }
     }
 
@@ -339,9 +345,11 @@ impl Server {
                 });
             }
         }
+        let companion = self.companion.unwrap_or_else(Companion::of_this_thread);
+        companion.start().map_err(StartError::System)?;
         let mut state = ServerState::new(running);
         for (number, listeners) in per_loop.into_iter().enumerate() {
-            state.start_loop(plan, memory_max, move |event_loop| {
+            state.start_loop(plan, memory_max, companion.clone(), move |event_loop| {
                 listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))
             })?;
         }

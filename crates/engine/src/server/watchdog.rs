@@ -42,7 +42,7 @@ impl Watchdog {
                 let now = Instant::now();
                 for (number, watched) in watched.iter_mut().enumerate() {
                     if let Some(busy) = watched.check(now) {
-                        log_stall(number, busy);
+                        log_stall(number, busy, watched.published.activity().current());
                     }
                 }
             }
@@ -117,12 +117,13 @@ impl Watched {
     }
 }
 
-fn log_stall(number: usize, busy: Duration) {
+fn log_stall(number: usize, busy: Duration, activity: Option<String>) {
     catch_and_log(|| {
         tracing::error!(
             subsystem = "watchdog",
             event_loop = number,
             busy_ms = busy.as_millis() as u64,
+            activity,
             reason = "a handler or a task does not yield",
             "loop stalled"
         );

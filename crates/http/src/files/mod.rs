@@ -170,7 +170,7 @@ impl Files {
 impl<S> RequestFunction<S, Files> for Files {
     fn into_endpoint(self, _: Rc<S>) -> Endpoint {
         let service = Service::new(self);
-        Endpoint { call: Call::Sync(Box::new(move |request| service.respond(&request))), body: BodyUse::Unused }
+        Endpoint::new(Call::Sync(Box::new(move |request| service.respond(&request))), BodyUse::Unused)
     }
 }
 

@@ -197,7 +197,7 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
             }
         })),
     };
-    Endpoint { call, body }
+    Endpoint::new(call, body)
 }
 
 impl Request {

@@ -1,0 +1,156 @@
+//! `Activity`: what code of the application a loop executes now, so that the watchdog can name it.
+//!
+//! A loop that hangs reports nothing, so it publishes in advance: a protocol that calls functions of an application
+//! stores a label before each call, and clears it afterwards. That is one store each way. A call that no label describes
+//! well gets the label [`Label::DETAIL`] and a few bytes of text, such as the path of its request. The watchdog's thread
+//! reads both while the loop hangs, when they do not change; what it reads at any other time may be torn, and is not used.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a loop executes now. A clone is that of the same loop. Protocols that call functions of an application use it;
+/// applications have no need to.
+///
+/// ```
+/// use tidegate::engine::activity::{Activity, Label};
+///
+/// let activity = Activity::of_this_loop();
+/// let route = activity.label("GET /tides");
+/// activity.begin(route);
+/// assert_eq!(activity.current().as_deref(), Some("GET /tides"));
+/// activity.begin_detail(b"GET /ebb");
+/// assert_eq!(activity.current().as_deref(), Some("GET /ebb"));
+/// activity.end();
+/// assert_eq!(activity.current(), None);
+/// ```
+#[derive(Clone, Default)]
+pub struct Activity(Arc<Published>);
+
+/// Names something that a loop executes. It belongs to the [`Activity`] that has made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Label(u32);
+
+impl Label {
+    /// What [`Activity::begin_detail`] describes.
+    pub const DETAIL: Self = Self(1);
+    /// Nothing that has a name.
+    pub const NONE: Self = Self(0);
+}
+
+#[derive(Default)]
+struct Published {
+    /// The number of a [`Label`].
+    label: AtomicU32,
+    detail_bytes: AtomicU32,
+    detail: [AtomicU64; DETAIL_WORDS],
+    /// The texts of labels from [`FIRST_LABEL`] on.
+    texts: Mutex<Vec<Box<str>>>,
+}
+
+impl Activity {
+    /// The label of a text. The same text has the same label, so what makes routes anew again and again adds none. Beyond
+    /// [`LABELS_MAX`] texts the label is [`Label::NONE`].
+    #[must_use]
+    pub fn label(&self, text: &str) -> Label {
+        let mut texts = self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = texts.iter().position(|other| **other == *text).unwrap_or_else(|| {
+            if texts.len() < LABELS_MAX {
+                texts.push(text.into());
+            }
+            texts.iter().position(|other| **other == *text).unwrap_or(LABELS_MAX)
+        });
+        if at < LABELS_MAX { Label(FIRST_LABEL + at as u32) } else { Label::NONE }
+    }
+
+    /// A call begins. It ends with [`end`](Self::end), or where the next one begins.
+    #[inline]
+    pub fn begin(&self, label: Label) {
+        self.0.label.store(label.0, Relaxed);
+    }
+
+    /// A call begins that a text describes: of it the first [`DETAIL_BYTES_MAX`] bytes.
+    pub fn begin_detail(&self, text: &[u8]) {
+        let text = &text[..text.len().min(DETAIL_BYTES_MAX)];
+        for (word, bytes) in self.0.detail.iter().zip(text.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(eight), Relaxed);
+        }
+        self.0.detail_bytes.store(text.len() as u32, Relaxed);
+        self.begin(Label::DETAIL);
+    }
+
+    /// The call that began last has ended.
+    #[inline]
+    pub fn end(&self) {
+        self.begin(Label::NONE);
+    }
+
+    /// The call that has begun and not ended.
+    #[must_use]
+    pub fn current(&self) -> Option<String> {
+        match Label(self.0.label.load(Relaxed)) {
+            Label::NONE => None,
+            Label::DETAIL => {
+                let words = self.0.detail.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
+                let bytes: Vec<u8> = words.take(self.0.detail_bytes.load(Relaxed) as usize).collect();
+                Some(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            Label(number) => {
+                let texts = self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
+                texts.get((number - FIRST_LABEL) as usize).map(|text| text.clone().into_string())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Activity").field(&self.current()).finish()
+    }
+}
+
+/// Texts for which a loop has labels.
+pub const LABELS_MAX: usize = 65_536;
+
+/// Bytes of a text that describes one call.
+pub const DETAIL_BYTES_MAX: usize = DETAIL_WORDS * 8;
+
+const DETAIL_WORDS: usize = 8;
+/// The first label with a text.
+const FIRST_LABEL: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_text_has_the_same_label() {
+        let activity = Activity::default();
+        let (one, other) = (activity.label("GET /a"), activity.label("GET /b"));
+        assert_ne!(one, other);
+        assert_eq!(activity.label("GET /a"), one);
+        activity.begin(other);
+        assert_eq!(activity.clone().current().as_deref(), Some("GET /b"));
+    }
+
+    #[test]
+    fn a_detail_is_cut_off_at_its_bound_and_a_shorter_one_replaces_it_whole() {
+        let activity = Activity::default();
+        activity.begin_detail(&[b'x'; DETAIL_BYTES_MAX + 1]);
+        assert_eq!(activity.current().map(|text| text.len()), Some(DETAIL_BYTES_MAX));
+        for text in ["", "7 bytes", "8 bytes.", "9 bytes.."] {
+            activity.begin_detail(text.as_bytes());
+            assert_eq!(activity.current().as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        let activity = Activity::default();
+        activity.begin_detail(b"GET /\xff");
+        assert_eq!(activity.current().as_deref(), Some("GET /\u{fffd}"));
+    }
+}

@@ -1,0 +1,120 @@
+//! The attributes `#[tidegate::main]` and `#[tidegate::test]`: an async function without arguments becomes a function that
+//! runs it on an event loop.
+//!
+//! The function keeps its attributes, its name and its result. The async function that was written stands within it, so
+//! the compiler reports errors where they are. Read next: `arguments.rs` for the arguments of an attribute, `function.rs`
+//! for what is read of the function.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod function;
+
+use proc_macro::{Ident, Span, TokenStream, TokenTree};
+
+use crate::arguments::Arguments;
+use crate::function::Function;
+
+/// Runs an async `main` on an event loop of its own: on it tasks, clients, timers and channels work.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tidegate::{StartError, task};
+///
+/// #[tidegate::main]
+/// async fn main() -> Result<(), StartError> {
+///     task::sleep(Duration::from_millis(1)).await;
+///     Ok(())
+/// }
+/// ```
+///
+/// | argument | meaning | default |
+/// |---|---|---|
+/// | `backend = "epoll"` | the driver of the loop: `epoll`, `uring`, `auto` | `auto` |
+/// | `companion_threads = 2` | threads of the runtime of tokio; only with the feature `tokio` | 1 |
+///
+/// With the feature `tokio` the function runs in the companion, and servers that it starts use the same one. Servers have
+/// loops of their own; a program that only serves awaits their end:
+///
+/// ```no_run
+/// use tidegate::framing::Lines;
+/// use tidegate::{Channel, ChannelError, Server, StartError};
+///
+/// async fn echo(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
+///     while let Some(line) = channel.recv().await? {
+///         channel.send(line.into())?;
+///     }
+///     Ok(())
+/// }
+///
+/// #[tidegate::main]
+/// async fn main() -> Result<(), StartError> {
+///     Server::bind("127.0.0.1:7000")?.serve(Lines::default, echo)?.ended().await;
+///     Ok(())
+/// }
+/// ```
+///
+/// # Panics
+/// The function panics if the loop does not start: the system has no descriptor left, or the environment names a backend
+/// that is not available.
+#[proc_macro_attribute]
+pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    expand(arguments, item, Kind::Main)
+}
+
+/// Runs an async test on an event loop of its own; the arguments are those of [`main`](macro@main).
+///
+/// With the feature `tokio` each test has a companion of its own, which ends with it.
+///
+/// ```
+/// #[tidegate::test]
+/// async fn tasks_run() {
+///     assert_eq!(tidegate::task::spawn(async { 6 * 7 }).await, Ok(42));
+/// }
+/// # fn main() {}
+/// ```
+#[proc_macro_attribute]
+pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    expand(arguments, item, Kind::Test)
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Main,
+    Test,
+}
+
+/// A mistake in what was written, and its place.
+struct Mistake(Span, &'static str);
+
+impl Mistake {
+    fn into_tokens(self) -> TokenStream {
+        let message = self.1;
+        let tokens: TokenStream = format!("::core::compile_error!({message:?});").parse().expect("it is valid Rust");
+        tokens.into_iter().map(|token| at(self.0, token)).collect()
+    }
+}
+
+/// A token that stands at a place, as far as the compiler reports it.
+fn at(span: Span, mut token: TokenTree) -> TokenTree {
+    token.set_span(span);
+    token
+}
+
+fn expand(arguments: TokenStream, item: TokenStream, kind: Kind) -> TokenStream {
+    let function = match Function::read(item.clone()) {
+        Ok(function) => function,
+        Err(mistake) => return [mistake.into_tokens(), item].into_iter().collect(),
+    };
+    match Arguments::read(arguments) {
+        Ok(arguments) => function.expand(&arguments, kind),
+        // The function stays there, so that the mistake is the only one.
+        Err(mistake) => [mistake.into_tokens(), function.expand(&Arguments::default(), kind)].into_iter().collect(),
+    }
+}
+
+/// A name that is resolved where the function stands.
+fn name(text: &str) -> TokenTree {
+    TokenTree::Ident(Ident::new(text, Span::call_site()))
+}

@@ -1,0 +1,64 @@
+//! `Entry`: what the attributes `main` and `test` call. Applications do not.
+
+use std::future::Future;
+
+use tidegate_engine::{Backend, EventLoop, StartError};
+
+/// Runs the async function that an attribute stands at.
+#[doc(hidden)]
+#[derive(Debug)]
+#[must_use = "nothing runs before `run`"]
+pub struct Entry {
+    backend: Backend,
+    #[cfg(feature = "tokio")]
+    companion: crate::Companion,
+}
+
+impl Entry {
+    /// In the companion of the process.
+    pub fn main() -> Self {
+        Self {
+            backend: Backend::Auto,
+            #[cfg(feature = "tokio")]
+            companion: crate::Companion::shared(),
+        }
+    }
+
+    /// In a companion that ends with the test.
+    pub fn test() -> Self {
+        Self {
+            backend: Backend::Auto,
+            #[cfg(feature = "tokio")]
+            companion: crate::Companion::with_threads(1),
+        }
+    }
+
+    /// The driver of the loop.
+    ///
+    /// # Panics
+    /// If there is no such backend; the attribute has checked that.
+    pub fn backend(self, name: &str) -> Self {
+        Self { backend: name.parse().expect("the attribute accepts the names of backends"), ..self }
+    }
+
+    /// How many threads the companion has.
+    #[cfg(feature = "tokio")]
+    pub fn companion_threads(self, threads: usize) -> Self {
+        Self { companion: crate::Companion::with_threads(threads), ..self }
+    }
+
+    /// Runs a future on a loop of its own.
+    ///
+    /// # Panics
+    /// If the loop does not start, or waiting for events fails again and again.
+    pub fn run<F: Future>(self, future: F) -> F::Output {
+        self.start(future).unwrap_or_else(|error| panic!("the event loop does not run: {error}"))
+    }
+
+    fn start<F: Future>(self, future: F) -> Result<F::Output, StartError> {
+        let mut event_loop = EventLoop::on(self.backend)?;
+        #[cfg(feature = "tokio")]
+        event_loop.companion(self.companion).map_err(StartError::System)?;
+        event_loop.block_on(future).map_err(StartError::System)
+    }
+}
