@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::http2::Http2;
 use crate::limits::Limits;
 use crate::router::Table;
 
@@ -14,6 +15,8 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     table: RefCell<Rc<Table>>,
     reloading: Option<Reloading>,
+    /// Without it, connections of HTTP/2 are refused.
+    pub(crate) http2: Option<Http2>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
     pub(crate) served: Rc<Cell<usize>>,
 }
@@ -72,7 +75,7 @@ impl Reload {
 
 impl App {
     pub(crate) fn new(limits: Limits, table: Table) -> Self {
-        Self { limits, table: RefCell::new(Rc::new(table)), reloading: None, served: Rc::default() }
+        Self { limits, table: RefCell::new(Rc::new(table)), reloading: None, http2: None, served: Rc::default() }
     }
 
     pub(crate) fn reloading(limits: Limits, make: impl Fn() -> Table + 'static, reload: Reload) -> Self {

@@ -63,6 +63,7 @@
 //! |---|---|
 //! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
 //! | [`http1`] | HTTP/1.1, server and client |
+//! | [`http2`] | HTTP/2: connections, streams, HPACK |
 //! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
@@ -118,6 +119,9 @@ pub use tidegate_http as http;
 #[cfg(feature = "http1")]
 #[doc(inline)]
 pub use tidegate_http1 as http1;
+#[cfg(feature = "http2")]
+#[doc(inline)]
+pub use tidegate_http2 as http2;
 /// The PROXY protocol.
 #[cfg(feature = "proxy")]
 #[doc(inline)]
