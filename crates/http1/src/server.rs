@@ -262,12 +262,28 @@ impl Server {
                 self.seen = 0;
                 match parse::parse(&input.bytes()[..end], &self.config) {
                     Ok((spans, length)) => Ok(Step::Message(Incoming::Head(self.accept(input, &spans, length, reply)))),
-                    Err(ParseStop::Broken(error)) => Err(self.refuse(error, reply)),
+                    Err(ParseStop::Broken(error)) => Err(self.refuse_head(error, input, reply)),
                     // An empty line in place of a request line, after the last one that is tolerated.
                     Err(ParseStop::Partial) => Err(self.refuse(Error::Peer(Violation::RequestLine), reply)),
                 }
             }
         }
+    }
+
+    /// Refuses a head. A peer of a port of both versions whose first line names no version at all may mean either one: it
+    /// gets no response that HTTP/2 would read as frames.
+    #[cold]
+    fn refuse_head(&mut self, error: Error, input: &Input, reply: &mut Output<'_>) -> Error {
+        let line = input.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let is_of_either = self.config.detects_http2()
+            && self.flags & SERVED == 0
+            && matches!(error, Error::Peer(Violation::RequestLine | Violation::Target | Violation::Version))
+            && !line.windows(5).any(|five| five == b"HTTP/");
+        if is_of_either {
+            self.inbound = Inbound::Closed;
+            return error;
+        }
+        self.refuse(error, reply)
     }
 
     fn wait_for_head(&mut self, begun: bool, reply: &Output<'_>) {

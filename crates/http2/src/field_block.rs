@@ -101,6 +101,7 @@ impl Connection {
         let existing = self.streams.find(id);
         let kind = match existing {
             Some(key) if self.role == Role::Client && !self.has_flag(key, HEAD_RECEIVED) => HeadKind::Response,
+            Some(key) if self.streams.has_ended(key) => return Err(Violation::ClosedStream.into()),
             Some(_) => HeadKind::Trailers,
             None if self.role == Role::Server && self.is_by_peer(id) && id > self.peer_id => HeadKind::Request,
             None if self.is_idle(id) => return Err(Violation::StreamId.into()),

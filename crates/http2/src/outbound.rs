@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use tidegate_codec::mux::StreamKey;
 use tidegate_codec::{Outbound, Output};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Role};
 use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
 use crate::hpack::{Encoder, Indexing};
 use crate::record::{Kind, RECORD_BYTES, Record};
@@ -61,7 +61,7 @@ impl Connection {
         }
         let is_all = queue.is_empty();
         if has_ended {
-            self.end_stream(key);
+            self.end_stream(key, out);
         } else if ends && is_all {
             // The application has gone in the middle of its message.
             self.reset_unended(key, out);
@@ -70,10 +70,15 @@ impl Connection {
         is_all
     }
 
-    /// Our end of a stream was written.
-    fn end_stream(&mut self, key: StreamKey) {
+    /// Our end of a stream was written. A client need not send the rest of a request that has its response (RFC 9113
+    /// §8.1).
+    fn end_stream(&mut self, key: StreamKey, out: &mut Output<'_>) {
         self.streams.end_locally(key);
         self.nuisance.make_good(self.config.limits());
+        if self.role == Role::Server && !self.streams.has_peer_ended(key) {
+            self.write_reset_code(key.id(), ErrorCode::NO_ERROR, out);
+            self.streams.end_by_peer(key);
+        }
     }
 
     /// Resets a stream whose message has no end.
