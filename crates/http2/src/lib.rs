@@ -1,8 +1,9 @@
 //! HTTP/2 (RFC 9113, RFC 7541) for servers and clients, free of I/O.
 //!
 //! [`Connection`] is a [`Mux`](tidegate_codec::mux::Mux): it decodes frames into the events of streams, and writes what
-//! streams have to send, by priority (RFC 9218) and within the windows of the peer. [`ServerStream`] is the codec of one
-//! stream: its messages are those of [`tidegate_http1`], so an application is the same over both versions.
+//! streams have to send, by priority (RFC 9218) and within the windows of the peer. [`ServerStream`] and [`ClientStream`]
+//! are the codecs of one stream: their messages are those of [`tidegate_http1`], so an application is the same over both
+//! versions.
 //! [`hpack`] is the compression of fields, which has a use of its own.
 //!
 //! A head is decoded once, into one block of text, and read in place. The checks of RFC 9113 §8 come before, those of
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod client_stream;
 mod connection;
 mod error;
 mod field_block;
@@ -30,6 +32,7 @@ mod record;
 mod server_stream;
 mod stream_state;
 
+pub use client_stream::ClientStream;
 pub use connection::Connection;
 pub use error::{Error, Exceeded, Violation};
 pub use frame::ErrorCode;

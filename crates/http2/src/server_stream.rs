@@ -331,12 +331,7 @@ impl<T: 'static> ServerStream<T> {
                 return Err(Misuse::BodyTooShort);
             }
             (Outbound::Suppressed, _) => {}
-            (_, None) => write_data(Body::Empty, true, out),
-            (_, Some(fields)) => {
-                let lines = fields.bytes();
-                let record = Record { kind: Kind::Trailers, ends: true, status: 0, length: lines.len() as u64 };
-                out.write_pieces((&record.bytes()[..], lines, &[][..]));
-            }
+            _ => write_end(trailers, out),
         }
         self.complete();
         Ok(())
@@ -401,8 +396,16 @@ fn write_head(status: Status, lines: &[&[u8]], ends: bool, body: &[u8], out: &mu
     }
 }
 
+/// Writes the end of a message, with trailers if it has some.
+pub(crate) fn write_end(trailers: Option<&Fields>, out: &mut Output<'_>) {
+    let Some(fields) = trailers else { return write_data(Body::Empty, true, out) };
+    let lines = fields.bytes();
+    let record = Record { kind: Kind::Trailers, ends: true, status: 0, length: lines.len() as u64 };
+    out.write_pieces((&record.bytes()[..], lines, &[][..]));
+}
+
 /// Writes a piece of a body as a record.
-fn write_data(data: Body, ends: bool, out: &mut Output<'_>) {
+pub(crate) fn write_data(data: Body, ends: bool, out: &mut Output<'_>) {
     let record = Record { kind: Kind::Data, ends, status: 0, length: data.len() }.bytes();
     match data {
         Body::Empty => out.write(&record),
