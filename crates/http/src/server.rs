@@ -240,10 +240,11 @@ impl Config {
         self
     }
 
-    /// Encrypts connections: HTTPS.
+    /// Encrypts connections: HTTPS. Clients may choose HTTP/2 or HTTP/1.1, unless the configuration names protocols of its
+    /// own.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ServerConfig) -> Self {
-        self.tls = Some(tls);
+        self.tls = Some(tls.alpn_or(["h2", "http/1.1"]));
         self
     }
 

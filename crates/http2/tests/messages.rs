@@ -261,6 +261,15 @@ fn the_version_of_a_port_is_that_of_the_peer() {
 }
 
 #[test]
+fn switching_protocols_is_an_error() {
+    let mut peer = Peer::new(Limits::default());
+    let get = peer.get(1, "/switch");
+    peer.send(&get);
+    assert_eq!(peer.received(1).status(), "500", "HTTP/2 has no 101 (RFC 9113 §8.6)");
+    peer.assert_open();
+}
+
+#[test]
 fn urgent_streams_come_first_and_others_in_order() {
     let mut peer = Peer::new(Limits::default());
     let mut wire = Vec::new();

@@ -255,6 +255,10 @@ impl App {
                 ]
             }
             "/short" => vec![StreamedResponse::new(Status::OK).length(9).into(), Outgoing::Data("half".into())],
+            "/switch" => {
+                let fields = http1::Fields::from_static("Upgrade: websocket\r\n");
+                vec![Response::new(Status::SWITCHING_PROTOCOLS).fields(fields).into()]
+            }
             "/nothing" => vec![Response::new(Status::NO_CONTENT).into()],
             "/upgrade" => {
                 let fields = http1::Fields::from_static("Upgrade: TLS/1.0\r\nKeep-Alive: 5\r\nTide: ebb\r\n");
