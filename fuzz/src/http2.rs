@@ -22,7 +22,8 @@ pub fn http2(data: &[u8]) {
     let limits = Limits { streams_max: 4, nuisance_max: 50, headers_max: 8, head_bytes_max: 600, ..Limits::default() };
     let config = Arc::new(Config::new(limits));
     let mux = if is_client { Connection::client(config.clone()) } else { Connection::server(config.clone()) };
-    let mut side = Side { harness: CodecHarness::new(RawStreams::new(mux)), config, streams: BTreeMap::new(), sent: Vec::new() };
+    let mut side =
+        Side { harness: CodecHarness::new(RawStreams::new(mux)), config, streams: BTreeMap::new(), sent: Vec::new() };
     let mut start = if is_client { Vec::new() } else { PREFACE.to_vec() };
     start.extend(frame(4, 0, 0, &[]));
     let mut is_alive = side.receive(&start);
@@ -152,7 +153,8 @@ fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
 pub fn hpack(data: &[u8]) {
     let mut choices = Choices::new(data);
     let table_bytes = u32::from(choices.byte()) * 64;
-    let (mut decoder, mut encoder, mut again) = (Decoder::new(table_bytes), Encoder::new(table_bytes), Decoder::new(4096));
+    let (mut decoder, mut encoder, mut again) =
+        (Decoder::new(table_bytes), Encoder::new(table_bytes), Decoder::new(4096));
     decoder.on_acknowledged();
     while !choices.is_over() {
         let length = usize::from(choices.byte());

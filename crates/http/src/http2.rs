@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_codec::Pipeline;
+use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_engine::{Context, Outcome, Streams};
 use tidegate_http1::Error;
 use tidegate_http2::{Config, Connection, ServerStream};

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use tidegate::Backend;
-use tidegate::http::{Body, Request, Router, Server};
 use tidegate::ServerHandle;
+use tidegate::http::{Body, Request, Router, Server};
 
 fn start(backend: Backend) -> Option<ServerHandle> {
     let router = || {

@@ -137,6 +137,8 @@ impl Connection {
             session_send: WINDOW_BYTES_DEFAULT,
         });
         streams.set_window_max(limits.stream_window_bytes_max);
+        // They are nuisance, and counted as such.
+        streams.set_resets_max(limits.nuisance_max);
         Self {
             streams,
             decoder: Decoder::new(limits.header_table_bytes_max),
@@ -370,11 +372,7 @@ impl Codec for Connection {
 
     fn status(&self) -> CodecStatus {
         let is_over = self.phase == Phase::Ending || (self.role == Role::Client && self.goaway.is_some());
-        CodecStatus {
-            is_finished: is_over && self.streams.is_empty(),
-            reports_finish: true,
-            ..CodecStatus::default()
-        }
+        CodecStatus { is_finished: is_over && self.streams.is_empty(), reports_finish: true, ..CodecStatus::default() }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -409,7 +407,10 @@ impl Mux for Connection {
 
     fn open(&mut self, out: &mut Output<'_>) -> Result<StreamKey, OpenError> {
         self.greet_once(out);
-        if self.role == Role::Server || self.is_ending() || self.phase == Phase::Draining || self.next_id > STREAM_ID_MAX
+        if self.role == Role::Server
+            || self.is_ending()
+            || self.phase == Phase::Draining
+            || self.next_id > STREAM_ID_MAX
         {
             return Err(OpenError::Ending);
         }

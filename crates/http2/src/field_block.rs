@@ -55,8 +55,7 @@ impl Connection {
             return Err(Violation::FrameStream.into());
         }
         let mut fragment = unpadded(head, content)?;
-        let mut about =
-            BlockInfo { stream: head.stream, ends: head.has(flag::END_STREAM), depends_on_itself: false };
+        let mut about = BlockInfo { stream: head.stream, ends: head.has(flag::END_STREAM), depends_on_itself: false };
         if head.has(flag::PRIORITY) {
             let (priority, rest) = fragment.split_first_chunk::<5>().ok_or(Violation::FrameSize)?;
             about.depends_on_itself = dependency(priority) == head.stream;

@@ -155,7 +155,8 @@ impl<'a> HeadBuilder<'a> {
         }
         let is_name = !name.is_empty() && name.iter().all(|byte| is_token(*byte) && !byte.is_ascii_uppercase());
         let is_padded = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-        if !is_name || value.iter().any(|byte| is_control(*byte)) || is_padded(value.first()) || is_padded(value.last()) {
+        if !is_name || value.iter().any(|byte| is_control(*byte)) || is_padded(value.first()) || is_padded(value.last())
+        {
             return None;
         }
         match name {
@@ -314,9 +315,13 @@ mod tests {
 
     #[test]
     fn a_request_becomes_the_text_of_one() {
-        let (text, facts) = request(&[("cookie", "a=1"), ("te", "trailers"), ("content-length", "7"), ("cookie", "b=2")])
-            .expect("it is well-formed");
-        assert_eq!(text, "GET /tide HTTP/1.1\r\nhost: sea\r\nte: trailers\r\ncontent-length: 7\r\ncookie: a=1; b=2\r\n\r\n");
+        let (text, facts) =
+            request(&[("cookie", "a=1"), ("te", "trailers"), ("content-length", "7"), ("cookie", "b=2")])
+                .expect("it is well-formed");
+        assert_eq!(
+            text,
+            "GET /tide HTTP/1.1\r\nhost: sea\r\nte: trailers\r\ncontent-length: 7\r\ncookie: a=1; b=2\r\n\r\n"
+        );
         assert_eq!(facts.content_length, Some(7));
         let (text, facts) =
             build(HeadKind::Request, &[(":method", "CONNECT"), (":authority", "sea:443")]).expect("it is well-formed");

@@ -205,8 +205,8 @@ fn indexing(name: &[u8], value: &[u8]) -> Indexing {
     match name {
         b"authorization" | b"proxy-authorization" | b"set-cookie" => Indexing::Never,
         b"cookie" if value.len() < SHORT_COOKIE_BYTES => Indexing::Never,
-        b":path" | b"age" | b"content-length" | b"content-range" | b"etag" | b"if-modified-since" | b"if-none-match"
-        | b"last-modified" | b"location" | b"x-request-id" => Indexing::Omitted,
+        b":path" | b"age" | b"content-length" | b"content-range" | b"etag" | b"if-modified-since"
+        | b"if-none-match" | b"last-modified" | b"location" | b"x-request-id" => Indexing::Omitted,
         _ if value.len() > INDEXED_BYTES_MAX => Indexing::Omitted,
         _ => Indexing::Allowed,
     }

@@ -239,7 +239,9 @@ impl<T: 'static> ServerStream<T> {
     fn check_head(&self, parts: &Parts) -> Result<(), Misuse> {
         let status = parts.status();
         match self.outbound {
-            Outbound::Owed if status.is_interim() || status == Status::SWITCHING_PROTOCOLS => Err(Misuse::InterimStatus),
+            Outbound::Owed if status.is_interim() || status == Status::SWITCHING_PROTOCOLS => {
+                Err(Misuse::InterimStatus)
+            }
             Outbound::Owed => Ok(()),
             Outbound::Idle | Outbound::Done => Err(Misuse::NoRequest),
             _ => Err(Misuse::ResponseUnderWay),

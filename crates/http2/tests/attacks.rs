@@ -4,7 +4,8 @@
 mod support;
 
 use support::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    frame,
 };
 use tidegate::http2::hpack::{Encoder, Indexing};
 use tidegate::http2::{ErrorCode, Limits};
@@ -124,6 +125,24 @@ fn streams_beyond_the_limit_are_refused_so_that_they_may_be_tried_again() {
     peer.send(&wire);
     assert_eq!((peer.received(5).reset, peer.received(7).reset), (None, Some(ErrorCode::REFUSED_STREAM)));
     peer.assert_open();
+}
+
+#[test]
+fn a_stream_whose_window_stays_empty_or_is_dripped_is_cut_off() {
+    for drip in [0, 1] {
+        let mut peer = Peer::new(Limits::default());
+        peer.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+        let get = peer.get(1, "/big");
+        peer.send(&get);
+        for _ in 0..60 {
+            peer.pipe.advance(std::time::Duration::from_secs(5));
+            if drip > 0 {
+                peer.send(&frame(WINDOW_UPDATE, 0, 1, &20_u32.to_be_bytes()));
+            }
+        }
+        let received = peer.received(1);
+        assert!(received.reset.is_some() || peer.pipe.is_closed(), "20 bytes in 5 seconds: {received:?}");
+    }
 }
 
 #[test]

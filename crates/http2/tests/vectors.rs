@@ -20,8 +20,7 @@ fn files(folder: &str) -> Option<Vec<(PathBuf, Value)>> {
         println!("skipped: {folder} is missing");
         return None;
     };
-    let mut paths: Vec<_> =
-        folder.read_dir().expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+    let mut paths: Vec<_> = folder.read_dir().expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
     // One file of the collection is empty.
     paths.retain(|path| path.metadata().is_ok_and(|file| file.len() > 0));
     paths.sort();
@@ -51,12 +50,19 @@ fn blocks_of_other_encoders_are_decoded() {
                 let mut fields = Vec::new();
                 let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
                 decoder
-                    .decode(&bytes(&case["wire"]), &mut Vec::new(), |name, value| fields.push((text(name), text(value))))
+                    .decode(&bytes(&case["wire"]), &mut Vec::new(), |name, value| {
+                        fields.push((text(name), text(value)))
+                    })
                     .unwrap_or_else(|error| panic!("{}: {}: {error}", path.display(), case["seqno"]));
-                let expected: Vec<_> = case["headers"].as_array().expect("headers").iter().map(|field| {
-                    let (name, value) = field.as_object().expect("a field").iter().next().expect("one");
-                    (name.clone(), value.as_str().expect("a text").to_owned())
-                }).collect();
+                let expected: Vec<_> = case["headers"]
+                    .as_array()
+                    .expect("headers")
+                    .iter()
+                    .map(|field| {
+                        let (name, value) = field.as_object().expect("a field").iter().next().expect("one");
+                        (name.clone(), value.as_str().expect("a text").to_owned())
+                    })
+                    .collect();
                 assert_eq!(fields, expected, "{}: {}", path.display(), case["seqno"]);
                 blocks += 1;
             }
@@ -75,7 +81,8 @@ fn frames_with_an_error_end_the_connection_or_their_stream_with_its_code() {
         let codes: Vec<_> = case["error"].as_array().expect("codes").iter().filter_map(Value::as_u64).collect();
         let mut peer = Peer::new(Limits::default());
         // The streams that the frames concern are open.
-        let open = [peer.request(1, "POST", "/echo", &[], false), peer.request(3, "POST", "/echo", &[], false)].concat();
+        let open =
+            [peer.request(1, "POST", "/echo", &[], false), peer.request(3, "POST", "/echo", &[], false)].concat();
         peer.send(&open);
         peer.send(&wire);
         let frames = peer.frames();

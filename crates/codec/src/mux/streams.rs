@@ -82,6 +82,7 @@ pub struct Streams<S = ()> {
     by_peer: u32,
     /// Streams of the peer that it has reset, less those that have ended since.
     resets: u32,
+    resets_max: u32,
 }
 
 /// What the streams of a session need.
@@ -219,6 +220,7 @@ impl<S: Default> Streams<S> {
             window_max: 0,
             by_peer: 0,
             resets: 0,
+            resets_max: RESETS_MAX,
         }
     }
 
@@ -231,6 +233,12 @@ impl<S: Default> Streams<S> {
     pub fn set_window_max(&mut self, bytes_max: u32) {
         assert!(bytes_max <= 1 << 30, "windows of {bytes_max} bytes");
         self.window_max = bytes_max;
+    }
+
+    /// Sets how many more streams the peer may reset than it lets end; 200 unless a protocol that counts resets itself sets
+    /// another number.
+    pub fn set_resets_max(&mut self, resets_max: u32) {
+        self.resets_max = resets_max;
     }
 
     /// Streams that are not closed.
@@ -397,7 +405,7 @@ impl<S: Default> Streams<S> {
         entry.flags = entry.flags & !BY_PEER | LOCAL_ENDED | PEER_ENDED;
         self.by_peer -= u32::from(was_by_peer);
         self.resets += u32::from(was_by_peer);
-        if self.resets > RESETS_MAX { Err(FlowError::ResetFlood) } else { Ok(()) }
+        if self.resets > self.resets_max { Err(FlowError::ResetFlood) } else { Ok(()) }
     }
 
     /// Whether the peer sends no more on a stream.

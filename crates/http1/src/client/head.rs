@@ -6,7 +6,7 @@ use tidegate_codec::Slice;
 
 use super::config::Limits;
 use crate::error::{Error, Exceeded, Violation};
-use crate::head::{BodyLength, CHUNKED, HTTP_10, HTTP_2, Headers, KEEP_ALIVE, UNTIL_CLOSE, Version};
+use crate::head::{BodyLength, CHUNKED, HTTP_2, HTTP_10, Headers, KEEP_ALIVE, UNTIL_CLOSE, Version};
 use crate::parse::{self, Facts, ParseStop};
 use crate::runs;
 use crate::status::Status;

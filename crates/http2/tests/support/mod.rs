@@ -146,7 +146,14 @@ impl Peer {
     }
 
     /// The frame of a request.
-    pub(crate) fn request(&mut self, stream: u32, method: &str, path: &str, more: &[(&str, &str)], ends: bool) -> Vec<u8> {
+    pub(crate) fn request(
+        &mut self,
+        stream: u32,
+        method: &str,
+        path: &str,
+        more: &[(&str, &str)],
+        ends: bool,
+    ) -> Vec<u8> {
         let start = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "sea")];
         let block = self.block(&[&start, more].concat());
         frame(HEADERS, END_HEADERS | u8::from(ends), stream, &block)
