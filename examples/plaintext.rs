@@ -42,7 +42,7 @@ fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {
         Incoming::Data(data) if *echoes => Some(Outgoing::Data(data.detach().into())),
         Incoming::End if std::mem::take(echoes) => Some(Outgoing::End),
         // Other bodies are read and dropped, up to the limits of HTTP.
-        Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => None,
+        Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End | Incoming::Preface => None,
     }
 }
 

@@ -35,7 +35,7 @@ pub fn http1(data: &[u8]) {
         let contract = Contract::rendered(make, |incoming| match incoming {
             Incoming::Head(head) => described(head),
             // Pieces of a body that is in progress when the response starts depend on the split.
-            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => String::new(),
+            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End | Incoming::Preface => String::new(),
         });
         let answer = |incoming, codec: &mut Server, out: &mut Output<'_>| {
             let Incoming::Head(head) = incoming else { panic!("the body of a request that was answered") };

@@ -5,6 +5,7 @@
 //! | `lines` `delimiter` `fixed` `length_field` | a framing's options, then its wire | `framings.rs` |
 //! | `filters` | a stack of filters, then its wire, or the plain bytes above it | `filters.rs` |
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
+//! | `http2` `hpack` | frames to a connection; field blocks | `http2.rs` |
 //! | `responses` | the requests, then responses to a client | `responses.rs` |
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
@@ -35,6 +36,7 @@ mod connections;
 mod filters;
 mod framings;
 mod http1;
+mod http2;
 mod outbound;
 mod proxy;
 mod requests;
@@ -54,6 +56,7 @@ pub use connections::connections;
 pub use filters::filters;
 pub use framings::{delimiter, fixed, length_field, lines};
 pub use http1::http1;
+pub use http2::{hpack, http2};
 pub use outbound::outbound;
 pub use proxy::proxy;
 pub use requests::requests;
@@ -72,13 +75,15 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 23] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
     ("length_field", length_field),
     ("filters", filters),
     ("http1", http1),
+    ("http2", http2),
+    ("hpack", hpack),
     ("scan", scan),
     ("sniff", sniff),
     ("outbound", outbound),

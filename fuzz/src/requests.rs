@@ -155,7 +155,7 @@ impl<C: Pipeline<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
                 self.seen.borrow_mut().push(format!("{} {}", head.method_text(), head.target()));
                 if head.has_body() && self.way != Way::AtOnce { Outcome::Continue } else { self.begin(cx) }
             }
-            Incoming::Data(_) | Incoming::Trailers(_) => Outcome::Continue,
+            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::Preface => Outcome::Continue,
             Incoming::End => self.begin(cx),
         }
     }

@@ -88,6 +88,10 @@ fn measurements() -> Vec<NamedStep> {
         step("TLS by sslyze and OpenSSL", || {
             tools::install_python("sslyze", SSLYZE).and_then(|()| python("interop/tls.py").run())
         }),
+        step("HTTP/2 by h2spec", || {
+            let h2spec = "github.com/summerwind/h2spec/cmd/h2spec";
+            tools::install_go("h2spec", h2spec, "v2.2.1").and_then(|()| python("interop/http2.py").run())
+        }),
         step("slow clients", || python("interop/slow.py").run()),
     ];
     for queue in ["array", "linked"] {

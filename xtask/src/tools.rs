@@ -72,6 +72,15 @@ pub(crate) fn install_python(name: &str, version: &str) -> Result<(), Failure> {
     Step::line(&format!("{folder}/bin/pip install --quiet {name}=={version}")).run()
 }
 
+/// Installs a program of Go into `target/tools/bin`, where scripts look for it. Without Go the scripts report that.
+pub(crate) fn install_go(name: &str, package: &str, version: &str) -> Result<(), Failure> {
+    if is_there(name) || Path::new("target/tools/bin").join(name).is_file() || !is_there("go") {
+        return Ok(());
+    }
+    let folder = env::current_dir().map_err(|error| Failure(error.to_string()))?.join("target/tools/bin");
+    Step::line("go install").arg(format!("{package}@{version}")).env("GOBIN", folder).run()
+}
+
 fn is_there(tool: &str) -> bool {
     if tool.starts_with('/') {
         return Path::new(tool).exists();

@@ -92,7 +92,7 @@ impl Handler<Server> for Site {
                 cx.send(Response::text("Hello, World!").into()).into()
             }
             Incoming::Head(_) => cx.send(Response::new(Status::NOT_FOUND).into()).into(),
-            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => Outcome::Continue,
+            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End | Incoming::Preface => Outcome::Continue,
         }
     }
 }

@@ -14,13 +14,13 @@ use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
 use tidegate::http1::Config;
 use tidegate::proxy::{Networks, Policy, Proxied, Strip};
-use tidegate::{Address, Backend, Limits, LoadBalancing, Over, Server, ServerHandle, StartError, http, http1};
+use tidegate::{Address, Backend, Limits, LoadBalancing, Over, Server, ServerHandle, StartError, http, http1, http2};
 
 use crate::admission::AdmissionOptions;
 use crate::byte_log::ByteLogs;
 use crate::counts;
 use crate::limits::LimitOptions;
-use crate::site::Site;
+use crate::site::{Site, serve_http2};
 use crate::site_codec::SiteCodec;
 use crate::sites::{Sites, SitesOptions};
 use crate::tls::{Tls, TlsOptions};
@@ -268,25 +268,33 @@ fn start(
         let sites = sites.clone();
         return server.run_main(move |listener| config.serve(listener, move || sites.router()));
     }
-    let config = Arc::new(Config::new(limits_of_http));
+    let http2 = Arc::new(http2::Config::new(http2::Limits {
+        body_bytes_max: limits_of_http.body_bytes_max,
+        body_timeout: limits_of_http.body_timeout,
+        body_rate_min: limits_of_http.body_rate_min,
+        head_timeout: limits_of_http.head_timeout,
+        idle_timeout: limits_of_http.idle_timeout,
+        ..http2::Limits::default()
+    }));
+    let config = Arc::new(Config::new(limits_of_http).detect_http2(true));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.proxy_protocol != ProxyProtocol::Off).then(|| Arc::new(options.proxy_policy()));
     // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
     match (policy, tls.map(|tls| tls.config.clone()), byte_logs) {
-        (None, None, None) => serve(server, move |_| http()),
-        (None, None, Some(logs)) => serve(server, move |peer| Over::new(logs.filter(peer), http())),
-        (None, Some(tls), None) => serve(server, move |_| Over::new(tls.accept(), http())),
+        (None, None, None) => serve(server, http2, move |_| http()),
+        (None, None, Some(logs)) => serve(server, http2, move |peer| Over::new(logs.filter(peer), http())),
+        (None, Some(tls), None) => serve(server, http2, move |_| Over::new(tls.accept(), http())),
         (None, Some(tls), Some(logs)) => {
-            serve(server, move |peer| Over::new(tls.accept(), Over::new(logs.filter(peer), http())))
+            serve(server, http2, move |peer| Over::new(tls.accept(), Over::new(logs.filter(peer), http())))
         }
-        (Some(policy), None, None) => serve(server, move |peer| Proxied::new(&policy, ip(peer), http())),
+        (Some(policy), None, None) => serve(server, http2, move |peer| Proxied::new(&policy, ip(peer), http())),
         (Some(policy), None, Some(logs)) => {
-            serve(server, move |peer| Over::new(logs.filter(peer), Proxied::new(&policy, ip(peer), http())))
+            serve(server, http2, move |peer| Over::new(logs.filter(peer), Proxied::new(&policy, ip(peer), http())))
         }
         (Some(policy), Some(tls), None) => {
-            serve(server, move |peer| Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http())))
+            serve(server, http2, move |peer| Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http())))
         }
-        (Some(policy), Some(tls), Some(logs)) => serve(server, move |peer| {
+        (Some(policy), Some(tls), Some(logs)) => serve(server, http2, move |peer| {
             let above_tls = Over::new(logs.filter(peer), http());
             Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), above_tls))
         }),
@@ -316,9 +324,11 @@ fn ip(address: &Address) -> Option<IpAddr> {
 /// Serves the site with a codec for each peer.
 fn serve<C: SiteCodec>(
     server: Server,
+    config: Arc<http2::Config>,
     codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
 ) -> Result<ServerHandle, StartError> {
     server.start_each(move |_| {
+        serve_http2(&config);
         let codec = codec.clone();
         move |peer: &Address| (codec(peer), Site::new())
     })

@@ -1,16 +1,44 @@
 //! `Site`: the handler of `tidegate serve`.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate::engine::Streams;
 use tidegate::http1::{
     ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
+use tidegate::http2::{self, Connection, ServerStream};
 use tidegate::{Context, Event, Handler, Outcome, Slice};
 
-use crate::site_codec::SiteCodec;
+use crate::site_codec::{SiteCodec, StreamAddresses};
 use crate::sum::Sum;
 
-/// The handler of one connection.
+/// The handler of one connection of HTTP/1.1, or of one stream of HTTP/2.
 pub(crate) struct Site {
     response: ResponseState,
+}
+
+thread_local! {
+    /// What the connections of the loop of this thread need for HTTP/2. A connection has no room for it.
+    static HTTP2: RefCell<Option<Http2>> = const { RefCell::new(None) };
+}
+
+/// What the connections of one loop need for HTTP/2.
+struct Http2 {
+    config: Arc<http2::Config>,
+    /// The streams of connections without a PROXY header.
+    streams: Streams,
+}
+
+/// Has the loop of this thread serve HTTP/2.
+pub(crate) fn serve_http2(config: &Arc<http2::Config>) {
+    HTTP2.set(Some(Http2 { config: config.clone(), streams: streams(config, None) }));
+}
+
+fn streams(config: &Arc<http2::Config>, addresses: StreamAddresses) -> Streams {
+    let config = config.clone();
+    Streams::handle(move || (ServerStream::with_data(config.clone(), addresses.clone()), Site::new()))
 }
 
 /// The response in progress, if any.
@@ -27,6 +55,20 @@ enum ResponseState {
 impl Site {
     pub(crate) fn new() -> Self {
         Self { response: ResponseState::None }
+    }
+
+    /// The peer has sent the preface of HTTP/2.
+    #[cold]
+    fn go_on<C: SiteCodec>(cx: &Context<'_, C>) -> Outcome<C> {
+        HTTP2.with_borrow(|http2| {
+            let Some(Http2 { config, streams: plain }) = http2 else { return Outcome::Close };
+            let of_connection = config.clone();
+            let to = move |codec: C| codec.into_http2(Connection::server(of_connection));
+            match cx.codec().reported_addresses() {
+                None => Outcome::session(to, plain),
+                Some(addresses) => Outcome::session(to, &streams(config, Some(Rc::new(addresses)))),
+            }
+        })
     }
 
     fn request<C: SiteCodec>(&mut self, head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
@@ -217,6 +259,7 @@ impl<C: SiteCodec> Handler<C> for Site {
             Incoming::Data(data) => self.data(data, cx),
             Incoming::End => self.end(cx),
             Incoming::Trailers(_) => Outcome::Continue,
+            Incoming::Preface => Self::go_on(cx),
         }
     }
 

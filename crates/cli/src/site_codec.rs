@@ -2,17 +2,26 @@
 //! filters.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use tidegate::bytelog::{ByteLog, ConnectionCapture};
 use tidegate::codec::{Filter, Over, Pipeline};
+use tidegate::http::SessionCodec;
 use tidegate::http1::{Incoming, Outgoing, Server};
+use tidegate::http2::{Connection, ServerStream};
 use tidegate::proxy::{Proxied, Strip};
 use tidegate::tls::Tls;
 
 use crate::byte_log::Sink;
 
-/// HTTP/1.1, with or without a PROXY header in front, alone or over filters.
+/// HTTP/1.1, with or without a PROXY header in front, alone or over filters; or a stream of HTTP/2.
 pub(crate) trait SiteCodec: Pipeline<In = Incoming, Out = Outgoing> {
+    /// The pipeline of a connection whose peer turns out to speak HTTP/2.
+    type Http2: SessionCodec;
+
+    /// Goes on with a connection of HTTP/2, over the same filters.
+    fn into_http2(self, connection: Connection) -> Self::Http2;
+
     /// The addresses that a proxy has reported: the client's, and that at which the proxy received the connection.
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)>;
 
@@ -23,12 +32,39 @@ pub(crate) trait SiteCodec: Pipeline<In = Incoming, Out = Outgoing> {
 }
 
 impl SiteCodec for Server {
+    type Http2 = Connection;
+
+    fn into_http2(self, connection: Connection) -> Connection {
+        connection
+    }
+
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }
 }
 
+/// The addresses that a proxy has reported for the connection of a stream.
+pub(crate) type StreamAddresses = Option<Rc<(SocketAddr, SocketAddr)>>;
+
+impl SiteCodec for ServerStream<StreamAddresses> {
+    type Http2 = Connection;
+
+    fn into_http2(self, connection: Connection) -> Connection {
+        connection
+    }
+
+    fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.data().as_deref().copied()
+    }
+}
+
 impl SiteCodec for Proxied<Server> {
+    type Http2 = Connection;
+
+    fn into_http2(self, connection: Connection) -> Connection {
+        connection
+    }
+
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         let header = self.header()?;
         header.source().zip(header.destination())
@@ -36,6 +72,12 @@ impl SiteCodec for Proxied<Server> {
 }
 
 impl<F: SiteFilter, C: SiteCodec> SiteCodec for Over<F, C> {
+    type Http2 = Over<F, C::Http2>;
+
+    fn into_http2(self, connection: Connection) -> Self::Http2 {
+        self.map(|codec| codec.into_http2(connection))
+    }
+
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.filter().reported_addresses().or_else(|| self.codec().reported_addresses())
     }

@@ -53,7 +53,7 @@ impl TlsOptions {
         } else {
             return Err("each --tls-cert needs its --tls-key".into());
         };
-        let mut builder = ServerConfig::builder(&provider, certificates.clone()).alpn(["http/1.1"]);
+        let mut builder = ServerConfig::builder(&provider, certificates.clone()).alpn(["h2", "http/1.1"]);
         if let Some(timeout) = handshake_timeout {
             builder = builder.handshake_timeout(timeout);
         }

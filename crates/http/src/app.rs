@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_engine::activity::Activity;
 
+use crate::http2::Http2;
 use crate::limits::Limits;
 use crate::router::Table;
 
@@ -16,6 +17,8 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     table: RefCell<Rc<Table>>,
     reloading: Option<Reloading>,
+    /// Without it, connections of HTTP/2 are refused.
+    pub(crate) http2: Option<Http2>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
     pub(crate) served: Rc<Cell<usize>>,
     /// What the loop executes now.
@@ -78,7 +81,8 @@ impl App {
     pub(crate) fn new(limits: Limits, table: Table) -> Self {
         let activity = Activity::of_this_loop();
         table.label(&activity);
-        Self { limits, table: RefCell::new(Rc::new(table)), reloading: None, served: Rc::default(), activity }
+        let table = RefCell::new(Rc::new(table));
+        Self { limits, table, reloading: None, http2: None, served: Rc::default(), activity }
     }
 
     pub(crate) fn reloading(limits: Limits, make: impl Fn() -> Table + 'static, reload: Reload) -> Self {

@@ -2,11 +2,20 @@
 
 use tidegate_codec::{Filter, Filters, Over, OverError, Pipeline};
 use tidegate_http1::{self as http1, Incoming, Outgoing};
+use tidegate_http2::Connection;
 use tidegate_proxy::{Proxied, Strip};
 use tidegate_sys::Address;
 
+use crate::http2::SessionCodec;
+
 /// A pipeline whose messages are those of HTTP: the codec of one version, alone or over filters.
 pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
+    /// The pipeline of a connection whose peer turns out to speak HTTP/2.
+    type Http2: SessionCodec;
+
+    /// Goes on with a connection of HTTP/2, over the same filters.
+    fn into_http2(self, connection: Connection) -> Self::Http2;
+
     /// The address of the client that a trusted proxy has reported.
     fn reported_peer(&self) -> Option<Address> {
         None
@@ -30,6 +39,12 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
 }
 
 impl HttpCodec for http1::Server {
+    type Http2 = Connection;
+
+    fn into_http2(self, connection: Connection) -> Connection {
+        connection
+    }
+
     fn into_filters(self) -> Filters {
         Filters::default()
     }
@@ -47,6 +62,13 @@ impl HttpCodec for http1::Server {
 }
 
 impl HttpCodec for Proxied<http1::Server> {
+    type Http2 = Connection;
+
+    /// The header was removed before the first message.
+    fn into_http2(self, connection: Connection) -> Connection {
+        connection
+    }
+
     fn reported_peer(&self) -> Option<Address> {
         self.header().and_then(|header| header.source()).map(Address::from)
     }
@@ -67,7 +89,14 @@ impl HttpCodec for Proxied<http1::Server> {
 impl<F: HttpFilter, C: HttpCodec> HttpCodec for Over<F, C>
 where
     Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<F::Error, C::Error>>,
+    Over<F, C::Http2>: SessionCodec,
 {
+    type Http2 = Over<F, C::Http2>;
+
+    fn into_http2(self, connection: Connection) -> Self::Http2 {
+        self.map(|codec| codec.into_http2(connection))
+    }
+
     fn reported_peer(&self) -> Option<Address> {
         self.filter().reported_peer().or_else(|| self.codec().reported_peer())
     }

@@ -22,6 +22,7 @@ use crate::codec::HttpCodec;
 use crate::connection_state::{AnyState, MakeState};
 use crate::endpoint::{Call, Endpoint, Responding};
 use crate::extract::BodyUse;
+use crate::http2;
 use crate::middleware::{self, MiddlewareList, Passed};
 use crate::request::Request;
 use crate::response::{IntoResponse, Message, Response};
@@ -322,6 +323,7 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
             Incoming::Data(data) => self.on_data(data, cx),
             Incoming::End => self.on_end(cx),
             Incoming::Trailers(_) => Outcome::Continue,
+            Incoming::Preface => http2::go_on(&self.app, cx),
         }
     }
 

@@ -271,7 +271,7 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
         Poll::Ready(match received {
             Ok(Some(Incoming::Data(data))) => Ok(Some(Piece::Data(data))),
             Ok(Some(Incoming::Trailers(trailers))) => Ok(Some(Piece::Trailers(trailers))),
-            Ok(Some(Incoming::End | Incoming::Head(_)) | None) => {
+            Ok(Some(Incoming::End | Incoming::Head(_) | Incoming::Preface) | None) => {
                 self.inbound.set(Inbound::Nothing);
                 Ok(None)
             }

@@ -38,6 +38,7 @@ mod exchange;
 mod extract;
 #[cfg(feature = "files")]
 mod files;
+mod http2;
 mod limits;
 mod middleware;
 mod negotiate;
@@ -77,6 +78,7 @@ pub use exchange::BodyError;
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+pub use http2::{SessionCodec, StreamClient};
 pub use limits::Limits;
 pub use middleware::{
     AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext,

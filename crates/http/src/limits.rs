@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_engine::{self as engine, Deadlines, Shaping};
 use tidegate_http1 as http1;
+use tidegate_http2 as http2;
 
 /// What protects a server, from the socket to the application. Every default protects.
 #[derive(Debug, Clone)]
@@ -39,6 +40,26 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// How long a connection may be idle between requests. 75 seconds.
     pub idle_timeout: Duration,
+    /// Streams of HTTP/2 that a connection may have open at a time; further ones are refused. 128.
+    pub streams_max: u32,
+    /// How much a connection of HTTP/2 may send that brings no request forward; see [`http2::Limits::nuisance_max`]. 1,000.
+    /// It stops floods of control frames and rapid resets.
+    pub nuisance_max: u32,
+    /// How much of that a completed request makes good. 8.
+    pub nuisance_per_request: u32,
+    /// How much of that a second makes good. 20.
+    pub nuisance_per_second: u32,
+    /// Bytes of a compressed head of HTTP/2. 32 KiB. It stops CONTINUATION frames without end.
+    pub field_block_bytes_max: u32,
+    /// Bytes of the table for the compression of heads that a connection of HTTP/2 sends to us. 4 KiB.
+    pub header_table_bytes_max: u32,
+    /// The window of a stream of HTTP/2 when it opens, in bytes. 64 KiB.
+    pub stream_window_bytes: u32,
+    /// How large it becomes if the application reads as fast as the peer sends, in bytes. 16 MiB; `memory_max` bounds what
+    /// waits in all windows together.
+    pub stream_window_bytes_max: u32,
+    /// The window of a connection of HTTP/2, in bytes. 1 MiB; it grows as well.
+    pub connection_window_bytes: u32,
     /// How long a peer may read nothing, or less than `write_rate_min`. 60 seconds.
     pub write_timeout: Duration,
     /// The least rate at which a peer has to read, in bytes per second. 240. It stops a peer that reads slowly.
@@ -55,6 +76,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let (engine, http1) = (engine::Limits::default(), http1::Limits::default());
+        let http2 = http2::Limits::default();
         Self {
             connections_max: engine.connections_max,
             memory_max: engine.memory_max,
@@ -69,6 +91,15 @@ impl Default for Limits {
             receive_timeout: Duration::from_secs(600),
             request_timeout: Duration::from_secs(60),
             idle_timeout: http1.idle_timeout,
+            streams_max: http2.streams_max,
+            nuisance_max: http2.nuisance_max,
+            nuisance_per_request: http2.nuisance_per_request,
+            nuisance_per_second: http2.nuisance_per_second,
+            field_block_bytes_max: http2.field_block_bytes_max,
+            header_table_bytes_max: http2.header_table_bytes_max,
+            stream_window_bytes: http2.stream_window_bytes,
+            stream_window_bytes_max: http2.stream_window_bytes_max,
+            connection_window_bytes: http2.connection_window_bytes,
             write_timeout: engine.write_timeout,
             write_rate_min: engine.write_rate_min,
             deadlines: engine.deadlines,
@@ -90,6 +121,28 @@ impl Limits {
             body_rate_min: self.body_rate_min,
             idle_timeout: self.idle_timeout,
             ..http1::Limits::default()
+        }
+    }
+
+    pub(crate) fn http2(&self) -> http2::Limits {
+        http2::Limits {
+            headers_max: self.headers_max,
+            head_bytes_max: self.head_bytes_max.min(http2::HEAD_BYTES_CEILING),
+            field_block_bytes_max: self.field_block_bytes_max,
+            header_table_bytes_max: self.header_table_bytes_max,
+            streams_max: self.streams_max,
+            nuisance_max: self.nuisance_max,
+            nuisance_per_request: self.nuisance_per_request,
+            nuisance_per_second: self.nuisance_per_second,
+            stream_window_bytes: self.stream_window_bytes,
+            stream_window_bytes_max: self.stream_window_bytes_max,
+            connection_window_bytes: self.connection_window_bytes,
+            body_bytes_max: self.body_bytes_max,
+            body_timeout: self.body_timeout,
+            body_rate_min: self.body_rate_min,
+            head_timeout: self.head_timeout,
+            idle_timeout: self.idle_timeout,
+            ..http2::Limits::default()
         }
     }
 

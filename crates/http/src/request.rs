@@ -96,6 +96,7 @@ impl Request {
         match self.head.version() {
             http1::Version::Http10 => Version::HTTP_10,
             http1::Version::Http11 => Version::HTTP_11,
+            http1::Version::Http2 => Version::HTTP_2,
         }
     }
 

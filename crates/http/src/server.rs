@@ -10,6 +10,7 @@ use tidegate_engine::{
     self as engine, Admission, Backend, Listener, LoadBalancing, ServedListener, ServerHandle, StartError,
 };
 use tidegate_http1 as http1;
+use tidegate_http2 as http2;
 #[cfg(feature = "tls")]
 use tidegate_proxy::Strip;
 use tidegate_proxy::{Policy, Proxied};
@@ -21,6 +22,7 @@ use crate::app::{App, Reload};
 use crate::codec::HttpCodec;
 use crate::connection::HttpHandler;
 use crate::endpoint::RequestFunction;
+use crate::http2::Http2;
 use crate::limits::Limits;
 use crate::router::{Router, Table};
 
@@ -245,10 +247,11 @@ impl Config {
         self
     }
 
-    /// Encrypts connections: HTTPS.
+    /// Encrypts connections: HTTPS. Clients may choose HTTP/2 or HTTP/1.1, unless the configuration names protocols of its
+    /// own.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ServerConfig) -> Self {
-        self.tls = Some(tls);
+        self.tls = Some(tls.alpn_or(["h2", "http/1.1"]));
         self
     }
 
@@ -299,12 +302,22 @@ impl Config {
     /// ```
     pub fn connections<S: 'static>(self, router: Router<S>) -> impl Fn() -> (http1::Server, HttpHandler) {
         let config = self.http1();
-        let app = Rc::new(App::new(self.limits, router.into_table()));
-        move || (http1::Server::new(config.clone()), HttpHandler::new(app.clone()))
+        let http2 = self.http2();
+        let app = LoopApp::new(App::new(self.limits, router.into_table()), http2);
+        let app = move || app.0.clone();
+        move || (http1::Server::new(config.clone()), HttpHandler::new(app()))
     }
 
     fn http1(&self) -> Arc<http1::Config> {
         let mut config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
+        if let Some(name) = &self.server_name {
+            config = config.server_name(name);
+        }
+        Arc::new(config.detect_http2(true))
+    }
+
+    fn http2(&self) -> Arc<http2::Config> {
+        let mut config = http2::Config::new(self.limits.http2()).continue_by_hand(true);
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
         }
@@ -314,14 +327,15 @@ impl Config {
     fn served(self, listener: Listener, table: impl Fn() -> Table + Send + Sync + 'static) -> ServedListener {
         let config = self.http1();
         let http = move || http1::Server::new(config.clone());
-        let limits = self.limits.clone();
+        let (limits, http2) = (self.limits.clone(), self.http2());
         let (table, reload) = (Arc::new(table), self.reload.clone());
         let app = move || {
             let (table, limits) = (table.clone(), limits.clone());
-            Rc::new(match reload.clone() {
+            let app = match reload.clone() {
                 Some(reload) => App::reloading(limits, move || table(), reload),
                 None => App::new(limits, table()),
-            })
+            };
+            LoopApp::new(app, http2.clone())
         };
         #[cfg(feature = "tls")]
         if let Some(tls) = self.tls {
@@ -341,13 +355,32 @@ impl Config {
 
 fn handled<C: HttpCodec>(
     listener: Listener,
-    app: impl Fn() -> Rc<App> + Send + Sync + 'static,
+    app: impl Fn() -> LoopApp + Send + Sync + 'static,
     codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
 ) -> ServedListener {
     listener.handle_each(move |_| {
         let (app, codec) = (app(), codec.clone());
-        move |peer: &Address| (codec(peer), HttpHandler::new(app.clone()))
+        move |peer: &Address| (codec(peer), HttpHandler::new(app.0.clone()))
     })
+}
+
+/// The application of a loop, as its listener has it. What serves streams has it too, so a listener that closes lets go
+/// of both.
+struct LoopApp(Rc<App>);
+
+impl LoopApp {
+    fn new(mut app: App, config: Arc<http2::Config>) -> Self {
+        app.http2 = Some(Http2::new(config));
+        Self(Rc::new(app))
+    }
+}
+
+impl Drop for LoopApp {
+    fn drop(&mut self) {
+        if let Some(http2) = &self.0.http2 {
+            http2.close();
+        }
+    }
 }
 
 fn ip(address: &Address) -> Option<std::net::IpAddr> {

@@ -229,6 +229,15 @@ pub(crate) fn late_since(since: Option<Instant>, now: Instant, bytes: usize, rat
 pub struct Trailers(Slice);
 
 impl Trailers {
+    /// Trailers that came by HTTP/2, as lines of HTTP/1.1. They are checked like any others.
+    ///
+    /// # Errors
+    /// [`Violation::Trailer`], [`Violation::TrailerForbidden`].
+    pub fn of_http2(lines: Slice) -> Result<Self, Error> {
+        Self::check(&lines)?;
+        Ok(Self(lines))
+    }
+
     fn check(mut lines: &[u8]) -> Result<(), Error> {
         while let Some(end) = memchr::memchr(b'\n', lines) {
             let line = lines.get(..end.saturating_sub(1)).unwrap_or_default();

@@ -21,7 +21,7 @@ use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
 
 pub use self::config::{Config, Limits};
 pub use self::head::ResponseHead;
-pub use self::request::{InvalidRequest, Outgoing, Request, StreamedRequest};
+pub use self::request::{InvalidRequest, Outgoing, Parts, Request, StreamedRequest};
 use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{CHUNKED, HTTP_10, KEEP_ALIVE, UNTIL_CLOSE, UPGRADE};

@@ -187,7 +187,9 @@ impl Error {
         })
     }
 
-    pub(crate) fn text(self) -> &'static str {
+    /// The error in words.
+    #[must_use]
+    pub fn text(self) -> &'static str {
         match self {
             Self::Peer(violation) => violation.text(),
             Self::Limit(exceeded) => exceeded.text(),

@@ -140,7 +140,8 @@ impl Fields {
     }
 
     /// Whether all of them may be trailers.
-    pub(crate) fn are_trailers(&self) -> bool {
+    #[must_use]
+    pub fn are_trailers(&self) -> bool {
         let lines = self.bytes();
         Headers::new(lines).all(|(name, _)| !is_forbidden_in_trailers(name))
     }

@@ -4,6 +4,10 @@ use std::fmt;
 
 use tidegate_codec::Slice;
 
+use crate::error::{Error, Exceeded};
+use crate::limits::Config;
+use crate::parse::{self, ParseStop};
+
 /// A request head (RFC 9112 §3, §5): 32 bytes that own a view of the head's bytes and the position of the target.
 ///
 /// Fields are looked up on demand, in bytes that were validated by the parser. The view keeps the received memory
@@ -45,7 +49,11 @@ impl RequestHead {
     #[must_use]
     #[inline]
     pub fn version(&self) -> Version {
-        if self.spans.flags & HTTP_10 == 0 { Version::Http11 } else { Version::Http10 }
+        match self.spans.flags & (HTTP_10 | HTTP_2) {
+            0 => Version::Http11,
+            HTTP_10 => Version::Http10,
+            _ => Version::Http2,
+        }
     }
 
     /// The request target, as it was sent.
@@ -145,6 +153,30 @@ impl RequestHead {
     #[must_use]
     pub fn detach(self) -> Self {
         Self { bytes: self.bytes.detach(), spans: self.spans }
+    }
+}
+
+impl RequestHead {
+    /// A head that came by HTTP/2, as the text of one of HTTP/1.1, its last empty line included. It is checked like any
+    /// other head, so a request cannot change its meaning with the version. If the body has not `ended` with the head, it
+    /// has the length that the head declares, or else any, and its framing is that of the other version.
+    ///
+    /// # Errors
+    /// As for a head of HTTP/1.1.
+    pub fn of_http2(text: Slice, has_ended: bool, config: &Config) -> Result<Self, Error> {
+        let (mut spans, length) = match parse::parse(&text, config) {
+            Ok(parsed) => parsed,
+            Err(ParseStop::Broken(error)) => return Err(error),
+            Err(ParseStop::Partial) => return Err(Error::Limit(Exceeded::Head)),
+        };
+        debug_assert_eq!(length, text.len(), "one head");
+        spans.flags |= HTTP_2 | KEEP_ALIVE;
+        spans.body = match spans.body {
+            _ if has_ended => 0,
+            0 => CHUNKED,
+            length => length,
+        };
+        Ok(Self { bytes: text, spans })
     }
 }
 
@@ -257,6 +289,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1, or a higher minor version (RFC 9110 §2.5).
     Http11,
+    /// HTTP/2: a head that the codec of that version has translated; see [`RequestHead::of_http2`].
+    Http2,
 }
 
 /// How a body is framed (RFC 9112 §6.3).
@@ -316,6 +350,8 @@ pub(crate) const KEEP_ALIVE: u8 = 2;
 pub(crate) const EXPECTS_CONTINUE: u8 = 4;
 /// ... or a response names the protocol that it switches to.
 pub(crate) const UPGRADE: u8 = 8;
+/// A head of HTTP/2.
+pub(crate) const HTTP_2: u8 = 16;
 
 /// The bytes between a target and the first field: ` HTTP/1.1` and a line end.
 pub(crate) const VERSION_BYTES: usize = 11;

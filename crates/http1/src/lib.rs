@@ -39,6 +39,6 @@ pub use error::{Error, Exceeded, Misuse, Violation};
 pub use fields::{Fields, InvalidField};
 pub use head::{BodyLength, Headers, Method, RequestHead, Version};
 pub use limits::{Config, Limits};
-pub use response::{Body, Chunk, ContentType, Interim, Outgoing, Response, StreamedResponse};
+pub use response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
 pub use server::{Incoming, Server};
 pub use status::Status;

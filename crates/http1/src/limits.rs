@@ -95,6 +95,7 @@ pub struct Config {
     ok_start: Box<[u8]>,
     continue_by_hand: bool,
     length_required: bool,
+    detects_http2: bool,
 }
 
 impl Config {
@@ -111,6 +112,7 @@ impl Config {
             ok_start: Box::default(),
             continue_by_hand: false,
             length_required: false,
+            detects_http2: false,
         };
         nameless.server_name("Tidegate")
     }
@@ -143,6 +145,14 @@ impl Config {
         Self { length_required: required, ..self }
     }
 
+    /// Reports a connection that begins with the preface of HTTP/2 (RFC 9113 §3.4), by
+    /// [`Incoming::Preface`](crate::Incoming::Preface), so that the application can go on with the codec of that version.
+    /// By default such a connection is refused, as one of a version that is not known.
+    #[must_use]
+    pub fn detect_http2(self, detects: bool) -> Self {
+        Self { detects_http2: detects, ..self }
+    }
+
     /// The limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
@@ -159,6 +169,10 @@ impl Config {
 
     pub(crate) fn continues_by_hand(&self) -> bool {
         self.continue_by_hand
+    }
+
+    pub(crate) fn detects_http2(&self) -> bool {
+        self.detects_http2
     }
 
     pub(crate) fn requires_length(&self) -> bool {

@@ -58,6 +58,12 @@ impl Interim {
         self.fields = fields;
         self
     }
+
+    /// The status and the fields, for a codec of another version of HTTP.
+    #[must_use]
+    pub fn into_parts(self) -> (Status, Fields) {
+        (self.status, self.fields)
+    }
 }
 
 /// A response with its whole body.
@@ -87,9 +93,9 @@ pub struct StreamedResponse {
     pub(crate) parts: Parts,
 }
 
-/// The parts that both have.
+/// What the heads of both have, for a codec of another version of HTTP.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub struct Parts {
     pub(crate) fields: Fields,
     pub(crate) content_type: Option<ContentType>,
     pub(crate) status: Status,
@@ -97,6 +103,24 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// The fields beside those that the codec writes.
+    #[must_use]
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// The media type of the body.
+    #[must_use]
+    pub fn content_type(&self) -> Option<ContentType> {
+        self.content_type
+    }
+
     pub(crate) const fn new(status: Status) -> Self {
         Self { fields: Fields::new(), content_type: None, status, close: false }
     }
@@ -188,6 +212,12 @@ impl Response {
 }
 
 impl Response {
+    /// The head and the body, for a codec of another version of HTTP.
+    #[must_use]
+    pub fn into_parts(self) -> (Parts, Body) {
+        (self.parts, self.body)
+    }
+
     /// Whether it owns no memory, so that dropping it does nothing.
     #[inline(always)]
     pub(crate) fn has_no_allocation(&self) -> bool {
@@ -200,6 +230,12 @@ impl StreamedResponse {
     #[must_use]
     pub const fn new(status: Status) -> Self {
         Self { length: None, parts: Parts::new(status) }
+    }
+
+    /// The head, and the length of the body, for a codec of another version of HTTP.
+    #[must_use]
+    pub fn into_parts(self) -> (Parts, Option<u64>) {
+        (self.parts, self.length)
     }
 
     /// Sets the length of the body.
@@ -363,7 +399,9 @@ impl Chunk {
         self.framed
     }
 
-    pub(crate) fn into_data(self) -> Bytes {
+    /// The bytes, without the framing.
+    #[must_use]
+    pub fn into_data(self) -> Bytes {
         let end = self.framed.len().saturating_sub(2);
         self.framed.slice(usize::from(self.start)..end)
     }

@@ -86,6 +86,9 @@ pub enum Incoming {
     Trailers(Trailers),
     /// The end of the body.
     End,
+    /// The peer speaks HTTP/2: its preface is the first of the input, from which nothing was removed. The application goes
+    /// on with another codec. Only with [`Config::detect_http2`](crate::Config::detect_http2), and as the only message.
+    Preface,
 }
 
 /// The state of the outbound side.
@@ -164,7 +167,7 @@ impl Server {
             _ => 0,
         };
         let more_input = if input.len() > length { HAS_MORE_INPUT } else { 0 };
-        self.flags = (self.flags & KEPT_FLAGS) | u16::from(spans.flags) | method | more_input;
+        self.flags = (self.flags & KEPT_FLAGS) | u16::from(spans.flags) | method | more_input | SERVED;
         self.outbound = Outbound::Owed;
         self.inbound = Inbound::Await;
         if spans.body != 0 {
@@ -218,6 +221,17 @@ impl Server {
     /// Decodes a head that is incomplete or malformed, or that begins after an empty line.
     #[cold]
     fn decode_head_slow_path(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        if self.config.detects_http2() && self.flags & SERVED == 0 && !input.is_empty() {
+            let length = input.len().min(PREFACE.len());
+            if input.bytes()[..length] == PREFACE[..length] {
+                if length == PREFACE.len() {
+                    self.inbound = Inbound::Switched;
+                    return Ok(Step::Message(Incoming::Preface));
+                }
+                self.wait_for_head(true, reply);
+                return Ok(Step::NeedMore);
+            }
+        }
         // The first byte of an empty line may have arrived alone.
         while self.seen < 2
             && input.bytes().starts_with(b"\r\n")
@@ -248,12 +262,28 @@ impl Server {
                 self.seen = 0;
                 match parse::parse(&input.bytes()[..end], &self.config) {
                     Ok((spans, length)) => Ok(Step::Message(Incoming::Head(self.accept(input, &spans, length, reply)))),
-                    Err(ParseStop::Broken(error)) => Err(self.refuse(error, reply)),
+                    Err(ParseStop::Broken(error)) => Err(self.refuse_head(error, input, reply)),
                     // An empty line in place of a request line, after the last one that is tolerated.
                     Err(ParseStop::Partial) => Err(self.refuse(Error::Peer(Violation::RequestLine), reply)),
                 }
             }
         }
+    }
+
+    /// Refuses a head. A peer of a port of both versions whose first line names no version at all may mean either one: it
+    /// gets no response that HTTP/2 would read as frames.
+    #[cold]
+    fn refuse_head(&mut self, error: Error, input: &Input, reply: &mut Output<'_>) -> Error {
+        let line = input.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let is_of_either = self.config.detects_http2()
+            && self.flags & SERVED == 0
+            && matches!(error, Error::Peer(Violation::RequestLine | Violation::Target | Violation::Version))
+            && !line.windows(5).any(|five| five == b"HTTP/");
+        if is_of_either {
+            self.inbound = Inbound::Closed;
+            return error;
+        }
+        self.refuse(error, reply)
     }
 
     fn wait_for_head(&mut self, begun: bool, reply: &Output<'_>) {
@@ -537,12 +567,17 @@ pub(crate) const HEAD: u16 = 8;
 pub(crate) const CONNECT: u16 = 16;
 /// More than this request has arrived.
 pub(crate) const HAS_MORE_INPUT: u16 = 32;
+/// A request has arrived, so the connection speaks HTTP/1.
+const SERVED: u16 = 1 << 13;
+
+/// What a connection of HTTP/2 begins with (RFC 9113 §3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The flags that outlive a request.
-const KEPT_FLAGS: u16 = ENDING;
+const KEPT_FLAGS: u16 = ENDING | SERVED;
 
 /// All flags. No two of them share a bit.
-const FLAGS: [u16; 8] = [HTTP_10, KEEPS_ALIVE, EXPECTS, HEAD, CONNECT, HAS_MORE_INPUT, ENDING, READING];
+const FLAGS: [u16; 9] = [HTTP_10, KEEPS_ALIVE, EXPECTS, HEAD, CONNECT, HAS_MORE_INPUT, SERVED, ENDING, READING];
 const FREE_BITS: u32 = {
     let (mut used, mut next) = (0, 0);
     while next < FLAGS.len() {
@@ -553,6 +588,6 @@ const FREE_BITS: u32 = {
     used.count_zeros()
 };
 
-const _: () = assert!(FREE_BITS == 3);
+const _: () = assert!(FREE_BITS == 2);
 const _: () = assert!(size_of::<Server>() == 56);
 const _: () = assert!(size_of::<Incoming>() == 40);

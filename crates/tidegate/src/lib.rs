@@ -63,6 +63,7 @@
 //! |---|---|
 //! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
 //! | [`http1`] | HTTP/1.1, server and client |
+//! | [`http2`] | HTTP/2: connections, streams, HPACK |
 //! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
@@ -126,6 +127,9 @@ pub use tidegate_http as http;
 #[cfg(feature = "http1")]
 #[doc(inline)]
 pub use tidegate_http1 as http1;
+#[cfg(feature = "http2")]
+#[doc(inline)]
+pub use tidegate_http2 as http2;
 /// An async `main`, and async tests, on an event loop.
 pub use tidegate_macros::{main, test};
 /// The PROXY protocol.

@@ -99,6 +99,21 @@ impl ServerConfig {
         self.handshake_timeout
     }
 
+    /// Offers these protocols, the preferred one first, if the configuration offers none; see
+    /// [`ServerBuilder::alpn`].
+    ///
+    /// # Panics
+    /// If a name is empty or longer than 255 bytes.
+    #[must_use]
+    pub fn alpn_or<P: Into<Vec<u8>>>(mut self, protocols: impl IntoIterator<Item = P>) -> Self {
+        if self.tls.alpn_protocols.is_empty() {
+            let protocols: Vec<_> = protocols.into_iter().map(Into::into).collect();
+            assert!(check_protocols(&protocols).is_ok(), "the name of a protocol has 1 to 255 bytes");
+            Arc::make_mut(&mut self.tls).alpn_protocols = protocols;
+        }
+        self
+    }
+
     pub(crate) fn placement(&self) -> Placement {
         self.placement
     }

@@ -26,7 +26,7 @@ impl Handler<http1::Server> for Clumsy {
         let head = match message {
             Incoming::Head(head) => head,
             Incoming::Data(_) if self.at_body => panic!("on request, within a body"),
-            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => return Outcome::Continue,
+            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End | Incoming::Preface => return Outcome::Continue,
         };
         match head.path() {
             "/panic" => panic!("on request"),

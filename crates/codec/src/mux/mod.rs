@@ -125,6 +125,17 @@ pub trait Mux: Codec<In = StreamEvent> {
     /// these are not 0.
     fn data_head(&mut self, _stream: StreamKey, _length: u32, _head: &mut [u8]) {}
 
+    /// Whether all bytes in the queue of a stream are bytes that windows count. A protocol whose queues have something
+    /// else among them, such as heads, writes them itself, in [`write_turn`](Mux::write_turn).
+    const QUEUES_BODIES_ONLY: bool = true;
+
+    /// Writes what a stream has to send in its turn: flushed bytes of `queue`, and the stream's end if it `ends` behind
+    /// them. Returns whether all was written. An implementation reports what it has written to
+    /// [`Streams::on_sent`], and the end to [`Streams::end_locally`].
+    fn write_turn(&mut self, stream: StreamKey, queue: &mut Outbound, ends: bool, out: &mut Output<'_>) -> bool {
+        write_plain_turn(self, stream, queue, ends, out)
+    }
+
     /// Writes credit.
     fn write_update(&mut self, update: WindowUpdate, out: &mut Output<'_>);
 
@@ -153,8 +164,16 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
     while out.pending() < bytes_max {
         let Some(key) = mux.streams_mut().next_ready() else { break };
         let Some(owner) = mux.streams().owner(key) else { continue };
-        queues.with(owner, |queue, ends| write_turn(mux, key, queue, ends, out));
+        queues.with(owner, |queue, ends| mux.write_turn(key, queue, ends, out));
     }
+}
+
+/// Whether the bytes of a stream that come next would be written at once: no stream is ready that they could overtake,
+/// and the session has a window.
+#[inline]
+#[must_use]
+pub fn transmits_at_once<M: Mux>(mux: &M) -> bool {
+    M::QUEUES_BODIES_ONLY && mux.streams().admits_at_once()
 }
 
 /// Lends room at the end of the session's queue to a stream, for [`transmit_at_once`], if the protocol's frames permit
@@ -167,7 +186,7 @@ pub fn lend_room<M: Mux>(room: &mut Room, out: &mut Output<'_>) {
     }
 }
 
-/// Writes all bytes of a stream as a frame, if [they may be written at once](Streams::admits_at_once), and gives up the room
+/// Writes all bytes of a stream as a frame, if [they may be written at once](transmits_at_once), and gives up the room
 /// that the session has lent. Returns `false`, and writes nothing, if there are none, or if a window or one frame is
 /// too small for all.
 #[inline]
@@ -205,8 +224,14 @@ pub fn forgo_room(room: &mut Room, out: &mut Output<'_>) {
     out.queue().forgo_lent(room, None);
 }
 
-/// One turn of a stream. Returns whether all was written.
-fn write_turn<M: Mux>(mux: &mut M, key: StreamKey, queue: &mut Outbound, ends: bool, out: &mut Output<'_>) -> bool {
+/// One turn of a stream whose queue has bytes of its body only. Returns whether all was written.
+fn write_plain_turn<M: Mux + ?Sized>(
+    mux: &mut M,
+    key: StreamKey,
+    queue: &mut Outbound,
+    ends: bool,
+    out: &mut Output<'_>,
+) -> bool {
     queue.flush();
     let pending = queue.pending();
     let allowance = mux.streams().send_allowance(key).min(mux.frame_bytes_max());

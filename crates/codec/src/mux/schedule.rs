@@ -74,6 +74,14 @@ impl Schedule {
         self.occupied |= 1 << urgency;
     }
 
+    /// Adds a stream in front of all others of its urgency.
+    pub(super) fn push_ready_first(&mut self, links: &mut impl Links, index: u32, urgency: usize) {
+        let mut first = List::default();
+        first.push(links, index);
+        self.ready[urgency].prepend(links, &mut first);
+        self.occupied |= 1 << urgency;
+    }
+
     /// A stream whose bytes wait for the window of the session.
     pub(super) fn push_stalled(&mut self, links: &mut impl Links, index: u32, urgency: usize) {
         self.stalled[urgency].push(links, index);

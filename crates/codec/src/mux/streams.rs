@@ -77,9 +77,12 @@ pub struct Streams<S = ()> {
     send_window: i64,
     receive: Received,
     windows: Windows,
+    /// How large receive windows become; 0 if they stay as they are.
+    window_max: u32,
     by_peer: u32,
     /// Streams of the peer that it has reset, less those that have ended since.
     resets: u32,
+    resets_max: u32,
 }
 
 /// What the streams of a session need.
@@ -143,6 +146,13 @@ impl<S: Default> Tables<S> {
         self.schedule.push_ready(&mut self.entries, index, urgency);
     }
 
+    fn push_ready_first(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        entry.flags |= LISTED;
+        let urgency = usize::from(entry.urgency);
+        self.schedule.push_ready_first(&mut self.entries, index, urgency);
+    }
+
     fn push_stalled(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         entry.flags |= LISTED;
@@ -161,6 +171,8 @@ struct Entry<S> {
     receive: Received,
     flags: u8,
     urgency: u8,
+    /// How often its receive window has doubled.
+    doublings: u8,
     state: S,
 }
 
@@ -187,6 +199,8 @@ const PEER_ENDED: u8 = 1 << 4;
 const UPDATES: u8 = 1 << 5;
 /// No stream.
 const VACANT: u8 = 1 << 6;
+/// It sends all that it has before the next stream of its urgency takes a turn.
+const IN_ORDER: u8 = 1 << 7;
 
 impl<S: Default> Streams<S> {
     /// A table without streams.
@@ -203,9 +217,28 @@ impl<S: Default> Streams<S> {
             send_window: session_send.into(),
             receive: Received::default(),
             windows,
+            window_max: 0,
             by_peer: 0,
             resets: 0,
+            resets_max: RESETS_MAX,
         }
+    }
+
+    /// Has receive windows grow: whenever credit is written for a stream, or for the session, whose application has
+    /// consumed all that arrived, the window doubles, up to `bytes_max`. So a peer that is far away gets a window for the
+    /// whole way, and one whose bytes wait does not. Windows stay as they are unless this is set.
+    ///
+    /// # Panics
+    /// If a window would have more than 2^30 bytes.
+    pub fn set_window_max(&mut self, bytes_max: u32) {
+        assert!(bytes_max <= 1 << 30, "windows of {bytes_max} bytes");
+        self.window_max = bytes_max;
+    }
+
+    /// Sets how many more streams the peer may reset than it lets end; 200 unless a protocol that counts resets itself sets
+    /// another number.
+    pub fn set_resets_max(&mut self, resets_max: u32) {
+        self.resets_max = resets_max;
     }
 
     /// Streams that are not closed.
@@ -237,6 +270,7 @@ impl<S: Default> Streams<S> {
             receive: Received::default(),
             flags: if by_peer { BY_PEER } else { 0 },
             urgency: URGENCY_DEFAULT,
+            doublings: 0,
             state: S::default(),
         };
         self.by_peer += u32::from(by_peer);
@@ -371,7 +405,7 @@ impl<S: Default> Streams<S> {
         entry.flags = entry.flags & !BY_PEER | LOCAL_ENDED | PEER_ENDED;
         self.by_peer -= u32::from(was_by_peer);
         self.resets += u32::from(was_by_peer);
-        if self.resets > RESETS_MAX { Err(FlowError::ResetFlood) } else { Ok(()) }
+        if self.resets > self.resets_max { Err(FlowError::ResetFlood) } else { Ok(()) }
     }
 
     /// Whether the peer sends no more on a stream.
@@ -404,7 +438,7 @@ impl<S: Default> Streams<S> {
         let (stream_max, session_max) = (self.windows.stream_receive, self.windows.session_receive);
         self.receive.add(bytes, session_max)?;
         match key.and_then(|key| self.entry_mut(key)) {
-            Some(entry) => entry.receive.add(bytes, stream_max),
+            Some(entry) => entry.receive.add(bytes, stream_max << entry.doublings),
             None => {
                 self.consume_session(bytes);
                 Ok(())
@@ -425,7 +459,7 @@ impl<S: Default> Streams<S> {
             && let Some(entry) = self.entry_mut(key)
             && entry.flags & PEER_ENDED == 0
         {
-            entry.receive.add(bytes, stream_max)?;
+            entry.receive.add(bytes, stream_max << entry.doublings)?;
             return Ok(Some(key));
         }
         self.consume_session(bytes);
@@ -442,8 +476,9 @@ impl<S: Default> Streams<S> {
     /// So many bytes of a stream are unread; the application has finished with all others.
     #[inline]
     pub fn set_unread(&mut self, key: StreamKey, bytes: u32) {
-        let window = self.windows.stream_receive;
+        let initial = self.windows.stream_receive;
         let Some(entry) = self.entry_mut(key) else { return };
+        let window = initial << entry.doublings;
         let consumed = entry.receive.outstanding.saturating_sub(bytes);
         let more = consumed.saturating_sub(entry.receive.consumed);
         entry.receive.consumed += more;
@@ -476,15 +511,21 @@ impl<S: Default> Streams<S> {
 
     /// The next credit that is to be written.
     pub fn next_update(&mut self) -> Option<WindowUpdate> {
+        let (window_max, initial) = (self.window_max, self.windows.stream_receive);
         if self.is_session_update_due() {
-            return Some(WindowUpdate { stream: None, bytes: self.receive.grant() });
+            let window = self.windows.session_receive;
+            let more = self.receive.growth(window, window_max);
+            self.windows.session_receive += more;
+            return Some(WindowUpdate { stream: None, bytes: self.receive.grant() + more });
         }
         let tables = self.tables.as_mut()?;
         while let Some(index) = tables.updates.pop() {
             let entry = &mut tables.entries[index as usize];
             entry.flags &= !UPDATES;
             if entry.flags & VACANT == 0 {
-                let bytes = entry.receive.grant();
+                let more = entry.receive.growth(initial << entry.doublings, window_max);
+                entry.doublings += u8::from(more > 0);
+                let bytes = entry.receive.grant() + more;
                 return Some(WindowUpdate { stream: Some(entry.id), bytes });
             }
             if entry.flags & LISTED == 0 {
@@ -575,6 +616,14 @@ impl<S: Default> Streams<S> {
         }
     }
 
+    /// Whether a stream takes turns with others of its urgency, one frame at a time, or sends all that it has before the
+    /// next one does (RFC 9218 §4.2). Unset it takes turns.
+    pub fn set_incremental(&mut self, key: StreamKey, is_incremental: bool) {
+        if let Some(entry) = self.entry_mut(key) {
+            entry.flags = entry.flags & !IN_ORDER | if is_incremental { 0 } else { IN_ORDER };
+        }
+    }
+
     /// A stream has bytes to send, or its end.
     pub fn set_ready(&mut self, key: StreamKey) {
         let Some(entry) = self.entry_mut(key) else { return };
@@ -603,8 +652,7 @@ impl<S: Default> Streams<S> {
 
     /// Whether no stream is to send, and the session has a window.
     #[inline]
-    #[must_use]
-    pub fn admits_at_once(&self) -> bool {
+    pub(super) fn admits_at_once(&self) -> bool {
         self.send_window > 0 && !self.has_ready()
     }
 
@@ -640,8 +688,8 @@ impl<S: Default> Streams<S> {
         }
     }
 
-    /// Bytes of a stream were written. If it has more, it takes its next turn, or waits for a window.
-    pub(super) fn on_sent(&mut self, key: StreamKey, bytes: u32, has_more: bool) {
+    /// In its turn so many bytes of a stream were written. If it has more, it takes its next turn, or waits for a window.
+    pub fn on_sent(&mut self, key: StreamKey, bytes: u32, has_more: bool) {
         self.send_window -= i64::from(bytes);
         let session_window = self.send_window;
         let Some(entry) = self.entry_mut(key) else { return };
@@ -654,6 +702,10 @@ impl<S: Default> Streams<S> {
         } else if session_window <= 0 {
             if let Some(tables) = &mut self.tables {
                 tables.push_stalled(key.index);
+            }
+        } else if entry.flags & (LISTED | IN_ORDER) == IN_ORDER {
+            if let Some(tables) = &mut self.tables {
+                tables.push_ready_first(key.index);
             }
         } else {
             self.set_ready(key);
@@ -685,6 +737,11 @@ impl Received {
         let consumed = bytes.min(self.outstanding - self.consumed);
         self.consumed += consumed;
         consumed
+    }
+
+    /// By how much a window of this size grows now.
+    fn growth(&self, window: u32, window_max: u32) -> u32 {
+        if self.consumed == self.outstanding && window <= window_max / 2 { window } else { 0 }
     }
 
     fn grant(&mut self) -> u32 {

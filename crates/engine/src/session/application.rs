@@ -9,6 +9,7 @@ use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Outbound, Slice};
 use tidegate_codec::mux::{
     Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, forgo_room, lend_room, transmit, transmit_at_once,
+    transmits_at_once,
 };
 use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
@@ -91,7 +92,7 @@ impl SessionApplication {
         let is_free = link.is_free() && codec.is_established() && !core.sessions.has_send_requests(self.session);
         let room = if is_free { room_for_streams(codec, link) } else { 0 };
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
-        if room == 0 || !mux.streams().admits_at_once() {
+        if room == 0 || !transmits_at_once(mux) {
             return core.dispatch(token, SlotEvent::Received(bytes));
         }
         lend_room::<C::Codec>(&mut core.room, &mut out);

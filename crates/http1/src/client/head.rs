@@ -6,7 +6,7 @@ use tidegate_codec::Slice;
 
 use super::config::Limits;
 use crate::error::{Error, Exceeded, Violation};
-use crate::head::{BodyLength, HTTP_10, Headers, KEEP_ALIVE, Version};
+use crate::head::{BodyLength, CHUNKED, HTTP_2, HTTP_10, Headers, KEEP_ALIVE, UNTIL_CLOSE, Version};
 use crate::parse::{self, Facts, ParseStop};
 use crate::runs;
 use crate::status::Status;
@@ -48,7 +48,11 @@ impl ResponseHead {
     /// The version that the peer speaks. A higher minor version than HTTP/1.1 is read as HTTP/1.1.
     #[must_use]
     pub fn version(&self) -> Version {
-        if self.spans.flags & HTTP_10 == 0 { Version::Http11 } else { Version::Http10 }
+        match self.spans.flags & (HTTP_10 | HTTP_2) {
+            0 => Version::Http11,
+            HTTP_10 => Version::Http10,
+            _ => Version::Http2,
+        }
     }
 
     /// The value of the first field of this name, without the white space around it. Case does not matter.
@@ -91,6 +95,29 @@ impl ResponseHead {
     #[must_use]
     pub fn detach(self) -> Self {
         Self { bytes: self.bytes.detach(), spans: self.spans }
+    }
+}
+
+impl ResponseHead {
+    /// A head that came by HTTP/2, as the text of one of HTTP/1.1, its last empty line included; see
+    /// [`RequestHead::of_http2`](crate::RequestHead::of_http2). A response that `has_no_body` has none, whatever length it
+    /// declares.
+    ///
+    /// # Errors
+    /// As for a head of HTTP/1.1.
+    pub fn of_http2(text: Slice, has_no_body: bool, limits: &Limits) -> Result<Self, Error> {
+        let mut spans = match parse(&text, false, limits) {
+            Ok((spans, _)) => spans,
+            Err(ParseStop::Broken(error)) => return Err(error),
+            Err(ParseStop::Partial) => return Err(Error::Limit(Exceeded::Head)),
+        };
+        spans.flags = spans.flags & !HTTP_10 | HTTP_2 | KEEP_ALIVE;
+        spans.body = match spans.body {
+            _ if has_no_body => 0,
+            UNTIL_CLOSE => CHUNKED,
+            length => length,
+        };
+        Ok(Self { bytes: text, spans })
     }
 }
 

@@ -53,9 +53,9 @@ pub struct StreamedRequest {
     pub(super) parts: Parts,
 }
 
-/// The parts that both have.
+/// What the heads of both have, for a codec of another version of HTTP.
 #[derive(Debug, Clone)]
-pub(super) struct Parts {
+pub struct Parts {
     /// The request line, and then the `Host` line if the request names a host.
     pub(super) start: Vec<u8>,
     pub(super) fields: Fields,
@@ -84,6 +84,54 @@ pub enum InvalidRequest {
 }
 
 impl Parts {
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The method as text.
+    #[must_use]
+    pub fn method_text(&self) -> &str {
+        self.first_line().split(' ').next().unwrap_or_default()
+    }
+
+    /// The target.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        self.first_line().split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// The host, if the request names one.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        let (_, line) = std::str::from_utf8(&self.start).ok()?.split_once("\r\n")?;
+        line.strip_prefix("Host: ")?.strip_suffix("\r\n")
+    }
+
+    /// The fields beside those that the codec writes.
+    #[must_use]
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// The media type of the body.
+    #[must_use]
+    pub fn content_type(&self) -> Option<ContentType> {
+        self.content_type
+    }
+
+    /// Whether the request asks for another protocol on its connection.
+    #[must_use]
+    pub fn has_upgrade(&self) -> bool {
+        self.upgrade.is_some()
+    }
+
+    fn first_line(&self) -> &str {
+        // A method and a target are ASCII.
+        std::str::from_utf8(&self.start).unwrap_or_default().split("\r\n").next().unwrap_or_default()
+    }
+
     fn new(method: Method, name: &str, target: &str) -> Result<Self, InvalidRequest> {
         if !is_token(name) {
             return Err(InvalidRequest::Method);
@@ -215,6 +263,12 @@ parts_builder!(Request, |parts| Self { body: Body::Empty, parts });
 parts_builder!(StreamedRequest, |parts| Self { length: None, expects: false, parts });
 
 impl Request {
+    /// The head and the body, for a codec of another version of HTTP.
+    #[must_use]
+    pub fn into_parts(self) -> (Parts, Body) {
+        (self.parts, self.body)
+    }
+
     /// Replaces the body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Body>) -> Self {
@@ -240,6 +294,13 @@ impl Request {
 }
 
 impl StreamedRequest {
+    /// The head, the length of the body, and whether the peer is to grant it with `100 Continue`, for a codec of another
+    /// version of HTTP.
+    #[must_use]
+    pub fn into_parts(self) -> (Parts, Option<u64>, bool) {
+        (self.parts, self.length, self.expects)
+    }
+
     /// Sets the length of the body.
     #[must_use]
     pub fn length(mut self, bytes: u64) -> Self {

@@ -54,6 +54,7 @@ impl Gathering {
                 return None;
             }
             Incoming::End => {}
+            Incoming::Preface => return None,
         }
         let head = self.head.take().expect("a body follows a head");
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -248,6 +249,7 @@ fn describe(message: &Incoming) -> String {
         Incoming::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
         Incoming::Trailers(trailers) => format!("{trailers:?}"),
         Incoming::End => "end".into(),
+        Incoming::Preface => "preface".into(),
     }
 }
 

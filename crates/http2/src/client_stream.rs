@@ -1,0 +1,261 @@
+//! `ClientStream`: the codec of one stream of a client: a request and its response.
+
+use std::sync::Arc;
+
+use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
+use tidegate_http1::client::{Incoming, Limits, Outgoing, Parts, Request, StreamedRequest};
+use tidegate_http1::{Body, ContentType, Error, Exceeded, Fields, Method, Misuse, ResponseHead, Trailers, Violation};
+
+use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
+use crate::record::{Kind, RECORD_BYTES, Record};
+use crate::server_stream::{write_data, write_end};
+
+/// The codec of a stream that a client opens: one request, and one response.
+///
+/// It takes and yields the messages of [`tidegate_http1::client`]. Of the limits, those of heads and bodies, and of interim
+/// responses, count here; time-outs are those of the connection and of the application.
+#[derive(Debug)]
+pub struct ClientStream {
+    limits: Arc<Limits>,
+    scheme: &'static str,
+    /// How many more bytes of the response's body the limits allow.
+    budget: u64,
+    /// How many more bytes of the request's body must follow.
+    owed: u64,
+    interim: u8,
+    inbound: Inbound,
+    outbound: Outbound,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inbound {
+    Head,
+    Body,
+    /// The end of the body is to be yielded.
+    End,
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outbound {
+    /// The request was not sent.
+    Idle,
+    /// Within a body of known length.
+    Length,
+    /// Within a body of any length.
+    Any,
+    Done,
+}
+
+impl ClientStream {
+    /// The codec of a new stream of a connection with this scheme, `https` or `http`.
+    #[must_use]
+    pub fn new(limits: Arc<Limits>, scheme: &'static str) -> Self {
+        let budget = limits.body_bytes_max;
+        Self { limits, scheme, budget, owed: 0, interim: 0, inbound: Inbound::Head, outbound: Outbound::Idle }
+    }
+
+    fn decode_record(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        let Some(head) = FrameHead::read(input.bytes()) else { return Ok(Step::NeedMore) };
+        if self.inbound == Inbound::Done || input.len() < HEAD_BYTES + head.length as usize {
+            return Ok(Step::NeedMore);
+        }
+        input.consume(HEAD_BYTES);
+        let ends = head.has(flag::END_STREAM);
+        let mut content = input.take(head.length as usize);
+        match (head.kind, self.inbound) {
+            (kind::HEADERS, Inbound::Head) => {
+                let head = ResponseHead::of_http2(content, ends, &self.limits)?;
+                if head.status().is_interim() {
+                    self.interim += 1;
+                    if self.interim > self.limits.interim_max {
+                        return Err(Error::Limit(Exceeded::Interim));
+                    }
+                    return Ok(Step::Message(Incoming::Interim(head)));
+                }
+                // The codec of the connection has checked that a response without a body has none.
+                self.inbound = match () {
+                    () if ends => Inbound::Done,
+                    () if head.has_body() => Inbound::Body,
+                    () => Inbound::End,
+                };
+                Ok(Step::Message(Incoming::Head(head)))
+            }
+            (kind::HEADERS, _) => {
+                self.inbound = Inbound::End;
+                Ok(Step::Message(Incoming::Trailers(Trailers::of_http2(content)?)))
+            }
+            _ => {
+                if head.has(flag::PADDED) {
+                    let padding = usize::from(content.first().copied().unwrap_or_default());
+                    content = content.slice(1.min(content.len())..content.len().saturating_sub(padding).max(1));
+                }
+                if ends {
+                    self.inbound = Inbound::End;
+                }
+                self.budget = self.budget.checked_sub(content.len() as u64).ok_or(Error::Limit(Exceeded::Body))?;
+                if content.is_empty() {
+                    return self.decode(input, reply);
+                }
+                Ok(Step::Message(Incoming::Data(content)))
+            }
+        }
+    }
+
+    fn send_request(&mut self, request: Request, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let (parts, body) = request.into_parts();
+        let has_length = !body.is_empty() || matches!(parts.method(), Method::Post | Method::Put | Method::Patch);
+        self.write_head(&parts, has_length.then(|| body.len()), false, body.is_empty(), out)?;
+        if !body.is_empty() {
+            write_data(body, true, out);
+        }
+        self.outbound = Outbound::Done;
+        Ok(())
+    }
+
+    fn send_head(&mut self, request: StreamedRequest, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let (parts, length, expects) = request.into_parts();
+        self.write_head(&parts, length, expects, false, out)?;
+        self.owed = length.unwrap_or_default();
+        self.outbound = if length.is_some() { Outbound::Length } else { Outbound::Any };
+        Ok(())
+    }
+
+    fn send_data(&mut self, data: Body, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let length = data.len();
+        match self.outbound {
+            Outbound::Idle | Outbound::Done => return Err(Misuse::NoRequestUnderWay),
+            Outbound::Length if length > self.owed => return Err(Misuse::BodyTooLong),
+            Outbound::Length => self.owed -= length,
+            Outbound::Any => {}
+        }
+        if length > 0 {
+            write_data(data, false, out);
+        }
+        Ok(())
+    }
+
+    fn send_end(&mut self, trailers: Option<&Fields>, out: &mut Output<'_>) -> Result<(), Misuse> {
+        match self.outbound {
+            Outbound::Idle | Outbound::Done => return Err(Misuse::NoRequestUnderWay),
+            Outbound::Length if self.owed > 0 => {
+                // The stream closes without its end, so the codec of the connection resets it.
+                (self.inbound, self.outbound) = (Inbound::Done, Outbound::Done);
+                return Err(Misuse::BodyTooShort);
+            }
+            Outbound::Length | Outbound::Any => write_end(trailers, out),
+        }
+        self.outbound = Outbound::Done;
+        Ok(())
+    }
+
+    /// Writes the record of a head: the pseudo-fields (RFC 9113 §8.3.1), and the fields.
+    fn write_head(
+        &mut self,
+        parts: &Parts,
+        length: Option<u64>,
+        expects: bool,
+        ends: bool,
+        out: &mut Output<'_>,
+    ) -> Result<(), Misuse> {
+        if self.outbound != Outbound::Idle {
+            return Err(Misuse::NoMoreRequests);
+        }
+        if parts.has_upgrade() || parts.fields().iter().any(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {
+            return Err(Misuse::UpgradeForbidden);
+        }
+        let host = parts.host().filter(|host| !host.is_empty()).ok_or(Misuse::HostMissing)?;
+        let mut lines = Vec::with_capacity(256);
+        let mut line = |name: &str, value: &[u8]| {
+            for piece in [name.as_bytes(), b": ", value, b"\r\n"] {
+                lines.extend_from_slice(piece);
+            }
+        };
+        line(":method", parts.method_text().as_bytes());
+        if parts.method() != Method::Connect {
+            line(":scheme", self.scheme.as_bytes());
+            line(":path", path(parts.target()).as_bytes());
+        }
+        line(":authority", host.as_bytes());
+        if let Some(content_type) = parts.content_type().map(ContentType::as_str) {
+            line("content-type", content_type.as_bytes());
+        }
+        if let Some(length) = length {
+            line("content-length", itoa::Buffer::new().format(length).as_bytes());
+        }
+        if expects {
+            line("expect", b"100-continue");
+        }
+        let fields = parts.fields().bytes();
+        let length = (lines.len() + fields.len()) as u64;
+        let record = Record { kind: Kind::Request, ends, status: 0, length };
+        let mut writer = out.writer(RECORD_BYTES + length as usize);
+        writer.put(&record.bytes());
+        writer.put(&lines);
+        writer.put(fields);
+        Ok(())
+    }
+}
+
+/// The path of a target, which is empty in none (RFC 9113 §8.3.1).
+fn path(target: &str) -> &str {
+    match target.split_once("://") {
+        Some((_, rest)) if !target.starts_with('/') => rest.find(['/', '?']).map_or("/", |start| &rest[start..]),
+        _ => target,
+    }
+}
+
+impl Codec for ClientStream {
+    type In = Incoming;
+    type Out = Outgoing;
+    type Error = Error;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        if self.inbound == Inbound::End {
+            self.inbound = Inbound::Done;
+            return Ok(Step::Message(Incoming::End));
+        }
+        self.decode_record(input, reply).inspect_err(|_| {
+            (self.inbound, self.outbound) = (Inbound::Done, Outbound::Done);
+        })
+    }
+
+    fn encode(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Error> {
+        let sent = match message {
+            Outgoing::Request(request) => self.send_request(request, out),
+            Outgoing::Head(head) => self.send_head(head, out),
+            Outgoing::Data(data) => self.send_data(data, out),
+            Outgoing::Chunk(chunk) => self.send_data(Body::Bytes(chunk.into_data()), out),
+            Outgoing::Trailers(fields) if !fields.are_trailers() => Err(Misuse::TrailerForbidden),
+            Outgoing::Trailers(fields) => self.send_end(Some(&fields).filter(|fields| !fields.is_empty()), out),
+            Outgoing::End => self.send_end(None, out),
+        };
+        sent.map_err(Error::Caller)
+    }
+
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        match self.decode(input, reply)? {
+            Step::NeedMore if self.inbound == Inbound::Done => Ok(Step::End),
+            Step::NeedMore if self.inbound == Inbound::Head => Err(Error::Peer(Violation::Unanswered)),
+            Step::NeedMore => Err(Error::Peer(Violation::ResponseTruncated)),
+            step => Ok(step),
+        }
+    }
+
+    fn on(&mut self, event: Lifecycle, _: &mut Output<'_>) -> Result<(), Error> {
+        if event == Lifecycle::Fail {
+            (self.inbound, self.outbound) = (Inbound::Done, Outbound::Done);
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> CodecStatus {
+        let (inbound, outbound) = (self.inbound, self.outbound);
+        CodecStatus {
+            is_finished: inbound == Inbound::Done && outbound == Outbound::Done,
+            reports_finish: true,
+            is_close_delimited: matches!(outbound, Outbound::Length | Outbound::Any),
+            ..CodecStatus::default()
+        }
+    }
+}

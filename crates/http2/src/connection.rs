@@ -1,0 +1,466 @@
+//! `Connection`: the codec of one connection of HTTP/2, in either role.
+//!
+//! It reads frames and yields events of streams; `inbound.rs` has what each frame does, `field_block.rs` heads and
+//! trailers, `outbound.rs` what is written for streams. Streams and their windows are those of
+//! [`Streams`](tidegate_codec::mux::Streams).
+//!
+//! - An error of the connection ends it, after GOAWAY. An error of a stream resets the stream, and the connection goes on.
+//! - A frame is decoded once it has arrived whole. It has at most 16 KiB.
+//! - One frame may cause several events. They wait in `pending`, and are yielded before the next frame is decoded.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, Streams, WindowUpdate, Windows};
+use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Slice, Step};
+
+use crate::error::{Error, Exceeded, Violation};
+use crate::field_block::FieldBlock;
+use crate::frame::{
+    ErrorCode, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, STREAM_ID_MAX, WINDOW_BYTES_DEFAULT, kind, setting,
+    short_frame,
+};
+use crate::hpack::{Decoder, Encoder};
+use crate::limits::Config;
+use crate::nuisance::Nuisance;
+use crate::stream_state::StreamState;
+
+/// One connection of HTTP/2 (RFC 9113), free of I/O: its messages are the events of streams.
+///
+/// The bytes of a stream are those of a [`ServerStream`](crate::ServerStream) or a
+/// [`ClientStream`](crate::ClientStream), which the application of the stream sees as messages of HTTP.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) config: Arc<Config>,
+    pub(crate) streams: Streams<StreamState>,
+    pub(crate) decoder: Decoder,
+    pub(crate) encoder: Encoder,
+    pub(crate) nuisance: Nuisance,
+    /// A field block that is not complete.
+    pub(crate) block: Option<Box<FieldBlock>>,
+    pub(crate) pending: Pending,
+    /// Streams that this side has reset lately: what the peer sent before it knew is no error.
+    pub(crate) reset: Option<Box<RecentlyReset>>,
+    /// Since when the connection is in its phase, or without a frame.
+    pub(crate) since: Option<Instant>,
+    pub(crate) role: Role,
+    pub(crate) phase: Phase,
+    /// A SETTINGS frame has not been acknowledged.
+    pub(crate) awaits_settings: bool,
+    pub(crate) has_greeted: bool,
+    /// The highest number of a stream that the peer has opened.
+    pub(crate) peer_id: u32,
+    /// Numbers that the peer has skipped last: from the first to the one before the second.
+    pub(crate) skipped: [u32; 2],
+    /// The number of the next stream that this side opens.
+    pub(crate) next_id: u32,
+    /// The last stream of GOAWAY from the peer.
+    pub(crate) goaway: Option<u32>,
+    /// SETTINGS_MAX_FRAME_SIZE of the peer.
+    pub(crate) frame_bytes_max: u32,
+    /// SETTINGS_MAX_CONCURRENT_STREAMS of the peer.
+    pub(crate) peer_streams_max: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Client,
+    Server,
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// A server waits for the preface.
+    Preface,
+    /// The first SETTINGS of the peer have not come.
+    Settings,
+    Open,
+    /// The first GOAWAY was sent: the peer may still open streams that were on their way.
+    Draining,
+    /// The last GOAWAY was sent, or nothing more comes: the streams that are open end.
+    Ending,
+}
+
+/// Events that a frame has caused beside the one that was yielded.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) data: Option<(StreamKey, Slice)>,
+    pub(crate) ended: Option<StreamKey>,
+    pub(crate) reset: Vec<(StreamKey, ErrorCode)>,
+}
+
+impl Pending {
+    #[inline]
+    fn next(&mut self) -> Option<StreamEvent> {
+        if let Some((stream, bytes)) = self.data.take() {
+            return Some(StreamEvent::Data { stream, bytes });
+        }
+        if let Some(stream) = self.ended.take() {
+            return Some(StreamEvent::Ended(stream));
+        }
+        let (stream, code) = self.reset.pop()?;
+        if self.reset.is_empty() {
+            self.reset = Vec::new();
+        }
+        Some(StreamEvent::Reset { stream, code: code.0.into() })
+    }
+}
+
+/// The numbers of streams that were reset last.
+#[derive(Debug, Default)]
+pub(crate) struct RecentlyReset {
+    ids: [u32; RESETS_REMEMBERED],
+    next: usize,
+}
+
+impl Connection {
+    /// The server's side of a connection.
+    #[must_use]
+    pub fn server(config: Arc<Config>) -> Self {
+        Self::new(Role::Server, config)
+    }
+
+    /// The client's side of a connection.
+    #[must_use]
+    pub fn client(config: Arc<Config>) -> Self {
+        Self::new(Role::Client, config)
+    }
+
+    fn new(role: Role, config: Arc<Config>) -> Self {
+        let limits = config.limits();
+        let mut streams = Streams::new(Windows {
+            stream_receive: limits.stream_window_bytes,
+            session_receive: limits.connection_window_bytes,
+            stream_send: WINDOW_BYTES_DEFAULT,
+            session_send: WINDOW_BYTES_DEFAULT,
+        });
+        streams.set_window_max(limits.stream_window_bytes_max);
+        // They are nuisance, and counted as such.
+        streams.set_resets_max(limits.nuisance_max);
+        Self {
+            streams,
+            decoder: Decoder::new(limits.header_table_bytes_max),
+            encoder: Encoder::new(ENCODER_TABLE_BYTES),
+            nuisance: Nuisance::default(),
+            block: None,
+            pending: Pending::default(),
+            reset: None,
+            since: None,
+            role,
+            phase: if role == Role::Server { Phase::Preface } else { Phase::Settings },
+            awaits_settings: true,
+            has_greeted: false,
+            peer_id: 0,
+            skipped: [0; 2],
+            next_id: if role == Role::Client { 1 } else { 2 },
+            goaway: None,
+            frame_bytes_max: FRAME_BYTES_MAX,
+            peer_streams_max: u32::MAX,
+            config,
+        }
+    }
+
+    /// The configuration that all connections of this side share.
+    #[must_use]
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// Whether the connection accepts no further stream, on either side.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.phase == Phase::Ending || self.goaway.is_some()
+    }
+
+    /// Whether a number is one of a stream that the peer opens.
+    pub(crate) fn is_by_peer(&self, id: u32) -> bool {
+        (id % 2 == 1) == (self.role == Role::Server)
+    }
+
+    /// Whether no stream had this number yet.
+    pub(crate) fn is_idle(&self, id: u32) -> bool {
+        if self.is_by_peer(id) {
+            id > self.peer_id || (self.skipped[0]..self.skipped[1]).contains(&id)
+        } else {
+            id >= self.next_id
+        }
+    }
+
+    /// Sends what a side sends first: SETTINGS, after the preface if it is a client.
+    fn greet(&mut self, out: &mut Output<'_>) {
+        self.has_greeted = true;
+        if self.role == Role::Client {
+            out.write(PREFACE);
+        }
+        let limits = self.config.limits();
+        let table = (setting::HEADER_TABLE_SIZE, limits.header_table_bytes_max);
+        let window = (setting::INITIAL_WINDOW_SIZE, limits.stream_window_bytes);
+        let list = (setting::MAX_HEADER_LIST_SIZE, limits.head_bytes_max);
+        let settings = match self.role {
+            Role::Client => [table, window, list, (setting::ENABLE_PUSH, 0), (setting::MAX_CONCURRENT_STREAMS, 0)],
+            Role::Server => {
+                let streams = (setting::MAX_CONCURRENT_STREAMS, limits.streams_max);
+                [table, window, list, streams, (setting::NO_RFC7540_PRIORITIES, 1)]
+            }
+        };
+        let mut content = [0; 30];
+        for ((id, value), place) in settings.iter().zip(content.chunks_exact_mut(6)) {
+            place[..2].copy_from_slice(&id.to_be_bytes());
+            place[2..].copy_from_slice(&value.to_be_bytes());
+        }
+        let head = FrameHead { length: content.len() as u32, kind: kind::SETTINGS, flags: 0, stream: 0 };
+        out.write(&head.bytes());
+        out.write(&content);
+        let more = limits.connection_window_bytes - WINDOW_BYTES_DEFAULT;
+        if more > 0 {
+            out.write(&short_frame(kind::WINDOW_UPDATE, 0, more));
+        }
+    }
+
+    #[inline]
+    fn greet_once(&mut self, out: &mut Output<'_>) {
+        if !self.has_greeted {
+            self.greet(out);
+        }
+    }
+
+    /// GOAWAY with the last stream that this side may have processed.
+    pub(crate) fn write_goaway(&self, last: u32, code: ErrorCode, out: &mut Output<'_>) {
+        let head = FrameHead { length: 8, kind: kind::GOAWAY, flags: 0, stream: 0 };
+        out.write(&head.bytes());
+        out.write(&last.to_be_bytes());
+        out.write(&code.0.to_be_bytes());
+    }
+
+    /// Ends the connection with an error.
+    #[cold]
+    fn fail(&mut self, error: Error, out: &mut Output<'_>) -> Error {
+        self.greet_once(out);
+        self.write_goaway(self.peer_id, error.code(), out);
+        self.phase = Phase::Ending;
+        error
+    }
+
+    /// Begins to drain: the peer opens no further stream once it knows (RFC 9113 §6.8).
+    fn drain(&mut self, out: &mut Output<'_>) {
+        if matches!(self.phase, Phase::Preface | Phase::Settings | Phase::Open) {
+            self.greet_once(out);
+            self.write_goaway(STREAM_ID_MAX, ErrorCode::NO_ERROR, out);
+            let head = FrameHead { length: 8, kind: kind::PING, flags: 0, stream: 0 };
+            out.write(&head.bytes());
+            out.write(&DRAIN_PING);
+            self.since = Some(out.now());
+            self.phase = Phase::Draining;
+        }
+    }
+
+    /// Sends the last GOAWAY, with the exact last stream.
+    pub(crate) fn end_drain(&mut self, out: &mut Output<'_>) {
+        self.write_goaway(self.peer_id, ErrorCode::NO_ERROR, out);
+        self.phase = Phase::Ending;
+    }
+
+    /// Takes note of a stream that this side has reset.
+    #[cold]
+    pub(crate) fn remember_reset(&mut self, id: u32) {
+        let recent = self.reset.get_or_insert_default();
+        recent.ids[recent.next] = id;
+        recent.next = (recent.next + 1) % RESETS_REMEMBERED;
+    }
+
+    pub(crate) fn was_reset(&self, id: u32) -> bool {
+        self.reset.as_ref().is_some_and(|recent| recent.ids.contains(&id))
+    }
+
+    fn read_preface(&mut self, input: &mut Input) -> Result<bool, Error> {
+        let length = input.len().min(PREFACE.len());
+        if input.bytes()[..length] != PREFACE[..length] {
+            return Err(Violation::Preface.into());
+        }
+        if length < PREFACE.len() {
+            return Ok(false);
+        }
+        input.consume(length);
+        self.phase = Phase::Settings;
+        Ok(true)
+    }
+
+    fn decode_frames(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Option<StreamEvent>, Error> {
+        if self.phase == Phase::Preface && !self.read_preface(input)? {
+            return Ok(None);
+        }
+        while let Some(head) = FrameHead::read(input.bytes()) {
+            if head.length > FRAME_BYTES_MAX {
+                return Err(Violation::FrameSize.into());
+            }
+            if self.phase == Phase::Settings && head.kind != kind::SETTINGS {
+                return Err(Violation::Preface.into());
+            }
+            if input.len() < HEAD_BYTES + head.length as usize {
+                break;
+            }
+            if let Some(event) = self.on_frame(head, input, reply)? {
+                return Ok(Some(event));
+            }
+            if let Some(event) = self.pending.next() {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let limits = self.config.limits();
+        let after = match self.phase {
+            Phase::Preface | Phase::Settings => limits.head_timeout,
+            Phase::Open if self.block.is_some() => limits.head_timeout,
+            Phase::Open if self.streams.is_empty() => limits.idle_timeout,
+            Phase::Draining => limits.drain_grace,
+            Phase::Open | Phase::Ending => return None,
+        };
+        self.since?.checked_add(after)
+    }
+}
+
+impl Codec for Connection {
+    type In = StreamEvent;
+    type Out = Infallible;
+    type Error = Error;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<StreamEvent>, Error> {
+        if let Some(event) = self.pending.next() {
+            return Ok(Step::Message(event));
+        }
+        self.greet_once(reply);
+        if self.since.is_none() || (self.phase == Phase::Open && self.block.is_none()) {
+            self.since = Some(reply.now());
+        }
+        match self.decode_frames(input, reply) {
+            Ok(Some(event)) => Ok(Step::Message(event)),
+            Ok(None) => Ok(Step::NeedMore),
+            Err(error) => Err(self.fail(error, reply)),
+        }
+    }
+
+    fn encode(&mut self, message: Infallible, _: &mut Output<'_>) -> Result<(), Error> {
+        match message {}
+    }
+
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<StreamEvent>, Error> {
+        let step = self.decode(input, reply)?;
+        if matches!(step, Step::Message(_)) {
+            return Ok(step);
+        }
+        self.phase = Phase::Ending;
+        if input.is_empty() { Ok(Step::End) } else { Err(Violation::Truncated.into()) }
+    }
+
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
+        match event {
+            Lifecycle::Opened => {
+                self.since = Some(out.now());
+                self.greet_once(out);
+            }
+            Lifecycle::Drain => self.drain(out),
+            Lifecycle::Close if self.has_greeted && self.phase != Phase::Ending => self.end_drain(out),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> CodecStatus {
+        let is_over = self.phase == Phase::Ending || (self.role == Role::Client && self.goaway.is_some());
+        CodecStatus { is_finished: is_over && self.streams.is_empty(), reports_finish: true, ..CodecStatus::default() }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline()
+    }
+
+    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        match self.deadline() {
+            Some(at) if at <= reply.now() => match self.phase {
+                Phase::Draining => self.end_drain(reply),
+                Phase::Open if self.block.is_none() => self.end_drain(reply),
+                _ => return Err(self.fail(Exceeded::Time.into(), reply)),
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Mux for Connection {
+    type State = StreamState;
+
+    const QUEUES_BODIES_ONLY: bool = false;
+
+    fn streams(&self) -> &Streams<StreamState> {
+        &self.streams
+    }
+
+    fn streams_mut(&mut self) -> &mut Streams<StreamState> {
+        &mut self.streams
+    }
+
+    fn open(&mut self, out: &mut Output<'_>) -> Result<StreamKey, OpenError> {
+        self.greet_once(out);
+        if self.role == Role::Server
+            || self.is_ending()
+            || self.phase == Phase::Draining
+            || self.next_id > STREAM_ID_MAX
+        {
+            return Err(OpenError::Ending);
+        }
+        if self.streams.len() - self.streams.opened_by_peer() >= self.peer_streams_max as usize {
+            return Err(OpenError::Full);
+        }
+        let id = self.next_id;
+        self.next_id += 2;
+        Ok(self.streams.open(id, false))
+    }
+
+    fn write_turn(&mut self, stream: StreamKey, queue: &mut Outbound, ends: bool, out: &mut Output<'_>) -> bool {
+        self.write_records(stream, queue, ends, out)
+    }
+
+    /// Called for streams whose application has gone: a stream that has not ended in good order is reset.
+    fn write_data(&mut self, stream: StreamKey, _: &mut Outbound, _: u32, _: bool, out: &mut Output<'_>) {
+        self.reset_unended(stream, out);
+    }
+
+    fn write_update(&mut self, update: WindowUpdate, out: &mut Output<'_>) {
+        out.write(&short_frame(kind::WINDOW_UPDATE, update.stream.unwrap_or(0), update.bytes));
+    }
+
+    fn write_reset(&mut self, stream: StreamKey, cause: ResetCause, out: &mut Output<'_>) {
+        self.write_reset_code(stream.id(), code(cause), out);
+    }
+
+    fn frame_bytes_max(&self) -> u32 {
+        FRAME_BYTES_MAX
+    }
+}
+
+/// The number of a cause on the wire.
+fn code(cause: ResetCause) -> ErrorCode {
+    match cause {
+        ResetCause::Unneeded => ErrorCode::NO_ERROR,
+        ResetCause::Cancelled => ErrorCode::CANCEL,
+        ResetCause::Violation => ErrorCode::PROTOCOL_ERROR,
+        ResetCause::Refused => ErrorCode::REFUSED_STREAM,
+        ResetCause::Code(code) => ErrorCode(u32::try_from(code).unwrap_or(ErrorCode::INTERNAL_ERROR.0)),
+        _ => ErrorCode::INTERNAL_ERROR,
+    }
+}
+
+/// The content of the PING that comes with the first GOAWAY: once it is acknowledged, the peer knows of both.
+pub(crate) const DRAIN_PING: [u8; 8] = *b"tidedrai";
+
+/// The most bytes of the dynamic table for what this side sends. A response has few fields that come again.
+const ENCODER_TABLE_BYTES: u32 = 1024;
+
+/// How many streams that this side has reset a connection remembers.
+const RESETS_REMEMBERED: usize = 32;

@@ -1,0 +1,257 @@
+//! Field blocks: heads and trailers of the peer, in one HEADERS frame or in several frames (RFC 9113 §4.3, §6.2, §6.10).
+
+use std::cell::RefCell;
+
+use tidegate_codec::mux::{StreamEvent, StreamKey};
+use tidegate_codec::{Output, Slice};
+
+use crate::connection::{Connection, Phase, Role};
+use crate::error::{Error, Exceeded, Violation};
+use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, flag, kind};
+use crate::head::{HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};
+use crate::priority::Priority;
+use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_HEAD};
+
+/// A field block that is not complete.
+#[derive(Debug)]
+pub(crate) struct FieldBlock {
+    about: BlockInfo,
+    bytes: Vec<u8>,
+}
+
+/// What HEADERS has beside the block.
+#[derive(Debug, Clone, Copy)]
+struct BlockInfo {
+    stream: u32,
+    ends: bool,
+    depends_on_itself: bool,
+}
+
+impl FieldBlock {
+    pub(crate) fn stream(&self) -> u32 {
+        self.about.stream
+    }
+}
+
+/// Memory for the decoding of one block.
+#[derive(Default)]
+struct Scratch {
+    parts: HeadParts,
+    strings: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl Connection {
+    pub(crate) fn on_headers(
+        &mut self,
+        head: FrameHead,
+        content: &[u8],
+        reply: &mut Output<'_>,
+    ) -> Result<Option<StreamEvent>, Error> {
+        if head.stream == 0 {
+            return Err(Violation::FrameStream.into());
+        }
+        let mut fragment = unpadded(head, content)?;
+        let mut about = BlockInfo { stream: head.stream, ends: head.has(flag::END_STREAM), depends_on_itself: false };
+        if head.has(flag::PRIORITY) {
+            let (priority, rest) = fragment.split_first_chunk::<5>().ok_or(Violation::FrameSize)?;
+            about.depends_on_itself = dependency(priority) == head.stream;
+            fragment = rest;
+        }
+        if head.has(flag::END_HEADERS) {
+            return self.on_block(about, fragment, reply);
+        }
+        self.since = Some(reply.now());
+        self.block = Some(Box::new(FieldBlock { about, bytes: fragment.to_vec() }));
+        Ok(None)
+    }
+
+    #[cold]
+    pub(crate) fn on_continuation(
+        &mut self,
+        head: FrameHead,
+        content: &[u8],
+        reply: &mut Output<'_>,
+    ) -> Result<Option<StreamEvent>, Error> {
+        self.add_nuisance(reply)?;
+        let Some(mut block) = self.block.take() else { return Err(Violation::Continuation.into()) };
+        if block.bytes.len() + content.len() > self.config.limits().field_block_bytes_max as usize {
+            return Err(Exceeded::FieldBlock.into());
+        }
+        block.bytes.extend_from_slice(content);
+        if head.has(flag::END_HEADERS) {
+            return self.on_block(block.about, &block.bytes, reply);
+        }
+        self.block = Some(block);
+        Ok(None)
+    }
+
+    /// A complete block. It is decoded in any case, or the tables of both sides would differ.
+    fn on_block(
+        &mut self,
+        about: BlockInfo,
+        block: &[u8],
+        reply: &mut Output<'_>,
+    ) -> Result<Option<StreamEvent>, Error> {
+        let id = about.stream;
+        let existing = self.streams.find(id);
+        let kind = match existing {
+            Some(key) if self.role == Role::Client && !self.has_flag(key, HEAD_RECEIVED) => HeadKind::Response,
+            Some(key) if self.streams.has_ended(key) => return Err(Violation::ClosedStream.into()),
+            Some(_) => HeadKind::Trailers,
+            None if self.role == Role::Server && self.is_by_peer(id) && id > self.peer_id => HeadKind::Request,
+            None if self.is_idle(id) => return Err(Violation::StreamId.into()),
+            None if self.was_reset(id) => HeadKind::Trailers,
+            None => return Err(Violation::ClosedStream.into()),
+        };
+        SCRATCH.with_borrow_mut(|Scratch { parts, strings }| {
+            let mut builder = HeadBuilder::new(kind, self.config.limits(), parts);
+            self.decoder.decode(block, strings, |name, value| builder.add(name, value))?;
+            let facts = builder.finish();
+            match (existing, kind) {
+                (None, HeadKind::Request) => self.on_request(about, facts, &mut parts.text, reply),
+                (Some(key), HeadKind::Response) => self.on_response(key, about, facts, &mut parts.text, reply),
+                (Some(key), _) => self.on_trailers(key, about, facts, &mut parts.text, reply),
+                (None, _) => self.add_nuisance(reply).map(|()| None),
+            }
+        })
+    }
+
+    fn on_request(
+        &mut self,
+        about: BlockInfo,
+        facts: Result<HeadFacts, HeadFault>,
+        text: &mut [u8],
+        reply: &mut Output<'_>,
+    ) -> Result<Option<StreamEvent>, Error> {
+        let id = about.stream;
+        if id > self.peer_id + 2 {
+            self.skipped = [self.peer_id + 1, id];
+        }
+        self.peer_id = id;
+        if self.phase == Phase::Ending {
+            // The last GOAWAY has named a lower stream, so the peer knows that this one is not processed.
+            return Ok(None);
+        }
+        let limits = self.config.limits();
+        let is_malformed = about.depends_on_itself
+            || matches!(facts, Err(HeadFault::Malformed))
+            || facts.is_ok_and(|facts| about.ends && facts.content_length.is_some_and(|length| length > 0));
+        let refusal = match facts {
+            _ if is_malformed => Some(ErrorCode::PROTOCOL_ERROR),
+            _ if self.streams.opened_by_peer() >= limits.streams_max as usize => Some(ErrorCode::REFUSED_STREAM),
+            _ => None,
+        };
+        if let Some(code) = refusal {
+            self.add_nuisance(reply)?;
+            self.write_reset_code(id, code, reply);
+            return Ok(None);
+        }
+        let Ok(facts) = facts else {
+            self.add_nuisance(reply)?;
+            self.write_too_large(id, about.ends, reply);
+            return Ok(None);
+        };
+        let key = self.streams.open(id, true);
+        if let Some(Priority { urgency, is_incremental }) = facts.priority {
+            self.streams.set_urgency(key, urgency);
+            self.streams.set_incremental(key, is_incremental);
+        }
+        if let Some(state) = self.streams.state(key) {
+            state.flags |= HEAD_RECEIVED | if facts.is_head { IS_HEAD } else { 0 };
+        }
+        self.expect_length(key, facts.content_length.filter(|_| !about.ends));
+        self.pass_head(key, about.ends, text, reply);
+        Ok(Some(StreamEvent::Opened(key)))
+    }
+
+    fn on_response(
+        &mut self,
+        key: StreamKey,
+        about: BlockInfo,
+        facts: Result<HeadFacts, HeadFault>,
+        text: &mut [u8],
+        reply: &mut Output<'_>,
+    ) -> Result<Option<StreamEvent>, Error> {
+        let Ok(facts) = facts else { return self.reset_stream(key, ErrorCode::PROTOCOL_ERROR, reply).map(Some) };
+        let is_interim = facts.status < 200;
+        let has_body = !self.has_flag(key, IS_HEAD) && !matches!(facts.status, 204 | 304);
+        let length = facts.content_length.filter(|_| has_body);
+        if (is_interim && about.ends) || (about.ends && length.is_some_and(|length| length > 0)) {
+            return self.reset_stream(key, ErrorCode::PROTOCOL_ERROR, reply).map(Some);
+        }
+        if !is_interim {
+            if let Some(state) = self.streams.state(key) {
+                state.flags |= HEAD_RECEIVED;
+            }
+            self.expect_length(key, length);
+        }
+        self.pass_head(key, about.ends, text, reply);
+        Ok(None)
+    }
+
+    /// RFC 9113 §8.1.
+    fn on_trailers(
+        &mut self,
+        key: StreamKey,
+        about: BlockInfo,
+        facts: Result<HeadFacts, HeadFault>,
+        text: &mut [u8],
+        reply: &mut Output<'_>,
+    ) -> Result<Option<StreamEvent>, Error> {
+        if self.streams.has_peer_ended(key) {
+            return self.reset_stream(key, ErrorCode::STREAM_CLOSED, reply).map(Some);
+        }
+        if !about.ends || about.depends_on_itself || facts.is_err() || !self.is_body_complete(key) {
+            return self.reset_stream(key, ErrorCode::PROTOCOL_ERROR, reply).map(Some);
+        }
+        self.pass_head(key, true, text, reply);
+        Ok(None)
+    }
+
+    fn expect_length(&mut self, key: StreamKey, length: Option<u64>) {
+        if let Some(length) = length
+            && let Some(state) = self.streams.state(key)
+        {
+            state.flags |= HAS_LENGTH;
+            state.body_left = length;
+        }
+    }
+
+    /// Passes a head or trailers to the stream, as a record.
+    fn pass_head(&mut self, key: StreamKey, ends: bool, text: &mut [u8], reply: &mut Output<'_>) {
+        let flags = if ends { flag::END_STREAM } else { 0 };
+        let length = (text.len() - HEAD_BYTES) as u32;
+        text[..HEAD_BYTES].copy_from_slice(&FrameHead { length, kind: kind::HEADERS, flags, stream: key.id() }.bytes());
+        self.pass(key, reply.pool().copy(text), ends);
+    }
+
+    /// Passes a record to the stream, and its end.
+    pub(crate) fn pass(&mut self, key: StreamKey, record: Slice, ends: bool) {
+        debug_assert!(self.pending.data.is_none(), "one record a frame");
+        self.pending.data = Some((key, record));
+        if ends {
+            self.streams.end_by_peer(key);
+            self.pending.ended = Some(key);
+        }
+    }
+}
+
+/// The content of a frame without its padding (RFC 9113 §6.1, §6.2).
+pub(crate) fn unpadded(head: FrameHead, content: &[u8]) -> Result<&[u8], Error> {
+    if !head.has(flag::PADDED) {
+        return Ok(content);
+    }
+    let (&padding, rest) = content.split_first().ok_or(Violation::FrameSize)?;
+    let length = rest.len().checked_sub(padding.into()).ok_or(Violation::Padding)?;
+    Ok(&rest[..length])
+}
+
+/// The stream on which another one depends (RFC 7540 §6.3).
+pub(crate) fn dependency(priority: &[u8; 5]) -> u32 {
+    let &[a, b, c, d, _] = priority;
+    u32::from_be_bytes([a & 0x7f, b, c, d])
+}

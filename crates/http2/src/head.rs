@@ -1,0 +1,416 @@
+//! From decoded fields to the text of a head or of trailers, with the checks of RFC 9113 §8.
+//!
+//! The text is that of HTTP/1.1, in one block: a first line from the pseudo-fields, then the fields. Everything above the
+//! codec reads heads of both versions from such a block. The parser of HTTP/1.1 checks the block once more, so what a
+//! target, a host and a value may be is decided in one place, and a message cannot change its meaning on its way to a peer
+//! that speaks the other version.
+
+use tidegate_scan::{is_control, is_token};
+
+use crate::frame::HEAD_BYTES;
+use crate::limits::Limits;
+use crate::priority::Priority;
+
+/// A head or trailers in the making.
+#[derive(Debug)]
+pub(crate) struct HeadBuilder<'a> {
+    parts: &'a mut HeadParts,
+    kind: HeadKind,
+    fields_left: u32,
+    bytes_left: u32,
+    fault: Option<HeadFault>,
+    /// The pseudo-fields that have come, as bits.
+    present: u8,
+    has_fields: bool,
+    has_host: bool,
+    is_connect: bool,
+    is_head: bool,
+    status: u16,
+    priority: Option<Priority>,
+    content_length: Option<u64>,
+}
+
+/// Memory for a head, which all connections of a thread use in turn.
+#[derive(Debug, Default)]
+pub(crate) struct HeadParts {
+    /// The text, behind room for the head of a record.
+    pub(crate) text: Vec<u8>,
+    /// The pseudo-fields, by the places below.
+    pseudo: [Vec<u8>; 5],
+    /// The value of `Host`.
+    host: Vec<u8>,
+    /// The crumbs of a cookie.
+    cookie: Vec<u8>,
+}
+
+/// What a field block is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadKind {
+    Request,
+    Response,
+    Trailers,
+}
+
+/// Why a head cannot be used. The connection continues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadFault {
+    /// It is malformed (RFC 9113 §8.1.1).
+    Malformed,
+    /// It is too long, or has too many fields.
+    TooLarge,
+}
+
+/// What the codec has to know of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct HeadFacts {
+    pub(crate) content_length: Option<u64>,
+    pub(crate) status: u16,
+    pub(crate) is_connect: bool,
+    pub(crate) is_head: bool,
+    pub(crate) priority: Option<Priority>,
+}
+
+const METHOD: usize = 0;
+const SCHEME: usize = 1;
+const AUTHORITY: usize = 2;
+const PATH: usize = 3;
+const STATUS: usize = 4;
+
+impl<'a> HeadBuilder<'a> {
+    pub(crate) fn new(kind: HeadKind, limits: &Limits, parts: &'a mut HeadParts) -> Self {
+        parts.text.clear();
+        // The head of the record, which comes once its length is known.
+        parts.text.resize(HEAD_BYTES, 0);
+        parts.host.clear();
+        parts.cookie.clear();
+        Self {
+            parts,
+            kind,
+            fields_left: limits.headers_max,
+            bytes_left: limits.head_bytes_max,
+            fault: None,
+            present: 0,
+            has_fields: false,
+            has_host: false,
+            is_connect: false,
+            is_head: false,
+            status: 0,
+            priority: None,
+            content_length: None,
+        }
+    }
+
+    /// Adds a field. Once a fault is found, nothing more is kept.
+    #[inline]
+    pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) {
+        let cost = u32::try_from(name.len() + value.len() + 32).unwrap_or(u32::MAX);
+        let is_pseudo = name.first() == Some(&b':');
+        match (self.fields_left.checked_sub(u32::from(!is_pseudo)), self.bytes_left.checked_sub(cost)) {
+            (Some(fields), Some(bytes)) => (self.fields_left, self.bytes_left) = (fields, bytes),
+            _ => self.fault = Some(HeadFault::TooLarge),
+        }
+        if self.fault.is_some() {
+            return;
+        }
+        let added = if is_pseudo { self.add_pseudo(name, value) } else { self.add_field(name, value) };
+        if added.is_none() {
+            self.fault = Some(HeadFault::Malformed);
+        }
+    }
+
+    /// RFC 9113 §8.3. `None` if the head is malformed.
+    fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
+        let (place, is_allowed) = match name {
+            b":method" => (METHOD, !value.is_empty() && value.iter().all(|byte| is_token(*byte))),
+            b":scheme" => (SCHEME, is_scheme(value)),
+            b":authority" => (AUTHORITY, !value.is_empty() && value.iter().all(|byte| is_in_authority(*byte))),
+            b":path" => (PATH, !value.is_empty() && value.iter().all(u8::is_ascii_graphic)),
+            b":status" => (STATUS, value.len() == 3 && value.iter().all(u8::is_ascii_digit)),
+            _ => return None,
+        };
+        let is_expected = match self.kind {
+            HeadKind::Request => place != STATUS,
+            HeadKind::Response => place == STATUS,
+            HeadKind::Trailers => false,
+        };
+        if !is_allowed || !is_expected || self.has(place) || self.has_fields {
+            return None;
+        }
+        self.present |= 1 << place;
+        self.parts.pseudo[place].clear();
+        self.parts.pseudo[place].extend_from_slice(value);
+        Some(())
+    }
+
+    fn has(&self, place: usize) -> bool {
+        self.present >> place & 1 != 0
+    }
+
+    /// RFC 9113 §8.2. `None` if the head is malformed.
+    #[inline]
+    fn add_field(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
+        if !self.has_fields {
+            self.has_fields = true;
+            self.write_first_line()?;
+        }
+        let is_name = !name.is_empty() && name.iter().all(|byte| is_token(*byte) && !byte.is_ascii_uppercase());
+        let is_padded = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+        if !is_name || value.iter().any(|byte| is_control(*byte)) || is_padded(value.first()) || is_padded(value.last())
+        {
+            return None;
+        }
+        match name {
+            b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade" => return None,
+            b"te" if value != b"trailers" => return None,
+            b"host" | b"content-length" | b"cookie" if self.kind == HeadKind::Trailers => return None,
+            b"host" if self.kind == HeadKind::Request => {
+                let is_same = !self.has_host || self.parts.host == value;
+                if !self.has_host {
+                    self.write_host(value);
+                }
+                return is_same.then_some(());
+            }
+            b"content-length" => {
+                let length = decimal(value)?;
+                return match self.content_length.replace(length) {
+                    Some(before) => (before == length).then_some(()),
+                    None => {
+                        self.write(name, value);
+                        Some(())
+                    }
+                };
+            }
+            b"priority" => self.priority = Some(Priority::parse(value)),
+            b"cookie" => {
+                // RFC 9113 §8.2.3.
+                if !self.parts.cookie.is_empty() {
+                    self.parts.cookie.extend_from_slice(b"; ");
+                }
+                self.parts.cookie.extend_from_slice(value);
+                return Some(());
+            }
+            _ => {}
+        }
+        self.write(name, value);
+        Some(())
+    }
+
+    fn write(&mut self, name: &[u8], value: &[u8]) {
+        write_line(name, value, &mut self.parts.text);
+    }
+
+    fn write_host(&mut self, value: &[u8]) {
+        self.has_host = true;
+        write_line(b"host", value, &mut self.parts.text);
+        self.parts.host.extend_from_slice(value);
+    }
+
+    /// Writes the first line, and the host, once all pseudo-fields have come. `None` if some are missing, or cannot be
+    /// together.
+    fn write_first_line(&mut self) -> Option<()> {
+        let has = |place| self.has(place).then_some(place);
+        let places = [has(METHOD), has(SCHEME), has(AUTHORITY), has(PATH), has(STATUS)];
+        let HeadParts { text, pseudo, .. } = &mut *self.parts;
+        let [method, scheme, authority, path, status] = places.map(|place| place.map(|place| &pseudo[place][..]));
+        match self.kind {
+            HeadKind::Trailers => return Some(()),
+            HeadKind::Response => {
+                let status = status?;
+                self.status = status.iter().fold(0, |number, digit| number * 10 + u16::from(digit - b'0'));
+                for piece in [b"HTTP/1.1 ", status, b" \r\n"] {
+                    text.extend_from_slice(piece);
+                }
+                return (self.status >= 100 && self.status != 101).then_some(());
+            }
+            HeadKind::Request => {}
+        }
+        let method = method?;
+        self.is_connect = method == b"CONNECT";
+        self.is_head = method == b"HEAD";
+        let target = if self.is_connect {
+            // RFC 9113 §8.5.
+            if scheme.is_some() || path.is_some() {
+                return None;
+            }
+            authority?
+        } else {
+            scheme?;
+            path.filter(|path| path[0] == b'/' || (*path == b"*" && method == b"OPTIONS"))?
+        };
+        for piece in [method, b" ", target, b" HTTP/1.1\r\n"] {
+            text.extend_from_slice(piece);
+        }
+        if authority.is_some() {
+            let host = std::mem::take(&mut self.parts.pseudo[AUTHORITY]);
+            self.write_host(&host);
+            self.parts.pseudo[AUTHORITY] = host;
+        }
+        Some(())
+    }
+
+    /// Ends the head. Its text is in the parts.
+    pub(crate) fn finish(mut self) -> Result<HeadFacts, HeadFault> {
+        if self.fault.is_none() && !self.has_fields && self.write_first_line().is_none() {
+            self.fault = Some(HeadFault::Malformed);
+        }
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let HeadParts { text, cookie, .. } = &mut *self.parts;
+        if !cookie.is_empty() {
+            write_line(b"cookie", cookie, text);
+        }
+        if self.kind != HeadKind::Trailers {
+            text.extend_from_slice(b"\r\n");
+        }
+        let Self { content_length, status, is_connect, is_head, priority, .. } = self;
+        Ok(HeadFacts { content_length, status, is_connect, is_head, priority })
+    }
+}
+
+fn write_line(name: &[u8], value: &[u8], text: &mut Vec<u8>) {
+    text.reserve(name.len() + value.len() + 4);
+    for piece in [name, b": ", value, b"\r\n"] {
+        text.extend_from_slice(piece);
+    }
+}
+
+/// RFC 3986 §3.1.
+fn is_scheme(value: &[u8]) -> bool {
+    value.first().is_some_and(u8::is_ascii_alphabetic)
+        && value.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+}
+
+/// What an authority may have beside user information, which is not allowed here (RFC 9113 §8.3.1).
+fn is_in_authority(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'@' | b'/' | b'?' | b'#')
+}
+
+fn decimal(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.len() <= DIGITS_MAX && value.iter().all(u8::is_ascii_digit);
+    is_number.then(|| value.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
+}
+
+/// As for HTTP/1.1, whose lengths are below 10^19.
+const DIGITS_MAX: usize = 19;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(kind: HeadKind, fields: &[(&str, &str)]) -> Result<(String, HeadFacts), HeadFault> {
+        let mut parts = HeadParts::default();
+        let mut builder = HeadBuilder::new(kind, &Limits::default(), &mut parts);
+        for (name, value) in fields {
+            builder.add(name.as_bytes(), value.as_bytes());
+        }
+        let facts = builder.finish()?;
+        Ok((String::from_utf8(parts.text.split_off(HEAD_BYTES)).expect("the fields are text"), facts))
+    }
+
+    fn request(more: &[(&str, &str)]) -> Result<(String, HeadFacts), HeadFault> {
+        let start = [(":method", "GET"), (":scheme", "https"), (":path", "/tide"), (":authority", "sea")];
+        build(HeadKind::Request, &[&start, more].concat())
+    }
+
+    #[test]
+    fn a_request_becomes_the_text_of_one() {
+        let (text, facts) =
+            request(&[("cookie", "a=1"), ("te", "trailers"), ("content-length", "7"), ("cookie", "b=2")])
+                .expect("it is well-formed");
+        assert_eq!(
+            text,
+            "GET /tide HTTP/1.1\r\nhost: sea\r\nte: trailers\r\ncontent-length: 7\r\ncookie: a=1; b=2\r\n\r\n"
+        );
+        assert_eq!(facts.content_length, Some(7));
+        let (text, facts) =
+            build(HeadKind::Request, &[(":method", "CONNECT"), (":authority", "sea:443")]).expect("it is well-formed");
+        assert_eq!(text, "CONNECT sea:443 HTTP/1.1\r\nhost: sea:443\r\n\r\n");
+        assert!(facts.is_connect);
+    }
+
+    #[test]
+    fn malformed_heads_are_refused() {
+        for (name, value) in [
+            ("Upper", "case"),
+            ("", "empty"),
+            ("space in", "name"),
+            ("colon:in", "name"),
+            ("x", "line\r\nx: y"),
+            ("x", "nul\0"),
+            ("x", " leading"),
+            ("x", "trailing\t"),
+            ("connection", "close"),
+            ("proxy-connection", "close"),
+            ("keep-alive", "1"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("te", "gzip"),
+            ("host", "land"),
+            ("content-length", "+1"),
+            ("content-length", ""),
+            ("content-length", "18446744073709551616"),
+            (":path", "/again"),
+            (":status", "200"),
+            (":protocol", "websocket"),
+            (":tide", "high"),
+        ] {
+            assert_eq!(request(&[(name, value)]), Err(HeadFault::Malformed), "{name}: {value}");
+        }
+        assert_eq!(request(&[("x", "y"), (":authority", "sea")]), Err(HeadFault::Malformed), "pseudo behind others");
+        assert_eq!(request(&[("content-length", "1"), ("content-length", "2")]), Err(HeadFault::Malformed));
+        assert!(request(&[("content-length", "1"), ("content-length", "1"), ("host", "sea")]).is_ok());
+    }
+
+    #[test]
+    fn pseudo_fields_have_to_be_complete_and_clean() {
+        let get = [(":method", "GET"), (":scheme", "https"), (":path", "/")];
+        for missing in 0..get.len() {
+            let mut fields = get.to_vec();
+            fields.remove(missing);
+            assert_eq!(build(HeadKind::Request, &fields), Err(HeadFault::Malformed), "without {:?}", get[missing]);
+        }
+        for (place, value) in [
+            (0, "GET /x HTTP/1.1\r\nx:"),
+            (0, ""),
+            (1, "ht tp"),
+            (2, ""),
+            (2, "tide"),
+            (2, "*"),
+            (2, "http://sea/"),
+            (2, "/ HTTP/1.1\r\nx: y"),
+            (2, "/a b"),
+            (2, "/\0"),
+        ] {
+            let mut fields = get.to_vec();
+            fields[place].1 = value;
+            assert_eq!(build(HeadKind::Request, &fields), Err(HeadFault::Malformed), "{:?}", fields[place]);
+        }
+        for authority in ["", "user@sea", "sea\r\nx: y", "sea/"] {
+            let fields = [&get[..], &[(":authority", authority)]].concat();
+            assert_eq!(build(HeadKind::Request, &fields), Err(HeadFault::Malformed), "{authority}");
+        }
+        let connect = [(":method", "CONNECT"), (":scheme", "https"), (":path", "/"), (":authority", "sea")];
+        assert_eq!(build(HeadKind::Request, &connect), Err(HeadFault::Malformed));
+    }
+
+    #[test]
+    fn a_response_has_a_status_and_nothing_else() {
+        let (text, facts) = build(HeadKind::Response, &[(":status", "204"), ("x", "y")]).expect("it is well-formed");
+        assert_eq!((&*text, facts.status), ("HTTP/1.1 204 \r\nx: y\r\n\r\n", 204));
+        for fields in [&[][..], &[(":status", "20")], &[(":status", "101")], &[(":status", "200"), (":path", "/")]] {
+            assert_eq!(build(HeadKind::Response, fields), Err(HeadFault::Malformed), "{fields:?}");
+        }
+        assert_eq!(build(HeadKind::Trailers, &[(":status", "200")]), Err(HeadFault::Malformed));
+        assert_eq!(build(HeadKind::Trailers, &[("x", "y")]).expect("trailers").0, "x: y\r\n");
+    }
+
+    #[test]
+    fn fields_and_bytes_are_counted_with_their_overhead() {
+        let crumbs = vec![("cookie", ""); 101];
+        assert_eq!(request(&crumbs[..100]).map(|_| ()), Ok(()));
+        assert_eq!(request(&crumbs).map(|_| ()), Err(HeadFault::TooLarge));
+        let long = "a".repeat(16 * 1024 - 32);
+        assert_eq!(request(&[("x", &long)]).map(|_| ()), Err(HeadFault::TooLarge));
+    }
+}

@@ -1,0 +1,100 @@
+//! `Encoder`: from fields to a field block (RFC 7541 §6).
+
+use super::{TABLE_BYTES_DEFAULT, huffman, integer, static_table, table::Table};
+
+/// The encoding end of one direction of a connection.
+#[derive(Debug)]
+pub struct Encoder {
+    table: Table,
+    /// The most bytes of the table, whatever the peer allows.
+    size_wanted: u32,
+    /// The least size since the last block, and whether one has to be announced.
+    update: Option<u32>,
+}
+
+/// Whether a field may enter the dynamic table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Indexing {
+    /// It may, and comes again cheaply.
+    Allowed,
+    /// It does not, as it hardly comes again.
+    Omitted,
+    /// It must not, here and on every further hop: its value is secret (RFC 7541 §7.1.3).
+    Never,
+}
+
+impl Encoder {
+    /// An encoder with a table of at most `table_bytes_max`, and of as many as the peer allows, which are 4,096 until its
+    /// SETTINGS have come.
+    #[must_use]
+    pub fn new(table_bytes_max: u32) -> Self {
+        let size = table_bytes_max.min(TABLE_BYTES_DEFAULT);
+        let update = (size < TABLE_BYTES_DEFAULT).then_some(size);
+        Self { table: Table::new(size), size_wanted: table_bytes_max, update }
+    }
+
+    /// The peer allows a table of this many bytes: SETTINGS_HEADER_TABLE_SIZE.
+    pub fn set_table_bytes_max(&mut self, bytes: u32) {
+        let size = bytes.min(self.size_wanted);
+        if size != self.table.size_max() {
+            self.update = Some(self.update.map_or(size, |least| least.min(size)));
+            self.table.set_size_max(size);
+        }
+    }
+
+    /// Begins a block: announces a size of the table that has changed.
+    #[inline]
+    pub fn begin(&mut self, out: &mut Vec<u8>) {
+        if let Some(least) = self.update.take() {
+            integer::write(least, 5, 0x20, out);
+            if least != self.table.size_max() {
+                integer::write(self.table.size_max(), 5, 0x20, out);
+            }
+        }
+    }
+
+    /// Appends a field. The name is in lower case.
+    pub fn encode(&mut self, name: &[u8], value: &[u8], indexing: Indexing, out: &mut Vec<u8>) {
+        let first = static_table::find_name(name);
+        let index = static_table::find_value(first, value);
+        if index > 0 {
+            return integer::write(index, 7, 0x80, out);
+        }
+        let mut name_index = first;
+        if indexing != Indexing::Never
+            && let Some((place, is_same)) = self.table.find(name, value)
+        {
+            let index = place + static_table::LENGTH + 1;
+            if is_same {
+                return integer::write(index, 7, 0x80, out);
+            }
+            if first == 0 {
+                name_index = index;
+            }
+        }
+        match indexing {
+            Indexing::Allowed => integer::write(name_index, 6, 0x40, out),
+            Indexing::Omitted => integer::write(name_index, 4, 0, out),
+            Indexing::Never => integer::write(name_index, 4, 0x10, out),
+        }
+        if name_index == 0 {
+            write_string(name, out);
+        }
+        write_string(value, out);
+        if indexing == Indexing::Allowed {
+            self.table.insert(name, value);
+        }
+    }
+}
+
+/// A string, in the shorter of its two forms.
+fn write_string(string: &[u8], out: &mut Vec<u8>) {
+    let coded = huffman::encoded_bytes(string);
+    if coded < string.len() {
+        integer::write(coded as u32, 7, 0x80, out);
+        huffman::encode(string, out);
+    } else {
+        integer::write(string.len() as u32, 7, 0, out);
+        out.extend_from_slice(string);
+    }
+}

@@ -1,0 +1,188 @@
+//! The limits of connections, and the configuration that they share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_http1 as http1;
+
+use crate::frame::{FRAME_BYTES_MAX, WINDOW_BYTES_DEFAULT};
+use crate::hpack::TABLE_BYTES_DEFAULT;
+
+/// What a side accepts from its peer. Every default protects; the text names the attack that a limit stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Fields of a head or of trailers, each crumb of a cookie included; beyond it 431. 100. It stops a block of one-byte
+    /// references to a small field, which expands in memory (the HPACK bomb).
+    pub headers_max: u32,
+    /// Bytes of a head or of trailers, as RFC 9113 §6.5.2 counts them: names, values, and 32 for each field. Announced as
+    /// SETTINGS_MAX_HEADER_LIST_SIZE; beyond it 431. 16 KiB, and at most 48 KiB. It stops large heads, also
+    /// compressed ones.
+    pub head_bytes_max: u32,
+    /// Bytes of a field block as it was sent, in HEADERS and CONTINUATION frames together; beyond it the connection ends
+    /// with ENHANCE_YOUR_CALM. 32 KiB. It stops CONTINUATION frames without end (CVE-2024-27316).
+    pub field_block_bytes_max: u32,
+    /// Bytes of the dynamic table for what the peer sends: SETTINGS_HEADER_TABLE_SIZE. 4 KiB. It bounds the memory of an
+    /// idle connection.
+    pub header_table_bytes_max: u32,
+    /// Streams that the peer may have open at a time: SETTINGS_MAX_CONCURRENT_STREAMS; further ones are refused with
+    /// REFUSED_STREAM. 128. It bounds the work that one connection can order.
+    pub streams_max: u32,
+    /// How much nuisance a peer may cause; beyond it the connection ends with ENHANCE_YOUR_CALM. 1,000. One each for
+    /// RST_STREAM, in either direction, and for SETTINGS, PING, PRIORITY, CONTINUATION, an empty DATA frame,
+    /// WINDOW_UPDATE of fewer than 16 bytes, an unknown frame, and a frame for a stream that is closed. A completed
+    /// request takes [`nuisance_per_request`](Self::nuisance_per_request) away, and a second
+    /// [`nuisance_per_second`](Self::nuisance_per_second). It stops floods of such frames (CVE-2019-9512, 9515, 9518),
+    /// rapid resets (CVE-2023-44487) and streams that the peer makes us reset (CVE-2025-8671).
+    pub nuisance_max: u32,
+    /// How much nuisance a completed request makes good. 8.
+    pub nuisance_per_request: u32,
+    /// How much nuisance a second makes good. 20.
+    pub nuisance_per_second: u32,
+    /// The window of a stream when it opens, in bytes: SETTINGS_INITIAL_WINDOW_SIZE. 64 KiB, and at
+    /// least 65,535, which every peer begins with. It bounds what waits unread
+    /// on a stream that nothing reads.
+    pub stream_window_bytes: u32,
+    /// How large the window of a stream becomes if its reader keeps up with the peer, in bytes. 16 MiB. The memory
+    /// budget of the loop bounds what waits in all windows together.
+    pub stream_window_bytes_max: u32,
+    /// The window of the connection, in bytes. 1 MiB; it grows like those of streams.
+    pub connection_window_bytes: u32,
+    /// Bytes of the body of a message; beyond it 413. 1 MiB.
+    pub body_bytes_max: u64,
+    /// How far a body may fall behind `body_rate_min`; beyond it 408. 30 seconds. It stops bodies that are sent slowly.
+    pub body_timeout: Duration,
+    /// The minimum rate of a body, in bytes per second. 240.
+    pub body_rate_min: u32,
+    /// How long the peer may take for the preface and SETTINGS, and from the first frame of a field block to its last. 30
+    /// seconds. It stops connections that begin and never go on.
+    pub head_timeout: Duration,
+    /// How long a connection may be without a stream; beyond it the connection ends with GOAWAY. 75 seconds.
+    pub idle_timeout: Duration,
+    /// How long a drain waits between the first GOAWAY, which warns the peer, and the second one, which names the last
+    /// stream. An acknowledged PING ends the wait. 1 second.
+    pub drain_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let http1 = http1::Limits::default();
+        Self {
+            headers_max: http1.headers_max,
+            head_bytes_max: http1.head_bytes_max,
+            field_block_bytes_max: 32 * 1024,
+            header_table_bytes_max: TABLE_BYTES_DEFAULT,
+            streams_max: 128,
+            nuisance_max: 1000,
+            nuisance_per_request: 8,
+            nuisance_per_second: 20,
+            stream_window_bytes: 64 * 1024,
+            stream_window_bytes_max: 16 * 1024 * 1024,
+            connection_window_bytes: 1024 * 1024,
+            body_bytes_max: http1.body_bytes_max,
+            body_timeout: http1.body_timeout,
+            body_rate_min: http1.body_rate_min,
+            head_timeout: http1.head_timeout,
+            idle_timeout: http1.idle_timeout,
+            drain_grace: http1.drain_grace,
+        }
+    }
+}
+
+impl Limits {
+    fn check(&self) {
+        assert!(self.head_bytes_max < HEAD_BYTES_CEILING, "head_bytes_max is at most 48 KiB");
+        assert!(self.field_block_bytes_max >= FRAME_BYTES_MAX, "a field block may have one frame");
+        assert!(self.header_table_bytes_max <= TABLE_BYTES_CEILING, "header_table_bytes_max is at most 64 KiB");
+        assert!(self.stream_window_bytes >= WINDOW_BYTES_DEFAULT, "no peer knows of a smaller window when it begins");
+        assert!(self.stream_window_bytes <= self.stream_window_bytes_max, "a window does not begin above its maximum");
+        assert!(self.stream_window_bytes_max <= WINDOW_BYTES_CEILING, "a window is at most 1 GiB");
+        assert!((64 * 1024..=WINDOW_BYTES_CEILING).contains(&self.connection_window_bytes), "64 KiB up to 1 GiB");
+    }
+}
+
+/// The configuration that all connections of one side share.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::http2::{Config, Connection, Limits};
+///
+/// let config = Arc::new(Config::new(Limits { streams_max: 32, ..Limits::default() }).server_name("Harbour"));
+/// let connection = Connection::server(config);
+/// # drop(connection);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Config {
+    limits: Limits,
+    server_name: Box<str>,
+    /// For heads, which the parser of HTTP/1.1 checks once more.
+    pub(crate) http1: Arc<http1::Config>,
+    continue_by_hand: bool,
+}
+
+impl Config {
+    /// A configuration with these limits and the server name `Tidegate`.
+    ///
+    /// # Panics
+    /// If the limits contradict each other.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        limits.check();
+        let head_bytes_max = limits.head_bytes_max + HEAD_LINE_BYTES;
+        let http1 = http1::Config::new(http1::Limits {
+            // The field for the host, which is a pseudo-field here.
+            headers_max: limits.headers_max + 1,
+            request_line_bytes_max: head_bytes_max - 1,
+            head_bytes_max,
+            body_bytes_max: limits.body_bytes_max,
+            ..http1::Limits::default()
+        });
+        Self { limits, server_name: "Tidegate".into(), http1: Arc::new(http1), continue_by_hand: false }
+    }
+
+    /// Sets the value of the `Server` field; an empty name omits the field.
+    ///
+    /// # Panics
+    /// If `name` cannot be the value of a field.
+    #[must_use]
+    pub fn server_name(self, name: &str) -> Self {
+        drop(http1::Config::default().server_name(name));
+        Self { server_name: name.into(), ..self }
+    }
+
+    /// Leaves `100 Continue` to the application, as [`http1::Config::continue_by_hand`] does.
+    #[must_use]
+    pub fn continue_by_hand(self, by_hand: bool) -> Self {
+        Self { continue_by_hand: by_hand, ..self }
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.server_name
+    }
+
+    pub(crate) fn continues_by_hand(&self) -> bool {
+        self.continue_by_hand
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
+/// The most that [`Limits::head_bytes_max`] may be: positions within a head have 16 bits, and the text of one is a little
+/// longer than its list.
+pub const HEAD_BYTES_CEILING: u32 = 48 * 1024;
+
+/// What the text of a head has beside its list: the version and line ends.
+const HEAD_LINE_BYTES: u32 = 256;
+
+const TABLE_BYTES_CEILING: u32 = 64 * 1024;
+
+const WINDOW_BYTES_CEILING: u32 = 1 << 30;

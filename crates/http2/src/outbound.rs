@@ -1,0 +1,225 @@
+//! What is written for streams: heads, trailers and bodies, from the records that their codecs have queued.
+//!
+//! A head is compressed here, when it is written, and not before: the order on the wire decides what it refers to.
+
+use std::cell::RefCell;
+
+use tidegate_codec::mux::StreamKey;
+use tidegate_codec::{Outbound, Output};
+
+use crate::connection::{Connection, Role};
+use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
+use crate::hpack::{Encoder, Indexing};
+use crate::record::{Kind, RECORD_BYTES, Record};
+use crate::stream_state::{HEAD_WRITTEN, IS_HEAD, RECORD_ENDS};
+
+thread_local! {
+    /// A field block before it is written.
+    static BLOCK: RefCell<Vec<u8>> = RefCell::default();
+}
+
+impl Connection {
+    /// One turn of a stream: heads and trailers, and at most a frame of its body. Returns whether all was written.
+    pub(crate) fn write_records(
+        &mut self,
+        key: StreamKey,
+        queue: &mut Outbound,
+        ends: bool,
+        out: &mut Output<'_>,
+    ) -> bool {
+        queue.flush();
+        let allowance = self.streams.send_allowance(key).min(FRAME_BYTES_MAX);
+        let (mut sent, mut has_ended) = (0, self.streams.has_ended_locally(key));
+        while !has_ended {
+            let Some(state) = self.streams.state(key) else { return true };
+            if state.record_left > 0 {
+                let length = state.record_left.min((allowance - sent).into());
+                if length == 0 {
+                    break;
+                }
+                state.record_left -= length;
+                has_ended = state.record_left == 0 && state.has(RECORD_ENDS);
+                sent += length as u32;
+                write_body(key.id(), queue, length as u32, has_ended, out);
+                continue;
+            }
+            let Some(record) = Record::peek(queue) else { break };
+            has_ended = record.ends;
+            if record.kind != Kind::Data {
+                record.take_content(queue, |lines| self.write_section(key, record, lines, out));
+                continue;
+            }
+            queue.advance(RECORD_BYTES as u64);
+            state.record_left = record.length;
+            if record.ends {
+                state.flags |= RECORD_ENDS;
+            }
+            has_ended &= record.length == 0;
+            if has_ended {
+                write_body(key.id(), queue, 0, true, out);
+            }
+        }
+        let is_all = queue.is_empty();
+        if has_ended {
+            self.end_stream(key, out);
+        } else if ends && is_all {
+            // The application has gone in the middle of its message.
+            self.reset_unended(key, out);
+        }
+        self.streams.on_sent(key, sent, !is_all);
+        is_all
+    }
+
+    /// Our end of a stream was written. A client need not send the rest of a request that has its response (RFC 9113
+    /// §8.1).
+    fn end_stream(&mut self, key: StreamKey, out: &mut Output<'_>) {
+        self.streams.end_locally(key);
+        self.nuisance.make_good(self.config.limits());
+        if self.role == Role::Server && !self.streams.has_peer_ended(key) {
+            self.write_reset_code(key.id(), ErrorCode::NO_ERROR, out);
+            self.streams.end_by_peer(key);
+        }
+    }
+
+    /// Resets a stream whose message has no end.
+    #[cold]
+    pub(crate) fn reset_unended(&mut self, key: StreamKey, out: &mut Output<'_>) {
+        if !self.streams.has_ended_locally(key) {
+            self.write_reset_code(key.id(), ErrorCode::INTERNAL_ERROR, out);
+            self.streams.end_by_peer(key);
+            self.streams.end_locally(key);
+        }
+    }
+
+    /// Writes a head or trailers.
+    fn write_section(&mut self, key: StreamKey, record: Record, lines: &[u8], out: &mut Output<'_>) {
+        BLOCK.with_borrow_mut(|block| {
+            block.clear();
+            let encoder = &mut self.encoder;
+            encoder.begin(block);
+            if record.kind == Kind::Response {
+                let mut digits = itoa::Buffer::new();
+                encoder.encode(b":status", digits.format(record.status).as_bytes(), Indexing::Omitted, block);
+                if record.status >= 200 {
+                    let name = self.config.name();
+                    if !name.is_empty() {
+                        encoder.encode(b"server", name.as_bytes(), Indexing::Allowed, block);
+                    }
+                    encoder.encode(b"date", out.time().date(), Indexing::Allowed, block);
+                }
+            }
+            encode_lines(encoder, lines, block);
+            write_block(key.id(), block, record.ends, self.frame_bytes_max.min(FRAME_BYTES_MAX), out);
+        });
+        if record.kind == Kind::Request
+            && lines.starts_with(b":method: HEAD\r\n")
+            && let Some(state) = self.streams.state(key)
+        {
+            state.flags |= IS_HEAD;
+        }
+        if let Some(state) = self.streams.state(key) {
+            state.flags |= HEAD_WRITTEN;
+        }
+    }
+
+    /// The response to a request whose head is too large: 431, without an application.
+    #[cold]
+    pub(crate) fn write_too_large(&mut self, id: u32, has_peer_ended: bool, out: &mut Output<'_>) {
+        BLOCK.with_borrow_mut(|block| {
+            block.clear();
+            self.encoder.begin(block);
+            self.encoder.encode(b":status", b"431", Indexing::Omitted, block);
+            self.encoder.encode(b"content-length", b"0", Indexing::Omitted, block);
+            write_block(id, block, true, FRAME_BYTES_MAX, out);
+        });
+        if !has_peer_ended {
+            self.write_reset_code(id, ErrorCode::NO_ERROR, out);
+        }
+    }
+}
+
+/// Writes a field block as HEADERS, and CONTINUATION as far as one frame is not enough.
+fn write_block(stream: u32, block: &[u8], ends: bool, frame_bytes_max: u32, out: &mut Output<'_>) {
+    let mut flags = if ends { flag::END_STREAM } else { 0 };
+    let (mut kind, mut rest) = (kind::HEADERS, block);
+    loop {
+        let (fragment, left) = rest.split_at(rest.len().min(frame_bytes_max as usize));
+        if left.is_empty() {
+            flags |= flag::END_HEADERS;
+        }
+        let head = FrameHead { length: fragment.len() as u32, kind, flags, stream };
+        out.write_pieces((&head.bytes()[..], fragment, &[][..]));
+        if left.is_empty() {
+            return;
+        }
+        (kind, flags, rest) = (kind::CONTINUATION, 0, left);
+    }
+}
+
+fn write_body(stream: u32, queue: &mut Outbound, length: u32, ends: bool, out: &mut Output<'_>) {
+    let flags = if ends { flag::END_STREAM } else { 0 };
+    out.write(&FrameHead { length, kind: kind::DATA, flags, stream }.bytes());
+    if length > 0 {
+        out.take_flushed_up_to(queue, length.into());
+    }
+}
+
+/// Encodes lines of fields, which the codec of the stream has checked. Fields that concern one connection of HTTP/1.1
+/// are left out (RFC 9113 §8.2.2).
+fn encode_lines(encoder: &mut Encoder, mut lines: &[u8], block: &mut Vec<u8>) {
+    let mut lower = [0; NAME_BYTES_MAX];
+    let mut long = Vec::new();
+    while let Some((name, value, rest)) = split_line(lines) {
+        lines = rest;
+        let name = match lower.get_mut(..name.len()) {
+            Some(lower) => {
+                lower.copy_from_slice(name);
+                lower.make_ascii_lowercase();
+                &*lower
+            }
+            None => {
+                long = name.to_ascii_lowercase();
+                &*long
+            }
+        };
+        if !CONNECTION_FIELDS.contains(&name) {
+            encoder.encode(name, value, indexing(name, value), block);
+        }
+    }
+    drop(long);
+}
+
+/// The first line, and those behind it.
+#[inline]
+fn split_line(lines: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    // A pseudo-field begins with a colon.
+    let name_end = 1 + lines.get(1..)?.iter().position(|byte| *byte == b':')?;
+    let value_start = name_end + 1;
+    let length = lines[value_start..].iter().position(|byte| *byte == b'\r')?;
+    let value = lines[value_start..value_start + length].trim_ascii();
+    Some((&lines[..name_end], value, lines.get(value_start + length + 2..)?))
+}
+
+/// What comes again enters the table; secrets must not.
+fn indexing(name: &[u8], value: &[u8]) -> Indexing {
+    match name {
+        b"authorization" | b"proxy-authorization" | b"set-cookie" => Indexing::Never,
+        b"cookie" if value.len() < SHORT_COOKIE_BYTES => Indexing::Never,
+        b":path" | b"age" | b"content-length" | b"content-range" | b"etag" | b"if-modified-since"
+        | b"if-none-match" | b"last-modified" | b"location" | b"x-request-id" => Indexing::Omitted,
+        _ if value.len() > INDEXED_BYTES_MAX => Indexing::Omitted,
+        _ => Indexing::Allowed,
+    }
+}
+
+const CONNECTION_FIELDS: [&[u8]; 5] =
+    [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
+
+/// A shorter cookie could be guessed (RFC 7541 §7.1.3).
+const SHORT_COOKIE_BYTES: usize = 20;
+
+/// A longer value would evict most of the table.
+const INDEXED_BYTES_MAX: usize = 200;
+
+/// Longer names are rare.
+const NAME_BYTES_MAX: usize = 64;

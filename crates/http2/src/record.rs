@@ -1,0 +1,109 @@
+//! Records: what the codec of a stream and that of its connection pass to each other in the stream's bytes.
+//!
+//! **Inbound** a record is a frame: its head of nine bytes, and its content. That of DATA is the frame of the wire, with
+//! its padding, so no byte is copied. That of HEADERS has the decoded head as text.
+//!
+//! **Outbound** a record is a head of twelve bytes, and its content: the fields of a head or of trailers as lines, or
+//! bytes of a body. Only those of a body count against windows. The connection encodes fields when it writes them, since
+//! the order on the wire decides what the compression refers to.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+
+use tidegate_buffer::{Gathered, Outbound};
+
+/// The head of an outbound record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) kind: Kind,
+    /// The stream ends behind it.
+    pub(crate) ends: bool,
+    /// The status of a head of a response.
+    pub(crate) status: u16,
+    pub(crate) length: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The head of a response: lines of fields.
+    Response,
+    /// The head of a request: the lines of its pseudo-fields, and those of its fields.
+    Request,
+    Trailers,
+    /// Bytes of a body.
+    Data,
+}
+
+impl Record {
+    #[inline]
+    pub(crate) fn bytes(self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[0] = match self.kind {
+            Kind::Response => 0,
+            Kind::Request => 1,
+            Kind::Trailers => 2,
+            Kind::Data => 3,
+        };
+        bytes[1] = self.ends.into();
+        bytes[2..4].copy_from_slice(&self.status.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.length.to_le_bytes());
+        bytes
+    }
+
+    /// The head of the record that is next in a queue of a stream.
+    #[inline]
+    pub(crate) fn peek(queue: &Outbound) -> Option<Self> {
+        let mut copy = [0; RECORD_BYTES];
+        let bytes: &[u8; RECORD_BYTES] = match queue.front().and_then(|front| front.first_chunk()) {
+            Some(bytes) => bytes,
+            None => {
+                copy_front(queue, &mut copy)?;
+                &copy
+            }
+        };
+        let &[kind, ends, low, high, ref length @ ..] = bytes;
+        let kind = match kind {
+            0 => Kind::Response,
+            1 => Kind::Request,
+            2 => Kind::Trailers,
+            _ => Kind::Data,
+        };
+        let status = u16::from_le_bytes([low, high]);
+        Some(Self { kind, ends: ends != 0, status, length: u64::from_le_bytes(*length) })
+    }
+
+    /// Removes the head and the content of a record, and calls `read` with the content.
+    pub(crate) fn take_content<T>(self, queue: &mut Outbound, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let length = RECORD_BYTES + self.length as usize;
+        let value = match queue.front().and_then(|front| front.get(RECORD_BYTES..length)) {
+            Some(content) => read(content),
+            None => {
+                let mut copy = vec![0; length];
+                copy_front(queue, &mut copy)?;
+                read(&copy[RECORD_BYTES..])
+            }
+        };
+        queue.advance(length as u64);
+        Some(value)
+    }
+}
+
+/// Copies the first bytes of a queue, unless it has fewer.
+#[cold]
+fn copy_front(queue: &Outbound, to: &mut [u8]) -> Option<()> {
+    let mut parts: Vec<MaybeUninit<IoSlice<'_>>> = Vec::new();
+    parts.resize_with(PARTS_MAX, MaybeUninit::uninit);
+    let Gathered::Parts(parts) = queue.gather(&mut parts, to.len()) else { return None };
+    let mut left = to;
+    for part in parts {
+        let (place, rest) = left.split_at_mut_checked(part.len())?;
+        place.copy_from_slice(part);
+        left = rest;
+    }
+    left.is_empty().then_some(())
+}
+
+pub(crate) const RECORD_BYTES: usize = 12;
+
+/// The most parts in which a record of a head may lie. Each is a segment of 4 KiB but for the first and the last.
+const PARTS_MAX: usize = 64;

@@ -1,0 +1,156 @@
+//! The client's side, against the server's side.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use support::{GOAWAY, Peer, frame};
+use tidegate::codec::mux::{OpenError, RawStreams, StreamCommand, StreamEvent, StreamKey};
+use tidegate::http1::client::{self, Incoming, Outgoing};
+use tidegate::http1::{Fields, Method, Request, StreamedRequest};
+use tidegate::http2::{ClientStream, Config, Connection, ErrorCode, Limits};
+use tidegate_testkit::CodecHarness;
+
+/// A client, and the server that it is connected to.
+struct Pair {
+    client: CodecHarness<RawStreams<Connection>>,
+    server: Peer,
+    streams: BTreeMap<u32, (StreamKey, CodecHarness<ClientStream>)>,
+    /// Streams that were reset.
+    resets: BTreeMap<u32, u64>,
+}
+
+impl Pair {
+    fn new(limits: Limits) -> Self {
+        let connection = Connection::client(Arc::new(Config::default()));
+        let client = CodecHarness::new(RawStreams::new(connection));
+        Self { client, server: Peer::silent(limits), streams: BTreeMap::new(), resets: BTreeMap::new() }
+    }
+
+    /// Opens a stream.
+    fn open(&mut self) -> Result<u32, OpenError> {
+        let (codec, mut out) = self.client.parts();
+        let key = codec.open(&mut out)?;
+        let stream = ClientStream::new(Arc::new(client::Limits::default()), "http");
+        self.streams.insert(key.id(), (key, CodecHarness::new(stream)));
+        Ok(key.id())
+    }
+
+    fn send(&mut self, id: u32, message: impl Into<Outgoing>) {
+        let (key, stream) = self.streams.get_mut(&id).expect("a stream");
+        stream.encode(message.into()).expect("a valid message");
+        let bytes = stream.take_sent();
+        self.client.encode(StreamCommand::Data(*key, bytes.into())).expect("a command");
+    }
+
+    /// Passes bytes to and fro until none come, and returns the messages of each stream.
+    fn run(&mut self) -> BTreeMap<u32, Vec<Incoming>> {
+        let mut messages = BTreeMap::<u32, Vec<Incoming>>::new();
+        loop {
+            self.client.flush().expect("no filter");
+            let sent = self.client.take_sent();
+            self.server.send(&sent);
+            let received = self.server.pipe.take_written();
+            if received.is_empty() {
+                return messages;
+            }
+            for event in self.client.decode(&received).expect("a server of ours") {
+                match event {
+                    StreamEvent::Data { stream, bytes } => {
+                        let (key, codec) = self.streams.get_mut(&stream.id()).expect("a stream");
+                        let more = codec.decode(&bytes).expect("a response");
+                        messages.entry(stream.id()).or_default().extend(more);
+                        self.client.encode(StreamCommand::Consumed(*key, bytes.len() as u32)).expect("a command");
+                    }
+                    StreamEvent::Reset { stream, code } => drop(self.resets.insert(stream.id(), code)),
+                    StreamEvent::Opened(_) | StreamEvent::Ended(_) => {}
+                }
+            }
+        }
+    }
+}
+
+/// The status and the body of a response.
+fn response(messages: &[Incoming]) -> (u16, Vec<u8>) {
+    let (mut status, mut body) = (0, Vec::new());
+    for message in messages {
+        match message {
+            Incoming::Head(head) => status = head.status().code(),
+            Incoming::Data(data) => body.extend_from_slice(data),
+            Incoming::Interim(_) | Incoming::Trailers(_) | Incoming::End => {}
+        }
+    }
+    (status, body)
+}
+
+#[test]
+fn requests_get_their_responses_whatever_their_order() {
+    let mut pair = Pair::new(Limits::default());
+    let slow = pair.open().expect("a stream");
+    let mut head = StreamedRequest::new(Method::Post, "/echo").expect("a request").host("sea").expect("a host");
+    head = head.content_type(tidegate::http1::ContentType::TEXT);
+    pair.send(slow, head);
+    let fast = pair.open().expect("a stream");
+    pair.send(fast, Outgoing::Request(Request::get("http://sea/hello?x").expect("a request")));
+    let messages = pair.run();
+    assert_eq!((messages.len(), response(&messages[&fast])), (1, (200, b"Hello, World!".to_vec())));
+    pair.send(slow, Outgoing::Data("ebb ".into()));
+    pair.send(slow, Outgoing::Data("and flow".into()));
+    let mut trailers = Fields::new();
+    trailers.push("Tide", "rising").expect("a field");
+    pair.send(slow, Outgoing::Trailers(trailers));
+    let messages = &pair.run()[&slow];
+    assert_eq!(response(messages), (200, b"ebb and flow".to_vec()));
+    let Incoming::Head(head) = &messages[0] else { panic!("a head comes first") };
+    assert_eq!(head.header("trailer-tide"), Some(&b"rising"[..]));
+    assert!(matches!(messages.last(), Some(Incoming::End)));
+}
+
+#[test]
+fn a_large_response_comes_through_windows_that_are_granted_again() {
+    let mut pair = Pair::new(Limits::default());
+    let id = pair.open().expect("a stream");
+    pair.send(id, Outgoing::Request(Request::get("/big").expect("a request").host("sea").expect("a host")));
+    let (status, body) = response(&pair.run()[&id]);
+    assert_eq!((status, body.len()), (200, 1024 * 1024));
+}
+
+#[test]
+fn the_peer_bounds_the_streams() {
+    let mut pair = Pair::new(Limits { streams_max: 2, ..Limits::default() });
+    let first = pair.open().expect("a stream");
+    pair.send(first, Outgoing::Request(Request::get("/never").expect("a request").host("sea").expect("a host")));
+    pair.run();
+    pair.open().expect("a second stream");
+    assert_eq!(pair.open(), Err(OpenError::Full));
+}
+
+#[test]
+fn goaway_refuses_what_was_not_processed() {
+    let mut pair = Pair::new(Limits::default());
+    let first = pair.open().expect("a stream");
+    pair.send(first, Outgoing::Request(Request::get("/never").expect("a request").host("sea").expect("a host")));
+    pair.run();
+    let second = pair.open().expect("a stream");
+    let goaway = frame(GOAWAY, 0, 0, &[first.to_be_bytes(), [0; 4]].concat());
+    for event in pair.client.decode(&goaway).expect("a valid frame") {
+        if let StreamEvent::Reset { stream, code } = event {
+            pair.resets.insert(stream.id(), code);
+        }
+    }
+    assert_eq!(pair.resets, BTreeMap::from([(second, ErrorCode::REFUSED_STREAM.0.into())]));
+    assert_eq!(pair.open(), Err(OpenError::Ending));
+}
+
+#[test]
+fn pushes_are_refused() {
+    let mut client = CodecHarness::new(RawStreams::new(Connection::client(Arc::new(Config::default()))));
+    let settings = frame(support::SETTINGS, 0, 0, &[]);
+    let push = frame(support::PUSH_PROMISE, support::END_HEADERS, 1, &[0, 0, 0, 2]);
+    assert!(client.decode(&[settings, push].concat()).is_err());
+    let sent = client.take_sent();
+    assert!(sent.starts_with(support::PREFACE), "a client begins with the preface");
+    let last = support::frames(&sent[support::PREFACE.len()..]).pop().expect("a frame");
+    assert_eq!((last.kind, &last.content[4..8]), (GOAWAY, &[0, 0, 0, 1][..]));
+}

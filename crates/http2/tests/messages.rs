@@ -1,0 +1,287 @@
+//! Requests and responses over one connection.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{
+    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
+};
+use tidegate::http2::{ErrorCode, Limits};
+
+#[test]
+fn a_request_gets_its_response() {
+    let mut peer = Peer::new(Limits::default());
+    let get = peer.get(1, "/hello");
+    peer.send(&get);
+    let response = peer.received(1);
+    assert_eq!((response.status(), &*response.body), ("200", &b"Hello, World!"[..]));
+    assert_eq!((response.field("content-length"), response.field("server")), (Some("13"), Some("Tidegate")));
+    assert!(response.has_ended && response.reset.is_none() && response.field("date").is_some());
+}
+
+#[test]
+fn every_split_of_the_wire_gives_the_same_responses() {
+    let mut wire = support::PREFACE.to_vec();
+    let mut peer = Peer::silent(Limits::default());
+    wire.extend(frame(SETTINGS, 0, 0, &[]));
+    wire.extend(peer.request(1, "POST", "/echo", &[], false));
+    wire.extend(frame(DATA, PADDED, 1, b"\x03ebb and \0\0\0"));
+    wire.extend(frame(DATA, END_STREAM, 1, b"flow"));
+    wire.extend(peer.get(3, "/hello"));
+    for split in 0..wire.len() {
+        let mut peer = Peer::silent(Limits::default());
+        peer.send(&wire[..split]);
+        peer.send(&wire[split..]);
+        assert_eq!(peer.received(3).body, b"Hello, World!", "split at {split}");
+        assert_eq!(peer.received(1).body, b"ebb and flow", "split at {split}");
+    }
+    let mut peer = Peer::silent(Limits::default());
+    peer.pipe.receive_bytewise(&wire);
+    assert_eq!(peer.received(1).body, b"ebb and flow", "byte by byte");
+}
+
+#[test]
+fn streams_are_served_beside_each_other() {
+    let mut peer = Peer::new(Limits::default());
+    let mut wire = Vec::new();
+    for stream in (1..200).step_by(2) {
+        wire.extend(peer.get(stream, if stream % 3 == 0 { "/never" } else { "/hello" }));
+    }
+    peer.send(&wire);
+    for stream in (1..200).step_by(2) {
+        assert_eq!(peer.received(stream).has_ended, stream % 3 != 0, "stream {stream}");
+    }
+}
+
+#[test]
+fn a_response_in_pieces_ends_with_its_trailers() {
+    let mut peer = Peer::new(Limits::default());
+    let get = peer.get(1, "/stream");
+    peer.send(&get);
+    let response = peer.received(1);
+    assert_eq!((response.status(), &*response.body), ("200", &b"piece by piece"[..]));
+    assert_eq!((response.heads.len(), response.field("tide"), response.has_ended), (2, Some("ebb"), true));
+}
+
+#[test]
+fn trailers_of_a_request_come_after_its_body() {
+    let mut peer = Peer::new(Limits::default());
+    let mut wire = peer.request(1, "POST", "/echo", &[], false);
+    wire.extend(frame(DATA, 0, 1, b"ebb"));
+    let block = peer.block(&[("tide", "rising")]);
+    wire.extend(frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
+    peer.send(&wire);
+    let response = peer.received(1);
+    assert_eq!((&*response.body, response.field("trailer-tide")), (&b"ebb"[..], Some("rising")));
+}
+
+#[test]
+fn a_body_goes_out_as_far_as_the_windows_allow() {
+    let mut peer = Peer::new(Limits::default());
+    let get = peer.get(1, "/big");
+    peer.send(&get);
+    let mut body = peer.received(1).body.len();
+    assert_eq!(body, 65_535, "the initial window of the connection");
+    peer.send(&frame(WINDOW_UPDATE, 0, 1, &(1_u32 << 20).to_be_bytes()));
+    assert_eq!(peer.received(1).body.len(), 0, "the connection has no window");
+    for _ in 0..100 {
+        peer.send(&frame(WINDOW_UPDATE, 0, 0, &10_000_u32.to_be_bytes()));
+        let received = peer.received(1);
+        body += received.body.len();
+        if received.has_ended {
+            break;
+        }
+        assert_eq!(received.body.len(), 10_000);
+    }
+    assert_eq!(body, 1024 * 1024);
+}
+
+#[test]
+fn a_stream_without_a_window_stops_no_other() {
+    let mut peer = Peer::new(Limits::default());
+    peer.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    let mut wire = peer.get(1, "/big");
+    wire.extend(peer.get(3, "/nothing"));
+    peer.send(&wire);
+    assert_eq!((peer.received(1).body.len(), peer.received(3).has_ended), (0, true));
+    // The setting moves the windows of streams that are open (RFC 9113 §6.9.2).
+    peer.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 100]));
+    assert_eq!(peer.received(1).body.len(), 100);
+}
+
+#[test]
+fn credit_comes_back_and_windows_grow_with_a_reader_that_keeps_up() {
+    let mut peer = Peer::new(Limits { body_bytes_max: 64 * 1024 * 1024, ..Limits::default() });
+    let request = peer.request(1, "POST", "/echo", &[], false);
+    peer.send(&request);
+    let (mut window, mut connection, mut largest) = (65_536_i64, 1024 * 1024_i64, 0);
+    for _ in 0..1000 {
+        let length = window.min(connection).min(16_384);
+        assert!(length > 0, "the peer waits for credit that never comes");
+        peer.send(&frame(DATA, 0, 1, &vec![0; length as usize]));
+        (window, connection) = (window - length, connection - length);
+        for frame in peer.frames().iter().filter(|frame| frame.kind == WINDOW_UPDATE) {
+            let bytes = i64::from(u32::from_be_bytes(frame.content[..].try_into().expect("four bytes")));
+            if frame.stream == 0 { connection += bytes } else { window += bytes }
+        }
+        largest = largest.max(window);
+    }
+    assert!((8 * 1024 * 1024..=16 * 1024 * 1024).contains(&largest), "{largest}");
+}
+
+#[test]
+fn head_and_statuses_without_a_body_have_none() {
+    let mut peer = Peer::new(Limits::default());
+    let mut wire = peer.request(1, "HEAD", "/hello", &[], true);
+    wire.extend(peer.get(3, "/nothing"));
+    peer.send(&wire);
+    let head = peer.received(1);
+    assert_eq!((head.field("content-length"), head.body.len(), head.has_ended), (Some("13"), 0, true));
+    let nothing = peer.received(3);
+    assert_eq!((nothing.status(), nothing.field("content-length"), nothing.has_ended), ("204", None, true));
+}
+
+#[test]
+fn fields_of_a_connection_are_left_out_of_responses() {
+    let mut peer = Peer::new(Limits::default());
+    let get = peer.get(1, "/upgrade");
+    peer.send(&get);
+    let response = peer.received(1);
+    assert_eq!((response.field("upgrade"), response.field("keep-alive")), (None, None));
+    assert_eq!(response.field("tide"), Some("ebb"));
+}
+
+#[test]
+fn an_early_response_ends_the_request_without_an_error() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/early", &[], false);
+    peer.send(&request);
+    let response = peer.received(1);
+    assert_eq!((response.status(), response.has_ended), ("200", true));
+    assert_eq!(response.reset, Some(ErrorCode::NO_ERROR), "the peer need not send the rest (RFC 9113 §8.1)");
+    // What was on its way is no error.
+    peer.send(&frame(DATA, END_STREAM, 1, b"late"));
+    peer.assert_open();
+}
+
+#[test]
+fn a_response_that_its_application_cuts_off_is_reset() {
+    let mut peer = Peer::new(Limits::default());
+    let get = peer.get(1, "/short");
+    peer.send(&get);
+    let response = peer.received(1);
+    assert!(!response.has_ended, "half a body must not look like a whole one");
+    assert_eq!(response.reset, Some(ErrorCode::INTERNAL_ERROR));
+    peer.assert_open();
+}
+
+#[test]
+fn a_peer_that_expects_100_continue_gets_it() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/echo", &[("expect", "100-continue")], false);
+    peer.send(&request);
+    assert_eq!(peer.received(1).status(), "100");
+    peer.send(&frame(DATA, END_STREAM, 1, b"ebb"));
+    let response = peer.received(1);
+    assert_eq!((response.status(), &*response.body), ("200", &b"ebb"[..]));
+}
+
+#[test]
+fn a_body_that_is_too_long_or_too_slow_gets_its_status() {
+    let mut peer = Peer::new(Limits { body_bytes_max: 5, ..Limits::default() });
+    let mut wire = peer.request(1, "POST", "/echo", &[], false);
+    wire.extend(frame(DATA, 0, 1, b"sixsix"));
+    wire.extend(peer.request(3, "POST", "/echo", &[("content-length", "6")], false));
+    wire.extend(peer.request(5, "POST", "/echo", &[], false));
+    peer.send(&wire);
+    assert_eq!((peer.received(1).status(), peer.received(3).status()), ("413", "413"));
+    peer.pipe.advance(Duration::from_secs(31));
+    assert_eq!(peer.received(5).status(), "408");
+    peer.assert_open();
+}
+
+#[test]
+fn a_drain_ends_in_two_steps_with_the_exact_last_stream() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/echo", &[], false);
+    peer.send(&request);
+    peer.pipe.drain(Duration::from_secs(60));
+    let frames = peer.frames();
+    let last = |frame: &support::Frame| u32::from_be_bytes(frame.content[..4].try_into().expect("four bytes"));
+    let goaway: Vec<_> = frames.iter().filter(|frame| frame.kind == GOAWAY).map(last).collect();
+    assert_eq!(goaway, [0x7fff_ffff]);
+    // A request that was on its way is served.
+    let mut wire = peer.get(3, "/hello");
+    let ping = frames.iter().find(|frame| frame.kind == PING).expect("a PING comes with it");
+    wire.extend(frame(PING, ACK, 0, &ping.content));
+    peer.send(&wire);
+    assert_eq!(peer.received(3).body, b"Hello, World!");
+    let goaway: Vec<_> = peer.frames().iter().filter(|frame| frame.kind == GOAWAY).map(last).collect();
+    assert_eq!(goaway, [3]);
+    let late = peer.get(5, "/hello");
+    peer.send(&late);
+    peer.send(&frame(DATA, END_STREAM, 1, b"ebb"));
+    assert_eq!((peer.received(1).body, peer.received(5).heads.len()), (b"ebb".to_vec(), 0));
+    assert!(peer.pipe.is_write_closed(), "the connection ends behind its last stream");
+}
+
+#[test]
+fn an_idle_connection_ends_with_goaway() {
+    let mut peer = Peer::new(Limits::default());
+    peer.pipe.advance(Duration::from_secs(76));
+    peer.assert_ended(ErrorCode::NO_ERROR);
+}
+
+#[test]
+fn a_peer_that_stops_within_the_preface_or_a_field_block_is_cut_off() {
+    let mut peer = Peer::new(Limits::default());
+    let block = peer.block(&[(":method", "GET")]);
+    peer.send(&frame(HEADERS, 0, 1, &block));
+    peer.pipe.advance(Duration::from_secs(31));
+    peer.assert_ended(ErrorCode::SETTINGS_TIMEOUT);
+    let mut peer = Peer::silent(Limits::default());
+    peer.send(support::PREFACE);
+    peer.pipe.advance(Duration::from_secs(31));
+    peer.assert_ended(ErrorCode::SETTINGS_TIMEOUT);
+}
+
+#[test]
+fn the_version_of_a_port_is_that_of_the_peer() {
+    let mut peer = Peer::silent(Limits::default());
+    peer.send(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n");
+    assert!(peer.pipe.take_written().starts_with(b"HTTP/1.1 200 "));
+    // A preface after a request of HTTP/1.1 is no request.
+    peer.send(support::PREFACE);
+    assert!(peer.pipe.take_written().starts_with(b"HTTP/1.1 505 "));
+    let mut peer = Peer::silent(Limits::default());
+    peer.send(b"INVALID CONNECTION PREFACE\r\n\r\n");
+    assert_eq!(peer.pipe.take_written(), b"", "neither version");
+    assert!(peer.pipe.is_write_closed());
+}
+
+#[test]
+fn switching_protocols_is_an_error() {
+    let mut peer = Peer::new(Limits::default());
+    let get = peer.get(1, "/switch");
+    peer.send(&get);
+    assert_eq!(peer.received(1).status(), "500", "HTTP/2 has no 101 (RFC 9113 §8.6)");
+    peer.assert_open();
+}
+
+#[test]
+fn urgent_streams_come_first_and_others_in_order() {
+    let mut peer = Peer::new(Limits::default());
+    let mut wire = Vec::new();
+    for (stream, priority) in [(1, "u=5"), (3, "u=2"), (5, "u=2"), (7, "u=7, i")] {
+        wire.extend(peer.request(stream, "GET", "/big", &[("priority", priority)], true));
+        wire.extend(frame(WINDOW_UPDATE, 0, stream, &(1_u32 << 21).to_be_bytes()));
+    }
+    wire.extend(frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 24).to_be_bytes()));
+    peer.send(&wire);
+    let frames = peer.frames();
+    let ends: Vec<_> =
+        frames.iter().filter(|frame| frame.kind == DATA && frame.flags & END_STREAM != 0).map(|f| f.stream).collect();
+    assert_eq!(ends, [3, 5, 1, 7]);
+    assert!(frames.iter().all(|frame| frame.kind != RST_STREAM));
+}

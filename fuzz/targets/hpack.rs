@@ -1,0 +1,5 @@
+//! `hpack` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::hpack(data));
