@@ -58,7 +58,7 @@ mod wheel;
 pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
 pub use backend::{Backend, UnknownBackend};
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
-pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession};
+pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession, resolve};
 pub use close_reason::CloseReason;
 pub use connection::Switch;
 pub use context::{Context, SendError};

@@ -15,6 +15,7 @@
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
 //! | see all requests and responses | [`Middleware`] |
+//! | send requests to other servers | [`Client`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
 //! async function begins there as well, and where it waits it goes on as a task on the loop of its connection. While a
@@ -27,6 +28,7 @@
 
 mod app;
 mod body;
+pub mod client;
 mod codec;
 #[cfg(feature = "compress")]
 mod compression;
@@ -63,6 +65,7 @@ pub use extract::{FORM_PAIRS_MAX, Form, Query};
 pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
 pub use body::{Body, BodyWriter, Data};
+pub use client::Client;
 pub use codec::{HttpCodec, HttpFilter};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
