@@ -19,6 +19,8 @@ mod exchange;
 mod limits;
 mod origin;
 mod pool;
+mod redirect;
+mod reference;
 mod request;
 mod resolve;
 mod response;
@@ -37,6 +39,7 @@ use self::connect::Connector;
 pub use self::error::{ClientError, Phase, ProxyError, RefusedRedirect};
 pub use self::limits::ClientLimits;
 use self::pool::Pool;
+use self::redirect::Redirects;
 pub use self::request::RequestBuilder;
 pub use self::resolve::{Resolve, Resolving, SystemResolver};
 pub use self::response::Response;
@@ -66,6 +69,7 @@ struct Shared {
     limits: ClientLimits,
     connector: Connector,
     pool: Rc<Pool>,
+    redirects: Redirects,
 }
 
 impl Client {
@@ -145,6 +149,10 @@ impl Client {
         &self.0.pool
     }
 
+    fn redirects(&self) -> Redirects {
+        self.0.redirects
+    }
+
     fn connector(&self) -> &Connector {
         &self.0.connector
     }
@@ -168,6 +176,7 @@ impl fmt::Debug for Client {
 pub struct ClientBuilder {
     limits: ClientLimits,
     resolver: Rc<dyn Resolve>,
+    redirects: Redirects,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
 }
@@ -177,6 +186,7 @@ impl Default for ClientBuilder {
         Self {
             limits: ClientLimits::default(),
             resolver: Rc::new(SystemResolver),
+            redirects: Redirects { follows: true, allows_downgrade: false },
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -193,6 +203,23 @@ impl ClientBuilder {
     /// How names of hosts are resolved: by the system, unless set.
     pub fn resolver(mut self, resolver: impl Resolve) -> Self {
         self.resolver = Rc::new(resolver);
+        self
+    }
+
+    /// Whether redirects are followed; they are unless set, up to [`redirects_max`](ClientLimits::redirects_max). A client
+    /// within a proxy passes them on instead.
+    ///
+    /// The fields `Authorization`, `Cookie` and `Proxy-Authorization` of a request are not sent to another origin. A
+    /// response without `Location`, and one to a request whose body was a stream and would have to be sent again, is
+    /// returned as it is.
+    pub fn redirects(mut self, follows: bool) -> Self {
+        self.redirects.follows = follows;
+        self
+    }
+
+    /// Whether a redirect may lead from `https` to `http`: it may not, unless set.
+    pub fn redirects_to_http(mut self, allows: bool) -> Self {
+        self.redirects.allows_downgrade = allows;
         self
     }
 
@@ -215,7 +242,8 @@ impl ClientBuilder {
             #[cfg(feature = "tls")]
             tls: self.tls,
         };
-        Client(Rc::new(Shared { pool: Pool::new(&self.limits), limits: self.limits, connector }))
+        let (pool, redirects) = (Pool::new(&self.limits), self.redirects);
+        Client(Rc::new(Shared { limits: self.limits, connector, pool, redirects }))
     }
 }
 

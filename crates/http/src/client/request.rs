@@ -42,11 +42,14 @@ pub(super) struct Request {
     pub(super) uri: Uri,
     pub(super) fields: Fields,
     pub(super) body: Body,
+    /// The body was given in memory: it can be sent again.
+    pub(super) was_whole: bool,
     pub(super) host: Option<String>,
     pub(super) at: Option<Address>,
     pub(super) expects_continue: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) head_timeout: Option<Duration>,
+    pub(super) redirects: Option<bool>,
 }
 
 impl RequestBuilder {
@@ -61,11 +64,13 @@ impl RequestBuilder {
             uri,
             fields: Fields::new(),
             body: Body::empty(),
+            was_whole: true,
             host: None,
             at: None,
             expects_continue: false,
             timeout: None,
             head_timeout: None,
+            redirects: None,
         });
         Self { client, request }
     }
@@ -195,6 +200,15 @@ impl RequestBuilder {
     pub fn head_timeout(self, timeout: Duration) -> Self {
         self.change(|request| {
             request.head_timeout = Some(timeout);
+            Ok(())
+        })
+    }
+
+    /// Whether redirects of this request are followed, in the place of
+    /// [`ClientBuilder::redirects`](crate::client::ClientBuilder::redirects).
+    pub fn redirects(self, follows: bool) -> Self {
+        self.change(|request| {
+            request.redirects = Some(follows);
             Ok(())
         })
     }

@@ -17,6 +17,7 @@ use super::error::{ClientError, Phase};
 use super::exchange::{ClientExchange, Failure};
 use super::origin::{Origin, origin_form, userinfo};
 use super::pool::Checkout;
+use super::redirect::Next;
 use super::request::{Request, basic, set_field};
 use super::response::Response;
 use crate::body::{Body, BodyWriter, Kind};
@@ -34,9 +35,22 @@ pub(super) async fn send(client: &Client, mut request: Request) -> Result<Respon
         let credentials = basic(&decode(name)?, &decode(password)?);
         set_field(&mut request.fields, "Authorization", &credentials)?;
     }
-    let origin = Rc::new(Origin::of(&request.uri, request.at.take())?);
-    let (exchange, head) = send_on(client, &origin, &mut request, deadline).await?;
-    Ok(Response::new(head, request.uri, exchange, limits.collected_body_bytes_max))
+    let mut origin = Rc::new(Origin::of(&request.uri, request.at.take())?);
+    request.was_whole = matches!(request.body.0, Kind::Whole(_));
+    let mut redirects = client.redirects();
+    redirects.follows = request.redirects.unwrap_or(redirects.follows);
+    let mut followed = 0;
+    loop {
+        let (exchange, head) = send_on(client, &origin, &mut request, deadline).await?;
+        let uri = request.uri.clone();
+        let response = Response::new(head, uri, exchange, limits.collected_body_bytes_max);
+        match redirects.follow(&mut request, &origin, response.head())? {
+            Next::Done => return Ok(response),
+            Next::Follow(_) if followed >= limits.redirects_max => return Err(ClientError::TooManyRedirects),
+            Next::Follow(target) => origin = Rc::new(target),
+        }
+        followed += 1;
+    }
 }
 
 /// Sends a request to an origin: on a connection of the pool, and again on another one where that is safe.
