@@ -14,6 +14,7 @@
 //! | send the files of a folder | [`Files`] |
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
+//! | leave HTTP on a connection, for WebSocket or a tunnel | [`Upgrade`] |
 //! | see all requests and responses | [`Middleware`] |
 //! | send requests to other servers | [`Client`] |
 //!
@@ -49,6 +50,7 @@ mod router;
 mod server;
 mod sse;
 mod task;
+mod upgrade;
 
 pub use app::Reload;
 #[cfg(feature = "cookies")]
@@ -87,3 +89,4 @@ pub use router::Router;
 pub use server::{Config, Server, serve};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
+pub use upgrade::Upgrade;
