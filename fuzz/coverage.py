@@ -22,6 +22,7 @@ OUT = ROOT / "target/fuzz/coverage"
 FILES = [
     *(f"crates/codec/src/framing/{name}.rs" for name in "delimiter fixed length_field lines mod raw".split()),
     "crates/codec/src/over.rs",
+    *(f"crates/socks/src/{name}.rs" for name in "client server v4 v5".split()),
     *(f"crates/proxy/src/{name}.rs" for name in "receiver tlv v1 v2".split()),
     "crates/codec/src/sniff/rules.rs",
     *(f"crates/http1/src/{name}.rs" for name in "body client client/head head parse runs server".split()),

@@ -9,6 +9,7 @@
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
 //! | `proxy` | a policy, then a PROXY header and lines | `proxy.rs` |
+//! | `socks` | a role and its options, then the wire of the other role | `socks.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
 //! | `sniff` | the order of rules, then the first bytes of a connection | `sniff.rs` |
 //! | `scan` | a head, and the start offset in it | `scan.rs` |
@@ -40,6 +41,7 @@ mod rings;
 mod round_trips;
 mod scan;
 mod sniff;
+mod socks;
 mod streams;
 mod tls;
 
@@ -56,6 +58,7 @@ pub use rings::rings;
 pub use round_trips::round_trips;
 pub use scan::scan;
 pub use sniff::sniff;
+pub use socks::socks;
 pub use streams::streams;
 pub use tls::tls;
 
@@ -63,7 +66,7 @@ pub use tls::tls;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -80,6 +83,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("responses", responses),
     ("rings", rings),
     ("round_trips", round_trips),
+    ("socks", socks),
     ("streams", streams),
     ("tls", tls),
 ];

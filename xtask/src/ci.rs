@@ -47,7 +47,7 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 16] = [
+const EXAMPLES: [&str; 17] = [
     "axum",
     "behind_proxy",
     "chat",
@@ -60,6 +60,7 @@ const EXAMPLES: [&str; 16] = [
     "http_service",
     "long_poll",
     "plaintext",
+    "socks_server",
     "streams",
     "tally",
     "tides",

@@ -22,6 +22,7 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("haproxy", "haproxy"),
     ("slowhttptest", "slowhttptest"),
     ("tshark", "tshark"),
+    ("microsocks", "microsocks"),
     ("gnutls-cli", "gnutls-bin"),
     ("sslscan", "sslscan"),
     ("/usr/share/doc/python3-venv", "python3-venv"),

@@ -64,6 +64,7 @@
 //! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
 //! | [`http1`] | HTTP/1.1, server and client |
 //! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
+//! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
 //! | `tls` | TLS 1.2 and 1.3, server and client, with the feature `tls` |
@@ -122,6 +123,10 @@ pub use tidegate_http1 as http1;
 #[cfg(feature = "proxy")]
 #[doc(inline)]
 pub use tidegate_proxy as proxy;
+/// SOCKS 4, 4a and 5.
+#[cfg(feature = "socks")]
+#[doc(inline)]
+pub use tidegate_socks as socks;
 /// Sockets and drivers: for the author of a driver, and for an application that runs an [`EventLoop`] itself.
 #[doc(inline)]
 pub use tidegate_sys as sys;
