@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tidegate_engine::{Channel, ChannelError, ReadHalf, SendError, WriteHalf};
+use tidegate_http1 as http1;
 use tidegate_http1::client::{Incoming, Outgoing};
 
 use super::codec::ClientCodec;
@@ -80,6 +81,14 @@ impl<C: ClientCodec> Ends<C> {
             Self::Over => {}
             Self::Whole(channel) => channel.set_deadline(at),
             Self::Split(reader, _) => reader.set_deadline(at),
+        }
+    }
+
+    /// Reads the codec of a channel that is whole.
+    pub(super) fn with_codec<T>(&mut self, act: impl FnOnce(&http1::Client) -> T) -> Option<T> {
+        match self {
+            Self::Whole(channel) => channel.with_codec(|codec| act(codec.codec())).ok(),
+            Self::Over | Self::Split(..) => None,
         }
     }
 

@@ -10,9 +10,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
+use tidegate_codec::DynOver;
+use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError};
 use tidegate_http1::client::{Incoming, Outgoing};
-use tidegate_http1::{self as http1, ResponseHead, Violation};
+use tidegate_http1::{self as http1, ResponseHead, Status, Violation};
 
 use super::codec::ClientCodec;
 use super::connection::Http1;
@@ -43,6 +45,12 @@ pub(crate) trait ClientExchange: Exchange {
 
     /// The rest of the request is not sent: the connection carries no other one.
     fn give_up_sending(&self);
+
+    /// Whether the connection has left HTTP with the response.
+    fn has_left_http(&self) -> bool;
+
+    /// The connection, after a response with which it has left HTTP. The exchange is over then.
+    fn take_switched(&self) -> Option<Channel<DynOver<Raw>>>;
 
     /// Resets the connection.
     fn reset(&self);
@@ -171,6 +179,13 @@ impl<C: ClientCodec> Http1Exchange<C> {
         }
     }
 
+    /// Whether the connection has left HTTP with this response: it carries another protocol, or is a tunnel.
+    fn has_switched(&self, head: &ResponseHead) -> bool {
+        let status = head.status();
+        (status == Status::SWITCHING_PROTOCOLS || (200..300).contains(&status.code()))
+            && self.has_left_http()
+    }
+
     /// Takes the pieces of the body that have arrived already. Returns whether the response is complete.
     fn drain(&self) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
@@ -237,7 +252,7 @@ impl<C: ClientCodec> ClientExchange for Http1Exchange<C> {
             }
             Ok(Some(Incoming::Head(head))) => {
                 self.has_head.set(true);
-                if !head.has_body() {
+                if !head.has_body() && !self.has_switched(&head) {
                     self.is_receiving.set(false);
                     self.end_if_complete();
                 }
@@ -288,6 +303,19 @@ impl<C: ClientCodec> ClientExchange for Http1Exchange<C> {
             self.is_cut_off.set(true);
             self.end_if_complete();
         }
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.ends.borrow_mut().with_codec(http1::Client::is_switched).unwrap_or(false)
+    }
+
+    fn take_switched(&self) -> Option<Channel<DynOver<Raw>>> {
+        let mut channel = self.ends.take().take()?;
+        drop(self.lease.take());
+        if self.has_deadline.take() {
+            channel.set_deadline(None);
+        }
+        channel.switch(|codec| codec.into_filters().stack(Raw)).ok()
     }
 
     fn reset(&self) {

@@ -46,10 +46,15 @@ impl Origin {
         if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() }
     }
 
+    /// The host with its port.
+    pub(super) fn authority(&self) -> String {
+        format!("{}:{}", self.bracketed_host(), self.port)
+    }
+
     /// The value of `Host`: without the port where that is the scheme's.
     pub(super) fn host_field(&self) -> String {
         let host = self.bracketed_host();
-        if self.port == default_port(self.is_secure) { host } else { format!("{host}:{}", self.port) }
+        if self.port == default_port(self.is_secure) { host } else { self.authority() }
     }
 }
 

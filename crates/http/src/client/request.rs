@@ -50,6 +50,7 @@ pub(super) struct Request {
     pub(super) timeout: Option<Duration>,
     pub(super) head_timeout: Option<Duration>,
     pub(super) redirects: Option<bool>,
+    pub(super) upgrade: Option<String>,
 }
 
 impl RequestBuilder {
@@ -71,6 +72,7 @@ impl RequestBuilder {
             timeout: None,
             head_timeout: None,
             redirects: None,
+            upgrade: None,
         });
         Self { client, request }
     }
@@ -182,6 +184,15 @@ impl RequestBuilder {
     pub fn expect_continue(self) -> Self {
         self.change(|request| {
             request.expects_continue = true;
+            Ok(())
+        })
+    }
+
+    /// Asks for another protocol on the connection (RFC 9110 §7.8), such as `websocket`. A server that agrees answers with
+    /// 101: then [`Response::into_channel`] continues with that protocol. The body has to be in memory.
+    pub fn upgrade(self, protocol: impl Into<String>) -> Self {
+        self.change(|request| {
+            request.upgrade = Some(protocol.into());
             Ok(())
         })
     }

@@ -8,6 +8,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version};
 #[cfg(feature = "json")]
 use serde::de::DeserializeOwned;
+use tidegate_codec::framing::Raw;
+use tidegate_codec::{DynOver, Filters, Pipeline};
+use tidegate_engine::Channel;
 use tidegate_http1::{self as http1, BodyLength, ResponseHead};
 
 use super::error::ClientError;
@@ -25,6 +28,8 @@ pub struct Response {
     uri: Uri,
     body: Body,
     collected_bytes_max: usize,
+    /// The exchange of a connection that has left HTTP.
+    switched: Option<Rc<dyn ClientExchange>>,
 }
 
 impl Response {
@@ -35,6 +40,7 @@ impl Response {
         exchange: Rc<dyn ClientExchange>,
         collected_bytes_max: usize,
     ) -> Self {
+        let mut switched = None;
         let body = if head.has_body() {
             let length = match head.body() {
                 BodyLength::Known(length) => Some(length),
@@ -50,10 +56,13 @@ impl Response {
                 decoding: None,
             }))
         } else {
+            if exchange.has_left_http() {
+                switched = Some(exchange);
+            }
             Body::empty()
         };
         // The head leaves the loop's memory for received bytes, which the body needs.
-        Self { head: head.detach(), uri, body, collected_bytes_max }
+        Self { head: head.detach(), uri, body, collected_bytes_max, switched }
     }
 
     /// The status.
@@ -131,6 +140,28 @@ impl Response {
     #[must_use]
     pub fn into_body(self) -> Body {
         self.body
+    }
+
+    /// Whether the connection has left HTTP: after a 101, or a CONNECT that succeeded.
+    #[must_use]
+    pub fn has_switched(&self) -> bool {
+        self.switched.is_some()
+    }
+
+    /// Continues with another protocol on the connection, which no longer belongs to the pool: after a 101 to a request
+    /// that [asked](crate::client::RequestBuilder::upgrade) for it, or a CONNECT that succeeded. Bytes that the server has
+    /// sent behind its response are the first that the codec decodes. For a tunnel of bytes the codec is
+    /// [`Raw`](tidegate_codec::framing::Raw).
+    ///
+    /// # Errors
+    /// The response itself, if the connection has not [left HTTP](Self::has_switched).
+    pub fn into_channel<C: Pipeline>(mut self, codec: C) -> Result<Channel<DynOver<C>>, Self> {
+        let Some(exchange) = self.switched.take() else { return Err(self) };
+        let channel = exchange.take_switched();
+        let channel = channel.map(|channel| {
+            channel.switch(move |raw: DynOver<Raw>| raw.into_filters(|_| Filters::default()).stack(codec))
+        });
+        channel.and_then(Result::ok).ok_or(self)
     }
 
     /// The same response, or the error that its status is, from 400 on.

@@ -117,12 +117,21 @@ async fn attempt(
     exchange: &Rc<dyn ClientExchange>,
     request: &mut Request,
 ) -> Result<ResponseHead, Stop> {
-    let target = origin_form(&request.uri);
     let host = request.host.clone().unwrap_or_else(|| origin.host_field());
+    let target = match request.method {
+        Method::CONNECT => origin.authority(),
+        _ => origin_form(&request.uri),
+    };
     let (outgoing, upload) = match &request.body.0 {
         Kind::Whole(body) if !request.expects_continue || body.is_empty() => {
             let whole = http1::Request::extension(request.method.as_str(), &target)?;
-            let whole = whole.host(&host)?.fields(request.fields.clone()).body(body.clone());
+            let mut whole = whole.fields(request.fields.clone()).body(body.clone());
+            if request.method != Method::CONNECT {
+                whole = whole.host(&host)?;
+            }
+            if let Some(protocol) = &request.upgrade {
+                whole = whole.upgrade_to(protocol)?;
+            }
             (Outgoing::Request(whole), None)
         }
         _ => {
@@ -235,6 +244,7 @@ async fn produce(exchange: &Rc<dyn ClientExchange>, body: Body) -> Result<(), Bo
             }
         }
         Kind::Produced(produced) => (produced.produce)(writer).await?,
+        Kind::Upgrade(_) => return Err(BodyError::Unreadable.into()),
     }
     Ok(())
 }
