@@ -84,6 +84,22 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
     }
 }
 
+impl<C: Pipeline> DynOver<C> {
+    /// Takes the filters out of a pipeline, for another codec on them, as [`Over::into_filters`] does.
+    #[must_use]
+    pub fn into_filters(self, above: impl FnOnce(C) -> Filters) -> Filters {
+        match self.0 {
+            Below::Nothing(codec) => above(codec),
+            Below::Filter(over) => {
+                let mut filters = Filters::default();
+                let layer = over.without_codec(|codec| filters = codec.into_filters(above));
+                filters.layers.push(layer);
+                filters
+            }
+        }
+    }
+}
+
 /// A filter whose type is erased.
 pub(crate) struct DynFilter(Box<dyn ErasedFilter>);
 

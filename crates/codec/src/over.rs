@@ -166,6 +166,15 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
     }
 }
 
+impl<C> Over<DynFilter, C> {
+    /// The filter without its codec, which `take` gets.
+    pub(crate) fn without_codec(self, take: impl FnOnce(C)) -> Over<DynFilter, ()> {
+        let Self { filter, codec, plain, gather, wire, ended } = self;
+        take(codec);
+        Over { filter, codec: (), plain, gather, wire, ended }
+    }
+}
+
 impl Over<DynFilter, ()> {
     pub(crate) fn with_codec<C>(self, codec: C) -> Over<DynFilter, C> {
         let Self { filter, codec: (), plain, gather, wire, ended } = self;

@@ -65,7 +65,7 @@ mod with_companion;
 pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
 pub use backend::{Backend, UnknownBackend};
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
-pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession};
+pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession, resolve};
 pub use close_reason::CloseReason;
 #[cfg(feature = "tokio")]
 pub use companion::Companion;

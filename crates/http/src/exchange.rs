@@ -48,6 +48,8 @@ pub enum BodyError {
     Over,
     /// This kind of body cannot be read: it is one that is produced, or a file.
     Unreadable,
+    /// The deadline of a client's request has come.
+    Deadline,
     /// The protocol cannot express what was written: the body does not have its length, or a field is no trailer.
     Misuse(&'static str),
 }
@@ -60,6 +62,7 @@ impl fmt::Display for BodyError {
             Self::Undecodable => f.write_str("the body is not valid in its content coding"),
             Self::Over => f.write_str("the exchange that the body belongs to is over"),
             Self::Unreadable => f.write_str("this body can only be sent"),
+            Self::Deadline => f.write_str("the deadline of the request has come"),
             Self::Misuse(text) => f.write_str(text),
         }
     }
@@ -71,7 +74,7 @@ impl From<ChannelError> for BodyError {
     fn from(error: ChannelError) -> Self {
         match error {
             ChannelError::Closed(reason) => Self::Closed(reason),
-            ChannelError::Deadline => Self::Misuse("the deadline of the channel has come"),
+            ChannelError::Deadline => Self::Deadline,
             _ => Self::Misuse("the body was used from within a handler; use it in a task"),
         }
     }

@@ -16,6 +16,7 @@
 //! | send events to a browser | [`Sse`] |
 //! | leave HTTP on a connection, for WebSocket or a tunnel | [`Upgrade`] |
 //! | see all requests and responses | [`Middleware`] |
+//! | send requests to other servers | [`Client`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
 //! async function begins there as well, and where it waits it goes on as a task on the loop of its connection. While a
@@ -28,6 +29,7 @@
 
 mod app;
 mod body;
+pub mod client;
 mod codec;
 #[cfg(feature = "compress")]
 mod compression;
@@ -68,6 +70,7 @@ pub use extract::{FORM_PAIRS_MAX, Form, Query};
 pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
 pub use body::{Body, BodyWriter, Data};
+pub use client::Client;
 pub use codec::{HttpCodec, HttpFilter};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};

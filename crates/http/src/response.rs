@@ -387,6 +387,7 @@ impl IntoResponse for BodyError {
         match self {
             Self::TooLong => Response::of_error(Status::CONTENT_TOO_LARGE).close(),
             Self::Closed(_) | Self::Undecodable => Response::of_error(Status::BAD_REQUEST).close(),
+            Self::Deadline => Response::of_error(Status::GATEWAY_TIMEOUT).close(),
             Self::Over | Self::Unreadable | Self::Misuse(_) => {
                 tracing::error!("a function failed with a body: {self}");
                 Response::of_error(Status::INTERNAL_SERVER_ERROR)

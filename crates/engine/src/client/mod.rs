@@ -16,6 +16,7 @@ use tidegate_sys::{Address, SocketOptions};
 
 pub use self::connect::{Connect, ConnectWith, OpenSession};
 pub use self::connect_error::ConnectError;
+pub use self::resolve::resolve;
 use crate::handler::Handler;
 use crate::limits::{CONNECT_TIMEOUT, CONNECTION_ATTEMPT_DELAY, Limits};
 

@@ -1,5 +1,6 @@
 //! The messages that a client application sends.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::config::host_line;
@@ -66,7 +67,7 @@ pub struct Parts {
     /// The target names the host.
     names_host: bool,
     pub(super) close: bool,
-    pub(super) upgrade: Option<&'static str>,
+    pub(super) upgrade: Option<Cow<'static, str>>,
 }
 
 /// Why a request cannot be sent.
@@ -81,6 +82,8 @@ pub enum InvalidRequest {
     Target,
     /// The host is not a host with an optional port, or differs from the host that the target names.
     Host,
+    /// The protocol that the request asks for is not a token, or two tokens with a slash between.
+    Protocol,
 }
 
 impl Parts {
@@ -283,13 +286,29 @@ impl Request {
     /// If `protocol` is not the name of a protocol: a token, or a token, a slash, and a version that is a token.
     #[must_use]
     pub fn upgrade(mut self, protocol: &'static str) -> Self {
-        let is_protocol = match protocol.split_once('/') {
-            None => is_token(protocol),
-            Some((name, version)) => is_token(name) && is_token(version),
-        };
-        assert!(is_protocol, "a protocol is a token, or two with a slash between");
-        self.parts.upgrade = Some(protocol);
+        assert!(is_protocol(protocol), "a protocol is a token, or two with a slash between");
+        self.parts.upgrade = Some(Cow::Borrowed(protocol));
         self
+    }
+
+    /// As [`upgrade`](Self::upgrade), with a protocol that is known at run time only.
+    ///
+    /// # Errors
+    /// [`InvalidRequest::Protocol`].
+    pub fn upgrade_to(mut self, protocol: &str) -> Result<Self, InvalidRequest> {
+        if !is_protocol(protocol) {
+            return Err(InvalidRequest::Protocol);
+        }
+        self.parts.upgrade = Some(Cow::Owned(protocol.to_owned()));
+        Ok(self)
+    }
+}
+
+/// Whether `protocol` is the name of a protocol, with or without a version (RFC 9110 §7.8).
+fn is_protocol(protocol: &str) -> bool {
+    match protocol.split_once('/') {
+        None => is_token(protocol),
+        Some((name, version)) => is_token(name) && is_token(version),
     }
 }
 
@@ -344,6 +363,7 @@ impl fmt::Display for InvalidRequest {
             Self::Method => "the method is not a token",
             Self::Target => "the request target is malformed",
             Self::Host => "the host is malformed",
+            Self::Protocol => "the name of the protocol is malformed",
         })
     }
 }

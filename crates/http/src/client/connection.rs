@@ -1,0 +1,40 @@
+//! `Connection`: a connection of the pool, whatever its version and its filters are.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tidegate_engine::{Channel, ChannelError};
+
+use super::codec::ClientCodec;
+use super::exchange::{ClientExchange, Http1Exchange};
+use super::pool::Lease;
+
+/// A connection that carries one exchange at a time, while it carries none.
+///
+/// A version whose connections are shared by many exchanges has another place in the pool: it stays there while it has
+/// room, and begins exchanges from a reference.
+pub(crate) trait Connection {
+    /// Whether the connection takes no request any more, or a promise to wake the task when that is so.
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Begins an exchange. The lease returns the connection to its pool, or frees its place there.
+    fn begin(self: Box<Self>, lease: Lease) -> Rc<dyn ClientExchange>;
+}
+
+/// A connection of HTTP/1.1.
+pub(super) struct Http1<C: ClientCodec>(pub(super) Channel<C>);
+
+impl<C: ClientCodec> Connection for Http1<C> {
+    /// A pending `recv` makes the loop read: so the end of the connection is noticed, and bytes that no request waits
+    /// for, which the codec refuses.
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.0.poll_recv(cx) {
+            Poll::Pending | Poll::Ready(Err(ChannelError::Busy)) => Poll::Pending,
+            Poll::Ready(_) => Poll::Ready(()),
+        }
+    }
+
+    fn begin(self: Box<Self>, lease: Lease) -> Rc<dyn ClientExchange> {
+        Rc::new(Http1Exchange::new(self.0, lease))
+    }
+}

@@ -1,0 +1,101 @@
+//! `Ends`: the channel of an exchange, whole or split.
+//!
+//! A channel that is whole does not read while its peer reads slowly. A server may respond while it receives a body, and
+//! read no more of it before its response is read: so the channel is split while a body is sent in pieces.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tidegate_engine::{Channel, ChannelError, ReadHalf, SendError, WriteHalf};
+use tidegate_http1 as http1;
+use tidegate_http1::client::{Incoming, Outgoing};
+
+use super::codec::ClientCodec;
+
+/// The channel of an exchange.
+#[derive(Default)]
+pub(super) enum Ends<C: ClientCodec> {
+    /// The exchange is over.
+    #[default]
+    Over,
+    Whole(Channel<C>),
+    Split(ReadHalf<C>, WriteHalf<C>),
+}
+
+impl<C: ClientCodec> Ends<C> {
+    /// A body follows.
+    pub(super) fn split(&mut self) {
+        *self = match std::mem::take(self) {
+            Self::Whole(channel) => {
+                let (reader, writer) = channel.split();
+                Self::Split(reader, writer)
+            }
+            other => other,
+        };
+    }
+
+    /// The channel, if the exchange is not over. The exchange is over then.
+    pub(super) fn take(&mut self) -> Option<Channel<C>> {
+        match std::mem::take(self) {
+            Self::Over => None,
+            Self::Whole(channel) => Some(channel),
+            // The halves are those of one channel.
+            Self::Split(reader, writer) => reader.reunite(writer).ok(),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Self::Over)
+    }
+
+    pub(super) fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        match self {
+            Self::Over => Poll::Ready(Ok(None)),
+            Self::Whole(channel) => channel.poll_recv(cx),
+            Self::Split(reader, _) => reader.poll_recv(cx),
+        }
+    }
+
+    /// `None` if the exchange is over.
+    pub(super) fn send(&mut self, message: Outgoing) -> Option<Result<(), SendError<Outgoing, C::Error>>> {
+        let sent = match self {
+            Self::Over => return None,
+            Self::Whole(channel) => channel.send(message),
+            Self::Split(_, writer) => writer.send(message),
+        };
+        Some(sent.map(drop))
+    }
+
+    /// `None` if the exchange is over.
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Option<Poll<Result<(), ChannelError>>> {
+        match self {
+            Self::Over => None,
+            Self::Whole(channel) => Some(Pin::new(&mut channel.ready()).poll(cx)),
+            Self::Split(_, writer) => Some(Pin::new(&mut writer.ready()).poll(cx)),
+        }
+    }
+
+    pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
+        match self {
+            Self::Over => {}
+            Self::Whole(channel) => channel.set_deadline(at),
+            Self::Split(reader, _) => reader.set_deadline(at),
+        }
+    }
+
+    /// Reads the codec of a channel that is whole.
+    pub(super) fn with_codec<T>(&mut self, act: impl FnOnce(&http1::Client) -> T) -> Option<T> {
+        match self {
+            Self::Whole(channel) => channel.with_codec(|codec| act(codec.codec())).ok(),
+            Self::Over | Self::Split(..) => None,
+        }
+    }
+
+    /// Resets the connection.
+    pub(super) fn abort(&mut self) {
+        if let Some(channel) = self.take() {
+            channel.abort();
+        }
+    }
+}

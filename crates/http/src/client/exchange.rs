@@ -1,0 +1,403 @@
+//! One request and its response on a connection of HTTP/1.1.
+//!
+//! [`ClientExchange`] is the seam between versions: the request is sent through it, its response is received through it,
+//! and it ends by returning the connection to the pool or by closing it. `Http1Exchange` owns its connection meanwhile.
+//! The two directions end each on their own: the connection returns to the pool when both have ended in good order, and
+//! the codec takes another request.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Instant;
+
+use tidegate_codec::DynOver;
+use tidegate_codec::framing::Raw;
+use tidegate_engine::{Channel, ChannelError, CloseReason, SendError};
+use tidegate_http1::client::{Incoming, Outgoing};
+use tidegate_http1::{self as http1, ResponseHead, Status, Violation};
+
+use super::codec::ClientCodec;
+use super::connection::Http1;
+use super::ends::Ends;
+use super::pool::Lease;
+use crate::exchange::{BodyError, Exchange, Piece};
+
+/// One request and its response, whatever the version is.
+pub(crate) trait ClientExchange: Exchange {
+    /// Sends a whole request, or its head. `message` is taken when it is sent.
+    fn poll_send(&self, message: &mut Option<Outgoing>, cx: &mut Context<'_>) -> Poll<Result<(), Failure>>;
+
+    /// The next head: of an interim response, or of the final one.
+    fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Failure>>;
+
+    /// From that time on whatever waits fails.
+    fn set_deadline(&self, at: Option<Instant>);
+
+    /// Nothing reads the response any more. Unless it is complete, or the rest of it is here already, the connection is
+    /// closed.
+    fn abandon(&self);
+
+    /// Ends the request, unless its writer has, and waits until its end is queued.
+    fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
+
+    /// Whether the connection takes nothing more of the request.
+    fn has_write_failed(&self) -> bool;
+
+    /// The rest of the request is not sent: the connection carries no other one.
+    fn give_up_sending(&self);
+
+    /// Whether the connection has left HTTP with the response.
+    fn has_left_http(&self) -> bool;
+
+    /// The connection, after a response with which it has left HTTP. The exchange is over then.
+    fn take_switched(&self) -> Option<Channel<DynOver<Raw>>>;
+
+    /// Resets the connection.
+    fn reset(&self);
+}
+
+/// Why an exchange has failed before the head of its response.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The connection is closed. If `is_unanswered`, the server has sent no byte of a response.
+    Closed { reason: Rc<CloseReason>, is_unanswered: bool },
+    /// The deadline has come.
+    Deadline,
+    /// The protocol cannot express the request.
+    Misuse(&'static str),
+}
+
+/// An exchange on a connection that carries one at a time.
+pub(super) struct Http1Exchange<C: ClientCodec> {
+    ends: RefCell<Ends<C>>,
+    lease: Cell<Option<Lease>>,
+    /// The request is not complete.
+    is_sending: Cell<bool>,
+    /// The response is not complete.
+    is_receiving: Cell<bool>,
+    /// The head of the response has been received.
+    has_head: Cell<bool>,
+    has_deadline: Cell<bool>,
+    has_write_failed: Cell<bool>,
+    /// The request was not sent to its end.
+    is_cut_off: Cell<bool>,
+    /// The end of the request, which waits for room.
+    end: Cell<Option<Outgoing>>,
+    /// The task that waits for room: nothing else wakes it when the exchange is over.
+    writer: Cell<Option<Waker>>,
+}
+
+impl<C: ClientCodec> Http1Exchange<C> {
+    pub(super) fn new(channel: Channel<C>, lease: Lease) -> Self {
+        Self {
+            ends: RefCell::new(Ends::Whole(channel)),
+            lease: Cell::new(Some(lease)),
+            is_sending: Cell::new(true),
+            is_receiving: Cell::new(true),
+            has_head: Cell::new(false),
+            has_deadline: Cell::new(false),
+            has_write_failed: Cell::new(false),
+            is_cut_off: Cell::new(false),
+            end: Cell::new(None),
+            writer: Cell::new(None),
+        }
+    }
+
+    /// One of the directions has ended: if the other has as well, the exchange is over.
+    fn end_if_complete(&self) {
+        if self.is_sending.get() || self.is_receiving.get() {
+            return;
+        }
+        let (Some(mut channel), Some(lease)) = (self.ends.take().take(), self.lease.take()) else { return };
+        if self.has_deadline.take() {
+            channel.set_deadline(None);
+        }
+        if !self.is_cut_off.get() && channel.with_codec(|codec| codec.codec().is_ready()).unwrap_or(false) {
+            lease.put_back(Box::new(Http1(channel)));
+        }
+    }
+
+    /// Closes the connection. The server sees that the request was not complete, or that its response is not wanted.
+    fn close(&self) {
+        self.is_sending.set(false);
+        self.is_receiving.set(false);
+        self.ends.take().abort();
+        drop(self.lease.take());
+        if let Some(waker) = self.writer.take() {
+            waker.wake();
+        }
+    }
+
+    #[cold]
+    fn write_failed(&self, error: BodyError) -> BodyError {
+        self.has_write_failed.set(true);
+        error
+    }
+
+    /// Sends a part of the request, or returns it if there is no room.
+    fn send_now(&self, message: Outgoing) -> Result<Option<Outgoing>, BodyError> {
+        if !self.is_sending.get() {
+            return Err(BodyError::Over);
+        }
+        match self.ends.borrow_mut().send(message) {
+            Some(Ok(())) => Ok(None),
+            Some(Err(SendError::Full(message) | SendError::Busy(message))) => Ok(Some(message)),
+            // The connection is still there: the error is the caller's.
+            Some(Err(SendError::Codec(error))) => Err(BodyError::Misuse(C::misuse(&error))),
+            Some(Err(_)) | None => Err(self.write_failed(BodyError::Over)),
+        }
+    }
+
+    /// Sends the end of the request, now or as soon as there is room.
+    fn send_end(&self, end: Outgoing) -> Result<(), BodyError> {
+        match self.send_now(end)? {
+            None => {
+                self.is_sending.set(false);
+                self.end_if_complete();
+            }
+            Some(end) => self.end.set(Some(end)),
+        }
+        Ok(())
+    }
+
+    fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        let received = self.ends.borrow_mut().poll_recv(cx);
+        if let Poll::Ready(Err(ChannelError::Busy)) = received {
+            return poll_later(cx);
+        }
+        received
+    }
+
+    fn failure(&self, error: ChannelError) -> Failure {
+        match error {
+            ChannelError::Closed(reason) => {
+                let is_unanswered = !self.has_head.get() && is_unanswered::<C>(&reason);
+                Failure::Closed { reason, is_unanswered }
+            }
+            ChannelError::Deadline => Failure::Deadline,
+            _ => Failure::Misuse("the connection failed"),
+        }
+    }
+
+    /// Whether the connection has left HTTP with this response: it carries another protocol, or is a tunnel.
+    fn has_switched(&self, head: &ResponseHead) -> bool {
+        let status = head.status();
+        (status == Status::SWITCHING_PROTOCOLS || (200..300).contains(&status.code()))
+            && self.has_left_http()
+    }
+
+    /// Takes the pieces of the body that have arrived already. Returns whether the response is complete.
+    fn drain(&self) -> bool {
+        let cx = &mut Context::from_waker(Waker::noop());
+        for _ in 0..DRAINED_PIECES_MAX {
+            match self.ends.borrow_mut().poll_recv(cx) {
+                Poll::Ready(Ok(Some(Incoming::Data(_) | Incoming::Trailers(_)))) => {}
+                Poll::Ready(Ok(Some(Incoming::End))) => return true,
+                _ => return false,
+            }
+        }
+        false
+    }
+}
+
+/// Whether the server closed the connection, or the network broke it, before any byte of a response.
+fn is_unanswered<C: ClientCodec>(reason: &CloseReason) -> bool {
+    match reason {
+        CloseReason::Done | CloseReason::Broken(_) => true,
+        CloseReason::Protocol(fault) => {
+            let error: &(dyn std::error::Error + 'static) = &**fault;
+            let error = error.downcast_ref::<C::Error>().and_then(C::http_error);
+            matches!(error, Some(http1::Error::Peer(Violation::Unanswered | Violation::UnsolicitedResponse)))
+        }
+        _ => false,
+    }
+}
+
+impl<C: ClientCodec> ClientExchange for Http1Exchange<C> {
+    fn poll_send(&self, message: &mut Option<Outgoing>, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        let Some(outgoing) = message.take() else { return Poll::Ready(Ok(())) };
+        let is_whole = matches!(outgoing, Outgoing::Request(_));
+        let sent = self.ends.borrow_mut().send(outgoing);
+        match sent {
+            Some(Ok(())) => {
+                if is_whole {
+                    self.is_sending.set(false);
+                } else {
+                    self.ends.borrow_mut().split();
+                }
+                Poll::Ready(Ok(()))
+            }
+            Some(Err(SendError::Busy(outgoing) | SendError::Full(outgoing))) => {
+                *message = Some(outgoing);
+                poll_later(cx)
+            }
+            Some(Err(SendError::Codec(error))) => {
+                self.close();
+                Poll::Ready(Err(Failure::Misuse(C::misuse(&error))))
+            }
+            // The codec has closed since the connection was taken from the pool: nothing is sent.
+            Some(Err(_)) | None => {
+                self.close();
+                Poll::Ready(Err(Failure::Closed { reason: Rc::new(CloseReason::Done), is_unanswered: true }))
+            }
+        }
+    }
+
+    fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Failure>> {
+        let failure = match ready!(self.poll_recv(cx)) {
+            Ok(Some(Incoming::Interim(head))) => {
+                // An interim response is an answer: the request has arrived.
+                self.has_head.set(true);
+                return Poll::Ready(Ok(head));
+            }
+            Ok(Some(Incoming::Head(head))) => {
+                self.has_head.set(true);
+                if !head.has_body() && !self.has_switched(&head) {
+                    self.is_receiving.set(false);
+                    self.end_if_complete();
+                }
+                return Poll::Ready(Ok(head));
+            }
+            Ok(_) => Failure::Closed { reason: Rc::new(CloseReason::Done), is_unanswered: !self.has_head.get() },
+            Err(error) => self.failure(error),
+        };
+        self.close();
+        Poll::Ready(Err(failure))
+    }
+
+    fn set_deadline(&self, at: Option<Instant>) {
+        if at.is_some() || self.has_deadline.get() {
+            self.has_deadline.set(at.is_some());
+            self.ends.borrow_mut().set_deadline(at);
+        }
+    }
+
+    fn abandon(&self) {
+        if !self.is_receiving.get() {
+            return;
+        }
+        if self.has_head.get() && !self.is_sending.get() && self.drain() {
+            self.is_receiving.set(false);
+            self.end_if_complete();
+        } else {
+            self.close();
+        }
+    }
+
+    fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        while self.is_sending.get() {
+            ready!(self.poll_ready(0, cx))?;
+            if self.is_sending.get() {
+                self.send_end(Outgoing::End)?;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn has_write_failed(&self) -> bool {
+        self.has_write_failed.get()
+    }
+
+    fn give_up_sending(&self) {
+        if self.is_sending.replace(false) {
+            self.is_cut_off.set(true);
+            self.end_if_complete();
+        }
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.ends.borrow_mut().with_codec(http1::Client::is_switched).unwrap_or(false)
+    }
+
+    fn take_switched(&self) -> Option<Channel<DynOver<Raw>>> {
+        let mut channel = self.ends.take().take()?;
+        drop(self.lease.take());
+        if self.has_deadline.take() {
+            channel.set_deadline(None);
+        }
+        channel.switch(|codec| codec.into_filters().stack(Raw)).ok()
+    }
+
+    fn reset(&self) {
+        self.close();
+    }
+}
+
+impl<C: ClientCodec> Exchange for Http1Exchange<C> {
+    fn poll_body(&self, _: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
+        if !self.is_receiving.get() {
+            return Poll::Ready(Ok(None));
+        }
+        Poll::Ready(match ready!(self.poll_recv(cx)) {
+            Ok(Some(Incoming::Data(data))) => Ok(Some(Piece::Data(data))),
+            Ok(Some(Incoming::Trailers(trailers))) => Ok(Some(Piece::Trailers(trailers))),
+            Ok(Some(Incoming::End)) => {
+                self.is_receiving.set(false);
+                self.end_if_complete();
+                Ok(None)
+            }
+            // The codec reports a body that is cut off as an error.
+            Ok(_) => {
+                self.close();
+                Err(BodyError::Closed(Rc::new(CloseReason::Done)))
+            }
+            Err(error) => {
+                self.close();
+                Err(error.into())
+            }
+        })
+    }
+
+    fn poll_ready(&self, _: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        let ready = self.ends.borrow_mut().poll_ready(cx);
+        let Some(ready) = ready else {
+            return Poll::Ready(Err(self.write_failed(BodyError::Over)));
+        };
+        match ready {
+            Poll::Ready(Err(ChannelError::Busy)) => poll_later(cx),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.write_failed(error.into()))),
+            Poll::Ready(Ok(())) => match self.end.take() {
+                Some(end) => Poll::Ready(self.send_end(end)),
+                None => Poll::Ready(Ok(())),
+            },
+            Poll::Pending => {
+                self.writer.set(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+
+    fn send(&self, _: u32, message: http1::Outgoing) -> Result<(), BodyError> {
+        let message = match message {
+            http1::Outgoing::Data(data) => Outgoing::Data(data),
+            http1::Outgoing::Chunk(chunk) => Outgoing::Chunk(chunk),
+            http1::Outgoing::Trailers(fields) => return self.send_end(Outgoing::Trailers(fields)),
+            http1::Outgoing::End => return self.send_end(Outgoing::End),
+            _ => return Err(BodyError::Misuse("a response was sent as the body of a request")),
+        };
+        match self.send_now(message)? {
+            None => Ok(()),
+            Some(_) => {
+                Err(BodyError::Misuse("the body was written from within a handler, or without waiting for room"))
+            }
+        }
+    }
+}
+
+impl<C: ClientCodec> Drop for Http1Exchange<C> {
+    fn drop(&mut self) {
+        if !self.ends.get_mut().is_over() {
+            self.close();
+        }
+    }
+}
+
+/// Within a dispatch connections cannot be reached: the task waits again later.
+#[cold]
+fn poll_later<T>(cx: &Context<'_>) -> Poll<T> {
+    cx.waker().wake_by_ref();
+    Poll::Pending
+}
+
+/// Pieces of a body that are skipped, so that its connection can carry another request.
+const DRAINED_PIECES_MAX: usize = 4;

@@ -1,0 +1,140 @@
+//! `Origin`: the target of a connection, and the key of the pool.
+
+use http::Uri;
+use http::uri::Authority;
+use tidegate_sys::Address;
+
+use super::error::ClientError;
+
+/// Requests of the same origin share connections.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    pub(super) is_secure: bool,
+    /// In lower case; an IPv6 address without its brackets.
+    pub(super) host: Box<str>,
+    pub(super) port: u16,
+    /// Where to connect in the place of the host.
+    pub(super) at: Option<Address>,
+}
+
+impl Origin {
+    /// The origin of a URI.
+    pub(super) fn of(uri: &Uri, at: Option<Address>) -> Result<Self, ClientError> {
+        let is_secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            Some(_) => return Err(ClientError::Scheme),
+            None => return Err(ClientError::Uri),
+        };
+        let authority = uri.authority().ok_or(ClientError::Uri)?;
+        let host = authority.host();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() {
+            return Err(ClientError::Uri);
+        }
+        let port = port(authority, is_secure)?;
+        Ok(Self { is_secure, host: host.to_ascii_lowercase().into(), port, at })
+    }
+
+    /// Whether the host, the port and the scheme are the same (RFC 6454 §4).
+    pub(super) fn is_same_site(&self, other: &Self) -> bool {
+        (self.is_secure, &self.host, self.port) == (other.is_secure, &other.host, other.port)
+    }
+
+    /// The host as it stands in a URI.
+    pub(super) fn bracketed_host(&self) -> String {
+        if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() }
+    }
+
+    /// The host with its port.
+    pub(super) fn authority(&self) -> String {
+        format!("{}:{}", self.bracketed_host(), self.port)
+    }
+
+    /// The value of `Host`: without the port where that is the scheme's.
+    pub(super) fn host_field(&self) -> String {
+        let host = self.bracketed_host();
+        if self.port == default_port(self.is_secure) { host } else { self.authority() }
+    }
+}
+
+fn port(authority: &Authority, is_secure: bool) -> Result<u16, ClientError> {
+    // A port may be empty (RFC 3986 §3.2.3), and the library takes one that is too large for none.
+    let text = authority.as_str().rsplit('@').next().unwrap_or_default();
+    let after_host = text.get(authority.host().len()..).unwrap_or_default();
+    match after_host.strip_prefix(':') {
+        None | Some("") => Ok(default_port(is_secure)),
+        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(ClientError::Uri),
+    }
+}
+
+fn default_port(is_secure: bool) -> u16 {
+    if is_secure { 443 } else { 80 }
+}
+
+/// The target of a request in origin form (RFC 9112 §3.2.1).
+pub(super) fn origin_form(uri: &Uri) -> String {
+    let target = uri.path_and_query().map_or("/", |target| target.as_str());
+    if target.starts_with('/') { target.to_owned() } else { format!("/{target}") }
+}
+
+/// The name and the password that a URI has before its host, if it has them.
+pub(super) fn userinfo(uri: &Uri) -> Option<&str> {
+    uri.authority()?.as_str().rsplit_once('@').map(|(userinfo, _)| userinfo)
+}
+
+/// The URI with more pairs in its query.
+#[cfg(feature = "form")]
+pub(super) fn with_query(uri: &Uri, pairs: &str) -> Result<Uri, ClientError> {
+    if pairs.is_empty() {
+        return Ok(uri.clone());
+    }
+    let target = origin_form(uri);
+    let separator = if uri.query().is_some() { '&' } else { '?' };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("{target}{separator}{pairs}").parse().map_err(|_| ClientError::Uri)?);
+    Uri::from_parts(parts).map_err(|_| ClientError::Uri)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(text: &str) -> Result<Origin, ClientError> {
+        Origin::of(&text.parse().map_err(|_| ClientError::Uri)?, None)
+    }
+
+    #[test]
+    fn the_origin_of_a_uri_is_its_scheme_host_and_port() {
+        for (text, is_secure, host, port, field) in [
+            ("http://Sea.Example", false, "sea.example", 80, "sea.example"),
+            ("https://sea.example:443/a?b", true, "sea.example", 443, "sea.example"),
+            ("http://sea.example:/", false, "sea.example", 80, "sea.example"),
+            ("https://user:word@sea.example:8443/", true, "sea.example", 8443, "sea.example:8443"),
+            ("http://[2001:DB8::1]:81/", false, "2001:db8::1", 81, "[2001:db8::1]:81"),
+        ] {
+            let found = origin(text).expect(text);
+            assert_eq!((found.is_secure, &*found.host, found.port), (is_secure, host, port), "{text}");
+            assert_eq!(found.host_field(), field, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_uri_without_a_host_or_of_another_scheme_has_no_origin() {
+        for text in ["/a", "sea.example", "http://sea.example:0/", "http://sea.example:65536/", "http://:80/"] {
+            assert!(matches!(origin(text), Err(ClientError::Uri)), "{text}: {:?}", origin(text));
+        }
+        for text in ["ftp://sea.example/", "file://sea.example/etc/passwd", "ws://sea.example/"] {
+            assert!(matches!(origin(text), Err(ClientError::Scheme)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_target_begins_with_a_slash() {
+        for (text, target) in
+            [("http://a", "/"), ("http://a?b", "/?b"), ("http://a/b?c", "/b?c"), ("http://a/b#c", "/b")]
+        {
+            assert_eq!(origin_form(&text.parse().expect(text)), target);
+        }
+    }
+}

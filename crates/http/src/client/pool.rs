@@ -1,0 +1,396 @@
+//! `Pool`: the connections of a client, by origin.
+//!
+//! Every connection has a place, from before it is made until it is closed: a [`Lease`] owns the place while the
+//! connection is made or used. Requests that find no place wait, and places go to them in the order in which they came;
+//! a request of an origin that has all its connections is passed over. Invariants:
+//! - `open` is the number of leases and of idle connections, and at most `connections_max`; the same for each origin.
+//! - A request waits only while no idle connection of its origin is there.
+//!
+//! One task of the pool watches the idle connections: their peers may close them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tidegate_engine::task;
+
+use super::connection::Connection;
+use super::error::ClientError;
+use super::limits::ClientLimits;
+use super::origin::Origin;
+
+/// The connections of a client.
+pub(crate) struct Pool {
+    state: RefCell<State>,
+    limits: PoolLimits,
+    /// Wakes the task that watches idle connections.
+    watcher: RefCell<Watcher>,
+}
+
+#[derive(Clone, Copy)]
+struct PoolLimits {
+    connections_max: usize,
+    connections_per_origin_max: usize,
+    waiting_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    origins: HashMap<Rc<Origin>, Connections>,
+    /// Connections in use, idle, or to be made.
+    open: usize,
+    waiting: usize,
+    /// The number of the next request that waits.
+    next: u64,
+}
+
+/// The connections to one origin.
+#[derive(Default)]
+struct Connections {
+    /// The one that was used last is the last one.
+    idle: Vec<Idle>,
+    open: usize,
+    /// The one that waits longest is the first one.
+    waiting: VecDeque<Waiting>,
+}
+
+struct Idle {
+    connection: Box<dyn Connection>,
+    since: Instant,
+}
+
+/// A request that waits for a connection.
+struct Waiting {
+    number: u64,
+    place: Rc<Place>,
+}
+
+/// What a request gets that waits: what it has got, and what wakes it.
+#[derive(Default)]
+struct Place {
+    granted: Cell<Option<Checkout>>,
+    waker: Cell<Option<Waker>>,
+}
+
+/// A connection, or a place for one.
+pub(super) enum Checkout {
+    /// A connection that has carried a request before.
+    Reused(Box<dyn Connection>, Lease),
+    /// A connection may be made.
+    Connect(Lease),
+}
+
+enum Watcher {
+    /// It was not started.
+    None,
+    Started(Waker),
+}
+
+impl Pool {
+    pub(super) fn new(limits: &ClientLimits) -> Rc<Self> {
+        let limits = PoolLimits {
+            connections_max: limits.connections_max.max(1),
+            connections_per_origin_max: limits.connections_per_origin_max.max(1),
+            waiting_max: limits.waiting_max,
+        };
+        Rc::new(Self { state: RefCell::default(), limits, watcher: RefCell::new(Watcher::None) })
+    }
+
+    /// A connection to an origin, or a place for one. Waits in the order of the calls while there is none.
+    pub(super) async fn check_out(self: &Rc<Self>, origin: &Rc<Origin>) -> Result<Checkout, ClientError> {
+        if let Some(checkout) = self.try_check_out(origin) {
+            return Ok(checkout);
+        }
+        let place = {
+            let mut state = self.state.borrow_mut();
+            if state.waiting >= self.limits.waiting_max {
+                return Err(ClientError::PoolFull);
+            }
+            let place = Rc::new(Place::default());
+            let number = state.next;
+            state.next += 1;
+            state.waiting += 1;
+            let waiting = Waiting { number, place: place.clone() };
+            state.origins.entry(origin.clone()).or_default().waiting.push_back(waiting);
+            place
+        };
+        let guard = WaitingGuard { pool: self, origin, place };
+        Ok(poll_fn(|cx| match guard.place.granted.take() {
+            Some(checkout) => Poll::Ready(checkout),
+            None => {
+                guard.place.waker.set(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await)
+    }
+
+    /// What is free now. A request never overtakes one of its own origin that waits.
+    fn try_check_out(self: &Rc<Self>, origin: &Rc<Origin>) -> Option<Checkout> {
+        if let Some(connection) = self.take_idle(origin)? {
+            return Some(Checkout::Reused(connection, self.lease(origin)));
+        }
+        let mut state = self.state.borrow_mut();
+        if state.origins.get(origin).is_some_and(|one| one.open >= self.limits.connections_per_origin_max) {
+            return None;
+        }
+        if state.open >= self.limits.connections_max {
+            // The place of an idle connection to another origin is taken, unless a request waits for that place.
+            let oldest = state.take_oldest_idle()?;
+            drop(state);
+            drop(oldest);
+            state = self.state.borrow_mut();
+        }
+        state.open += 1;
+        state.origins.entry(origin.clone()).or_default().open += 1;
+        Some(Checkout::Connect(self.lease(origin)))
+    }
+
+    /// An idle connection, if there is one that has not ended. `None` if others wait for one.
+    fn take_idle(self: &Rc<Self>, origin: &Rc<Origin>) -> Option<Option<Box<dyn Connection>>> {
+        let mut ended = Vec::new();
+        let taken = {
+            let mut state = self.state.borrow_mut();
+            let Some(connections) = state.origins.get_mut(origin) else { return Some(None) };
+            if !connections.waiting.is_empty() {
+                return None;
+            }
+            loop {
+                let Some(mut idle) = connections.idle.pop() else { break None };
+                if idle.connection.poll_ended(&mut Context::from_waker(Waker::noop())).is_pending() {
+                    break Some(idle.connection);
+                }
+                ended.push(idle);
+            }
+        };
+        self.close_ended(origin, ended);
+        Some(taken)
+    }
+
+    fn lease(self: &Rc<Self>, origin: &Rc<Origin>) -> Lease {
+        Lease { pool: self.clone(), origin: origin.clone(), is_returned: false }
+    }
+
+    /// Frees the places of connections that have ended.
+    fn close_ended(self: &Rc<Self>, origin: &Rc<Origin>, ended: Vec<Idle>) {
+        for idle in ended {
+            drop(idle.connection);
+            drop(self.lease(origin));
+        }
+    }
+
+    /// A place is free: the request that waits longest gets it, if it may.
+    fn grant(self: &Rc<Self>) {
+        loop {
+            let mut state = self.state.borrow_mut();
+            if state.waiting == 0 || state.open >= self.limits.connections_max {
+                return;
+            }
+            let per_origin_max = self.limits.connections_per_origin_max;
+            let next = state.origins.iter().filter(|(_, connections)| connections.open < per_origin_max);
+            let next = next.filter_map(|(origin, connections)| Some((connections.waiting.front()?.number, origin)));
+            let Some((_, origin)) = next.min_by_key(|(number, _)| *number) else { return };
+            let origin = origin.clone();
+            let Some(place) = state.pop_waiting(&origin) else { return };
+            state.open += 1;
+            if let Some(connections) = state.origins.get_mut(&origin) {
+                connections.open += 1;
+            }
+            drop(state);
+            place.give(Checkout::Connect(self.lease(&origin)));
+        }
+    }
+
+    /// Starts the task that watches idle connections, at the first one.
+    fn watch(self: &Rc<Self>, connection: &mut dyn Connection) -> Poll<()> {
+        let mut watcher = self.watcher.borrow_mut();
+        if let Watcher::Started(waker) = &*watcher {
+            return connection.poll_ended(&mut Context::from_waker(waker));
+        }
+        *watcher = Watcher::Started(Waker::noop().clone());
+        drop(task::spawn(watch(Rc::downgrade(self))));
+        connection.poll_ended(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Closes the idle connections that have ended, and has `cx` woken when another one ends.
+    fn sweep(self: &Rc<Self>, cx: &mut Context<'_>) {
+        let origins: Vec<_> = self.state.borrow().origins.keys().cloned().collect();
+        for origin in origins {
+            let mut ended = Vec::new();
+            if let Some(connections) = self.state.borrow_mut().origins.get_mut(&origin) {
+                let mut at = 0;
+                while at < connections.idle.len() {
+                    match connections.idle[at].connection.poll_ended(cx) {
+                        Poll::Ready(()) => ended.push(connections.idle.remove(at)),
+                        Poll::Pending => at += 1,
+                    }
+                }
+            }
+            self.close_ended(&origin, ended);
+        }
+    }
+
+    /// How many connections are idle, and how many are there in all.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = self.state.borrow();
+        (state.origins.values().map(|connections| connections.idle.len()).sum(), state.open)
+    }
+
+    /// Closes all idle connections.
+    pub(super) fn close_idle(self: &Rc<Self>) {
+        let origins: Vec<_> = self.state.borrow().origins.keys().cloned().collect();
+        for origin in origins {
+            let idle = self.state.borrow_mut().origins.get_mut(&origin).map(|one| std::mem::take(&mut one.idle));
+            self.close_ended(&origin, idle.unwrap_or_default());
+        }
+    }
+}
+
+impl Drop for Pool {
+    /// The watcher ends.
+    fn drop(&mut self) {
+        if let Watcher::Started(waker) = self.watcher.get_mut() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl State {
+    fn pop_waiting(&mut self, origin: &Origin) -> Option<Rc<Place>> {
+        let waiting = self.origins.get_mut(origin)?.waiting.pop_front()?;
+        self.waiting -= 1;
+        Some(waiting.place)
+    }
+
+    /// Takes the connection that is idle longest, with its place.
+    fn take_oldest_idle(&mut self) -> Option<Idle> {
+        let oldest = self.origins.iter().filter_map(|(origin, one)| Some((one.idle.first()?.since, origin)));
+        let (_, origin) = oldest.min_by_key(|(since, _)| *since)?;
+        let origin = origin.clone();
+        let connections = self.origins.get_mut(&origin)?;
+        let idle = connections.idle.remove(0);
+        connections.open -= 1;
+        self.open -= 1;
+        self.remove_if_unused(&origin);
+        Some(idle)
+    }
+
+    fn remove_if_unused(&mut self, origin: &Origin) {
+        if self.origins.get(origin).is_some_and(|one| one.open == 0 && one.waiting.is_empty()) {
+            self.origins.remove(origin);
+        }
+    }
+}
+
+impl Place {
+    fn give(&self, checkout: Checkout) {
+        self.granted.set(Some(checkout));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A request that waits; if it waits no more, it leaves its place in the queue, or what it has got.
+struct WaitingGuard<'a> {
+    pool: &'a Rc<Pool>,
+    origin: &'a Rc<Origin>,
+    place: Rc<Place>,
+}
+
+impl Drop for WaitingGuard<'_> {
+    fn drop(&mut self) {
+        match self.place.granted.take() {
+            Some(Checkout::Reused(connection, lease)) => lease.put_back(connection),
+            Some(Checkout::Connect(lease)) => drop(lease),
+            None => {
+                let mut state = self.pool.state.borrow_mut();
+                let Some(connections) = state.origins.get_mut(self.origin) else { return };
+                let before = connections.waiting.len();
+                connections.waiting.retain(|waiting| !Rc::ptr_eq(&waiting.place, &self.place));
+                let left = before - connections.waiting.len();
+                state.waiting -= left;
+                state.remove_if_unused(self.origin);
+            }
+        }
+    }
+}
+
+/// The place of a connection that is made or used. Dropping it frees the place: the connection is closed.
+pub(crate) struct Lease {
+    pool: Rc<Pool>,
+    origin: Rc<Origin>,
+    is_returned: bool,
+}
+
+impl Lease {
+    /// Returns a connection that takes another request: to the request of its origin that waits longest, or to the idle
+    /// ones.
+    pub(super) fn put_back(mut self, mut connection: Box<dyn Connection>) {
+        let pool = self.pool.clone();
+        let waiting = pool.state.borrow_mut().pop_waiting(&self.origin);
+        if let Some(place) = waiting {
+            place.give(Checkout::Reused(connection, self));
+            return;
+        }
+        if pool.watch(&mut *connection).is_ready() {
+            return;
+        }
+        let mut state = pool.state.borrow_mut();
+        if let Some(connections) = state.origins.get_mut(&self.origin) {
+            connections.idle.push(Idle { connection, since: task::now() });
+            self.is_returned = true;
+        }
+        let is_wanted = state.waiting > 0 && state.open >= pool.limits.connections_max;
+        let oldest = if is_wanted { state.take_oldest_idle() } else { None };
+        drop(state);
+        if oldest.is_some() {
+            drop(oldest);
+            pool.grant();
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_returned {
+            return;
+        }
+        let mut state = self.pool.state.borrow_mut();
+        state.open -= 1;
+        if let Some(connections) = state.origins.get_mut(&self.origin) {
+            connections.open -= 1;
+        }
+        state.remove_if_unused(&self.origin);
+        drop(state);
+        self.pool.grant();
+    }
+}
+
+/// Watches the idle connections of a pool, as long as there is a pool.
+async fn watch(pool: Weak<Pool>) {
+    loop {
+        let mut is_first = true;
+        let is_left = poll_fn(|cx| {
+            let Some(pool) = pool.upgrade() else { return Poll::Ready(false) };
+            if !std::mem::take(&mut is_first) {
+                return Poll::Ready(true);
+            }
+            *pool.watcher.borrow_mut() = Watcher::Started(cx.waker().clone());
+            pool.sweep(cx);
+            Poll::Pending
+        });
+        if !is_left.await {
+            return;
+        }
+        // Many connections may end at a time: they are swept together.
+        task::sleep(SWEEP_PAUSE).await;
+    }
+}
+
+/// How long the watcher rests between two sweeps. The entry of a closed connection is kept as long at most; a request
+/// never gets it.
+const SWEEP_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,298 @@
+//! From a request to its response: a connection, the request on it, its head; again where that is safe.
+
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+use http::Method;
+use tidegate_engine::task;
+use tidegate_http1::client::Outgoing;
+use tidegate_http1::{self as http1, ResponseHead, Status, StreamedRequest};
+
+use super::Client;
+use super::error::{ClientError, Phase};
+use super::exchange::{ClientExchange, Failure};
+use super::origin::{Origin, origin_form, userinfo};
+use super::pool::Checkout;
+use super::redirect::Next;
+use super::request::{Request, basic, set_field};
+use super::response::Response;
+use crate::body::{Body, BodyWriter, Kind};
+use crate::exchange::{BodyError, Exchange};
+use crate::percent;
+
+/// Sends a request until it has a response, or until it must not be sent again.
+pub(super) async fn send(client: &Client, mut request: Request) -> Result<Response, ClientError> {
+    let limits = client.limits();
+    let timeout = request.timeout.or(limits.request_timeout);
+    let deadline = timeout.and_then(|timeout| task::now().checked_add(timeout));
+    if let Some(userinfo) = userinfo(&request.uri) {
+        let (name, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+        let decode = |text| percent::decode(text).ok_or(ClientError::Uri);
+        let credentials = basic(&decode(name)?, &decode(password)?);
+        set_field(&mut request.fields, "Authorization", &credentials)?;
+    }
+    let mut origin = Rc::new(Origin::of(&request.uri, request.at.take())?);
+    request.was_whole = matches!(request.body.0, Kind::Whole(_));
+    let mut redirects = client.redirects();
+    redirects.follows = request.redirects.unwrap_or(redirects.follows);
+    let mut followed = 0;
+    loop {
+        let (exchange, head) = send_on(client, &origin, &mut request, deadline).await?;
+        let uri = request.uri.clone();
+        let response = Response::new(head, uri, exchange, limits.collected_body_bytes_max);
+        match redirects.follow(&mut request, &origin, response.head())? {
+            Next::Done => return Ok(response),
+            Next::Follow(_) if followed >= limits.redirects_max => return Err(ClientError::TooManyRedirects),
+            Next::Follow(target) => origin = Rc::new(target),
+        }
+        followed += 1;
+    }
+}
+
+/// Sends a request to an origin: on a connection of the pool, and again on another one where that is safe.
+async fn send_on(
+    client: &Client,
+    origin: &Rc<Origin>,
+    request: &mut Request,
+    deadline: Option<Instant>,
+) -> Result<(Rc<dyn ClientExchange>, ResponseHead), ClientError> {
+    let mut retries = 0;
+    loop {
+        let (exchange, is_reused) = within(deadline, open(client, origin)).await?;
+        let in_flight = InFlight(Some(exchange.clone()));
+        set_head_deadline(&*exchange, request, deadline);
+        let is_replayable = matches!(request.body.0, Kind::Whole(_));
+        match attempt(client, origin, &exchange, request).await {
+            Ok(head) => {
+                in_flight.disarm();
+                exchange.set_deadline(deadline);
+                return Ok((exchange, head));
+            }
+            Err(Stop::Failure(Failure::Closed { is_unanswered: true, .. }))
+                if is_reused
+                    && is_replayable
+                    && is_idempotent(&request.method)
+                    && retries < client.limits().retries_max =>
+            {
+                retries += 1;
+            }
+            Err(Stop::Failure(failure)) => return Err(error_of(failure, deadline)),
+            Err(Stop::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// A connection, and whether it has carried a request before.
+async fn open(client: &Client, origin: &Rc<Origin>) -> Result<(Rc<dyn ClientExchange>, bool), ClientError> {
+    let limits = client.limits();
+    let checkout = task::timeout(limits.pool_timeout, client.pool().check_out(origin)).await;
+    match checkout.map_err(|_| ClientError::Timeout(Phase::Pool))?? {
+        Checkout::Reused(connection, lease) => Ok((connection.begin(lease), true)),
+        Checkout::Connect(lease) => Ok((client.connector().connect(origin, limits).await?.begin(lease), false)),
+    }
+}
+
+/// Why an attempt has no response.
+enum Stop {
+    /// The exchange has failed.
+    Failure(Failure),
+    /// The request itself is at fault: it is not sent again.
+    Error(ClientError),
+}
+
+impl<E: Into<ClientError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+/// Sends a request on a connection, and receives the head of its response.
+async fn attempt(
+    client: &Client,
+    origin: &Origin,
+    exchange: &Rc<dyn ClientExchange>,
+    request: &mut Request,
+) -> Result<ResponseHead, Stop> {
+    let host = request.host.clone().unwrap_or_else(|| origin.host_field());
+    let target = match request.method {
+        Method::CONNECT => origin.authority(),
+        _ => origin_form(&request.uri),
+    };
+    let (outgoing, upload) = match &request.body.0 {
+        Kind::Whole(body) if !request.expects_continue || body.is_empty() => {
+            let whole = http1::Request::extension(request.method.as_str(), &target)?;
+            let mut whole = whole.fields(request.fields.clone()).body(body.clone());
+            if request.method != Method::CONNECT {
+                whole = whole.host(&host)?;
+            }
+            if let Some(protocol) = &request.upgrade {
+                whole = whole.upgrade_to(protocol)?;
+            }
+            (Outgoing::Request(whole), None)
+        }
+        _ => {
+            let head = StreamedRequest::extension(request.method.as_str(), &target)?;
+            let mut head = head.host(&host)?.fields(request.fields.clone());
+            if let Some(length) = request.body.length() {
+                head = head.length(length);
+            }
+            if request.expects_continue {
+                head = head.expect_continue();
+            }
+            let body = match &request.body.0 {
+                Kind::Whole(body) => Body(Kind::Whole(body.clone())),
+                _ => std::mem::take(&mut request.body),
+            };
+            (Outgoing::Head(head), Some(upload(exchange.clone(), body)))
+        }
+    };
+    let mut outgoing = Some(outgoing);
+    poll_fn(|cx| exchange.poll_send(&mut outgoing, cx)).await.map_err(Stop::Failure)?;
+    match upload {
+        None => loop {
+            let head = poll_fn(|cx| exchange.poll_head(cx)).await.map_err(Stop::Failure)?;
+            if !head.status().is_interim() {
+                return Ok(head);
+            }
+        },
+        Some(upload) => exchange_bodies(client, exchange, Box::pin(upload), request.expects_continue).await,
+    }
+}
+
+/// Sends the body of a request until the head of its response is there. What is left of the body then is sent by a task,
+/// unless the response refuses it.
+async fn exchange_bodies(
+    client: &Client,
+    exchange: &Rc<dyn ClientExchange>,
+    upload: Pin<Box<impl Future<Output = Result<(), ClientError>> + 'static>>,
+    expects_continue: bool,
+) -> Result<ResponseHead, Stop> {
+    let mut upload = Some(upload);
+    let mut waits = expects_continue.then(|| task::sleep(client.limits().continue_timeout));
+    let head = poll_fn(|cx| {
+        if waits.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(cx).is_ready()) {
+            waits = None;
+        }
+        if waits.is_none()
+            && let Some(sending) = &mut upload
+            && let Poll::Ready(sent) = sending.as_mut().poll(cx)
+        {
+            upload = None;
+            sent?;
+        }
+        match exchange.poll_head(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(head)) if head.status().is_interim() => {
+                if head.status() == Status::CONTINUE {
+                    waits = None;
+                }
+                // Another turn: the body, or the next head.
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(head) => Poll::Ready(head.map_err(Stop::Failure)),
+        }
+    })
+    .await?;
+    if let Some(upload) = upload {
+        if waits.is_some() || head.status().code() >= 400 {
+            drop(upload);
+            exchange.give_up_sending();
+        } else {
+            let exchange = exchange.clone();
+            drop(task::spawn(async move {
+                if upload.await.is_err() {
+                    exchange.reset();
+                }
+            }));
+        }
+    }
+    Ok(head)
+}
+
+/// Sends the body of a request. Where the connection takes no more of it, that is no error: the response has the reason.
+async fn upload(exchange: Rc<dyn ClientExchange>, body: Body) -> Result<(), ClientError> {
+    match produce(&exchange, body).await {
+        Ok(()) => {
+            let _: Result<(), BodyError> = poll_fn(|cx| exchange.poll_finish(cx)).await;
+            Ok(())
+        }
+        Err(_) if exchange.has_write_failed() => Ok(()),
+        Err(error) => {
+            exchange.reset();
+            Err(ClientError::RequestBody(error))
+        }
+    }
+}
+
+async fn produce(exchange: &Rc<dyn ClientExchange>, body: Body) -> Result<(), Box<dyn Error>> {
+    let exchange: Rc<dyn Exchange> = exchange.clone();
+    let mut writer = BodyWriter { exchange, number: 0 };
+    match body.0 {
+        Kind::Whole(body) => {
+            writer.ready().await?;
+            writer.exchange.send(0, http1::Outgoing::Data(body))?;
+        }
+        Kind::Received(received) => {
+            let mut body = Body(Kind::Received(received));
+            while let Some(piece) = body.next().await.transpose()? {
+                writer.write(piece).await?;
+            }
+        }
+        Kind::Produced(produced) => (produced.produce)(writer).await?,
+        Kind::Upgrade(_) => return Err(BodyError::Unreadable.into()),
+    }
+    Ok(())
+}
+
+/// While the head has not come, dropping the future of a request closes its connection.
+struct InFlight(Option<Rc<dyn ClientExchange>>);
+
+impl InFlight {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(exchange) = &self.0 {
+            exchange.reset();
+        }
+    }
+}
+
+fn set_head_deadline(exchange: &dyn ClientExchange, request: &Request, deadline: Option<Instant>) {
+    let head = request.head_timeout.and_then(|timeout| task::now().checked_add(timeout));
+    exchange.set_deadline([head, deadline].into_iter().flatten().min());
+}
+
+/// Runs a future up to a deadline.
+async fn within<T>(
+    deadline: Option<Instant>,
+    future: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    let Some(deadline) = deadline else { return future.await };
+    let left = deadline.saturating_duration_since(task::now());
+    task::timeout(left, future).await.unwrap_or(Err(ClientError::Timeout(Phase::Request)))
+}
+
+fn error_of(failure: Failure, deadline: Option<Instant>) -> ClientError {
+    match failure {
+        Failure::Closed { reason, .. } => ClientError::Closed(reason),
+        Failure::Deadline if deadline.is_some_and(|deadline| deadline <= task::now()) => {
+            ClientError::Timeout(Phase::Request)
+        }
+        Failure::Deadline => ClientError::Timeout(Phase::Head),
+        Failure::Misuse(text) => ClientError::RequestBody(text.into()),
+    }
+}
+
+/// Whether a second request of this method does no more than one (RFC 9110 §9.2.2).
+fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE)
+}
