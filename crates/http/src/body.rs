@@ -14,6 +14,7 @@ use tidegate_buffer::{FileRegion, Slice};
 use tidegate_http1::{self as http1, Fields, Trailers};
 
 use crate::exchange::{BodyError, Exchange, Piece};
+use crate::tunnel::Tunnel;
 
 /// The body of a request or of a response.
 ///
@@ -29,6 +30,8 @@ pub(crate) enum Kind {
     Received(Received),
     /// Produced while it is sent.
     Produced(Box<Produced>),
+    /// No body: the connection switches to another protocol, which this serves.
+    Tunnel(Box<dyn FnOnce(Tunnel) -> Producing>),
 }
 
 /// A body that is received piece by piece.
@@ -180,6 +183,7 @@ impl Body {
             Kind::Whole(body) => Some(body.len()),
             Kind::Received(received) => received.length,
             Kind::Produced(produced) => produced.length,
+            Kind::Tunnel(_) => None,
         }
     }
 
@@ -232,7 +236,7 @@ impl Body {
                 Poll::Ready(if body.is_empty() { None } else { Some(Data::of_body(body)) })
             }
             Kind::Received(received) => received.poll_next(cx),
-            Kind::Produced(_) => Poll::Ready(Some(Err(BodyError::Unreadable))),
+            Kind::Produced(_) | Kind::Tunnel(_) => Poll::Ready(Some(Err(BodyError::Unreadable))),
         }
     }
 
@@ -240,7 +244,7 @@ impl Body {
     pub(crate) fn collected(&self) -> &[u8] {
         match &self.0 {
             Kind::Whole(body) => body.memory(),
-            Kind::Received(_) | Kind::Produced(_) => &[],
+            _ => &[],
         }
     }
 
@@ -248,7 +252,7 @@ impl Body {
     pub(crate) fn to_bytes(&self) -> Bytes {
         match &self.0 {
             Kind::Whole(body) => Data(body.clone()).into_bytes(),
-            Kind::Received(_) | Kind::Produced(_) => Bytes::new(),
+            _ => Bytes::new(),
         }
     }
 
@@ -448,6 +452,15 @@ impl BodyWriter {
     pub async fn write_file(&mut self, region: FileRegion) -> Result<(), BodyError> {
         poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await?;
         self.exchange.send(self.number, http1::Outgoing::Data(region.into()))
+    }
+
+    pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.exchange.poll_ready(self.number, cx)
+    }
+
+    /// Sends a piece for which there is room.
+    pub(crate) fn push(&mut self, piece: Data) -> Result<(), BodyError> {
+        self.exchange.send(self.number, http1::Outgoing::Data(piece.into_body()))
     }
 
     /// Waits until another piece has room, without sending one.

@@ -82,7 +82,7 @@ impl HttpHandler {
                 let request = if endpoint.body == BodyUse::Unused { request } else { request.detach() };
                 self.poll(call, request, passed, is_head, cx)
             }
-            Call::Async(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
+            Call::Interim(_) | Call::Async(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
                 let work = Work::request(request.detach(), endpoint.clone(), passed);
                 task::take_over(self.app.clone(), work)
             }
@@ -196,7 +196,9 @@ impl HttpHandler {
                 self.respond(response, &passed, is_head, cx)
             }
             Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, is_head, cx),
-            Call::Async(_) => task::take_over(self.app.clone(), Work::request(request, endpoint, passed)),
+            Call::Async(_) | Call::Interim(_) => {
+                task::take_over(self.app.clone(), Work::request(request, endpoint, passed))
+            }
         }
     }
 

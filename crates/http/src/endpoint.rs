@@ -4,6 +4,9 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::Rc;
 
+use tidegate_http1::{Interim, Outgoing};
+
+use crate::exchange::Exchange;
 use crate::extract::{BodyUse, FromRequest};
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
@@ -17,6 +20,21 @@ pub struct Endpoint {
 pub(crate) enum Call {
     Sync(Box<dyn Fn(Request) -> Response>),
     Async(Box<dyn Fn(Request) -> Responding>),
+    /// As an async one. It always begins in a task, and may send interim responses before the final one.
+    Interim(Box<dyn Fn(Request, InterimWriter) -> Responding>),
+}
+
+/// Sends interim responses of one exchange.
+pub(crate) struct InterimWriter {
+    pub(crate) exchange: Rc<dyn Exchange>,
+    pub(crate) number: u32,
+}
+
+impl InterimWriter {
+    /// Sends an interim response. One that comes too late, or that the protocol cannot express, is dropped.
+    pub(crate) fn send(&self, interim: Interim) {
+        let _ = self.exchange.send(self.number, Outgoing::Interim(interim));
+    }
 }
 
 /// The future of a response.

@@ -14,6 +14,7 @@
 //! | send the files of a folder | [`Files`] |
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
+//! | pass requests on to other servers | [`proxy`] |
 //! | see all requests and responses | [`Middleware`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
@@ -40,6 +41,7 @@ mod limits;
 mod middleware;
 mod negotiate;
 mod percent;
+pub mod proxy;
 mod request;
 mod response;
 mod route;
@@ -47,6 +49,7 @@ mod router;
 mod server;
 mod sse;
 mod task;
+mod tunnel;
 
 pub use app::Reload;
 #[cfg(feature = "cookies")]
@@ -82,5 +85,6 @@ pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use router::Router;
 pub use server::{Config, Server, serve};
+pub use tunnel::Tunnel;
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};

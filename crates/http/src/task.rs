@@ -12,10 +12,11 @@ use tidegate_engine::{Channel, ChannelError, Outcome, task};
 use tidegate_http1::{Incoming, Outgoing, Status};
 
 use crate::app::App;
-use crate::body::{Body, BodyWriter, Collected, Kind, Received};
+use crate::body::{Body, BodyWriter, Collected, Kind, Producing, Received};
 use crate::codec::HttpCodec;
+use crate::tunnel::Tunnel;
 use crate::connection::{HttpHandler, call_caught, is_head, panicked};
-use crate::endpoint::{Call, Endpoint, Responding};
+use crate::endpoint::{Call, Endpoint, InterimWriter, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::extract::BodyUse;
 use crate::middleware::{self, Passed};
@@ -175,15 +176,20 @@ impl<C: HttpCodec> Serving<C> {
                 decoding,
             })));
         }
-        let mut response = self.respond_in_time(request, &endpoint).await?;
+        let mut response = self.respond_in_time(request, &endpoint, number).await?;
         passed.after(&mut response);
         response.drop_forbidden_body();
         self.send(response.into_message(), number, is_head).await
     }
 
     /// The response of the function, or that of a limit.
-    async fn respond_in_time(&self, request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
-        let responding = pin!(self.respond(request, endpoint));
+    async fn respond_in_time(
+        &self,
+        request: Request,
+        endpoint: &Endpoint,
+        number: u32,
+    ) -> Result<Response, ServeError> {
+        let responding = pin!(self.respond(request, endpoint, number));
         match self.within_time(responding).await? {
             Ok(response) => response,
             Err(late) => Ok(late_response(late)),
@@ -210,7 +216,7 @@ impl<C: HttpCodec> Serving<C> {
         }
     }
 
-    async fn respond(&self, mut request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
+    async fn respond(&self, mut request: Request, endpoint: &Endpoint, number: u32) -> Result<Response, ServeError> {
         if endpoint.body == BodyUse::Collected && !request.body().is_whole() {
             let collected = self.collect(request.body_mut()).await;
             match collected {
@@ -225,6 +231,13 @@ impl<C: HttpCodec> Serving<C> {
                 Ok(responding) => Ok(CaughtResponse(responding).await),
                 Err(_) => Ok(panicked()),
             },
+            Call::Interim(call) => {
+                let interims = InterimWriter { exchange: self.exchanges.clone(), number };
+                match catch_unwind(AssertUnwindSafe(|| call(request, interims))) {
+                    Ok(responding) => Ok(CaughtResponse(responding).await),
+                    Err(_) => Ok(panicked()),
+                }
+            }
         }
     }
 
@@ -274,6 +287,10 @@ impl<C: HttpCodec> Serving<C> {
                     let mut producing = (produced.produce)(writer);
                     self.until_gone(producing.as_mut()).await?.map_err(ServeError)?;
                 }
+                Source::Tunnel(serve) => {
+                    exchanges.send(number, head)?;
+                    return self.tunnel(serve).await;
+                }
             }
         }
         if !exchanges.has_ended() {
@@ -283,6 +300,17 @@ impl<C: HttpCodec> Serving<C> {
             poll_fn(|cx| exchanges.poll_room(cx)).await?;
         }
         Ok(())
+    }
+
+    /// Gives the connection to the other protocol that the response has switched it to, until that ends.
+    async fn tunnel(&self, serve: Box<dyn FnOnce(Tunnel) -> Producing>) -> Result<(), ServeError> {
+        let Some(mut channel) = self.exchanges.take() else { return Ok(()) };
+        if !channel.with_codec(|codec| codec.is_switched())? {
+            return Err(BodyError::Misuse("the response does not switch to another protocol").into());
+        }
+        channel.ignore_drain();
+        let raw = channel.switch(C::into_raw)?;
+        serve(Tunnel::new(raw)).await.map_err(ServeError)
     }
 
     /// Sends the body of a request as that of the response. The head waits for the first piece: a peer that expects

@@ -154,7 +154,7 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
             let (passed, result) = before(&middleware, &mut request, task::now());
             let mut response = match (result, &endpoint.call) {
                 (Ok(()), Call::Sync(call)) => call(request),
-                (Ok(()), Call::Async(_)) => unreachable!("the match above has looked"),
+                (Ok(()), Call::Async(_) | Call::Interim(_)) => unreachable!("the match above has looked"),
                 (Err(response), _) => response,
             };
             passed.after(&mut response);
@@ -167,7 +167,20 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
                 let (passed, result) = before(&middleware, &mut request, task::now());
                 let mut response = match (result, &endpoint.call) {
                     (Ok(()), Call::Async(call)) => call(request).await,
-                    (Ok(()), Call::Sync(call)) => call(request),
+                    (Ok(()), Call::Sync(_) | Call::Interim(_)) => unreachable!("the match above has looked"),
+                    (Err(response), _) => response,
+                };
+                passed.after(&mut response);
+                response
+            })
+        })),
+        Call::Interim(_) => Call::Interim(Box::new(move |mut request, interims| -> Responding {
+            let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
+            Box::pin(async move {
+                let (passed, result) = before(&middleware, &mut request, task::now());
+                let mut response = match (result, &endpoint.call) {
+                    (Ok(()), Call::Interim(call)) => call(request, interims).await,
+                    (Ok(()), Call::Sync(_) | Call::Async(_)) => unreachable!("the match above has looked"),
                     (Err(response), _) => response,
                 };
                 passed.after(&mut response);

@@ -197,7 +197,7 @@ impl Client {
         let host: &[u8] = if parts.has_host { b"" } else { self.config.host_line() };
         let fields = parts.fields.bytes();
         let content_type = parts.content_type.map_or("", |name| name.as_str());
-        let upgrade = parts.upgrade.unwrap_or_default();
+        let upgrade = parts.upgrade.as_deref().unwrap_or_default();
         let known = parts.start.len() + host.len() + fields.len() + content_type.len() + upgrade.len() + body.len();
         let mut writer = out.writer(known + HEAD_SLACK_BYTES);
         writer.put(&parts.start);

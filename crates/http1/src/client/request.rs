@@ -1,5 +1,6 @@
 //! The messages that a client application sends.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::config::host_line;
@@ -66,7 +67,7 @@ pub(super) struct Parts {
     /// The target names the host.
     names_host: bool,
     pub(super) close: bool,
-    pub(super) upgrade: Option<&'static str>,
+    pub(super) upgrade: Option<Cow<'static, str>>,
 }
 
 /// Why a request cannot be sent.
@@ -228,9 +229,10 @@ impl Request {
     /// # Panics
     /// If `protocol` is not the name of a protocol: a token, or a token, a slash, and a version that is a token.
     #[must_use]
-    pub fn upgrade(mut self, protocol: &'static str) -> Self {
+    pub fn upgrade(mut self, protocol: impl Into<Cow<'static, str>>) -> Self {
+        let protocol = protocol.into();
         let is_protocol = match protocol.split_once('/') {
-            None => is_token(protocol),
+            None => is_token(&protocol),
             Some((name, version)) => is_token(name) && is_token(version),
         };
         assert!(is_protocol, "a protocol is a token, or two with a slash between");
