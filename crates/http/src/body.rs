@@ -14,7 +14,6 @@ use tidegate_buffer::{FileRegion, Slice};
 use tidegate_http1::{self as http1, Fields, Trailers};
 
 use crate::exchange::{BodyError, Exchange, Piece};
-use crate::tunnel::Tunnel;
 
 /// The body of a request or of a response.
 ///
@@ -30,8 +29,6 @@ pub(crate) enum Kind {
     Received(Received),
     /// Produced while it is sent.
     Produced(Box<Produced>),
-    /// No body: the connection switches to another protocol, which this serves.
-    Tunnel(Box<dyn FnOnce(Tunnel) -> Producing>),
 }
 
 /// A body that is received piece by piece.
@@ -183,7 +180,6 @@ impl Body {
             Kind::Whole(body) => Some(body.len()),
             Kind::Received(received) => received.length,
             Kind::Produced(produced) => produced.length,
-            Kind::Tunnel(_) => None,
         }
     }
 
@@ -236,7 +232,7 @@ impl Body {
                 Poll::Ready(if body.is_empty() { None } else { Some(Data::of_body(body)) })
             }
             Kind::Received(received) => received.poll_next(cx),
-            Kind::Produced(_) | Kind::Tunnel(_) => Poll::Ready(Some(Err(BodyError::Unreadable))),
+            Kind::Produced(_) => Poll::Ready(Some(Err(BodyError::Unreadable))),
         }
     }
 
@@ -244,7 +240,7 @@ impl Body {
     pub(crate) fn collected(&self) -> &[u8] {
         match &self.0 {
             Kind::Whole(body) => body.memory(),
-            _ => &[],
+            Kind::Received(_) | Kind::Produced(_) => &[],
         }
     }
 
@@ -252,7 +248,7 @@ impl Body {
     pub(crate) fn to_bytes(&self) -> Bytes {
         match &self.0 {
             Kind::Whole(body) => Data(body.clone()).into_bytes(),
-            _ => Bytes::new(),
+            Kind::Received(_) | Kind::Produced(_) => Bytes::new(),
         }
     }
 

@@ -1,7 +1,5 @@
 //! `HttpCodec`: what this crate needs of the pipeline below it, whatever the version of HTTP and the filters are.
 
-use tidegate_buffer::Slice;
-use tidegate_codec::framing::{Payload, Raw};
 use tidegate_codec::{Filter, Over, OverError, Pipeline};
 use tidegate_http1::{self as http1, Incoming, Outgoing};
 use tidegate_proxy::{Proxied, Strip};
@@ -9,15 +7,6 @@ use tidegate_sys::Address;
 
 /// A pipeline whose messages are those of HTTP: the codec of one version, alone or over filters.
 pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
-    /// The pipeline behind a switch to another protocol: the same filters, and bytes as they come.
-    type Raw: Pipeline<In = Slice, Out = Payload>;
-
-    /// Takes the codec of HTTP away.
-    fn into_raw(self) -> Self::Raw;
-
-    /// Whether the connection has switched to another protocol.
-    fn is_switched(&self) -> bool;
-
     /// The address of the client that a trusted proxy has reported.
     fn reported_peer(&self) -> Option<Address> {
         None
@@ -33,16 +22,6 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
 }
 
 impl HttpCodec for http1::Server {
-    type Raw = Raw;
-
-    fn into_raw(self) -> Raw {
-        Raw
-    }
-
-    fn is_switched(&self) -> bool {
-        Self::is_switched(self)
-    }
-
     fn misuse(error: &http1::Error) -> &'static str {
         match error {
             http1::Error::Caller(misuse) => misuse.text(),
@@ -52,16 +31,6 @@ impl HttpCodec for http1::Server {
 }
 
 impl HttpCodec for Proxied<http1::Server> {
-    type Raw = Raw;
-
-    fn into_raw(self) -> Raw {
-        Raw
-    }
-
-    fn is_switched(&self) -> bool {
-        self.inner().is_switched()
-    }
-
     fn reported_peer(&self) -> Option<Address> {
         self.header().and_then(|header| header.source()).map(Address::from)
     }
@@ -74,18 +43,7 @@ impl HttpCodec for Proxied<http1::Server> {
 impl<F: HttpFilter, C: HttpCodec> HttpCodec for Over<F, C>
 where
     Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<F::Error, C::Error>>,
-    Over<F, C::Raw>: Pipeline<In = Slice, Out = Payload>,
 {
-    type Raw = Over<F, C::Raw>;
-
-    fn into_raw(self) -> Self::Raw {
-        self.map(C::into_raw)
-    }
-
-    fn is_switched(&self) -> bool {
-        self.codec().is_switched()
-    }
-
     fn reported_peer(&self) -> Option<Address> {
         self.filter().reported_peer().or_else(|| self.codec().reported_peer())
     }

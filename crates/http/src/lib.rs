@@ -49,7 +49,6 @@ mod router;
 mod server;
 mod sse;
 mod task;
-mod tunnel;
 
 pub use app::Reload;
 #[cfg(feature = "cookies")]
@@ -85,6 +84,5 @@ pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use router::Router;
 pub use server::{Config, Server, serve};
-pub use tunnel::Tunnel;
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};

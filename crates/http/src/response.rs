@@ -1,18 +1,15 @@
 //! `Response`, and the values that become one.
 
 use std::borrow::Cow;
-use std::error::Error;
 use std::fmt;
-use std::future::Future;
 
 use bytes::Bytes;
 use http::StatusCode;
 use tidegate_buffer::Slice;
 use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
 
-use crate::body::{Body, Data, Kind, Produced, Producing, Received};
+use crate::body::{Body, Data, Kind, Produced, Received};
 use crate::exchange::BodyError;
-use crate::tunnel::Tunnel;
 
 /// A response: a status, fields and a body.
 ///
@@ -45,50 +42,6 @@ impl Response {
     #[must_use]
     pub fn status(status: StatusCode) -> Self {
         Self::with(known(status))
-    }
-
-    /// A response that switches the connection to another protocol, which `serve` speaks through the [`Tunnel`]. It is a
-    /// 101 that names the protocol, for a request that asks for it by `Upgrade` (RFC 9110 §7.8). For CONNECT it is a
-    /// 200: [`tunnel`](Self::tunnel).
-    ///
-    /// ```
-    /// use tidegate::http::{InvalidField, Request, Response, Router};
-    ///
-    /// let echo = async |_: Request| {
-    ///     Response::switch("echo", async |mut tunnel| {
-    ///         while let Some(bytes) = tunnel.recv().await? {
-    ///             tunnel.send(bytes).await?;
-    ///         }
-    ///         Ok(())
-    ///     })
-    /// };
-    /// let router = Router::new().get("/echo", echo);
-    /// # drop(router);
-    /// ```
-    ///
-    /// # Errors
-    /// [`InvalidField`] if `protocol` cannot be the value of a field.
-    pub fn switch<F>(protocol: &str, serve: impl FnOnce(Tunnel) -> F + 'static) -> Result<Self, InvalidField>
-    where
-        F: Future<Output = Result<(), Box<dyn Error>>> + 'static,
-    {
-        Self::with(Status::SWITCHING_PROTOCOLS).tunnelled(serve).header("Upgrade", protocol)
-    }
-
-    /// The response to a CONNECT that succeeds: the bytes behind it belong to the [`Tunnel`] (RFC 9110 §9.3.6).
-    pub fn tunnel<F>(serve: impl FnOnce(Tunnel) -> F + 'static) -> Self
-    where
-        F: Future<Output = Result<(), Box<dyn Error>>> + 'static,
-    {
-        Self::new().tunnelled(serve)
-    }
-
-    pub(crate) fn tunnelled<F>(mut self, serve: impl FnOnce(Tunnel) -> F + 'static) -> Self
-    where
-        F: Future<Output = Result<(), Box<dyn Error>>> + 'static,
-    {
-        self.body = Body(Kind::Tunnel(Box::new(move |tunnel| Box::pin(serve(tunnel)))));
-        self
     }
 
     /// A 200 with a text.
@@ -209,7 +162,7 @@ impl Response {
     /// Drops a body that the status does not allow: nothing would take what a producer writes either.
     #[inline]
     pub(crate) fn drop_forbidden_body(&mut self) {
-        if !self.status.allows_body() && !matches!(self.body.0, Kind::Tunnel(_)) {
+        if !self.status.allows_body() {
             (self.body, self.content_type) = (Body::empty(), None);
         }
     }
@@ -237,9 +190,6 @@ impl Response {
                 let length = produced.length;
                 Message::Head(head(length, fields, content_type, status, close), Source::Produced(produced))
             }
-            Kind::Tunnel(serve) => {
-                Message::Head(head(None, fields, content_type, status, close), Source::Tunnel(serve))
-            }
         }
     }
 }
@@ -254,7 +204,6 @@ pub(crate) enum Message {
 pub(crate) enum Source {
     Received(Received),
     Produced(Box<Produced>),
-    Tunnel(Box<dyn FnOnce(Tunnel) -> Producing>),
 }
 
 fn head(

@@ -12,9 +12,8 @@ use tidegate_engine::{Channel, ChannelError, Outcome, task};
 use tidegate_http1::{Incoming, Outgoing, Status};
 
 use crate::app::App;
-use crate::body::{Body, BodyWriter, Collected, Kind, Producing, Received};
+use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
-use crate::tunnel::Tunnel;
 use crate::connection::{HttpHandler, call_caught, is_head, panicked};
 use crate::endpoint::{Call, Endpoint, InterimWriter, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
@@ -287,10 +286,6 @@ impl<C: HttpCodec> Serving<C> {
                     let mut producing = (produced.produce)(writer);
                     self.until_gone(producing.as_mut()).await?.map_err(ServeError)?;
                 }
-                Source::Tunnel(serve) => {
-                    exchanges.send(number, head)?;
-                    return self.tunnel(serve).await;
-                }
             }
         }
         if !exchanges.has_ended() {
@@ -300,17 +295,6 @@ impl<C: HttpCodec> Serving<C> {
             poll_fn(|cx| exchanges.poll_room(cx)).await?;
         }
         Ok(())
-    }
-
-    /// Gives the connection to the other protocol that the response has switched it to, until that ends.
-    async fn tunnel(&self, serve: Box<dyn FnOnce(Tunnel) -> Producing>) -> Result<(), ServeError> {
-        let Some(mut channel) = self.exchanges.take() else { return Ok(()) };
-        if !channel.with_codec(|codec| codec.is_switched())? {
-            return Err(BodyError::Misuse("the response does not switch to another protocol").into());
-        }
-        channel.ignore_drain();
-        let raw = channel.switch(C::into_raw)?;
-        serve(Tunnel::new(raw)).await.map_err(ServeError)
     }
 
     /// Sends the body of a request as that of the response. The head waits for the first piece: a peer that expects

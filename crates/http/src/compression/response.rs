@@ -87,8 +87,7 @@ impl Default for ResponseCompression {
 
 impl Middleware for ResponseCompression {
     fn after(&self, info: &RequestInfo, response: &mut Response) {
-        let is_tunnel = matches!(response.body.0, Kind::Tunnel(_));
-        if is_tunnel || !is_compressible(response) || response.body.length().is_some_and(|length| length < self.bytes_min) {
+        if !is_compressible(response) || response.body.length().is_some_and(|length| length < self.bytes_min) {
             return;
         }
         if !has_element(response.field("vary"), b"accept-encoding") && !has_element(response.field("vary"), b"*") {
@@ -156,7 +155,6 @@ fn compressed(body: Body, mut compressor: Compressor) -> Result<Body, Box<dyn st
             }))
         }
         Kind::Produced(produced) => Ok(Body(Kind::Produced(Box::new(compress_producer(*produced, compressor))))),
-        tunnel @ Kind::Tunnel(_) => Ok(Body(tunnel)),
     }
 }
 

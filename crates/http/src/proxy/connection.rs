@@ -21,7 +21,7 @@ use tidegate_tls::Tls;
 
 use super::upstreams::{Shared, Upstream};
 use crate::request::Request;
-use crate::tunnel::Tunnel;
+use super::tunnel::Tunnel;
 
 /// A pipeline of the client's role, whatever the filters are.
 trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {
@@ -200,7 +200,6 @@ impl<C: UpstreamCodec> Connection for Held<C> {
             return Err(ChannelError::Busy);
         };
         channel.set_deadline(None);
-        channel.ignore_drain();
         channel.switch(C::into_raw).map(Tunnel::new)
     }
 }

@@ -1,9 +1,6 @@
-//! `Tunnel`: a connection that HTTP has left, as bytes: after a 101, or after a CONNECT that succeeded.
-//!
-//! It has no type of the connection, so that one function serves it over TLS and without. Two of them are joined by
-//! [`Tunnel::join`]: bytes of each go to the other, as fast as the other takes them.
+//! `Tunnel`: a connection that HTTP has left, as bytes, without its type: after a 101, or after a CONNECT that succeeded.
+//! Two of them are joined: bytes of each go to the other, as fast as the other takes them.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,10 +11,8 @@ use tidegate_codec::Pipeline;
 use tidegate_codec::framing::Payload;
 use tidegate_engine::{Channel, ChannelError, ReadHalf, WriteHalf, task};
 
-/// A connection that HTTP has left; see [`Response::switch`](crate::Response::switch).
-///
-/// Dropping it closes the connection in good order.
-pub struct Tunnel(Box<dyn Bytes>);
+/// A connection that HTTP has left. Dropping it closes the connection in good order.
+pub(super) struct Tunnel(Box<dyn Bytes>);
 
 /// A channel of bytes, over whatever filters.
 trait Bytes {
@@ -59,37 +54,10 @@ impl<C: Pipeline<In = Slice, Out = Payload>> Bytes for Halves<C> {
 }
 
 impl Tunnel {
-    pub(crate) fn new<C: Pipeline<In = Slice, Out = Payload>>(channel: Channel<C>) -> Self {
+    pub(super) fn new<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Self {
+        channel.ignore_drain();
         let (reader, writer) = channel.split();
         Self(Box::new(Halves(reader, writer)))
-    }
-
-    /// Waits for bytes; `None` when the peer has ended its stream.
-    ///
-    /// # Errors
-    /// [`ChannelError::Closed`] when the connection broke, after all bytes that had arrived before.
-    pub async fn recv(&mut self) -> Result<Option<Slice>, ChannelError> {
-        poll_fn(|cx| self.0.poll_recv(cx)).await
-    }
-
-    /// Sends bytes, after those before them have room: while the peer reads slowly, this waits.
-    ///
-    /// # Errors
-    /// [`ChannelError::Closed`] when nothing can be sent any more.
-    pub async fn send(&mut self, bytes: impl Into<Payload>) -> Result<(), ChannelError> {
-        let bytes = bytes.into();
-        poll_fn(|cx| self.0.poll_ready(cx)).await?;
-        self.0.send(bytes)
-    }
-
-    /// Ends the sending side once the kernel has all bytes. Receiving goes on.
-    pub fn shutdown_write(&mut self) {
-        self.0.shutdown_write();
-    }
-
-    /// Resets the connection: the peer sees that the stream is not complete.
-    pub fn abort(self) {
-        self.0.abort();
     }
 
     /// Passes the bytes of each tunnel to the other, until both have ended. The end of one direction is passed on, and the
@@ -97,12 +65,12 @@ impl Tunnel {
     ///
     /// # Errors
     /// Why one of them broke; the other is reset then.
-    pub async fn join(self, other: Self, idle_timeout: Duration) -> Result<(), ChannelError> {
+    pub(super) async fn join(self, other: Self, idle_timeout: Duration) -> Result<(), ChannelError> {
         let mut pair = [Side::new(self, idle_timeout), Side::new(other, idle_timeout)];
         let joined = poll_fn(|cx| poll_pair(&mut pair, idle_timeout, cx)).await;
         if joined.is_err() {
             for side in pair {
-                side.tunnel.abort();
+                side.tunnel.0.abort();
             }
         }
         joined
@@ -146,16 +114,10 @@ fn pass(from: &mut Side, to: &mut Tunnel, cx: &mut Context<'_>) -> Result<bool, 
             Poll::Ready(Some(bytes)) => to.0.send(bytes.into())?,
             Poll::Ready(None) => {
                 from.has_ended = true;
-                to.shutdown_write();
+                to.0.shutdown_write();
             }
         }
         has_moved = true;
     }
     Ok(has_moved)
-}
-
-impl fmt::Debug for Tunnel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tunnel")
-    }
 }
