@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod dyn_over;
 mod encoded;
 mod fault;
 mod filter;
@@ -26,6 +27,7 @@ mod pipeline;
 pub mod sniff;
 
 pub use codec::{Codec, CodecStatus, Lifecycle, Step};
+pub use dyn_over::{DynFault, DynOver, Filters};
 pub use encoded::{EncodeError, Encoded, encode};
 pub use fault::{Blame, Fault};
 pub use filter::Filter;

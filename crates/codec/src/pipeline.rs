@@ -9,7 +9,8 @@ use crate::fault::Fault;
 use crate::output::Output;
 
 /// A [`Codec`], alone or over filters: the bound of everything that works with and without TLS. Every codec is a
-/// pipeline, and [`Over`](crate::Over) a pipeline is one again; there are no others.
+/// pipeline, and [`Over`](crate::Over) a pipeline is one again; in [`DynOver`](crate::DynOver) the types of the filters
+/// are erased. There are no others.
 ///
 /// ```
 /// use tidegate::codec::Pipeline;

@@ -14,6 +14,7 @@ use tidegate_buffer::{FileRegion, Slice};
 use tidegate_http1::{self as http1, Fields, Trailers};
 
 use crate::exchange::{BodyError, Exchange, Piece};
+use crate::upgrade::Upgrade;
 
 /// The body of a request or of a response.
 ///
@@ -29,6 +30,8 @@ pub(crate) enum Kind {
     Received(Received),
     /// Produced while it is sent.
     Produced(Box<Produced>),
+    /// No body: the response leaves HTTP.
+    Upgrade(Box<Upgrade>),
 }
 
 /// A body that is received piece by piece.
@@ -180,6 +183,7 @@ impl Body {
             Kind::Whole(body) => Some(body.len()),
             Kind::Received(received) => received.length,
             Kind::Produced(produced) => produced.length,
+            Kind::Upgrade(_) => Some(0),
         }
     }
 
@@ -232,7 +236,7 @@ impl Body {
                 Poll::Ready(if body.is_empty() { None } else { Some(Data::of_body(body)) })
             }
             Kind::Received(received) => received.poll_next(cx),
-            Kind::Produced(_) => Poll::Ready(Some(Err(BodyError::Unreadable))),
+            Kind::Produced(_) | Kind::Upgrade(_) => Poll::Ready(Some(Err(BodyError::Unreadable))),
         }
     }
 
@@ -240,7 +244,7 @@ impl Body {
     pub(crate) fn collected(&self) -> &[u8] {
         match &self.0 {
             Kind::Whole(body) => body.memory(),
-            Kind::Received(_) | Kind::Produced(_) => &[],
+            _ => &[],
         }
     }
 
@@ -248,7 +252,7 @@ impl Body {
     pub(crate) fn to_bytes(&self) -> Bytes {
         match &self.0 {
             Kind::Whole(body) => Data(body.clone()).into_bytes(),
-            Kind::Received(_) | Kind::Produced(_) => Bytes::new(),
+            _ => Bytes::new(),
         }
     }
 

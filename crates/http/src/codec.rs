@@ -1,6 +1,6 @@
 //! `HttpCodec`: what this crate needs of the pipeline below it, whatever the version of HTTP and the filters are.
 
-use tidegate_codec::{Filter, Over, OverError, Pipeline};
+use tidegate_codec::{Filter, Filters, Over, OverError, Pipeline};
 use tidegate_http1::{self as http1, Incoming, Outgoing};
 use tidegate_proxy::{Proxied, Strip};
 use tidegate_sys::Address;
@@ -17,11 +17,27 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
         false
     }
 
+    /// The filters below, for the codec of another protocol on them: the connection leaves HTTP after a response that
+    /// [upgrades](crate::Upgrade) it. The response is written and flushed before. For a stream of a session the filters
+    /// carry the bytes in the stream's frames.
+    fn into_filters(self) -> Filters;
+
+    /// Whether the last response was one after which the connection carries another protocol.
+    fn has_left_http(&self) -> bool;
+
     /// What the application did wrong, if the error is about that.
     fn misuse(error: &Self::Error) -> &'static str;
 }
 
 impl HttpCodec for http1::Server {
+    fn into_filters(self) -> Filters {
+        Filters::default()
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.is_switched()
+    }
+
     fn misuse(error: &http1::Error) -> &'static str {
         match error {
             http1::Error::Caller(misuse) => misuse.text(),
@@ -33,6 +49,14 @@ impl HttpCodec for http1::Server {
 impl HttpCodec for Proxied<http1::Server> {
     fn reported_peer(&self) -> Option<Address> {
         self.header().and_then(|header| header.source()).map(Address::from)
+    }
+
+    fn into_filters(self) -> Filters {
+        self.into_inner().into_filters()
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.inner().is_switched()
     }
 
     fn misuse(error: &Self::Error) -> &'static str {
@@ -50,6 +74,14 @@ where
 
     fn is_secure(&self) -> bool {
         F::IS_SECURE || self.codec().is_secure()
+    }
+
+    fn into_filters(self) -> Filters {
+        self.into_filters(C::into_filters)
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.codec().has_left_http()
     }
 
     fn misuse(error: &Self::Error) -> &'static str {

@@ -23,7 +23,7 @@ use crate::endpoint::{Call, Endpoint, Responding};
 use crate::extract::BodyUse;
 use crate::middleware::{self, MiddlewareList, Passed};
 use crate::request::Request;
-use crate::response::{IntoResponse, Response};
+use crate::response::{IntoResponse, Message, Response};
 use crate::task::{self, Work};
 
 /// The application of a connection while nothing of it needs a task; see
@@ -221,7 +221,7 @@ impl HttpHandler {
         passed.after(&mut response);
         response.drop_forbidden_body();
         if !response.body.is_whole() {
-            return task::take_over(self.app.clone(), Work::Respond(response.into_message(), is_head));
+            return self.respond_in_pieces(response.into_message(), is_head, cx);
         }
         // A message that is built here and sent at once is not moved.
         match response.into_whole() {
@@ -230,6 +230,21 @@ impl HttpHandler {
                 Err(error) => Outcome::fail(error),
             },
             None => Outcome::Continue,
+        }
+    }
+}
+
+impl HttpHandler {
+    /// Responds with a body that is not in memory, or leaves HTTP.
+    #[cold]
+    fn respond_in_pieces<C: HttpCodec>(&self, message: Message, is_head: bool, cx: &mut Context<'_, C>) -> Outcome<C> {
+        let Message::Upgrade(head, upgrade) = message else {
+            return task::take_over(self.app.clone(), Work::Respond(message, is_head));
+        };
+        match cx.send(head) {
+            Ok(_) if cx.codec().has_left_http() => Outcome::Switch(upgrade.0.after(C::into_filters)),
+            Ok(_) => Outcome::fail(NOT_A_TUNNEL),
+            Err(error) => Outcome::fail(error),
         }
     }
 }
@@ -280,6 +295,9 @@ pub(crate) fn panicked() -> Response {
     tracing::error!("a function panicked while it handled a request; the response is a 500");
     Response::of_error(Status::INTERNAL_SERVER_ERROR).close()
 }
+
+/// The response leaves HTTP, and the protocol does not: it was no 101, and no 2xx to a CONNECT.
+pub(crate) const NOT_A_TUNNEL: &str = "a response that makes the connection a tunnel answers a CONNECT";
 
 /// The address of the client.
 pub(crate) fn peer<C: HttpCodec>(cx: &Context<'_, C>) -> Address {

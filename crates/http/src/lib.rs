@@ -15,6 +15,7 @@
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
 //! | pass requests on to other servers | [`proxy`] |
+//! | leave HTTP on a connection, for WebSocket or a tunnel | [`Upgrade`] |
 //! | see all requests and responses | [`Middleware`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
@@ -49,6 +50,7 @@ mod router;
 mod server;
 mod sse;
 mod task;
+mod upgrade;
 
 pub use app::Reload;
 #[cfg(feature = "cookies")]
@@ -86,3 +88,4 @@ pub use router::Router;
 pub use server::{Config, Server, serve};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
+pub use upgrade::Upgrade;

@@ -10,6 +10,7 @@ use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing,
 
 use crate::body::{Body, Data, Kind, Produced, Received};
 use crate::exchange::BodyError;
+use crate::upgrade::Upgrade;
 
 /// A response: a status, fields and a body.
 ///
@@ -162,7 +163,7 @@ impl Response {
     /// Drops a body that the status does not allow: nothing would take what a producer writes either.
     #[inline]
     pub(crate) fn drop_forbidden_body(&mut self) {
-        if !self.status.allows_body() {
+        if !self.status.allows_body() && !matches!(self.body.0, Kind::Upgrade(_)) {
             (self.body, self.content_type) = (Body::empty(), None);
         }
     }
@@ -190,6 +191,10 @@ impl Response {
                 let length = produced.length;
                 Message::Head(head(length, fields, content_type, status, close), Source::Produced(produced))
             }
+            Kind::Upgrade(upgrade) => {
+                let response = http1::Response::with_parts(status, None, fields, http1::Body::Empty, false);
+                Message::Upgrade(Outgoing::Response(response), upgrade)
+            }
         }
     }
 }
@@ -198,6 +203,8 @@ impl Response {
 pub(crate) enum Message {
     Whole(Outgoing),
     Head(Outgoing, Source),
+    /// Without a body; what comes after it is not HTTP.
+    Upgrade(Outgoing, Box<Upgrade>),
 }
 
 /// What sends the body of a response.

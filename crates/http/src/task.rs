@@ -14,13 +14,14 @@ use tidegate_http1::{Incoming, Outgoing, Status};
 use crate::app::App;
 use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
-use crate::connection::{HttpHandler, call_caught, is_head, panicked};
+use crate::connection::{HttpHandler, NOT_A_TUNNEL, call_caught, is_head, panicked};
 use crate::endpoint::{Call, Endpoint, InterimWriter, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::extract::BodyUse;
 use crate::middleware::{self, Passed};
 use crate::request::Request;
 use crate::response::{IntoResponse, Message, Response, Source};
+use crate::upgrade::Upgrade;
 
 /// What a task begins with.
 pub(crate) enum Work {
@@ -56,7 +57,7 @@ async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> R
     let serving = Serving { exchanges: exchanges.clone(), app: app.clone() };
     let mut next = Some(work);
     while let Some(work) = next {
-        match work {
+        let upgrade = match work {
             Work::Request(pending) => serving.handle(*pending).await?,
             Work::Responding(responding, passed, is_head) => {
                 let number = serving.exchanges.begin(Inbound::Nothing);
@@ -64,12 +65,15 @@ async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> R
                 let mut response = serving.within_time(responding).await?.unwrap_or_else(late_response);
                 passed.after(&mut response);
                 response.drop_forbidden_body();
-                serving.send(response.into_message(), number, is_head).await?;
+                serving.send(response.into_message(), number, is_head).await?
             }
             Work::Respond(message, is_head) => {
                 let number = serving.exchanges.begin(Inbound::Nothing);
-                serving.send(message, number, is_head).await?;
+                serving.send(message, number, is_head).await?
             }
+        };
+        if let Some(upgrade) = upgrade {
+            return leave_http(&exchanges, *upgrade);
         }
         next = match poll_fn(|cx| Poll::Ready(exchanges.poll_recv(cx))).await {
             Poll::Ready(Ok(Some(Incoming::Head(head)))) => Some(serving.route(head)),
@@ -83,6 +87,15 @@ async fn serve<C: HttpCodec>(channel: Channel<C>, app: Rc<App>, work: Work) -> R
         Some(channel) => Ok(channel.into_handler(HttpHandler::new(app))?),
         None => Ok(()),
     }
+}
+
+/// Passes the connection on to another protocol, after the response that announces it.
+fn leave_http<C: HttpCodec>(exchanges: &Exchanges<C>, upgrade: Upgrade) -> Result<(), ServeError> {
+    let Some(mut channel) = exchanges.take() else { return Ok(()) };
+    if !channel.with_codec(|codec| codec.has_left_http())? {
+        return Err(ServeError(NOT_A_TUNNEL.into()));
+    }
+    Ok(channel.switch_by(upgrade.0.after(C::into_filters))?)
 }
 
 /// Why a task ends before its connection is idle.
@@ -153,7 +166,7 @@ impl<C: HttpCodec> Serving<C> {
     }
 
     /// Calls the function of a request, and sends its response.
-    async fn handle(&self, pending: Pending) -> Result<(), ServeError> {
+    async fn handle(&self, pending: Pending) -> Result<Option<Box<Upgrade>>, ServeError> {
         let Pending { mut request, endpoint, passed } = pending;
         let inbound = match () {
             () if !request.head().has_body() => Inbound::Nothing,
@@ -261,13 +274,19 @@ impl<C: HttpCodec> Serving<C> {
         .await
     }
 
-    /// Sends a response: its head and its body.
-    async fn send(&self, message: Message, number: u32, is_head: bool) -> Result<(), ServeError> {
+    /// Sends a response: its head and its body. Returns what the connection leaves HTTP for, if it does.
+    async fn send(&self, message: Message, number: u32, is_head: bool) -> Result<Option<Box<Upgrade>>, ServeError> {
         let exchanges = &self.exchanges;
         let (head, source) = match message {
             Message::Whole(message) => {
                 poll_fn(|cx| exchanges.poll_ready(number, cx)).await?;
-                return Ok(exchanges.send(number, message)?);
+                exchanges.send(number, message)?;
+                return Ok(None);
+            }
+            Message::Upgrade(head, upgrade) => {
+                poll_fn(|cx| exchanges.poll_ready(number, cx)).await?;
+                exchanges.send(number, head)?;
+                return Ok(Some(upgrade));
             }
             Message::Head(head, source) => (head, source),
         };
@@ -294,7 +313,7 @@ impl<C: HttpCodec> Serving<C> {
         if exchanges.has_late() {
             poll_fn(|cx| exchanges.poll_room(cx)).await?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Sends the body of a request as that of the response. The head waits for the first piece: a peer that expects

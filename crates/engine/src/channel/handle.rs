@@ -12,13 +12,13 @@ use tidegate_sys::{Address, Side, Token};
 
 use super::ChannelError;
 use crate::close_reason::CloseReason;
-use crate::connection::{ChannelState, Connection, Half, Refusal};
+use crate::connection::{ChannelState, Connection, Half, Refusal, Switch};
 use crate::context::SendError;
 use crate::group::{Group, Member};
 use crate::handler::Handler;
 use crate::local::{HandleLocal, Local};
 use crate::loop_core::Core;
-use crate::slot_entry::SlotEntry;
+use crate::slot_entry::{Disposition, SlotEntry};
 use crate::wheel::DeadlineTick;
 
 /// A loop, and the number of a connection there.
@@ -111,15 +111,26 @@ impl<C: Pipeline> Handle<C> {
 
     /// Gives the connection to a handler. No handle is left then.
     pub(crate) fn become_handler<H: Handler<C>>(&mut self, handler: H) -> Result<(), ChannelError> {
+        self.replace(|connection, core, token| connection.become_handler(core, token, handler))
+    }
+
+    /// Gives the connection to what the switch says. No handle is left then.
+    pub(crate) fn switch_by(&mut self, switch: Switch<C>) -> Result<(), ChannelError> {
+        self.replace(|connection, core, token| connection.switch_by(core, token, switch))
+    }
+
+    fn replace(
+        &mut self,
+        by: impl FnOnce(&mut Connection<C, ChannelState>, &mut Core, Token) -> (bool, Disposition),
+    ) -> Result<(), ChannelError> {
         let local = self.local.take().expect("a handle is not used after it has passed its connection on");
         let Ok(mut core) = local.core.try_borrow_mut() else {
             self.local = Some(local.clone());
             return Err(ChannelError::Busy);
         };
         let token = self.token;
-        let is_replaced = core.with(token, |connection: &mut Connection<C, ChannelState>, core| {
-            connection.become_handler(core, token, handler)
-        });
+        let is_replaced =
+            core.with(token, |connection: &mut Connection<C, ChannelState>, core| by(connection, core, token));
         drop(core);
         if is_replaced != Some(true) {
             // The entry of a closed connection goes with its last handle, and that is still this one.

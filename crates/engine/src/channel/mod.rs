@@ -34,7 +34,7 @@ pub(crate) use self::handle::Handle;
 pub(crate) use self::serve::start_later;
 pub use self::split::{ReadHalf, WriteHalf};
 use crate::close_reason::CloseReason;
-use crate::connection::Half;
+use crate::connection::{Half, Switch};
 use crate::context::SendError;
 use crate::group::{Group, Member};
 use crate::handler::Handler;
@@ -368,6 +368,15 @@ impl<C: Pipeline> Channel<C> {
     /// dropped then.
     pub fn into_handler<H: Handler<C>>(mut self, handler: H) -> Result<(), ChannelError> {
         self.handle.become_handler(handler)
+    }
+
+    /// Continues as a [`Switch`] says: with another codec, and a handler or another task in place of this one. What the
+    /// channel has queued is sent first, and bytes that its codec has not decoded go to the new one.
+    ///
+    /// # Errors
+    /// As [`into_handler`](Self::into_handler). The switch is dropped then.
+    pub fn switch_by(mut self, switch: Switch<C>) -> Result<(), ChannelError> {
+        self.handle.switch_by(switch)
     }
 
     /// Whether the pending bytes are within the water marks.

@@ -112,6 +112,19 @@ impl Drop for ServingGuard {
     }
 }
 
+impl<C: 'static> Switch<C> {
+    /// Goes on with the codec that `to` makes of the present codec, and a task that runs `serve`: see
+    /// [`Outcome::channel`].
+    pub fn channel<D, F, E>(to: impl FnOnce(C) -> D + 'static, serve: impl FnOnce(Channel<D>) -> F + 'static) -> Self
+    where
+        D: Pipeline,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        Self::to_application(|codec| (to(codec), ChannelState::with_start(|token| start(token, serve))))
+    }
+}
+
 impl<C: Pipeline> Outcome<C> {
     /// Continues as a channel: with the codec that `to` makes of the present codec, and a task that runs `serve`.
     /// Everything else is as for [`switch`](Outcome::switch), and the task behaves as one of
@@ -154,7 +167,7 @@ impl<C: Pipeline> Outcome<C> {
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
     {
-        Self::Switch(Switch::to_application(|codec| (to(codec), ChannelState::with_start(|token| start(token, serve)))))
+        Self::Switch(Switch::channel(to, serve))
     }
 
     /// Continues as a channel with the same codec, in the middle of a message too, and a task that runs `serve`. The

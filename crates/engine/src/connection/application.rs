@@ -146,10 +146,18 @@ impl<D: Pipeline, A: Application<D>> InstallProtocol for (D, A) {
     }
 }
 
-impl<C: Pipeline> Switch<C> {
+impl<C: 'static> Switch<C> {
     /// Goes on with the codec and the application that `to` makes of the present codec.
     pub(crate) fn to_application<D: Pipeline, A: Application<D>>(to: impl FnOnce(C) -> (D, A) + 'static) -> Self {
         Self::new(|codec| Box::new(to(codec)))
+    }
+
+    /// Goes on with the codec and the handler that `to` makes of the present codec: see [`Outcome::switch`].
+    pub fn handler<D: Pipeline, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
+        Self::to_application(|codec| {
+            let (codec, handler) = to(codec);
+            (codec, HandlerApplication(handler))
+        })
     }
 }
 
@@ -193,9 +201,6 @@ impl<C: Pipeline> Outcome<C> {
     /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
     /// ```
     pub fn switch<D: Pipeline, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
-        Self::Switch(Switch::to_application(|codec| {
-            let (codec, handler) = to(codec);
-            (codec, HandlerApplication(handler))
-        }))
+        Self::Switch(Switch::handler(to))
     }
 }

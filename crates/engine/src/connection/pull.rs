@@ -742,6 +742,13 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         token: Token,
         handler: H,
     ) -> (bool, Disposition) {
+        let handler = HandlerApplication(handler);
+        self.switch_by(core, token, Switch::to_application(move |codec| (codec, handler)).keeping_codec())
+    }
+
+    /// Continues as the switch says, once the output until now is flushed. Returns whether it does: of a closed connection
+    /// only the handle is left.
+    pub(crate) fn switch_by(&mut self, core: &mut Core, token: Token, switch: Switch<C>) -> (bool, Disposition) {
         if self.application.intersects(ChannelState::CLOSED) {
             return (false, Disposition::Keep);
         }
@@ -749,8 +756,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         if let Err(disposition) = self.flush(core, token, &mut DispatchBudget::barrier()) {
             return (true, disposition);
         }
-        let handler = HandlerApplication(handler);
-        (true, Self::switched(Switch::to_application(move |codec| (codec, handler)).keeping_codec()))
+        (true, Self::switched(switch))
     }
 
     pub(crate) fn codec(&mut self) -> &mut C {

@@ -7,14 +7,15 @@ use tidegate_codec::Pipeline;
 use super::Link;
 use crate::slot_entry::{SlotEntry, SlotEvent};
 
-/// A change of codec and handler, or of the handler alone, in the middle of a connection; made by
-/// [`Outcome::switch`](crate::Outcome::switch) and its relatives.
+/// A change of codec and application, or of the application alone, in the middle of a connection. A handler returns one
+/// in its outcome: [`Outcome::switch`](crate::Outcome::switch) and its relatives make it; a channel is
+/// [switched](crate::Channel::switch_by) by one.
 pub struct Switch<C> {
     to: Box<dyn FnOnce(C) -> Box<dyn InstallProtocol>>,
     keeps_codec: bool,
 }
 
-impl<C: Pipeline> Switch<C> {
+impl<C: 'static> Switch<C> {
     pub(crate) fn new(to: impl FnOnce(C) -> Box<dyn InstallProtocol> + 'static) -> Self {
         Self { to: Box::new(to), keeps_codec: false }
     }
@@ -24,6 +25,16 @@ impl<C: Pipeline> Switch<C> {
         Self { keeps_codec: true, ..self }
     }
 
+    /// The same for a connection with another codec: `first` makes of it what this one expects. So a protocol that is
+    /// upgraded can be given what comes next without the type of the connection.
+    #[must_use]
+    pub fn after<B: 'static>(self, first: impl FnOnce(B) -> C + 'static) -> Switch<B> {
+        let Self { to, keeps_codec } = self;
+        Switch { to: Box::new(move |codec| to(first(codec))), keeps_codec }
+    }
+}
+
+impl<C: Pipeline> Switch<C> {
     /// Makes the new entry, and the event that it gets first.
     pub(super) fn apply(self, codec: C, link: Link) -> (Box<dyn SlotEntry>, SlotEvent) {
         let event = if self.keeps_codec { SlotEvent::ApplicationReplaced } else { SlotEvent::Switched };

@@ -154,6 +154,7 @@ fn compressed(body: Body, mut compressor: Compressor) -> Result<Body, Box<dyn st
                 write_end(compressor, writer).await
             }))
         }
+        Kind::Upgrade(upgrade) => Ok(Body(Kind::Upgrade(upgrade))),
         Kind::Produced(produced) => Ok(Body(Kind::Produced(Box::new(compress_producer(*produced, compressor))))),
     }
 }

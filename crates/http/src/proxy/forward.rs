@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
+use tidegate_codec::framing::Raw;
 use tidegate_engine::task;
 use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
@@ -22,6 +23,7 @@ use super::options::{HashKey, Options};
 use super::pool::Pool;
 use super::request_head::Asked;
 use super::retry::is_idempotent;
+use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
 use super::upstreams::{Shared, Upstream};
 use crate::body::{Body, Data};
@@ -29,6 +31,7 @@ use crate::endpoint::InterimWriter;
 use crate::exchange::BodyError;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
+use crate::upgrade::Upgrade;
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
 pub(super) struct LoopUpstreams {
@@ -259,11 +262,14 @@ impl LoopUpstreams {
         lease.succeed();
         let idle_timeout = self.shared.limits.tunnel_idle_timeout;
         match connection.into_tunnel() {
-            Ok(upstream) => Response::with(head.status()).fields(fields).tunnelled(move |client| async move {
-                let joined = client.join(upstream, idle_timeout).await;
-                drop(lease);
-                Ok(joined?)
-            }),
+            Ok(upstream) => {
+                let upgrade = Upgrade::channel(Raw, move |channel| async move {
+                    let joined = Tunnel::new(channel).join(upstream, idle_timeout).await;
+                    drop(lease);
+                    joined
+                });
+                Response::with(head.status()).fields(fields).upgrade_to(upgrade)
+            }
             Err(error) => Failure::Closed(Some(error)).response(),
         }
     }
