@@ -76,7 +76,12 @@ const KINDS: [(&str, Method); 9] = [
 ];
 
 /// Sends requests of all kinds one after the other, and checks each response. An error is the end of the connection.
-async fn talk(address: Address, seed: u64, answered: Rc<Cell<u32>>, failed: Rc<Cell<u32>>) -> Result<(), Box<dyn Error>> {
+async fn talk(
+    address: Address,
+    seed: u64,
+    answered: Rc<Cell<u32>>,
+    failed: Rc<Cell<u32>>,
+) -> Result<(), Box<dyn Error>> {
     let mut random = Random::new(seed);
     let config = Arc::new(client::Config::new(client::Limits::default()).host("sea")?);
     let mut channel = Client::at(address).connect(http1::Client::new(config)).await?;

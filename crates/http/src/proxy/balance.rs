@@ -89,11 +89,12 @@ impl Balancer {
 
 /// The eligible candidate with the highest score: weighted rendezvous hashing.
 fn rendezvous(candidates: &[Candidate], key: u64) -> Option<usize> {
-    let scored = candidates.iter().enumerate().filter(|(_, candidate)| candidate.is_eligible).map(|(place, candidate)| {
-        // Within (0, 1), from the 53 bits that a float has.
-        let uniform = ((mix(candidate.hash ^ key) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        (place, -f64::from(candidate.weight) / uniform.ln())
-    });
+    let scored =
+        candidates.iter().enumerate().filter(|(_, candidate)| candidate.is_eligible).map(|(place, candidate)| {
+            // Within (0, 1), from the 53 bits that a float has.
+            let uniform = ((mix(candidate.hash ^ key) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+            (place, -f64::from(candidate.weight) / uniform.ln())
+        });
     scored.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(place, _)| place)
 }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate_engine::{Backend, EventLoop, blocking, task};
-use tidegate_http1::client::Incoming;
 use tidegate_http1::Request;
+use tidegate_http1::client::Incoming;
 
 use super::connection::connect;
 use super::upstreams::{Shared, Upstream, Upstreams};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tidegate_buffer::Slice;
 #[cfg(feature = "tls")]
-use tidegate_codec::OverError;
-use tidegate_codec::framing::{Payload, Raw};
-#[cfg(feature = "tls")]
 use tidegate_codec::Over;
+#[cfg(feature = "tls")]
+use tidegate_codec::OverError;
 use tidegate_codec::Pipeline;
+use tidegate_codec::framing::{Payload, Raw};
 use tidegate_engine::{Channel, ChannelError, Client, ConnectError, ReadHalf, SendError, WriteHalf, task};
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, Error, Misuse};
@@ -19,9 +19,9 @@ use tidegate_proxy::{Announced, Builder};
 #[cfg(feature = "tls")]
 use tidegate_tls::Tls;
 
+use super::tunnel::Tunnel;
 use super::upstreams::{Shared, Upstream};
 use crate::request::Request;
-use super::tunnel::Tunnel;
 
 /// A pipeline of the client's role, whatever the filters are.
 trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {

@@ -91,9 +91,8 @@ impl<'a> Nominated<'a> {
     fn of(headers: Headers<'a>) -> Self {
         let mut names = Vec::new();
         for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection")) {
-            let is_option = |name: &[u8]| {
-                name.is_empty() || name.eq_ignore_ascii_case(b"close") || is_of_connection(name)
-            };
+            let is_option =
+                |name: &[u8]| name.is_empty() || name.eq_ignore_ascii_case(b"close") || is_of_connection(name);
             names.extend(list(value).filter(|name| !is_option(name)));
         }
         Self(names)
@@ -193,14 +192,14 @@ mod tests {
 
     #[test]
     fn fields_that_connection_names_stay_behind() {
-        let lines = "Connection: close, x-Secret\r\nX-Secret: 1\r\nconnection: COOKIE ,,\r\nCookie: a\r\nX-Other: 2\r\n";
+        let lines =
+            "Connection: close, x-Secret\r\nX-Secret: 1\r\nconnection: COOKIE ,,\r\nCookie: a\r\nX-Other: 2\r\n";
         assert_eq!(pass(lines, &[]), "X-Other: 2\r\n");
     }
 
     #[test]
     fn edits_replace_add_and_remove() {
-        let edits =
-            [Edit::set("X-A", "new").unwrap(), Edit::add("X-B", "more").unwrap(), Edit::remove("x-c")];
+        let edits = [Edit::set("X-A", "new").unwrap(), Edit::add("X-B", "more").unwrap(), Edit::remove("x-c")];
         let lines = "x-a: 1\r\nX_A: 2\r\nX-B: 3\r\nX-C: 4\r\nX-D: 5\r\n";
         assert_eq!(pass(lines, &edits), "X-B: 3\r\nX-D: 5\r\nX-A: new\r\nX-B: more\r\n");
     }

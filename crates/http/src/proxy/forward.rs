@@ -75,6 +75,11 @@ impl LoopUpstreams {
             Ok(asked) => asked,
             Err(response) => return response,
         };
+        if let Some(rate) = &options.rate
+            && let Err(response) = rate.check(&request)
+        {
+            return response;
+        }
         let body = std::mem::take(request.body_mut());
         let mut upload = if request.head().has_body() { Upload::new(body) } else { Upload::nothing() };
         self.shared.budget.earn();
@@ -173,14 +178,7 @@ impl LoopUpstreams {
     }
 
     /// The response to the client.
-    fn respond(
-        &self,
-        request: &Request,
-        answer: Answer,
-        upload: Upload,
-        asked: &Asked,
-        options: &Options,
-    ) -> Response {
+    fn respond(&self, request: &Request, answer: Answer, upload: Upload, asked: &Asked, options: &Options) -> Response {
         let Answer { head, connection, lease } = answer;
         let status = head.status();
         if matches!(status.code(), 502..=504) {

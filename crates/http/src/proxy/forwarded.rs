@@ -40,11 +40,14 @@ impl Forwarding {
     /// Whether a field of a request is not passed on, or is added again with more in it.
     pub(super) fn drops(&self, name: &[u8], is_trusted: bool) -> bool {
         // Servers that take `_` for `-` would read the one for the other.
-        let is_about_client = starts_as(name, b"x-forwarded-") || equals(name, b"forwarded") || equals(name, b"x-real-ip");
+        let is_about_client =
+            starts_as(name, b"x-forwarded-") || equals(name, b"forwarded") || equals(name, b"x-real-ip");
         if !is_about_client {
             return equals(name, b"via");
         }
-        !is_trusted || (self.x_forwarded && equals(name, b"x-forwarded-for")) || (self.forwarded && equals(name, b"forwarded"))
+        !is_trusted
+            || (self.x_forwarded && equals(name, b"x-forwarded-for"))
+            || (self.forwarded && equals(name, b"forwarded"))
     }
 
     /// Adds the fields about the client.
@@ -104,9 +107,10 @@ fn equals(name: &[u8], lower: &[u8]) -> bool {
 
 fn starts_as(name: &[u8], lower: &[u8]) -> bool {
     name.len() >= lower.len()
-        && name.iter().zip(lower).all(|(one, other)| {
-            one.to_ascii_lowercase() == *other || (*one == b'_' && *other == b'-')
-        })
+        && name
+            .iter()
+            .zip(lower)
+            .all(|(one, other)| one.to_ascii_lowercase() == *other || (*one == b'_' && *other == b'-'))
 }
 
 /// The name by which a proxy is known in `Via` (RFC 9110 §7.6.3). It is also how a proxy finds that a request has come
@@ -117,9 +121,8 @@ pub(super) struct Pseudonym(String);
 impl Pseudonym {
     /// A name that no other process has.
     pub(super) fn of_process() -> Self {
-        static NAME: LazyLock<Pseudonym> = LazyLock::new(|| {
-            Pseudonym(format!("tidegate-{:016x}", RandomState::new().hash_one(std::process::id())))
-        });
+        static NAME: LazyLock<Pseudonym> =
+            LazyLock::new(|| Pseudonym(format!("tidegate-{:016x}", RandomState::new().hash_one(std::process::id()))));
         NAME.clone()
     }
 
@@ -159,8 +162,7 @@ mod tests {
     fn added(forwarding: &Forwarding, lines: &str) -> String {
         let request = test_request("GET", "/", lines);
         let is_trusted = forwarding.trusts(&request);
-        let mut fields =
-            fields::passed_on(request.head().headers(), &[], |name| forwarding.drops(name, is_trusted));
+        let mut fields = fields::passed_on(request.head().headers(), &[], |name| forwarding.drops(name, is_trusted));
         forwarding.add(&mut fields, &request, is_trusted);
         String::from_utf8(fields.bytes().to_vec()).unwrap()
     }

@@ -176,6 +176,12 @@ impl Proxy {
         self
     }
 
+    /// Bounds the requests of each client address, for this proxy; as middleware a [`RateLimit`] bounds those of a router.
+    pub fn rate_limit(mut self, limit: &RateLimit) -> Self {
+        self.options.rate = Some(limit.clone());
+        self
+    }
+
     /// How long the head of a response may take from the end of its request, in the place of
     /// [`UpstreamLimits::response_timeout`]; at most that one counts.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {

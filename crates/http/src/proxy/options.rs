@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::fields::Edit;
 use super::forwarded::{Forwarding, Pseudonym};
+use super::rate::RateLimit;
 
 /// What decides which upstream gets a request, with [`Balance::ConsistentHash`](super::Balance::ConsistentHash).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,6 +41,8 @@ pub(super) struct Options {
     pub(super) upgrades: Vec<String>,
     /// Whether CONNECT is passed on.
     pub(super) connect: bool,
+    /// Requests of one client address.
+    pub(super) rate: Option<RateLimit>,
     /// Until the head of the response, in the place of the upstreams' limit.
     pub(super) response_timeout: Option<Duration>,
 }
@@ -56,6 +59,7 @@ impl Default for Options {
             hash_key: HashKey::default(),
             upgrades: vec!["websocket".into()],
             connect: false,
+            rate: None,
             response_timeout: None,
         }
     }

@@ -24,7 +24,12 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(per_upstream_max: usize) -> Rc<Self> {
-        Rc::new(Self { idle: RefCell::default(), keeper: RefCell::default(), has_keeper: Cell::new(false), per_upstream_max })
+        Rc::new(Self {
+            idle: RefCell::default(),
+            keeper: RefCell::default(),
+            has_keeper: Cell::new(false),
+            per_upstream_max,
+        })
     }
 
     /// A connection that the upstream has not closed, as far as the loop knows.

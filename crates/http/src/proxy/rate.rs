@@ -76,8 +76,9 @@ impl RateLimit {
     }
 }
 
-impl Middleware for RateLimit {
-    fn before(&self, request: &mut Request) -> Result<(), Response> {
+impl RateLimit {
+    /// The response to a request beyond the rate.
+    pub(super) fn check(&self, request: &Request) -> Result<(), Response> {
         let Some(ip) = client_ip(request) else { return Ok(()) };
         self.admit(ip, task::now()).map_err(|wait| {
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
@@ -85,6 +86,12 @@ impl Middleware for RateLimit {
             let _ = response.add_header("Retry-After", seconds.to_string());
             response
         })
+    }
+}
+
+impl Middleware for RateLimit {
+    fn before(&self, request: &mut Request) -> Result<(), Response> {
+        self.check(request)
     }
 }
 

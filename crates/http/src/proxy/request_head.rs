@@ -47,13 +47,19 @@ impl Asked {
             // RFC 9110 §7.6.2.
             max_forwards = Some(left.checked_sub(1).ok_or_else(|| Response::with(Status::NO_CONTENT))?);
         }
-        let upgrade = asked_protocol(head).filter(|name| options.upgrades.iter().any(|one| one.eq_ignore_ascii_case(name)));
+        let upgrade =
+            asked_protocol(head).filter(|name| options.upgrades.iter().any(|one| one.eq_ignore_ascii_case(name)));
         let expects = head.expects_continue() && head.has_body();
         Ok(Self { upgrade: upgrade.map(str::to_owned), expects, max_forwards })
     }
 
     /// The request for an upstream.
-    pub(super) fn outgoing(&self, request: &Request, upstream: &Upstream, options: &Options) -> Result<Outgoing, Response> {
+    pub(super) fn outgoing(
+        &self,
+        request: &Request,
+        upstream: &Upstream,
+        options: &Options,
+    ) -> Result<Outgoing, Response> {
         let head = request.head();
         let refused = |_| Response::of_error(Status::BAD_REQUEST);
         let target = target(head, options)?;
@@ -114,7 +120,10 @@ fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, str>, 
         return Ok(target.into());
     }
     let is_absolute = !target.starts_with('/');
-    if is_absolute && head.method() == Method::Options && !target.splitn(2, "://").nth(1).is_some_and(|rest| rest.contains(['/', '?'])) {
+    if is_absolute
+        && head.method() == Method::Options
+        && !target.splitn(2, "://").nth(1).is_some_and(|rest| rest.contains(['/', '?']))
+    {
         // RFC 9112 §3.2.4.
         return Ok("*".into());
     }

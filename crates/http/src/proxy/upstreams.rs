@@ -223,7 +223,8 @@ impl Shared {
         let before = self.members();
         let mut members: Vec<Arc<Upstream>> = Vec::new();
         for (place, ((url, weight), addresses)) in self.urls.iter().zip(found).enumerate() {
-            let is_of_url = |member: &&Arc<Upstream>| member.authority == url.authority() && member.is_secure == url.is_secure;
+            let is_of_url =
+                |member: &&Arc<Upstream>| member.authority == url.authority() && member.is_secure == url.is_secure;
             let Some(addresses) = addresses else {
                 members.extend(before.iter().filter(is_of_url).cloned());
                 continue;
@@ -234,11 +235,13 @@ impl Shared {
                 let known = before.iter().filter(is_of_url).find(|member| member.address == *address);
                 let is_there = members.iter().any(|member| is_of_url(&member) && member.address == *address);
                 if !is_there {
-                    members.push(known.cloned().unwrap_or_else(|| Arc::new(Upstream::new(url, *weight, address.clone()))));
+                    members
+                        .push(known.cloned().unwrap_or_else(|| Arc::new(Upstream::new(url, *weight, address.clone()))));
                 }
             }
         }
-        let is_same = members.len() == before.len() && members.iter().zip(&*before).all(|(one, other)| one.id == other.id);
+        let is_same =
+            members.len() == before.len() && members.iter().zip(&*before).all(|(one, other)| one.id == other.id);
         if !is_same {
             *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members.into();
             self.generation.fetch_add(1, Ordering::Release);
