@@ -43,7 +43,7 @@ fn parse_network(text: &str) -> Result<IpNet, String> {
     text.parse().ok().or_else(address).ok_or_else(|| "not an IP address or a network, such as 10.0.0.0/8".into())
 }
 
-fn parse_rate(text: &str) -> Result<ConnectionRate, String> {
+pub(crate) fn parse_rate(text: &str) -> Result<ConnectionRate, String> {
     let parsed = || {
         let (rate, burst) = match text.split_once(':') {
             Some((rate, burst)) => (rate, Some(burst.parse::<u32>().ok().filter(|burst| *burst > 0)?)),

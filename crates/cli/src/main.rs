@@ -3,7 +3,8 @@
 //! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
 //! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
 //! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. With
-//! `--root` or `--config` it serves files: `sites/`. `load` generates load: the crate `tidegate-load`. `experiment` runs
+//! `--root` or `--config` it serves files: `sites/`. `proxy` passes requests on: `proxy/`. `server.rs` has what both need
+//! of a server. `load` generates load: the crate `tidegate-load`. `experiment` runs
 //! both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade crate.
 
 #![forbid(unsafe_code)]
@@ -13,7 +14,9 @@ mod byte_log;
 mod counts;
 mod experiment;
 mod limits;
+mod proxy;
 mod serve;
+mod server;
 mod site;
 mod site_codec;
 mod sites;
@@ -37,6 +40,9 @@ enum Command {
     /// Serve the files of a directory with --root, or sites with --config; otherwise /, /plaintext, /json, /bytes/N,
     /// /stream/N, /address, /echo and /sum, for demonstrations and measurements. SIGUSR1 makes it print its counts
     Serve(Box<serve::Options>),
+    /// Pass requests on to other HTTP servers: a reverse proxy, by --upstream or by --config. SIGUSR1 makes it print its
+    /// counts, SIGHUP makes it read its files again
+    Proxy(Box<proxy::Options>),
     /// Generate load on an HTTP/1.1 server and report throughput, latency and errors; exit code 1 if there were errors
     Load(tidegate_load::Options),
     /// Compare the outbound queue with two others in the same server: Netty's queue before its change #2693, and that
@@ -59,6 +65,7 @@ fn main() -> ExitCode {
     };
     let done = match arguments.command {
         Command::Serve(options) => serve::run(&options).map(|()| true),
+        Command::Proxy(options) => proxy::run(&options).map(|()| true),
         Command::Load(options) => tidegate_load::run(&options),
         Command::Experiment(options) => experiment::run(&options),
     };
@@ -104,6 +111,8 @@ mod tests {
             (&["tidegate", "sail"], "sail"),
             (&["tidegate"], "subcommand"),
             (&["tidegate", "load"], "URL"),
+            (&["tidegate", "proxy"], "--upstream"),
+            (&["tidegate", "proxy", "--upstream", "http://a/b"], "path"),
         ] {
             let error = Arguments::try_parse_from(arguments).expect_err("it is wrong").to_string();
             let line = first_sentence(&error);

@@ -340,16 +340,20 @@ impl Core {
         if self.is_draining() {
             self.dispatch(token, SlotEvent::Drain);
         }
+        // A task that serves may have begun since, on a connection that had a handler before. It needs this entry, which
+        // is notified once no such task is left again.
+        self.is_forsaken &= self.tasks.serving() == 0;
         if self.is_forsaken {
             self.dispatch(token, SlotEvent::ServingDone);
         }
     }
 
-    /// Returns `true` once in each drain: when none of the tasks that serve is left.
+    /// Returns `true` in a drain when none of the tasks that serve is left, and again whenever others have begun and ended
+    /// since.
     pub(crate) fn take_serving_done(&mut self) -> bool {
-        let becomes = self.is_draining() && !self.is_forsaken && self.tasks.serving() == 0;
-        self.is_forsaken |= becomes;
-        becomes
+        let is_done = self.is_draining() && self.tasks.serving() == 0;
+        let was_done = std::mem::replace(&mut self.is_forsaken, is_done);
+        is_done && !was_done
     }
 
     /// Reserves a slot for an entry that a drain waits for, and begins an operation on its socket. If that has

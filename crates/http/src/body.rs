@@ -454,6 +454,15 @@ impl BodyWriter {
         self.exchange.send(self.number, http1::Outgoing::Data(region.into()))
     }
 
+    pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.exchange.poll_ready(self.number, cx)
+    }
+
+    /// Sends a piece for which there is room.
+    pub(crate) fn push(&mut self, piece: Data) -> Result<(), BodyError> {
+        self.exchange.send(self.number, http1::Outgoing::Data(piece.into_body()))
+    }
+
     /// Waits until another piece has room, without sending one.
     ///
     /// # Errors

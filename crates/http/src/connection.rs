@@ -136,7 +136,9 @@ impl HttpHandler {
                 let polled = running.during(&self.app.activity, call).unwrap_or_else(|_| Ok(panicked()));
                 self.on_polled(polled, passed, (is_head, running), cx)
             }
-            Call::Async(_) | Call::Polled(_) if endpoint.body != BodyUse::Collected || !self.may_poll(cx) => {
+            Call::Async(_) | Call::Polled(_) | Call::Interim(_)
+                if endpoint.body != BodyUse::Collected || !self.may_poll(cx) =>
+            {
                 let work = Work::request(request.detach(), endpoint.clone(), passed);
                 self.take_over(work)
             }
@@ -263,7 +265,9 @@ impl HttpHandler {
                 self.respond(response, &passed, is_head, cx)
             }
             Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, (is_head, running), cx),
-            Call::Async(_) | Call::Polled(_) => self.take_over(Work::request(request, endpoint, passed)),
+            Call::Async(_) | Call::Polled(_) | Call::Interim(_) => {
+                self.take_over(Work::request(request, endpoint, passed))
+            }
         }
     }
 

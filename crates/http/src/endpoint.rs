@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::task::Context;
 
 use tidegate_engine::activity::Label;
+use tidegate_http1::{Interim, Outgoing};
 
+use crate::exchange::Exchange;
 use crate::extract::{BodyUse, FromRequest};
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
@@ -30,6 +32,21 @@ pub(crate) enum Call {
     Sync(Box<dyn Fn(Request) -> Response>),
     Async(Box<dyn Fn(Request) -> Responding>),
     Polled(Box<Polled>),
+    /// As an async one. It always begins in a task, and may send interim responses before the final one.
+    Interim(Box<dyn Fn(Request, InterimWriter) -> Responding>),
+}
+
+/// Sends interim responses of one exchange.
+pub(crate) struct InterimWriter {
+    pub(crate) exchange: Rc<dyn Exchange>,
+    pub(crate) number: u32,
+}
+
+impl InterimWriter {
+    /// Sends an interim response. One that comes too late, or that the protocol cannot express, is dropped.
+    pub(crate) fn send(&self, interim: Interim) {
+        let _ = self.exchange.send(self.number, Outgoing::Interim(interim));
+    }
 }
 
 type Polled = dyn Fn(Request, &mut Context<'_>) -> Result<Response, Responding>;

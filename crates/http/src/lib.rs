@@ -14,6 +14,7 @@
 //! | send the files of a folder | [`Files`] |
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
+//! | pass requests on to other servers | [`proxy`] |
 //! | leave HTTP on a connection, for WebSocket or a tunnel | [`Upgrade`] |
 //! | see all requests and responses | [`Middleware`] |
 //! | send requests to other servers | [`Client`] |
@@ -45,6 +46,7 @@ mod limits;
 mod middleware;
 mod negotiate;
 mod percent;
+pub mod proxy;
 mod request;
 mod response;
 mod route;

@@ -59,7 +59,7 @@ impl Detail {
 pub(crate) fn label_of_fallback(endpoint: &Endpoint, activity: &Activity, paths: &str) -> Label {
     match endpoint.call {
         Call::Sync(_) => activity.label(paths),
-        Call::Async(_) | Call::Polled(_) => Label::DETAIL,
+        Call::Async(_) | Call::Polled(_) | Call::Interim(_) => Label::DETAIL,
     }
 }
 

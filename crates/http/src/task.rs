@@ -17,7 +17,7 @@ use crate::body::{Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
 use crate::connection::{HttpHandler, NOT_A_TUNNEL, call_caught, is_head, panicked};
 use crate::connection_state::AnyState;
-use crate::endpoint::{Call, Endpoint, Responding};
+use crate::endpoint::{Call, Endpoint, InterimWriter, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::extract::BodyUse;
 use crate::middleware::{self, Passed};
@@ -201,15 +201,20 @@ impl<C: HttpCodec> Serving<C> {
                 decoding,
             })));
         }
-        let mut response = self.respond_in_time(request, &endpoint).await?;
+        let mut response = self.respond_in_time(request, &endpoint, number).await?;
         passed.after(&mut response);
         response.drop_forbidden_body();
         self.send(response.into_message(), number, is_head).await
     }
 
     /// The response of the function, or that of a limit.
-    async fn respond_in_time(&self, request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
-        let responding = pin!(self.respond(request, endpoint));
+    async fn respond_in_time(
+        &self,
+        request: Request,
+        endpoint: &Endpoint,
+        number: u32,
+    ) -> Result<Response, ServeError> {
+        let responding = pin!(self.respond(request, endpoint, number));
         match self.within_time(responding).await? {
             Ok(response) => response,
             Err(late) => Ok(late_response(late)),
@@ -236,7 +241,7 @@ impl<C: HttpCodec> Serving<C> {
         }
     }
 
-    async fn respond(&self, mut request: Request, endpoint: &Endpoint) -> Result<Response, ServeError> {
+    async fn respond(&self, mut request: Request, endpoint: &Endpoint, number: u32) -> Result<Response, ServeError> {
         if endpoint.body == BodyUse::Collected && !request.body().is_whole() {
             let collected = self.collect(request.body_mut()).await;
             match collected {
@@ -262,6 +267,13 @@ impl<C: HttpCodec> Serving<C> {
                 match polled.await {
                     Ok(Ok(response)) => Ok(response),
                     Ok(Err(responding)) => Ok(CaughtResponse { responding, running, activity }.await),
+                    Err(_) => Ok(panicked()),
+                }
+            }
+            Call::Interim(call) => {
+                let interims = InterimWriter { exchange: self.exchanges.clone(), number };
+                match catch_unwind(AssertUnwindSafe(|| call(request, interims))) {
+                    Ok(responding) => Ok(CaughtResponse { responding, running, activity }.await),
                     Err(_) => Ok(panicked()),
                 }
             }

@@ -75,6 +75,11 @@ impl Response {
         Ok(Self::status(StatusCode::SWITCHING_PROTOCOLS).header("Upgrade", protocol)?.with_upgrade(upgrade))
     }
 
+    /// The same response, after which `upgrade` has the connection: a 101 that names its protocol, or a 2xx to CONNECT.
+    pub(crate) fn upgrade_to(self, upgrade: Upgrade) -> Self {
+        self.body(Body(Kind::Upgrade(Box::new(upgrade))))
+    }
+
     /// Makes the connection a tunnel: the 200 to a CONNECT, after which `upgrade` has the connection. After a request of
     /// another method there is no tunnel: the connection closes behind the response, and the error is logged.
     #[must_use]

@@ -135,22 +135,37 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+impl ConfigError {
+    /// Reads a file, and parses it with `parse`, which gets its directory too. An error of that has the offset of the
+    /// mistake.
+    pub(crate) fn reading<T>(
+        path: &Path,
+        parse: impl FnOnce(&str, &Path) -> Result<T, (Option<usize>, String)>,
+    ) -> Result<T, Self> {
+        let failed = |place, text| Self { path: path.to_owned(), place, text };
+        let source = std::fs::read_to_string(path).map_err(|error| failed(None, error.to_string()))?;
+        let parsed = parse(&source, path.parent().unwrap_or(Path::new(".")));
+        parsed.map_err(|(at, text)| failed(at.map(|at| place(&source, at)), text))
+    }
+}
+
+/// Parses a file of TOML. An error has the offset of the mistake, and one line of text.
+pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(source: &str) -> Result<T, (Option<usize>, String)> {
+    toml::from_str(source).map_err(|error| {
+        let text = error.message().lines().collect::<Vec<_>>().join("; ");
+        (error.span().map(|span| span.start), text)
+    })
+}
+
 impl Config {
     /// Reads and checks a file. Relative paths in it begin at its directory.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let failed = |place, text| ConfigError { path: path.to_owned(), place, text };
-        let source = std::fs::read_to_string(path).map_err(|error| failed(None, error.to_string()))?;
-        let parsed = Self::parse(&source, path.parent().unwrap_or(Path::new(".")));
-        parsed.map_err(|(at, text)| failed(at.map(|at| place(&source, at)), text))
+        ConfigError::reading(path, Self::parse)
     }
 
     /// Parses and checks. An error has the offset of the mistake.
     fn parse(source: &str, directory: &Path) -> Result<Self, (Option<usize>, String)> {
-        let parsed: Result<Self, toml::de::Error> = toml::from_str(source);
-        let mut config = parsed.map_err(|error| {
-            let text = error.message().lines().collect::<Vec<_>>().join("; ");
-            (error.span().map(|span| span.start), text)
-        })?;
+        let mut config: Self = parse_toml(source)?;
         if config.site.is_empty() {
             return Err((None, "there is no [[site]]".into()));
         }
@@ -248,7 +263,7 @@ pub(crate) fn error_status(text: &str) -> Option<StatusCode> {
 }
 
 /// A redirect of any path of the file system to its place in a configuration.
-fn resolve(path: &mut Spanned<PathBuf>, directory: &Path) {
+pub(crate) fn resolve(path: &mut Spanned<PathBuf>, directory: &Path) {
     let resolved = directory.join(path.get_ref());
     *path.get_mut() = resolved;
 }
@@ -258,7 +273,7 @@ fn field_error(value: &str, error: InvalidField) -> String {
 }
 
 /// The line and the column of an offset, from one.
-fn place(source: &str, at: usize) -> (usize, usize) {
+pub(crate) fn place(source: &str, at: usize) -> (usize, usize) {
     let before = source.get(..at).unwrap_or(source);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)

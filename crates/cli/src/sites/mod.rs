@@ -15,6 +15,9 @@ use tidegate::http::{
     Router, StatusCode,
 };
 
+#[cfg(test)]
+pub(crate) use self::config::place;
+pub(crate) use self::config::{AccessLogFormat, ConfigError, parse_toml, resolve};
 use self::config::{Config, Site};
 pub(crate) use self::flags::SitesOptions;
 

@@ -78,6 +78,7 @@ impl Response {
         match self.head.version() {
             http1::Version::Http10 => Version::HTTP_10,
             http1::Version::Http11 => Version::HTTP_11,
+            http1::Version::Http2 => Version::HTTP_2,
         }
     }
 

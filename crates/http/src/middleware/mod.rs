@@ -174,6 +174,19 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
                 response
             })
         })),
+        Call::Interim(_) => Call::Interim(Box::new(move |mut request, interims| -> Responding {
+            let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
+            Box::pin(async move {
+                let (passed, result) = before(&middleware, &mut request, task::now());
+                let mut response = match (result, &endpoint.call) {
+                    (Ok(()), Call::Interim(call)) => call(request, interims).await,
+                    (Ok(()), _) => unreachable!("the match above has looked"),
+                    (Err(response), _) => response,
+                };
+                passed.after(&mut response);
+                response
+            })
+        })),
         Call::Polled(_) => Call::Polled(Box::new(move |mut request, cx| {
             let (passed, result) = before(&middleware, &mut request, task::now());
             let polled = match (result, &endpoint.call) {

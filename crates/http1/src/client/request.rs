@@ -285,9 +285,10 @@ impl Request {
     /// # Panics
     /// If `protocol` is not the name of a protocol: a token, or a token, a slash, and a version that is a token.
     #[must_use]
-    pub fn upgrade(mut self, protocol: &'static str) -> Self {
-        assert!(is_protocol(protocol), "a protocol is a token, or two with a slash between");
-        self.parts.upgrade = Some(Cow::Borrowed(protocol));
+    pub fn upgrade(mut self, protocol: impl Into<Cow<'static, str>>) -> Self {
+        let protocol = protocol.into();
+        assert!(is_protocol(&protocol), "a protocol is a token, or two with a slash between");
+        self.parts.upgrade = Some(protocol);
         self
     }
 

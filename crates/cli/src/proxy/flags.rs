@@ -1,0 +1,79 @@
+//! The flags of `proxy`.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use toml::Spanned;
+
+use super::config::{BalanceName, Config, Route, UpstreamGroup, UpstreamServer};
+use super::routes::Routes;
+use crate::server::ServerOptions;
+use crate::sites::AccessLogFormat;
+
+/// The flags of `proxy`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+    /// Server to pass requests on to, may be repeated: http://HOST:PORT, https://HOST:PORT or unix:PATH. Each address of a
+    /// name is used
+    #[arg(long, value_name = "URL", required_unless_present = "config", conflicts_with = "config")]
+    upstream: Vec<tidegate::http::proxy::UpstreamUrl>,
+    /// With --upstream: which of them gets a request
+    #[arg(long, value_name = "NAME", value_enum, default_value = "round-robin", conflicts_with = "config")]
+    balance: BalanceName,
+    /// With --upstream: certificates (PEM) that vouch for https upstreams [default: those that the system trusts]
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    upstream_ca: Option<PathBuf>,
+    /// With --upstream: begin connections to them with a PROXY header that names the client
+    #[arg(long, conflicts_with = "config")]
+    upstream_proxy_protocol: bool,
+    /// With --upstream: check them by a GET for PATH
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    health_path: Option<String>,
+    /// With --upstream: log a line for each response
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "off", conflicts_with = "config")]
+    access_log: AccessLogFormat,
+    /// Upstreams and routes of FILE (TOML): an [[upstream]] has a name and servers, a [[route]] an upstream, hosts and a
+    /// path. SIGHUP reads it again; a file with a mistake changes nothing
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Options {
+    pub(super) fn routes(&self) -> Result<Routes, Box<dyn Error>> {
+        match &self.config {
+            Some(path) => Routes::new(Some(path.clone()), Config::read(path)?),
+            None => {
+                let mut config = self.flags_as_config();
+                config.check(Path::new("")).map_err(|(_, text)| text)?;
+                Routes::new(None, config)
+            }
+        }
+    }
+
+    fn flags_as_config(&self) -> Config {
+        let server = |url: &tidegate::http::proxy::UpstreamUrl| placeless(UpstreamServer::Url(url.to_string()));
+        let upstream = UpstreamGroup {
+            balance: self.balance,
+            send_proxy: self.upstream_proxy_protocol,
+            ca: self.upstream_ca.clone().map(placeless),
+            health_check: self.health_path.clone().map(|path| placeless(super::config::Check::of_path(path))),
+            ..UpstreamGroup::new(placeless(FLAGS.into()), self.upstream.iter().map(server).collect())
+        };
+        Config {
+            access_log: self.access_log,
+            upstream: vec![placeless(upstream)],
+            route: vec![placeless(Route::to(placeless(FLAGS.into())))],
+        }
+    }
+}
+
+/// The name of the upstreams of flags.
+const FLAGS: &str = "--upstream";
+
+/// A value that comes from no file.
+fn placeless<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}

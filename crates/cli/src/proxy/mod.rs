@@ -1,0 +1,54 @@
+//! `tidegate proxy`: a reverse proxy, by flags or by a file.
+//!
+//! `config.rs` reads the file, `flags.rs` makes the same of flags. `routes.rs` makes routers of it, now and at each reload.
+
+mod config;
+mod flags;
+mod routes;
+
+use std::error::Error;
+use std::sync::Arc;
+
+use signal_hook::consts::SIGHUP;
+use tidegate::{Server, StartError, http};
+
+pub(crate) use self::flags::Options;
+use self::routes::Routes;
+use crate::server::{CUT_SHORT_STATUS, announce, log_to_stderr, signals, supervise};
+
+/// Passes requests on until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all
+/// connections. SIGUSR1 prints the counts, SIGHUP reads the files again.
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    log_to_stderr(options.server.quiet, false);
+    // Before this process opens descriptors of its own.
+    let inherited = Server::from_environment()?;
+    let signals = signals()?;
+    signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
+    let tls = options.server.tls()?;
+    let routes = Arc::new(options.routes()?);
+    let mut limits = options.server.limits_of_http();
+    limits.body_bytes_max = options.server.limits_of_http1().body_bytes_max;
+    // Upstreams have their own times, and their own response to a client for whom one is late.
+    limits.request_timeout = Routes::RESPONSE_TIMEOUT_CEILING;
+    let mut config = http::Config::new().limits(limits).server_name("").reload(routes.reload_handle());
+    if let Some(tls) = &tls {
+        config = config.tls(tls.config.clone());
+    }
+    if options.server.has_proxy_protocol() {
+        config = config.proxy_protocol(options.server.proxy_policy());
+    }
+    let of_loop = routes.clone();
+    let server = options.server.server(inherited);
+    let server = server.run_main(move |listener| config.serve(listener, move || of_loop.router()))?;
+    announce(&server, tls.is_some());
+    let on_hangup = move || {
+        if let Some(tls) = &tls {
+            tls.reload();
+        }
+        routes.reload();
+    };
+    if supervise(&server, signals, on_hangup)? {
+        std::process::exit(CUT_SHORT_STATUS);
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! `Routes`: what is passed on where, as routers of loops; and its reload.
+
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate::http::proxy::{
+    Ejection, Forwarding, HealthCheck, Maintenance, Proxy, RateLimit, Retries, UpstreamLimits, Upstreams,
+};
+use tidegate::http::{AccessLog, LogFormat, Reload, Router, StatusCode};
+use tidegate::tls::{ClientConfig, Provider};
+
+use super::config::{Config, RESPONSE_TIMEOUT_MAX, Route, UpstreamGroup, edits};
+
+/// What is passed on, and where it is read from.
+pub(super) struct Routes {
+    /// The file, if there is one.
+    path: Option<PathBuf>,
+    current: Mutex<Arc<Prepared>>,
+    reload: Reload,
+}
+
+/// Routes whose upstreams are known.
+struct Prepared {
+    access_log: Option<LogFormat>,
+    upstreams: HashMap<String, Upstreams>,
+    routes: Vec<PreparedRoute>,
+    /// Checks the upstreams until another file is in use.
+    _maintenance: Vec<Maintenance>,
+}
+
+struct PreparedRoute {
+    route: Route,
+    rate: Option<RateLimit>,
+}
+
+impl Routes {
+    /// More than any upstream may take.
+    pub(super) const RESPONSE_TIMEOUT_CEILING: Duration = Duration::from_secs(2 * RESPONSE_TIMEOUT_MAX as u64);
+
+    pub(super) fn new(path: Option<PathBuf>, config: Config) -> Result<Self, Box<dyn Error>> {
+        Ok(Self { path, current: Mutex::new(Arc::new(Prepared::new(config)?)), reload: Reload::new() })
+    }
+
+    /// What has the loops make their routers anew.
+    pub(super) fn reload_handle(&self) -> &Reload {
+        &self.reload
+    }
+
+    /// Reads the file again, and logs the outcome in one line. If it has a mistake, nothing changes.
+    pub(super) fn reload(&self) {
+        let Some(path) = &self.path else { return };
+        match Config::read(path).map_err(Box::from).and_then(Prepared::new) {
+            Ok(prepared) => {
+                *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(prepared);
+                self.reload.reload();
+                tracing::info!(subsystem = "proxy", "configuration reloaded");
+            }
+            Err(error) => {
+                tracing::error!(subsystem = "proxy", %error, "configuration not reloaded; the old one stays in use");
+            }
+        }
+    }
+
+    /// The router of one loop.
+    pub(super) fn router(&self) -> Router {
+        let prepared = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // The routes of a loop share the idle connections of each upstream.
+        let proxies: HashMap<_, _> =
+            prepared.upstreams.iter().map(|(name, upstreams)| (name.as_str(), Proxy::new(upstreams))).collect();
+        let mut by_host: BTreeMap<String, Router> = BTreeMap::new();
+        for route in &prepared.routes {
+            let proxy = route.proxy(&proxies[route.route.upstream.get_ref().as_str()]);
+            let hosts = &route.route.hosts;
+            let named = hosts.iter().map(|host| host.get_ref().to_ascii_lowercase());
+            let all = if hosts.is_empty() { vec![String::new()] } else { named.collect() };
+            for host in all {
+                let router = by_host.remove(&host).unwrap_or_default();
+                let router = match route.route.prefix() {
+                    "" => router.fallback(proxy.clone()),
+                    prefix => router.nest(prefix, Router::new().fallback(proxy.clone())),
+                };
+                by_host.insert(host, router);
+            }
+        }
+        let with_log = |router: Router| match prepared.access_log {
+            Some(format) => router.with(AccessLog::new(format)),
+            None => router,
+        };
+        let rest = by_host.remove("");
+        let all = rest.unwrap_or_else(|| Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST));
+        by_host.into_iter().fold(with_log(all), |all, (host, router)| all.host(&host, with_log(router)))
+    }
+}
+
+impl Prepared {
+    fn new(config: Config) -> Result<Self, Box<dyn Error>> {
+        let mut upstreams = HashMap::new();
+        let mut maintenance = Vec::new();
+        for group in config.upstream {
+            let group = group.into_inner();
+            let built = built(&group)?;
+            maintenance.push(built.maintain_on_thread()?);
+            upstreams.insert(group.name.into_inner(), built);
+        }
+        let mut routes = Vec::new();
+        for route in config.route {
+            let route = route.into_inner();
+            let rate = route.rate().map_err(|(_, text)| text)?.map(RateLimit::new);
+            routes.push(PreparedRoute { route, rate });
+        }
+        Ok(Self { access_log: config.access_log.format(), upstreams, routes, _maintenance: maintenance })
+    }
+}
+
+/// The upstreams of a group.
+fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
+    let mut builder = Upstreams::builder().balance(group.balance.balance());
+    let mut is_secure = false;
+    for server in &group.servers {
+        let (url, weight) = server.get_ref().parts();
+        is_secure |= url.to_ascii_lowercase().starts_with("https:");
+        builder = builder.weighted(url.parse()?, weight);
+    }
+    if group.send_proxy {
+        builder = builder.send_proxy_header();
+    }
+    if is_secure {
+        let provider = Provider::aws_lc_rs();
+        let tls = match &group.ca {
+            Some(ca) => ClientConfig::builder_with_root_file(&provider, ca.get_ref())?,
+            None => ClientConfig::builder_with_platform_roots(&provider)?,
+        };
+        builder = builder.tls(tls.alpn(["http/1.1"]).build()?);
+    }
+    let seconds = |set: Option<u32>, default: Duration| set.map_or(default, |set| Duration::from_secs(set.into()));
+    if let Some(given) = &group.health_check {
+        let given = given.get_ref();
+        let mut check = HealthCheck::default();
+        check.path = given.path.clone().unwrap_or(check.path);
+        check.host.clone_from(&given.host);
+        check.interval = seconds(given.interval, check.interval);
+        check.timeout = seconds(given.timeout, check.timeout);
+        check.failures = given.failures.unwrap_or(check.failures);
+        check.successes = given.successes.unwrap_or(check.successes);
+        builder = builder.health_check(check);
+    }
+    let (given, mut ejection) = (&group.ejection, Ejection::default());
+    ejection.failures = given.failures.unwrap_or(ejection.failures);
+    ejection.time = seconds(given.time, ejection.time);
+    ejection.time_max = seconds(given.time_max, ejection.time_max);
+    ejection.percent_max = given.percent_max.unwrap_or(ejection.percent_max);
+    ejection.slow_start = seconds(given.slow_start, ejection.slow_start);
+    let (given, mut retries) = (&group.retries, Retries::default());
+    retries.per_request = given.per_request.unwrap_or(retries.per_request);
+    retries.percent = given.percent.unwrap_or(retries.percent);
+    retries.reserve = given.reserve.unwrap_or(retries.reserve);
+    let (given, mut limits) = (&group.limits, UpstreamLimits::default());
+    limits.requests_max = given.requests.unwrap_or(limits.requests_max);
+    limits.idle_connections_max = given.idle_connections.map_or(limits.idle_connections_max, |count| count as usize);
+    limits.idle_timeout = seconds(given.idle_timeout, limits.idle_timeout);
+    limits.connect_timeout = seconds(given.connect_timeout, limits.connect_timeout);
+    limits.response_timeout = seconds(given.response_timeout, limits.response_timeout);
+    limits.body_timeout = seconds(given.body_timeout, limits.body_timeout);
+    limits.tunnel_idle_timeout = seconds(given.tunnel_idle_timeout, limits.tunnel_idle_timeout);
+    Ok(builder.ejection(ejection).retries(retries).limits(limits).build()?)
+}
+
+impl PreparedRoute {
+    /// The proxy of a route, on one loop. The file was checked.
+    fn proxy(&self, upstream: &Proxy) -> Proxy {
+        let route = &self.route;
+        let mut forwarding = Forwarding::default();
+        forwarding.x_forwarded = route.x_forwarded;
+        forwarding.forwarded = route.forwarded;
+        forwarding.trusted = route.networks().unwrap_or_default();
+        let mut proxy = upstream.clone().forwarding(forwarding).hash_key(route.key().unwrap_or_default());
+        proxy = match route.host.as_ref().map(|host| host.get_ref().as_str()) {
+            None | Some("keep") => proxy,
+            Some("upstream") => proxy.host_of_upstream(),
+            Some(name) => proxy.host(name),
+        };
+        if route.strip_path && !route.prefix().is_empty() {
+            proxy = proxy.strip_prefix(route.prefix());
+        }
+        if let Some(seconds) = route.response_timeout {
+            proxy = proxy.response_timeout(Duration::from_secs(seconds.into()));
+        }
+        for edit in edits(route.request_headers.as_ref()).unwrap_or_default() {
+            proxy = proxy.edit_request(edit);
+        }
+        for edit in edits(route.response_headers.as_ref()).unwrap_or_default() {
+            proxy = proxy.edit_response(edit);
+        }
+        if let Some(protocols) = &route.upgrades {
+            proxy = proxy.upgrades(protocols.iter().map(String::as_str));
+        }
+        if route.connect {
+            proxy = proxy.pass_connect();
+        }
+        match &self.rate {
+            Some(rate) => proxy.rate_limit(rate),
+            None => proxy,
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What `serve` and `proxy` have in common: the flags of a server, its signals, its start-up lines, its end.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use tidegate::engine::RunningListener;
+use tidegate::proxy::{Networks, Policy};
+use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http, http1};
+
+use crate::admission::AdmissionOptions;
+use crate::counts;
+use crate::limits::LimitOptions;
+use crate::tls::{Tls, TlsOptions};
+
+/// The flags of a server.
+#[derive(Debug, Args)]
+pub(crate) struct ServerOptions {
+    /// Address to listen on, may be repeated: IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME (abstract);
+    /// port 0 picks a free port. Ignored if the environment passes listeners (LISTEN_FDS, LISTEN_PID). With --takeover,
+    /// an address at which the running server listens keeps its listeners
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: Vec<Address>,
+    /// Number of event loops, each on its own thread [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    loops: Option<u16>,
+    /// I/O backend: epoll, uring or auto; auto uses TIDEGATE_BACKEND from the environment if it is set, and otherwise
+    /// io_uring where the kernel supports it
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    backend: Backend,
+    /// Assign each new connection to the loop with the fewest connections: for few, long-lived connections, and for
+    /// listeners that loops share, such as Unix sockets
+    #[arg(long)]
+    least_loaded: bool,
+    /// Maximum concurrent connections; further ones wait in the kernel [default: 3/4 of the descriptor limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: Option<u32>,
+    #[command(flatten)]
+    admission: AdmissionOptions,
+    #[command(flatten)]
+    limits: LimitOptions,
+    /// Maximum memory of all connections, in bytes [default: half of the machine's]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
+    memory_max: Option<u64>,
+    /// Timeout of a request's head, and grace period of its body, in seconds [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    request_timeout: Option<u32>,
+    /// Keep-alive timeout: seconds that a connection may be idle between requests [default: 75]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    idle_timeout: Option<u32>,
+    /// Write timeout: seconds without progress in sending pending output to a peer [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    write_timeout: Option<u32>,
+    /// Minimum rate at which a request's body must arrive, in bytes per second; 0 for none [default: 240]
+    #[arg(long, value_name = "BYTES")]
+    body_rate_min: Option<u32>,
+    /// Minimum rate at which a peer must read pending output, in bytes per second: a slower peer makes no progress for
+    /// --write-timeout; 0 for none [default: 240]
+    #[arg(long, value_name = "BYTES")]
+    write_rate_min: Option<u32>,
+    /// Zero-downtime restart: take over the listeners of the running server that was started with the same PATH, if
+    /// any; that server drains and exits. Then offer our listeners at PATH to the next server
+    #[arg(long, value_name = "PATH")]
+    takeover: Option<PathBuf>,
+    /// PROXY protocol, versions 1 and 2, on all listeners: off, optional or required. A header counts only from a trusted
+    /// network: another peer that sends one is disconnected, and with `required` every other peer is
+    #[arg(long, value_name = "MODE", value_enum, default_value = "off")]
+    proxy_protocol: ProxyProtocol,
+    /// Network whose PROXY headers are trusted, may be repeated: ADDRESS, ADDRESS/BITS, or unix for Unix sockets
+    /// [default: this machine: 127.0.0.0/8, ::1 and unix]
+    #[arg(long, value_name = "NETWORK")]
+    proxy_trusted: Vec<Networks>,
+    #[command(flatten)]
+    tls: TlsOptions,
+    /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+/// Whether connections begin with a PROXY header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ProxyProtocol {
+    Off,
+    Optional,
+    Required,
+}
+
+impl ServerOptions {
+    /// The limits of connections.
+    fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        if let Some(connections) = self.max_connections {
+            limits.connections_max = connections as usize;
+        }
+        if let Some(bytes) = self.memory_max {
+            limits.memory_max = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+        if let Some(seconds) = self.write_timeout {
+            limits.write_timeout = Duration::from_secs(seconds.into());
+        }
+        if let Some(bytes) = self.write_rate_min {
+            limits.write_rate_min = bytes;
+        }
+        self.limits.apply(&mut limits);
+        limits
+    }
+
+    /// The server, with all but what its listeners serve: the one that the environment has passed, or one at the addresses.
+    pub(crate) fn server(&self, inherited: Option<Server>) -> Server {
+        let server = inherited.unwrap_or_else(|| Server::on(self.listen.iter().cloned().collect()));
+        let admission = self.admission.admission();
+        let mut server = server.backend(self.backend).limits(self.limits()).admission(admission);
+        if self.least_loaded {
+            server = server.load_balancing(LoadBalancing::LeastLoaded);
+        }
+        if let Some(path) = &self.takeover {
+            server = server.takeover(path);
+        }
+        if let Some(loops) = self.loops {
+            server = server.loops(loops.into());
+        }
+        server
+    }
+
+    /// The limits of HTTP/1.1.
+    pub(crate) fn limits_of_http1(&self) -> http1::Limits {
+        let mut limits_of_http = http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() };
+        if let Some(seconds) = self.request_timeout {
+            let timeout = Duration::from_secs(seconds.into());
+            (limits_of_http.head_timeout, limits_of_http.body_timeout) = (timeout, timeout);
+        }
+        if let Some(bytes) = self.body_rate_min {
+            limits_of_http.body_rate_min = bytes;
+        }
+        if let Some(seconds) = self.idle_timeout {
+            limits_of_http.idle_timeout = Duration::from_secs(seconds.into());
+        }
+        limits_of_http
+    }
+
+    /// The same limits for the layer of applications.
+    pub(crate) fn limits_of_http(&self) -> http::Limits {
+        let (engine, http1) = (self.limits(), self.limits_of_http1());
+        let mut limits = http::Limits::default();
+        limits.connections_max = engine.connections_max;
+        limits.memory_max = engine.memory_max;
+        limits.write_timeout = engine.write_timeout;
+        limits.write_rate_min = engine.write_rate_min;
+        limits.deadlines = engine.deadlines;
+        limits.shaping = engine.shaping;
+        limits.head_timeout = http1.head_timeout;
+        limits.body_timeout = http1.body_timeout;
+        limits.body_rate_min = http1.body_rate_min;
+        limits.idle_timeout = http1.idle_timeout;
+        limits
+    }
+
+    /// What serves HTTPS; `None` without its flags.
+    pub(crate) fn tls(&self) -> Result<Option<Tls>, Box<dyn Error>> {
+        self.tls.configure(self.limits.handshake_timeout())
+    }
+
+    pub(crate) fn has_proxy_protocol(&self) -> bool {
+        self.proxy_protocol != ProxyProtocol::Off
+    }
+
+    /// Whether connections begin with a PROXY header, and whose headers count.
+    pub(crate) fn proxy_policy(&self) -> Policy {
+        let trusted = match &self.proxy_trusted[..] {
+            [] => Networks::local(),
+            some => some.iter().fold(Networks::default(), |all, networks| all.and_all(networks)),
+        };
+        match self.proxy_protocol {
+            ProxyProtocol::Off => Policy::off(),
+            ProxyProtocol::Optional => Policy::optional(trusted),
+            ProxyProtocol::Required => Policy::required(trusted),
+        }
+    }
+}
+
+/// Registers the signals, before the server starts, so that none is missed once the start-up line is printed.
+pub(crate) fn signals() -> Result<Signals, StartError> {
+    Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)
+}
+
+/// Waits until the server has ended: by SIGTERM, Ctrl-C, or a takeover by another server. Returns whether a second signal
+/// has closed its connections.
+pub(crate) fn supervise(
+    server: &ServerHandle,
+    signals: Signals,
+    on_hangup: impl Fn() + Send + 'static,
+) -> Result<bool, StartError> {
+    let shutdown = Arc::new(Shutdown::default());
+    let (handle, on_superseded) = (server.clone(), shutdown.clone());
+    let on_takeover = move || {
+        if handle.superseded().wait() {
+            on_superseded.has_begun.store(true, Ordering::Relaxed);
+            handle.begin_drain(DRAIN_DEADLINE);
+        }
+    };
+    std::thread::Builder::new().name("tidegate-takeover".into()).spawn(on_takeover).map_err(StartError::System)?;
+    let (handle, on_signal) = (server.clone(), shutdown.clone());
+    let on_signal = move || handle_signals(signals, &handle, &on_signal, on_hangup);
+    std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
+    loop {
+        let has_ended = server.wait_timeout(LOOK_AGAIN);
+        if !server.all_loops_run() && !shutdown.has_begun.load(Ordering::Relaxed) {
+            eprintln!("tidegate: an event loop has ended; nothing can be served without it");
+            std::process::exit(1);
+        }
+        if has_ended {
+            break;
+        }
+    }
+    Ok(shutdown.is_cut_short.load(Ordering::Relaxed))
+}
+
+/// What signals and takeovers have requested so far.
+#[derive(Debug, Default)]
+struct Shutdown {
+    has_begun: AtomicBool,
+    is_cut_short: AtomicBool,
+}
+
+/// SIGUSR1 prints the counts, SIGHUP reads files again. The first other signal drains the server, and the second closes its
+/// connections. The third exits, which helps if a loop is stuck.
+fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown, on_hangup: impl Fn()) {
+    let mut requests = 0;
+    for signal in signals.forever() {
+        if signal == SIGUSR1 {
+            counts::print(server);
+            continue;
+        }
+        if signal == SIGHUP {
+            on_hangup();
+            continue;
+        }
+        requests += 1;
+        match requests {
+            1 => {
+                shutdown.has_begun.store(true, Ordering::Relaxed);
+                server.begin_drain(DRAIN_DEADLINE);
+            }
+            2 => {
+                shutdown.is_cut_short.store(true, Ordering::Relaxed);
+                server.begin_drain(Duration::ZERO);
+            }
+            _ => std::process::exit(CUT_SHORT_STATUS),
+        }
+    }
+}
+
+/// Prints a start-up line for each address: address, backend, number of loops.
+pub(crate) fn announce(running: &ServerHandle, has_tls: bool) {
+    let (backend, loops) = (running.backend(), running.loops());
+    let plural = if loops == 1 { "" } else { "s" };
+    let mut lines = String::new();
+    for address in running.listeners().iter().flat_map(RunningListener::addresses) {
+        let scheme = match (address.ip().is_some(), has_tls) {
+            (false, _) => "",
+            (true, false) => "http://",
+            (true, true) => "https://",
+        };
+        lines.push_str(&format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})\n"));
+    }
+    // A closed standard output does not stop the server.
+    let _ = io::stdout().write_all(lines.as_bytes());
+}
+
+pub(crate) fn log_to_stderr(is_quiet: bool, has_bytes: bool) {
+    use tracing_subscriber::filter::LevelFilter;
+    let level = match (is_quiet, has_bytes) {
+        (true, _) => LevelFilter::ERROR,
+        (false, true) => LevelFilter::TRACE,
+        (false, false) => LevelFilter::INFO,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        // Programs read these lines too: no escape codes, whatever features other crates enable.
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        .log_internal_errors(false)
+        .init();
+}
+
+/// How often the main thread checks that all loops are alive.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long connections may take to finish requests in progress.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The exit status after a second signal, as a shell reports a process that SIGINT has ended.
+pub(crate) const CUT_SHORT_STATUS: i32 = 130;
+
+/// The maximum length of a request's body, of which nothing is kept.
+const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// With less memory than this a loop could not buffer even one connection's input.
+const MEMORY_MAX_FLOOR: u64 = 1024 * 1024;

@@ -1,0 +1,263 @@
+//! `Connection`: a connection to an upstream without its type, and how one is made.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tidegate_buffer::Slice;
+#[cfg(feature = "tls")]
+use tidegate_codec::Over;
+#[cfg(feature = "tls")]
+use tidegate_codec::OverError;
+use tidegate_codec::Pipeline;
+use tidegate_codec::framing::{Payload, Raw};
+use tidegate_engine::{Channel, ChannelError, Client, ConnectError, ReadHalf, SendError, WriteHalf, task};
+use tidegate_http1::client::{Incoming, Outgoing};
+use tidegate_http1::{self as http1, Error, Misuse};
+use tidegate_proxy::{Announced, Builder};
+#[cfg(feature = "tls")]
+use tidegate_tls::Tls;
+
+use super::tunnel::Tunnel;
+use super::upstreams::{Shared, Upstream};
+use crate::request::Request;
+
+/// A pipeline of the client's role, whatever the filters are.
+trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {
+    type Raw: Pipeline<In = Slice, Out = Payload>;
+
+    fn into_raw(self) -> Self::Raw;
+    fn http(&self) -> &http1::Client;
+    /// What the caller did wrong, if the error is about that.
+    fn misuse(error: &Self::Error) -> Option<Misuse>;
+}
+
+fn misuse(error: &Error) -> Option<Misuse> {
+    match error {
+        Error::Caller(misuse) => Some(*misuse),
+        _ => None,
+    }
+}
+
+impl UpstreamCodec for http1::Client {
+    type Raw = Raw;
+
+    fn into_raw(self) -> Raw {
+        Raw
+    }
+
+    fn http(&self) -> &http1::Client {
+        self
+    }
+
+    fn misuse(error: &Error) -> Option<Misuse> {
+        misuse(error)
+    }
+}
+
+impl UpstreamCodec for Announced<http1::Client> {
+    type Raw = Raw;
+
+    fn into_raw(self) -> Raw {
+        Raw
+    }
+
+    fn http(&self) -> &http1::Client {
+        self.inner()
+    }
+
+    fn misuse(error: &Error) -> Option<Misuse> {
+        misuse(error)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl UpstreamCodec for Over<Tls, http1::Client> {
+    type Raw = Over<Tls, Raw>;
+
+    fn into_raw(self) -> Self::Raw {
+        self.map(|_| Raw)
+    }
+
+    fn http(&self) -> &http1::Client {
+        self.codec()
+    }
+
+    fn misuse(error: &Self::Error) -> Option<Misuse> {
+        match error {
+            OverError::Codec(error) => misuse(error),
+            _ => None,
+        }
+    }
+}
+
+/// A connection to an upstream. One that is dropped in the middle of an exchange is reset.
+pub(super) trait Connection {
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>>;
+    /// Whether another piece of the request's body has room.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>>;
+    fn send(&mut self, message: Outgoing) -> Result<(), Unsent>;
+    /// From now on the response is read even if the upstream does not read the request's body.
+    fn split(&mut self);
+    /// Whether it takes another request.
+    fn is_reusable(&mut self) -> bool;
+    fn set_deadline_after(&mut self, after: Option<Duration>);
+    fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError>;
+}
+
+/// Why a message was not sent.
+#[derive(Debug)]
+pub(super) enum Unsent {
+    Closed,
+    /// The protocol cannot express it.
+    Misuse(Misuse),
+}
+
+/// The connection of an exchange, or one that is idle.
+struct Held<C: UpstreamCodec>(State<C>);
+
+/// The channel of a connection.
+enum State<C: UpstreamCodec> {
+    Whole(Channel<C>),
+    /// While the body of a request is sent: the response is read even if the upstream does not read that body.
+    Split(ReadHalf<C>, WriteHalf<C>),
+    /// It is a tunnel now.
+    Taken,
+}
+
+impl<C: UpstreamCodec> Held<C> {
+    /// The whole channel, for the next request.
+    fn whole(&mut self) -> Option<&mut Channel<C>> {
+        if let State::Split(..) = self.0
+            && let State::Split(reader, writer) = std::mem::replace(&mut self.0, State::Taken)
+            && let Ok(channel) = reader.reunite(writer)
+        {
+            self.0 = State::Whole(channel);
+        }
+        match &mut self.0 {
+            State::Whole(channel) => Some(channel),
+            State::Split(..) | State::Taken => None,
+        }
+    }
+}
+
+impl<C: UpstreamCodec> Connection for Held<C> {
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        match &mut self.0 {
+            State::Whole(channel) => channel.poll_recv(cx),
+            State::Split(reader, _) => reader.poll_recv(cx),
+            State::Taken => Poll::Ready(Ok(None)),
+        }
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        match &mut self.0 {
+            State::Whole(channel) => Pin::new(&mut channel.ready()).poll(cx),
+            State::Split(_, writer) => Pin::new(&mut writer.ready()).poll(cx),
+            State::Taken => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<(), Unsent> {
+        let sent = match &mut self.0 {
+            State::Whole(channel) => channel.send(message),
+            State::Split(_, writer) => writer.send(message),
+            State::Taken => return Err(Unsent::Closed),
+        };
+        match sent {
+            Ok(_) => Ok(()),
+            Err(SendError::Codec(error)) => Err(C::misuse(&error).map_or(Unsent::Closed, Unsent::Misuse)),
+            Err(_) => Err(Unsent::Closed),
+        }
+    }
+
+    fn split(&mut self) {
+        if let State::Whole(_) = self.0
+            && let State::Whole(channel) = std::mem::replace(&mut self.0, State::Taken)
+        {
+            let (reader, writer) = channel.split();
+            self.0 = State::Split(reader, writer);
+        }
+    }
+
+    fn is_reusable(&mut self) -> bool {
+        self.whole().is_some_and(|channel| channel.with_codec(|codec| codec.http().is_ready()).unwrap_or(false))
+    }
+
+    fn set_deadline_after(&mut self, after: Option<Duration>) {
+        let at = after.and_then(|after| task::now().checked_add(after));
+        match &mut self.0 {
+            State::Whole(channel) => channel.set_deadline(at),
+            State::Split(reader, _) => reader.set_deadline(at),
+            State::Taken => {}
+        }
+    }
+
+    fn into_tunnel(mut self: Box<Self>) -> Result<Tunnel, ChannelError> {
+        self.whole();
+        let State::Whole(mut channel) = std::mem::replace(&mut self.0, State::Taken) else {
+            return Err(ChannelError::Busy);
+        };
+        channel.set_deadline(None);
+        channel.switch(C::into_raw).map(Tunnel::new)
+    }
+}
+
+impl<C: UpstreamCodec> Drop for Held<C> {
+    fn drop(&mut self) {
+        let is_idle = self.is_reusable();
+        if let State::Whole(channel) = std::mem::replace(&mut self.0, State::Taken)
+            && !is_idle
+        {
+            channel.abort();
+        }
+    }
+}
+
+/// Connects to an upstream for a request.
+pub(super) async fn connect(
+    shared: &Shared,
+    upstream: &Upstream,
+    request: Option<&Request>,
+) -> Result<Box<dyn Connection>, ConnectError> {
+    let client = Client::at(upstream.address.clone()).connect_timeout(shared.limits.connect_timeout);
+    let http = http1::Client::new(shared.client.clone());
+    #[cfg(feature = "tls")]
+    if upstream.is_secure
+        && let Some(tls) = &shared.tls
+    {
+        let failed = |error: Box<dyn std::error::Error>| {
+            ConnectError::Failed(upstream.address.clone(), std::io::Error::other(error.to_string()))
+        };
+        let tls = tls.connect(&upstream.host).map_err(|error| failed(error.into()))?;
+        let mut channel = client.connect(Over::new(tls, http)).await?;
+        let established = poll_fn(|cx| Pin::new(&mut channel.ready()).poll(cx));
+        return match task::timeout(shared.limits.connect_timeout, established).await {
+            Ok(Ok(())) => Ok(Box::new(Held(State::Whole(channel)))),
+            Ok(Err(error)) => Err(failed(error.into())),
+            Err(_) => {
+                channel.abort();
+                Err(ConnectError::Timeout(upstream.address.ip()))
+            }
+        };
+    }
+    if shared.sends_proxy_header {
+        let channel = client.connect(Announced::new(proxy_header(request, upstream), http)).await?;
+        return Ok(Box::new(Held(State::Whole(channel))));
+    }
+    Ok(Box::new(Held(State::Whole(client.connect(http).await?))))
+}
+
+/// A PROXY header that names the client; one that names nothing for a request of the proxy's own.
+fn proxy_header(request: Option<&Request>, upstream: &Upstream) -> Vec<u8> {
+    let source = request.and_then(|request| request.peer().ip());
+    let destination = upstream.address.ip();
+    let named = source.zip(destination).filter(|(source, destination)| source.is_ipv4() == destination.is_ipv4());
+    let builder = match (request, named) {
+        (None, _) => Builder::local(),
+        (Some(_), Some((source, destination))) => Builder::new(source, destination),
+        (Some(_), None) => Builder::unspecified(),
+    };
+    builder.build_v2().unwrap_or_default()
+}

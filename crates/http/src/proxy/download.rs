@@ -1,0 +1,94 @@
+//! `Download`: a response on its way from an upstream to the client, with what is left of the request.
+
+use std::error::Error;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tidegate_http1::client::Incoming;
+
+use super::connection::Connection;
+use super::fields;
+use super::lease::Lease;
+use super::upload::{Upload, UploadError};
+use crate::body::{BodyWriter, Data};
+use crate::proxy::error::Failure;
+use crate::proxy::pool::Pool;
+
+/// A response whose head has come.
+pub(super) struct Download {
+    pub(super) connection: Box<dyn Connection>,
+    pub(super) upload: Upload,
+    pub(super) lease: Lease,
+    pub(super) pool: Rc<Pool>,
+}
+
+impl Download {
+    /// The response is complete: the connection may serve another request, if this one was sent whole.
+    pub(super) fn finish(self) {
+        let Self { connection, upload, lease, pool } = self;
+        lease.succeed();
+        if upload.is_done() && !lease.is_single() {
+            pool.put(lease.id(), connection);
+        }
+    }
+
+    /// Passes the body on to the client, as fast as the client takes it. If the upstream fails, so does the body: the
+    /// client sees that it is not complete.
+    pub(super) async fn pass_on(mut self, mut writer: BodyWriter) -> Result<(), Box<dyn Error>> {
+        loop {
+            // Another piece is received when those before it have room.
+            poll_fn(|cx| {
+                self.poll_upload(cx);
+                writer.poll_ready(cx)
+            })
+            .await?;
+            match self.next().await {
+                Ok(Some(Incoming::Data(data))) => writer.push(Data::from(data))?,
+                Ok(Some(Incoming::Trailers(trailers))) => {
+                    let trailers = fields::trailers(trailers.iter());
+                    // The end follows at once.
+                    if let Ok(Some(Incoming::End)) = self.next().await {
+                        self.finish();
+                        return Ok(writer.trailers(trailers)?);
+                    }
+                    return Err(self.fail("the upstream ended the response within its trailers"));
+                }
+                Ok(Some(Incoming::End)) => {
+                    self.finish();
+                    return Ok(());
+                }
+                Ok(Some(Incoming::Head(_) | Incoming::Interim(_)) | None) => {
+                    return Err(self.fail("the upstream closed the connection within the response"));
+                }
+                Err(error) => {
+                    let text = Failure::of_recv(error).text();
+                    return Err(self.fail(&text));
+                }
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Incoming>, tidegate_engine::ChannelError> {
+        poll_fn(|cx| {
+            self.poll_upload(cx);
+            self.connection.poll_recv(cx)
+        })
+        .await
+    }
+
+    /// Goes on with the request's body. A failure of it shows in the response: the upstream ends that, or the client's
+    /// connection is closed.
+    fn poll_upload(&mut self, cx: &mut std::task::Context<'_>) {
+        match self.upload.poll(&mut *self.connection, cx) {
+            Poll::Ready(Err(UploadError::Client(error))) => tracing::debug!(%error, "the request ended early"),
+            Poll::Ready(Err(UploadError::Upstream(failure))) => tracing::debug!(error = failure.text(), "upload ended"),
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+        }
+    }
+
+    fn fail(self, text: &str) -> Box<dyn Error> {
+        self.lease.fail();
+        text.to_owned().into()
+    }
+}

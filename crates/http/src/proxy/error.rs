@@ -1,0 +1,94 @@
+//! `Failure`: why an upstream did not answer, and the response that the client gets instead.
+
+#[cfg(feature = "tls")]
+use tidegate_codec::OverError;
+use tidegate_engine::{ChannelError, CloseReason, ConnectError};
+use tidegate_http1::{Error, Exceeded, Misuse, Status};
+
+use super::connection::Unsent;
+use crate::response::Response;
+
+/// Why there is no response of an upstream.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No upstream is there, or none takes another request.
+    NoUpstream,
+    Connect(ConnectError),
+    /// The connection ended before the head of the response.
+    Closed(Option<ChannelError>),
+    /// The head of the response did not come in time.
+    Late,
+    /// The request cannot be expressed in the protocol that the upstream speaks.
+    Inexpressible(Misuse),
+    /// The upstream switched to a protocol that the client did not ask for.
+    WrongProtocol,
+}
+
+impl Failure {
+    pub(super) fn of_recv(error: ChannelError) -> Self {
+        let is_late = match &error {
+            ChannelError::Deadline => true,
+            ChannelError::Closed(reason) => match &**reason {
+                CloseReason::Protocol(fault) => is_timeout(&**fault),
+                _ => false,
+            },
+            _ => false,
+        };
+        if is_late { Self::Late } else { Self::Closed(Some(error)) }
+    }
+
+    pub(super) fn of_send(unsent: &Unsent) -> Self {
+        match unsent {
+            Unsent::Closed => Self::Closed(None),
+            Unsent::Misuse(misuse) => Self::Inexpressible(*misuse),
+        }
+    }
+
+    /// Whether the upstream is to blame.
+    pub(super) fn blames_upstream(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Closed(_) | Self::Late | Self::WrongProtocol)
+    }
+
+    /// Whether the upstream has received nothing of the request.
+    pub(super) fn is_unsent(&self) -> bool {
+        matches!(self, Self::Connect(_))
+    }
+
+    /// Whether another upstream may do better.
+    pub(super) fn may_be_retried(&self) -> bool {
+        // A request that was late once would keep a second upstream busy for as long.
+        matches!(self, Self::Connect(_) | Self::Closed(_))
+    }
+
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::NoUpstream => "no upstream is available".into(),
+            Self::Connect(error) => error.to_string(),
+            Self::Closed(Some(error)) => error.to_string(),
+            Self::Closed(None) => "the upstream closed the connection".into(),
+            Self::Late => "the upstream did not answer in time".into(),
+            Self::Inexpressible(misuse) => misuse.text().into(),
+            Self::WrongProtocol => "the upstream switched to a protocol that was not asked for".into(),
+        }
+    }
+
+    pub(super) fn response(&self) -> Response {
+        let status = match self {
+            Self::NoUpstream => Status::SERVICE_UNAVAILABLE,
+            Self::Connect(ConnectError::Timeout(_)) | Self::Late => Status::GATEWAY_TIMEOUT,
+            Self::Connect(_) | Self::Closed(_) | Self::WrongProtocol => Status::BAD_GATEWAY,
+            Self::Inexpressible(_) => Status::BAD_REQUEST,
+        };
+        Response::of_error(status)
+    }
+}
+
+fn is_timeout(fault: &(dyn std::error::Error + 'static)) -> bool {
+    let of_http = fault.downcast_ref::<Error>();
+    #[cfg(feature = "tls")]
+    let of_http = of_http.or_else(|| match fault.downcast_ref::<OverError<tidegate_tls::Error, Error>>() {
+        Some(OverError::Codec(error)) => Some(error),
+        _ => None,
+    });
+    matches!(of_http, Some(Error::Limit(Exceeded::HeadTime | Exceeded::BodyTime)))
+}

@@ -1,0 +1,221 @@
+//! Which fields of a message are for the next hop, and edits of fields.
+//!
+//! Fields that are for one connection alone are not passed on (RFC 9110 §7.6.1), nor is any field that `Connection`
+//! names. What frames a message is written by the codec anew, so it never depends on what another parser would read.
+
+use tidegate_http1::{Fields, Headers, InvalidField};
+
+/// A change of the fields of a message that is passed on.
+///
+/// ```
+/// use tidegate::http::proxy::Edit;
+///
+/// let edits = [Edit::set("X-Gateway", "tide")?, Edit::remove("X-Powered-By")];
+/// # drop(edits);
+/// # Ok::<(), tidegate::http::InvalidField>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    name: String,
+    /// `None` if the fields of this name are removed.
+    value: Option<String>,
+    keeps_others: bool,
+}
+
+impl Edit {
+    /// Replaces all fields of a name by one.
+    ///
+    /// # Errors
+    /// [`InvalidField`] if the field cannot be sent, or if it belongs to one connection.
+    pub fn set(name: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidField> {
+        Self::new(name.into(), value.into(), false)
+    }
+
+    /// Adds a field to those of the same name.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub fn add(name: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidField> {
+        Self::new(name.into(), value.into(), true)
+    }
+
+    /// Removes all fields of a name.
+    #[must_use]
+    pub fn remove(name: impl Into<String>) -> Self {
+        Self { name: name.into(), value: None, keeps_others: false }
+    }
+
+    fn new(name: String, value: String, keeps_others: bool) -> Result<Self, InvalidField> {
+        if is_of_connection(name.as_bytes()) {
+            return Err(InvalidField::Reserved);
+        }
+        Fields::new().push(&name, &value)?;
+        Ok(Self { name, value: Some(value), keeps_others })
+    }
+
+    fn replaces(&self, name: &[u8]) -> bool {
+        !self.keeps_others && is_same(self.name.as_bytes(), name)
+    }
+}
+
+/// Whether two names are the same for a server that takes `_` for `-`, as those do that pass fields on in environment
+/// variables.
+fn is_same(ours: &[u8], theirs: &[u8]) -> bool {
+    ours.len() == theirs.len()
+        && ours.iter().zip(theirs).all(|(one, other)| {
+            one.eq_ignore_ascii_case(other) || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'))
+        })
+}
+
+/// Whether a field is for one connection alone, or is written by the codec.
+pub(super) fn is_of_connection(name: &[u8]) -> bool {
+    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+    match name.len() {
+        2 => is(b"te"),
+        4 => is(b"host") || is(b"date"),
+        6 => is(b"expect") || is(b"server"),
+        7 => is(b"upgrade"),
+        10 => is(b"connection") || is(b"keep-alive"),
+        14 => is(b"content-length"),
+        16 => is(b"proxy-connection"),
+        17 => is(b"transfer-encoding"),
+        _ => false,
+    }
+}
+
+/// The names that `Connection` lists, but for those that are never passed on.
+#[derive(Debug, Default)]
+struct Nominated<'a>(Vec<&'a [u8]>);
+
+impl<'a> Nominated<'a> {
+    fn of(headers: Headers<'a>) -> Self {
+        let mut names = Vec::new();
+        for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection")) {
+            let is_option =
+                |name: &[u8]| name.is_empty() || name.eq_ignore_ascii_case(b"close") || is_of_connection(name);
+            names.extend(list(value).filter(|name| !is_option(name)));
+        }
+        Self(names)
+    }
+
+    fn contains(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|other| other.eq_ignore_ascii_case(name))
+    }
+}
+
+/// The members of a list, without the white space around them.
+pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// Whether a list names a member. Case does not matter.
+pub(super) fn has_member(headers: Headers<'_>, name: &[u8], member: &[u8]) -> bool {
+    let mut values = headers.filter(|(found, _)| found.eq_ignore_ascii_case(name)).flat_map(|(_, value)| list(value));
+    values.any(|found| found.eq_ignore_ascii_case(member))
+}
+
+/// The fields of a head that are for the next hop, but for those that `is_dropped` names, with edits. `Upgrade` is not
+/// among them.
+pub(super) fn passed_on(headers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
+    let nominated = Nominated::of(headers.clone());
+    let mut fields = Fields::new();
+    for (name, value) in headers {
+        if is_of_connection(name)
+            || nominated.contains(name)
+            || is_dropped(name)
+            || edits.iter().any(|edit| edit.replaces(name))
+        {
+            continue;
+        }
+        push(&mut fields, name, value);
+    }
+    fields
+}
+
+/// Adds the fields that edits set.
+pub(super) fn add_edits(fields: &mut Fields, edits: &[Edit]) {
+    for edit in edits {
+        if let Some(value) = &edit.value {
+            push(fields, edit.name.as_bytes(), value.as_bytes());
+        }
+    }
+}
+
+/// Adds a field that a parser has accepted. One that cannot be sent is left out.
+pub(super) fn push(fields: &mut Fields, name: &[u8], value: &[u8]) {
+    if let Ok(name) = std::str::from_utf8(name) {
+        let _ = fields.push(name, value);
+    }
+}
+
+/// The fields after a body that may be passed on.
+pub(super) fn trailers(trailers: Headers<'_>) -> Fields {
+    let mut fields = Fields::new();
+    for (name, value) in trailers.filter(|(name, _)| !is_of_connection(name)) {
+        push(&mut fields, name, value);
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines as a parser has accepted them, which may hold any name.
+    fn head(lines: &'static str) -> tidegate_http1::RequestHead {
+        use tidegate_buffer::{Outbound, Pool};
+        use tidegate_codec::{Codec, Input, Output, Step, Time};
+        let (pool, time) = (Pool::new(), Time::new(std::time::Instant::now(), std::time::SystemTime::UNIX_EPOCH));
+        let (mut input, mut queue) = (Input::new(), Outbound::new(&pool));
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        input.append(pool.copy(text.as_bytes()), &pool);
+        let mut server = tidegate_http1::Server::default();
+        match server.decode(&mut input, &mut Output::new(&mut queue, &pool, &time)) {
+            Ok(Step::Message(tidegate_http1::Incoming::Head(head))) => head,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn pass(lines: &'static str, edits: &[Edit]) -> String {
+        let head = head(lines);
+        let mut fields = passed_on(head.headers(), edits, |_| false);
+        add_edits(&mut fields, edits);
+        String::from_utf8(fields.bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_behind() {
+        let lines = "Keep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nTE: trailers\r\nUpgrade: h2c\r\n\
+                     Connection: keep-alive, TE, Upgrade\r\nAccept: */*\r\nExpect: 100-continue\r\nX: 1\r\n";
+        assert_eq!(pass(lines, &[]), "Accept: */*\r\nX: 1\r\n");
+    }
+
+    #[test]
+    fn fields_that_connection_names_stay_behind() {
+        let lines =
+            "Connection: close, x-Secret\r\nX-Secret: 1\r\nconnection: COOKIE ,,\r\nCookie: a\r\nX-Other: 2\r\n";
+        assert_eq!(pass(lines, &[]), "X-Other: 2\r\n");
+    }
+
+    #[test]
+    fn edits_replace_add_and_remove() {
+        let edits = [Edit::set("X-A", "new").unwrap(), Edit::add("X-B", "more").unwrap(), Edit::remove("x-c")];
+        let lines = "x-a: 1\r\nX_A: 2\r\nX-B: 3\r\nX-C: 4\r\nX-D: 5\r\n";
+        assert_eq!(pass(lines, &edits), "X-B: 3\r\nX-D: 5\r\nX-A: new\r\nX-B: more\r\n");
+    }
+
+    #[test]
+    fn an_edit_cannot_set_what_frames_a_message() {
+        for name in ["Content-Length", "transfer-encoding", "Connection", "Keep-Alive", "Upgrade", "TE", "Host"] {
+            assert_eq!(Edit::set(name, "1"), Err(InvalidField::Reserved), "{name}");
+        }
+        assert_eq!(Edit::add("X Y", "1"), Err(InvalidField::Name));
+        assert_eq!(Edit::set("X", "1\r\nY: 2"), Err(InvalidField::Value));
+    }
+
+    #[test]
+    fn a_list_has_a_member_in_any_line() {
+        let head = head("TE: gzip;q=0.5\r\nTE: , Trailers\r\n");
+        assert!(has_member(head.headers(), b"te", b"trailers") && !has_member(head.headers(), b"te", b"gzip"));
+    }
+}

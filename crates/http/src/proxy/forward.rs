@@ -1,0 +1,381 @@
+//! The way of one request: to an upstream, perhaps to another one, and its response back.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use tidegate_codec::framing::Raw;
+use tidegate_engine::task;
+use tidegate_http1::client::Incoming;
+use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
+
+use super::balance::{Balance, Balancer, Candidate, hash_of};
+use super::connection::{Connection, connect};
+use super::download::Download;
+use super::error::Failure;
+use super::fields;
+use super::forwarded::client_ip;
+use super::lease::Lease;
+use super::options::{HashKey, Options};
+use super::pool::Pool;
+use super::request_head::Asked;
+use super::retry::is_idempotent;
+use super::tunnel::Tunnel;
+use super::upload::{Upload, UploadError};
+use super::upstreams::{Shared, Upstream};
+use crate::body::{Body, Data};
+use crate::endpoint::InterimWriter;
+use crate::exchange::BodyError;
+use crate::request::Request;
+use crate::response::{IntoResponse, Response};
+use crate::upgrade::Upgrade;
+
+/// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
+pub(super) struct LoopUpstreams {
+    shared: Arc<Shared>,
+    pool: Rc<Pool>,
+    balancer: RefCell<Balancer>,
+    members: RefCell<Members>,
+}
+
+struct Members {
+    generation: u64,
+    list: Arc<[Arc<Upstream>]>,
+}
+
+/// Why an attempt did not yield a head.
+enum Stop {
+    /// The upstream failed.
+    Upstream(Failure),
+    /// The client's request did; what it gets, if it is still there.
+    Client(Response),
+}
+
+/// A head of a response, and what has brought it.
+struct Answer {
+    head: ResponseHead,
+    connection: Box<dyn Connection>,
+    lease: Lease,
+}
+
+impl LoopUpstreams {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let pool = Pool::new(shared.limits.idle_connections_max);
+        let balancer = RefCell::new(Balancer::new(shared.balance));
+        let members = RefCell::new(Members { generation: shared.generation(), list: shared.members() });
+        Self { shared, pool, balancer, members }
+    }
+
+    /// Answers a request by the response of an upstream, or by that of the failure.
+    pub(super) async fn forward(&self, mut request: Request, options: &Options, interims: InterimWriter) -> Response {
+        let asked = match Asked::of(&request, options) {
+            Ok(asked) => asked,
+            Err(response) => return response,
+        };
+        if let Some(rate) = &options.rate
+            && let Err(response) = rate.check(&request)
+        {
+            return response;
+        }
+        let body = std::mem::take(request.body_mut());
+        let mut upload = if request.head().has_body() { Upload::new(body) } else { Upload::nothing() };
+        self.shared.budget.earn();
+        let key = self.key(&request, &options.hash_key);
+        let mut tried: Vec<u64> = Vec::new();
+        let mut retried = 0;
+        // Bounded by the retries of one request.
+        loop {
+            let Some(upstream) = self.pick(key, &tried) else {
+                return Failure::NoUpstream.response();
+            };
+            upload.restart(asked.expects);
+            let lease = Lease::new(self.shared.clone(), upstream);
+            let id = lease.id();
+            let pooled = if self.shared.sends_proxy_header { None } else { self.pool.take(id) };
+            let is_pooled = pooled.is_some();
+            let failure = match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
+                Ok(answer) => return self.respond(&request, answer, upload, &asked, options),
+                Err(Stop::Client(response)) => return response,
+                Err(Stop::Upstream(failure)) => failure,
+            };
+            tracing::debug!(subsystem = "proxy", upstream = id, error = failure.text(), "request failed");
+            // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
+            if !is_pooled {
+                tried.push(id);
+            }
+            let may_repeat = failure.is_unsent() || is_idempotent(request.head().method());
+            let is_left = failure.may_be_retried() && !upload.has_begun() && may_repeat;
+            if !is_left || !self.shared.budget.take(retried) {
+                return failure.response();
+            }
+            retried += 1;
+        }
+    }
+
+    /// Sends a request to an upstream, and waits for the head of its response.
+    #[expect(clippy::too_many_arguments, reason = "it is one step of `forward`, with all that this has")]
+    async fn attempt(
+        &self,
+        request: &Request,
+        asked: &Asked,
+        options: &Options,
+        upload: &mut Upload,
+        interims: &InterimWriter,
+        lease: Lease,
+        pooled: Option<Box<dyn Connection>>,
+    ) -> Result<Answer, Stop> {
+        let is_pooled = pooled.is_some();
+        let failed = |lease: &Lease, failure: Failure| {
+            if failure.blames_upstream() && !(is_pooled && matches!(failure, Failure::Closed(_))) {
+                lease.fail();
+            }
+            Stop::Upstream(failure)
+        };
+        let outgoing = asked.outgoing(request, &lease.upstream, options).map_err(Stop::Client)?;
+        let mut connection = match pooled {
+            Some(connection) => connection,
+            None => match connect(&self.shared, &lease.upstream, Some(request)).await {
+                Ok(connection) => connection,
+                Err(error) => return Err(failed(&lease, Failure::Connect(error))),
+            },
+        };
+        if !upload.is_done() {
+            connection.split();
+        }
+        if let Some(timeout) = options.response_timeout
+            && upload.is_done()
+        {
+            connection.set_deadline_after(Some(timeout));
+        }
+        if let Err(unsent) = connection.send(outgoing) {
+            return Err(failed(&lease, Failure::of_send(&unsent)));
+        }
+        let mut awaits_end = options.response_timeout.filter(|_| !upload.is_done());
+        let head = poll_fn(|cx| {
+            let polled = poll_head(&mut *connection, upload, interims, cx);
+            if polled.is_pending()
+                && upload.is_done()
+                && let Some(timeout) = awaits_end.take()
+            {
+                connection.set_deadline_after(Some(timeout));
+                return poll_head(&mut *connection, upload, interims, cx);
+            }
+            polled
+        });
+        match head.await {
+            Ok(head) => {
+                if options.response_timeout.is_some() {
+                    connection.set_deadline_after(None);
+                }
+                Ok(Answer { head, connection, lease })
+            }
+            Err(Stop::Upstream(failure)) => Err(failed(&lease, failure)),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// The response to the client.
+    fn respond(&self, request: &Request, answer: Answer, upload: Upload, asked: &Asked, options: &Options) -> Response {
+        let Answer { head, connection, lease } = answer;
+        let status = head.status();
+        if matches!(status.code(), 502..=504) {
+            lease.fail();
+        }
+        let is_connect = request.head().method() == Method::Connect;
+        if status == Status::SWITCHING_PROTOCOLS || (is_connect && (200..300).contains(&status.code())) {
+            return self.tunnel(&head, connection, lease, asked, options);
+        }
+        let mut response = Response::with(status).fields(response_fields(&head, options));
+        if upload.awaits_continue() {
+            // The client has not been asked for its body, and the codec closes the connection.
+            response = response.close();
+        }
+        let mut download = Download { connection, upload, lease, pool: self.pool.clone() };
+        if !head.has_body() {
+            if request.head().method() == Method::Head
+                && let Some(length) = length_of(&head)
+            {
+                // What a GET would get.
+                response = response.body(Body::produce(async |_| Ok(())).with_length(length));
+            }
+            if download.upload.is_done() {
+                download.finish();
+                return response;
+            }
+            // The codec of the client's side skips what is left of the request, or closes.
+            return response;
+        }
+        let length = match head.body() {
+            BodyLength::Known(length) => Some(length),
+            _ => None,
+        };
+        // A short body has usually come with its head.
+        if download.upload.is_done()
+            && let Some(length) = length
+        {
+            let cx = &mut Context::from_waker(std::task::Waker::noop());
+            if let Poll::Ready(Ok(Some(Incoming::Data(data)))) = download.connection.poll_recv(cx) {
+                if data.len() as u64 == length {
+                    if let Poll::Ready(Ok(Some(Incoming::End))) = download.connection.poll_recv(cx) {
+                        download.finish();
+                    }
+                    return response.body(Data::from(data));
+                }
+                let body = Body::produce(move |mut writer| async move {
+                    writer.push(Data::from(data))?;
+                    download.pass_on(writer).await
+                });
+                return response.body(body.with_length(length));
+            }
+        }
+        let body = Body::produce(move |writer| download.pass_on(writer));
+        response.body(match length {
+            Some(length) => body.with_length(length),
+            None => body,
+        })
+    }
+
+    /// The response that switches to another protocol, which goes through the proxy as bytes.
+    fn tunnel(
+        &self,
+        head: &ResponseHead,
+        connection: Box<dyn Connection>,
+        lease: Lease,
+        asked: &Asked,
+        options: &Options,
+    ) -> Response {
+        let mut fields = response_fields(head, options);
+        if head.status() == Status::SWITCHING_PROTOCOLS {
+            let protocol = head.header("upgrade").unwrap_or_default();
+            let is_asked = asked.upgrade.as_ref().is_some_and(|asked| protocol.eq_ignore_ascii_case(asked.as_bytes()));
+            if !is_asked {
+                lease.fail();
+                return Failure::WrongProtocol.response();
+            }
+            fields::push(&mut fields, b"Upgrade", protocol);
+        }
+        lease.succeed();
+        let idle_timeout = self.shared.limits.tunnel_idle_timeout;
+        match connection.into_tunnel() {
+            Ok(upstream) => {
+                let upgrade = Upgrade::channel(Raw, move |channel| async move {
+                    let joined = Tunnel::new(channel).join(upstream, idle_timeout).await;
+                    drop(lease);
+                    joined
+                });
+                Response::with(head.status()).fields(fields).upgrade_to(upgrade)
+            }
+            Err(error) => Failure::Closed(Some(error)).response(),
+        }
+    }
+
+    fn key(&self, request: &Request, key: &HashKey) -> u64 {
+        if self.shared.balance != Balance::ConsistentHash {
+            return 0;
+        }
+        let of_client = || hash_of(client_ip(request));
+        match key {
+            HashKey::Client => of_client(),
+            HashKey::Target => hash_of(request.target()),
+            HashKey::Header(name) => request.header(name).map_or_else(of_client, hash_of),
+        }
+    }
+
+    /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all have, or are
+    /// away, any that has room.
+    fn pick(&self, key: u64, tried: &[u64]) -> Option<Arc<Upstream>> {
+        let members = self.members();
+        let now = self.shared.millis(task::now());
+        let mut candidates = Vec::with_capacity(members.len());
+        let requests_max = self.shared.limits.requests_max;
+        let slow_start = self.shared.ejection.slow_start;
+        let pick = |candidates: &[Candidate]| self.balancer.borrow_mut().pick(candidates, key);
+        candidates.extend(members.iter().map(|member| {
+            let active = member.active.load(Relaxed);
+            Candidate {
+                hash: member.hash,
+                weight: (member.weight * member.health.share(slow_start, now)).max(1),
+                active,
+                is_eligible: active < requests_max && member.health.is_available(now) && !tried.contains(&member.id),
+            }
+        }));
+        if let Some(place) = pick(&candidates) {
+            return Some(members[place].clone());
+        }
+        if !tried.is_empty() {
+            // Another attempt at one that has failed is of little use.
+            return None;
+        }
+        for (candidate, member) in candidates.iter_mut().zip(&*members) {
+            candidate.is_eligible = candidate.active < requests_max && member.health.is_last_resort();
+        }
+        pick(&candidates).map(|place| members[place].clone())
+    }
+
+    fn members(&self) -> Arc<[Arc<Upstream>]> {
+        let generation = self.shared.generation();
+        let mut members = self.members.borrow_mut();
+        if members.generation != generation {
+            *members = Members { generation, list: self.shared.members() };
+            let list = members.list.clone();
+            self.pool.retain(|id| list.iter().any(|member| member.id == id));
+        }
+        members.list.clone()
+    }
+}
+
+/// Goes on with a request until the head of its response has come.
+fn poll_head(
+    connection: &mut dyn Connection,
+    upload: &mut Upload,
+    interims: &InterimWriter,
+    cx: &mut Context<'_>,
+) -> Poll<Result<ResponseHead, Stop>> {
+    // The codec bounds interim responses, so the rounds are bounded.
+    loop {
+        match upload.poll(connection, cx) {
+            Poll::Ready(Err(UploadError::Client(error))) => return Poll::Ready(Err(Stop::Client(of_client(error)))),
+            Poll::Ready(Err(UploadError::Upstream(failure))) => return Poll::Ready(Err(Stop::Upstream(failure))),
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+        }
+        let incoming = match connection.poll_recv(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(incoming)) => incoming,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(Stop::Upstream(Failure::of_recv(error)))),
+        };
+        match incoming {
+            Some(Incoming::Head(head)) => return Poll::Ready(Ok(head)),
+            Some(Incoming::Interim(head)) if head.status() == Status::CONTINUE => upload.go_on(),
+            Some(Incoming::Interim(head)) => {
+                let fields = fields::passed_on(head.headers(), &[], |_| false);
+                interims.send(Interim::new(head.status()).fields(fields));
+            }
+            _ => return Poll::Ready(Err(Stop::Upstream(Failure::Closed(None)))),
+        }
+    }
+}
+
+/// What a client gets whose request cannot be read further.
+fn of_client(error: BodyError) -> Response {
+    error.into_response()
+}
+
+fn response_fields(head: &ResponseHead, options: &Options) -> Fields {
+    let mut fields = fields::passed_on(head.headers(), &options.response_edits, |_| false);
+    if head.status() == Status::UPGRADE_REQUIRED {
+        // The response names what the client has to switch to (RFC 9110 §15.5.22).
+        for (name, value) in head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {
+            fields::push(&mut fields, name, value);
+        }
+    }
+    fields::add_edits(&mut fields, &options.response_edits);
+    fields
+}
+
+/// What `Content-Length` says of the response to a HEAD.
+fn length_of(head: &ResponseHead) -> Option<u64> {
+    std::str::from_utf8(head.header("content-length")?).ok()?.parse().ok()
+}

@@ -1,0 +1,209 @@
+//! What a proxy adds about the client and about itself: `Forwarded`, `X-Forwarded-*`, `Via`; and how it finds a loop.
+
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use tidegate_http1::Fields;
+use tidegate_proxy::Networks;
+
+use super::fields;
+use crate::request::Request;
+
+/// Which fields about the client a proxy adds to requests.
+///
+/// What a client has sent of these fields is passed on, and added to, only if the client is in a trusted network: else it
+/// could claim any address.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Forwarding {
+    /// `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`; on.
+    pub x_forwarded: bool,
+    /// `Forwarded` (RFC 7239); off.
+    pub forwarded: bool,
+    /// The networks of proxies in front of this one; none.
+    pub trusted: Networks,
+}
+
+impl Default for Forwarding {
+    fn default() -> Self {
+        Self { x_forwarded: true, forwarded: false, trusted: Networks::default() }
+    }
+}
+
+impl Forwarding {
+    pub(super) fn trusts(&self, request: &Request) -> bool {
+        !self.trusted.is_empty() && self.trusted.contains(client_ip(request))
+    }
+
+    /// Whether a field of a request is not passed on, or is added again with more in it.
+    pub(super) fn drops(&self, name: &[u8], is_trusted: bool) -> bool {
+        // Servers that take `_` for `-` would read the one for the other.
+        let is_about_client =
+            starts_as(name, b"x-forwarded-") || equals(name, b"forwarded") || equals(name, b"x-real-ip");
+        if !is_about_client {
+            return equals(name, b"via");
+        }
+        !is_trusted
+            || (self.x_forwarded && equals(name, b"x-forwarded-for"))
+            || (self.forwarded && equals(name, b"forwarded"))
+    }
+
+    /// Adds the fields about the client.
+    pub(super) fn add(&self, fields: &mut Fields, request: &Request, is_trusted: bool) {
+        let ip = client_ip(request);
+        let scheme = if request.is_secure() { "https" } else { "http" };
+        let has = |name: &str| is_trusted && request.header(name).is_some();
+        if self.x_forwarded {
+            let mut value = before(request, "x-forwarded-for", is_trusted);
+            let _ = match ip {
+                Some(ip) => write!(value, "{ip}"),
+                None => write!(value, "unknown"),
+            };
+            fields::push(fields, b"X-Forwarded-For", value.as_bytes());
+            if !has("x-forwarded-proto") {
+                fields::push(fields, b"X-Forwarded-Proto", scheme.as_bytes());
+            }
+            if !has("x-forwarded-host") {
+                fields::push(fields, b"X-Forwarded-Host", request.host().as_bytes());
+            }
+        }
+        if self.forwarded {
+            let mut value = before(request, "forwarded", is_trusted);
+            let _ = match ip {
+                Some(IpAddr::V4(ip)) => write!(value, "for={ip}"),
+                Some(IpAddr::V6(ip)) => write!(value, "for=\"[{ip}]\""),
+                None => write!(value, "for=unknown"),
+            };
+            // A host has no quotes and no backslashes: the parser has checked it.
+            let _ = write!(value, ";host=\"{}\";proto={scheme}", request.host());
+            fields::push(fields, b"Forwarded", value.as_bytes());
+        }
+    }
+}
+
+/// What earlier proxies have written, and a comma.
+fn before(request: &Request, name: &str, is_trusted: bool) -> String {
+    let mut value = String::new();
+    if is_trusted {
+        let lines = request.headers().filter(|(found, _)| found.eq_ignore_ascii_case(name));
+        for line in lines.filter_map(|(_, value)| std::str::from_utf8(value).ok()).filter(|line| !line.is_empty()) {
+            value.push_str(line);
+            value.push_str(", ");
+        }
+    }
+    value
+}
+
+pub(super) fn client_ip(request: &Request) -> Option<IpAddr> {
+    request.peer().ip().map(|address| address.ip().to_canonical())
+}
+
+/// The same name, also for a server that takes `_` for `-`.
+fn equals(name: &[u8], lower: &[u8]) -> bool {
+    name.len() == lower.len() && starts_as(name, lower)
+}
+
+fn starts_as(name: &[u8], lower: &[u8]) -> bool {
+    name.len() >= lower.len()
+        && name
+            .iter()
+            .zip(lower)
+            .all(|(one, other)| one.to_ascii_lowercase() == *other || (*one == b'_' && *other == b'-'))
+}
+
+/// The name by which a proxy is known in `Via` (RFC 9110 §7.6.3). It is also how a proxy finds that a request has come
+/// back to it.
+#[derive(Debug, Clone)]
+pub(super) struct Pseudonym(String);
+
+impl Pseudonym {
+    /// A name that no other process has.
+    pub(super) fn of_process() -> Self {
+        static NAME: LazyLock<Pseudonym> =
+            LazyLock::new(|| Pseudonym(format!("tidegate-{:016x}", RandomState::new().hash_one(std::process::id()))));
+        NAME.clone()
+    }
+
+    /// A given name, if it is a token.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        (!name.is_empty() && name.bytes().all(is_token)).then(|| Self(name.to_owned()))
+    }
+
+    /// Whether the request has passed this proxy before.
+    pub(super) fn is_in(&self, request: &Request) -> bool {
+        let mut vias = request.headers().filter(|(name, _)| name.eq_ignore_ascii_case("via"));
+        vias.any(|(_, value)| {
+            fields::list(value).any(|hop| {
+                let mut parts = hop.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty());
+                parts.nth(1).is_some_and(|name| name.eq_ignore_ascii_case(self.0.as_bytes()))
+            })
+        })
+    }
+
+    /// Adds `Via`, with the proxies that the request has passed and this one.
+    pub(super) fn add(&self, fields: &mut Fields, request: &Request) {
+        let mut value = before(request, "via", true);
+        let version = if request.version() == http::Version::HTTP_10 { "1.0" } else { "1.1" };
+        let _ = write!(value, "{version} {}", self.0);
+        fields::push(fields, b"Via", value.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_proxy::Networks;
+
+    use super::*;
+    use crate::proxy::test_request;
+
+    fn added(forwarding: &Forwarding, lines: &str) -> String {
+        let request = test_request("GET", "/", lines);
+        let is_trusted = forwarding.trusts(&request);
+        let mut fields = fields::passed_on(request.head().headers(), &[], |name| forwarding.drops(name, is_trusted));
+        forwarding.add(&mut fields, &request, is_trusted);
+        String::from_utf8(fields.bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn what_a_client_claims_is_dropped_unless_it_is_trusted() {
+        let lines = "X-Forwarded-For: 9.9.9.9\r\nX_Forwarded_For: 8.8.8.8\r\nForwarded: for=7.7.7.7\r\n\
+                     X-Forwarded-Proto: https\r\nX-Forwarded-Port: 1\r\nX-Real-IP: 6.6.6.6\r\nA: b\r\n";
+        let expected = "A: b\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: sea\r\n";
+        assert_eq!(added(&Forwarding::default(), lines), expected);
+        let trusted = Networks::default().and([192, 0, 2, 0].into(), 24);
+        let expected = "X_Forwarded_For: 8.8.8.8\r\n";
+        let lines = added(&Forwarding { trusted, ..Forwarding::default() }, lines);
+        assert!(!lines.contains(expected), "{lines}");
+        assert!(lines.contains("X-Forwarded-For: 9.9.9.9, 192.0.2.1\r\n"), "{lines}");
+        assert!(lines.contains("X-Forwarded-Proto: https\r\n") && lines.contains("X-Forwarded-Port: 1\r\n"), "{lines}");
+    }
+
+    #[test]
+    fn forwarded_is_written_as_rfc_7239_has_it() {
+        let forwarding = Forwarding { x_forwarded: false, forwarded: true, ..Forwarding::default() };
+        assert_eq!(added(&forwarding, ""), "Forwarded: for=192.0.2.1;host=\"sea\";proto=http\r\n");
+    }
+
+    #[test]
+    fn a_loop_is_found_in_any_line_of_via() {
+        let name = Pseudonym::named("gate").unwrap();
+        for (lines, is_loop) in [
+            ("", false),
+            ("Via: 1.1 gate\r\n", true),
+            ("Via: 1.1 other, 1.0  GATE (comment)\r\n", true),
+            ("Via: 1.1 other\r\nvia: HTTP/1.1 gate\r\n", true),
+            ("Via: 1.1 gateway\r\n", false),
+            ("Via: gate other\r\n", false),
+        ] {
+            assert_eq!(name.is_in(&test_request("GET", "/", lines)), is_loop, "{lines}");
+        }
+        let mut fields = Fields::new();
+        name.add(&mut fields, &test_request("GET", "/", "Via: 1.0 a\r\nVia: 1.1 b\r\n"));
+        assert_eq!(fields.bytes(), b"Via: 1.0 a, 1.1 b, 1.1 gate\r\n");
+        assert!(Pseudonym::named("two words").is_none());
+        assert!(Pseudonym::named(&Pseudonym::of_process().0).is_some());
+    }
+}

@@ -1,0 +1,66 @@
+//! `Options`: how the requests of one route are passed on.
+
+use std::time::Duration;
+
+use super::fields::Edit;
+use super::forwarded::{Forwarding, Pseudonym};
+use super::rate::RateLimit;
+
+/// What decides which upstream gets a request, with [`Balance::ConsistentHash`](super::Balance::ConsistentHash).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum HashKey {
+    /// The address of the client.
+    #[default]
+    Client,
+    /// The path and query.
+    Target,
+    /// The value of a field; the address of the client where it is missing.
+    Header(String),
+}
+
+/// The host of the requests that an upstream gets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum HostRule {
+    #[default]
+    Keep,
+    OfUpstream,
+    Fixed(String),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Options {
+    pub(super) forwarding: Forwarding,
+    pub(super) pseudonym: Pseudonym,
+    pub(super) host: HostRule,
+    pub(super) strip_prefix: Option<String>,
+    pub(super) request_edits: Vec<Edit>,
+    pub(super) response_edits: Vec<Edit>,
+    pub(super) hash_key: HashKey,
+    /// The protocols that requests may switch to.
+    pub(super) upgrades: Vec<String>,
+    /// Whether CONNECT is passed on.
+    pub(super) connect: bool,
+    /// Requests of one client address.
+    pub(super) rate: Option<RateLimit>,
+    /// Until the head of the response, in the place of the upstreams' limit.
+    pub(super) response_timeout: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            forwarding: Forwarding::default(),
+            pseudonym: Pseudonym::of_process(),
+            host: HostRule::default(),
+            strip_prefix: None,
+            request_edits: Vec::new(),
+            response_edits: Vec::new(),
+            hash_key: HashKey::default(),
+            upgrades: vec!["websocket".into()],
+            connect: false,
+            rate: None,
+            response_timeout: None,
+        }
+    }
+}

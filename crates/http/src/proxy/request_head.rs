@@ -1,0 +1,227 @@
+//! From the request of a client to that for an upstream: target, host, fields.
+
+use std::borrow::Cow;
+
+use tidegate_http1::client::Outgoing;
+use tidegate_http1::{self as http1, BodyLength, Method, RequestHead, Status};
+
+use super::fields;
+use super::options::{HostRule, Options};
+use super::upstreams::Upstream;
+use crate::request::Request;
+use crate::response::Response;
+
+/// What a request is for the proxy, apart from the upstream that gets it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// The protocol that it asks to switch to, if it is one that is passed on.
+    pub(super) upgrade: Option<String>,
+    /// The client waits for `100 Continue`.
+    pub(super) expects: bool,
+    /// What is left of `Max-Forwards`.
+    max_forwards: Option<u64>,
+}
+
+impl Asked {
+    /// What a request asks for; a response if it is not passed on.
+    pub(super) fn of(request: &Request, options: &Options) -> Result<Self, Response> {
+        let head = request.head();
+        if options.pseudonym.is_in(request) {
+            let loop_detected = Status::new(508).unwrap_or(Status::BAD_GATEWAY);
+            return Err(Response::of_error(loop_detected));
+        }
+        if has_dot_segment(head.path_bytes()) {
+            return Err(Response::of_error(Status::BAD_REQUEST));
+        }
+        match head.method() {
+            Method::Connect if !options.connect => return Err(Response::of_error(Status::METHOD_NOT_ALLOWED)),
+            // It would show the client what the proxy adds.
+            Method::Trace => return Err(Response::of_error(Status::METHOD_NOT_ALLOWED)),
+            _ => {}
+        }
+        let mut max_forwards = None;
+        if head.method() == Method::Options
+            && let Some(value) = head.header("max-forwards").and_then(|value| std::str::from_utf8(value).ok())
+            && let Ok(left) = value.parse::<u64>()
+        {
+            // RFC 9110 §7.6.2.
+            max_forwards = Some(left.checked_sub(1).ok_or_else(|| Response::with(Status::NO_CONTENT))?);
+        }
+        let upgrade =
+            asked_protocol(head).filter(|name| options.upgrades.iter().any(|one| one.eq_ignore_ascii_case(name)));
+        let expects = head.expects_continue() && head.has_body();
+        Ok(Self { upgrade: upgrade.map(str::to_owned), expects, max_forwards })
+    }
+
+    /// The request for an upstream.
+    pub(super) fn outgoing(
+        &self,
+        request: &Request,
+        upstream: &Upstream,
+        options: &Options,
+    ) -> Result<Outgoing, Response> {
+        let head = request.head();
+        let refused = |_| Response::of_error(Status::BAD_REQUEST);
+        let target = target(head, options)?;
+        let is_trusted = options.forwarding.trusts(request);
+        let mut fields = fields::passed_on(head.headers(), &options.request_edits, |name| {
+            options.forwarding.drops(name, is_trusted)
+                || (self.max_forwards.is_some() && name.eq_ignore_ascii_case(b"max-forwards"))
+        });
+        options.forwarding.add(&mut fields, request, is_trusted);
+        options.pseudonym.add(&mut fields, request);
+        if let Some(left) = self.max_forwards {
+            fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
+        }
+        fields::add_edits(&mut fields, &options.request_edits);
+        let host = match &options.host {
+            _ if head.method() == Method::Connect => "",
+            HostRule::Keep if request.host().is_empty() => &upstream.authority,
+            HostRule::Keep => request.host(),
+            HostRule::OfUpstream => &upstream.authority,
+            HostRule::Fixed(host) => host,
+        };
+        if head.has_body() {
+            let mut outgoing = match head.method() {
+                Method::Extension => http1::StreamedRequest::extension(head.method_text(), &target),
+                method => http1::StreamedRequest::new(method, &target),
+            }
+            .map_err(refused)?;
+            if !host.is_empty() {
+                outgoing = outgoing.host(host).map_err(refused)?;
+            }
+            if let BodyLength::Known(length) = head.body() {
+                outgoing = outgoing.length(length);
+            }
+            if self.expects {
+                outgoing = outgoing.expect_continue();
+            }
+            return Ok(outgoing.fields(fields).into());
+        }
+        let mut outgoing = match head.method() {
+            Method::Extension => http1::Request::extension(head.method_text(), &target),
+            method => http1::Request::new(method, &target),
+        }
+        .map_err(refused)?;
+        if !host.is_empty() {
+            outgoing = outgoing.host(host).map_err(refused)?;
+        }
+        if let Some(protocol) = &self.upgrade {
+            outgoing = outgoing.upgrade(protocol.clone());
+        }
+        Ok(outgoing.fields(fields).into())
+    }
+}
+
+/// The target in the form that an origin server gets (RFC 9112 §3.2.1), without the prefix of the route.
+fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, str>, Response> {
+    let target = head.target();
+    if head.method() == Method::Connect || target == "*" {
+        return Ok(target.into());
+    }
+    let is_absolute = !target.starts_with('/');
+    if is_absolute
+        && head.method() == Method::Options
+        && !target.splitn(2, "://").nth(1).is_some_and(|rest| rest.contains(['/', '?']))
+    {
+        // RFC 9112 §3.2.4.
+        return Ok("*".into());
+    }
+    let Some(prefix) = &options.strip_prefix else {
+        return Ok(match head.query() {
+            _ if !is_absolute => target.into(),
+            Some(query) => format!("{}?{query}", head.path()).into(),
+            None => head.path().into(),
+        });
+    };
+    let rest = head.path().strip_prefix(prefix.as_str()).ok_or_else(|| Response::of_error(Status::NOT_FOUND))?;
+    let slash = if rest.starts_with('/') { "" } else { "/" };
+    Ok(match head.query() {
+        Some(query) => format!("{slash}{rest}?{query}").into(),
+        None => format!("{slash}{rest}").into(),
+    })
+}
+
+/// The first protocol that a request asks to switch to, if it may (RFC 9110 §7.8).
+fn asked_protocol(head: &RequestHead) -> Option<&str> {
+    let may_switch = !head.has_body()
+        && head.version() == http1::Version::Http11
+        && !matches!(head.method(), Method::Head | Method::Connect);
+    if !may_switch || !fields::has_member(head.headers(), b"connection", b"upgrade") {
+        return None;
+    }
+    let asked = fields::list(head.header("upgrade")?).next()?;
+    std::str::from_utf8(asked).ok()
+}
+
+/// Whether a path has a segment `.` or `..`, plain or encoded: two servers would read two paths in it.
+fn has_dot_segment(path: &[u8]) -> bool {
+    if !path.contains(&b'.') && !path.contains(&b'%') {
+        return false;
+    }
+    path.split(|byte| matches!(byte, b'/' | b'\\')).any(|segment| {
+        let mut rest = segment;
+        let mut dots = 0;
+        // Every round takes a dot.
+        while !rest.is_empty() {
+            rest = match rest {
+                [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
+                // A parameter of the segment, which some servers drop.
+                [b';', ..] => break,
+                _ => return false,
+            };
+            dots += 1;
+        }
+        matches!(dots, 1 | 2)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::test_request;
+
+    #[test]
+    fn a_path_with_a_dot_segment_has_two_meanings() {
+        for path in ["/..", "/a/../b", "/a/.", "/a/%2e%2E/b", "/.%2e", "/./", "/a/..;x=1/b", "/a\\..\\b"] {
+            assert!(has_dot_segment(path.as_bytes()), "{path}");
+        }
+        for path in ["/", "/a.b", "/...", "/a..", "/..a", "/.well-known", "/%2f", "/a/;x", "*"] {
+            assert!(!has_dot_segment(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_target_is_in_origin_form() {
+        let plain = Options::default();
+        let stripped = Options { strip_prefix: Some("/api".into()), ..Options::default() };
+        for (method, target_sent, expected, without_prefix) in [
+            ("GET", "/api/a?b", "/api/a?b", "/a?b"),
+            ("GET", "/api?x", "/api?x", "/?x"),
+            ("GET", "http://sea/api/a?b", "/api/a?b", "/a?b"),
+            ("OPTIONS", "*", "*", "*"),
+            ("OPTIONS", "http://sea", "*", "*"),
+        ] {
+            let request = test_request(method, target_sent, "");
+            assert_eq!(target(request.head(), &plain).unwrap(), expected);
+            assert_eq!(target(request.head(), &stripped).unwrap(), without_prefix);
+        }
+        assert!(target(test_request("GET", "/other", "").head(), &stripped).is_err());
+    }
+
+    #[test]
+    fn a_protocol_is_passed_on_if_it_is_allowed() {
+        let upgrade = |lines: &str| Asked::of(&test_request("GET", "/", lines), &Options::default()).unwrap().upgrade;
+        assert_eq!(upgrade("Connection: Upgrade\r\nUpgrade: WebSocket\r\n").as_deref(), Some("WebSocket"));
+        assert_eq!(upgrade("Connection: keep-alive, upgrade\r\nUpgrade: h2c\r\n"), None);
+        assert_eq!(upgrade("Upgrade: websocket\r\n"), None);
+    }
+
+    #[test]
+    fn options_counts_its_forwards() {
+        let asked = |lines: &str| Asked::of(&test_request("OPTIONS", "/", lines), &Options::default());
+        assert_eq!(asked("Max-Forwards: 1\r\n").unwrap().max_forwards, Some(0));
+        assert_eq!(asked("Max-Forwards: 0\r\n").unwrap_err().status_code().as_u16(), 204);
+        assert_eq!(asked("").unwrap().max_forwards, None);
+    }
+}

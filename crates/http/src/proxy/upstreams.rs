@@ -1,0 +1,477 @@
+//! `Upstreams`: a set of upstreams, with what all loops know of them.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tidegate_http1::client;
+use tidegate_sys::Address;
+#[cfg(feature = "tls")]
+use tidegate_tls::ClientConfig;
+
+use super::balance::{Balance, hash_of};
+use super::check::HealthCheck;
+use super::health::{Ejection, Health, Millis, millis};
+use super::retry::{Retries, RetryBudget};
+use super::url::{Place, UpstreamUrl};
+
+/// A set of upstreams that can answer the same requests. Clones share it, on all loops.
+///
+/// ```
+/// use tidegate::http::proxy::{Balance, Upstreams};
+///
+/// let upstreams = Upstreams::builder()
+///     .server("http://10.0.0.1:8080".parse()?)
+///     .weighted("http://10.0.0.2:8080".parse()?, 2)
+///     .balance(Balance::LeastConnections)
+///     .build()?;
+/// assert_eq!(upstreams.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Upstreams(pub(super) Arc<Shared>);
+
+/// What protects a proxy from its upstreams. Every default protects.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct UpstreamLimits {
+    /// Requests that one upstream has in progress, of all loops; further ones go to another upstream, and where none is
+    /// left get 503. 1,024. It keeps a slow upstream from taking all connections.
+    pub requests_max: u32,
+    /// Idle connections that a loop keeps to one upstream. 64.
+    pub idle_connections_max: usize,
+    /// How long an idle connection is kept. 55 seconds: less than most servers do, since a request fails if the server
+    /// closes at the same time.
+    pub idle_timeout: Duration,
+    /// How long connecting may take, the handshake of TLS included; then another upstream is tried, or the response is a
+    /// 504. 5 seconds.
+    pub connect_timeout: Duration,
+    /// From the end of the request to the head of the response; beyond it 504. 30 seconds.
+    pub response_timeout: Duration,
+    /// The longest gap between two pieces of the response's body; beyond it the client sees a truncated response. 60
+    /// seconds.
+    pub body_timeout: Duration,
+    /// Bytes of a response's head; beyond it 502. 32 KiB.
+    pub head_bytes_max: u32,
+    /// Fields of a response's head; beyond it 502. 100.
+    pub headers_max: u32,
+    /// Bytes of a response's body, of which nothing is kept; beyond it the client sees a truncated response. 1 TiB.
+    pub body_bytes_max: u64,
+    /// How long a tunnel may be without a byte in either direction. 1 hour.
+    pub tunnel_idle_timeout: Duration,
+}
+
+impl Default for UpstreamLimits {
+    fn default() -> Self {
+        Self {
+            requests_max: 1_024,
+            idle_connections_max: 64,
+            idle_timeout: Duration::from_secs(55),
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(60),
+            head_bytes_max: 32 * 1024,
+            headers_max: 100,
+            body_bytes_max: 1 << 40,
+            tunnel_idle_timeout: Duration::from_secs(3_600),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    urls: Vec<(UpstreamUrl, u32)>,
+    pub(super) balance: Balance,
+    pub(super) ejection: Ejection,
+    pub(super) limits: UpstreamLimits,
+    pub(super) budget: RetryBudget,
+    pub(super) check: Option<HealthCheck>,
+    pub(super) resolve_interval: Duration,
+    /// Connections begin with a PROXY header about the client.
+    pub(super) sends_proxy_header: bool,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<ClientConfig>,
+    pub(super) client: Arc<client::Config>,
+    members: Mutex<Arc<[Arc<Upstream>]>>,
+    /// Changes with the members.
+    generation: AtomicU64,
+    began: OnceLock<Instant>,
+}
+
+/// One address of an upstream.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    /// No two upstreams of a process have the same.
+    pub(super) id: u64,
+    pub(super) address: Address,
+    /// The name that its certificate has to have.
+    pub(super) host: String,
+    pub(super) authority: String,
+    pub(super) is_secure: bool,
+    pub(super) weight: u32,
+    pub(super) hash: u64,
+    /// Requests in progress.
+    pub(super) active: AtomicU32,
+    pub(super) health: Health,
+}
+
+/// Makes [`Upstreams`].
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct UpstreamsBuilder {
+    urls: Vec<(UpstreamUrl, u32)>,
+    balance: Balance,
+    ejection: Ejection,
+    retries: Retries,
+    limits: UpstreamLimits,
+    check: Option<HealthCheck>,
+    resolve_interval: Option<Duration>,
+    sends_proxy_header: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<ClientConfig>,
+}
+
+/// Why a set of upstreams cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UpstreamsError {
+    /// There is no upstream.
+    None,
+    /// A URL has the scheme `https`, and there is no configuration of TLS.
+    NoTls,
+    /// A PROXY header cannot be sent to an upstream that is encrypted, or that is a Unix socket.
+    ProxyHeader,
+    /// The limits of heads do not fit the codec: a head has less than 64 KiB.
+    Limits,
+}
+
+impl Upstreams {
+    /// A builder without upstreams.
+    pub fn builder() -> UpstreamsBuilder {
+        UpstreamsBuilder::default()
+    }
+
+    /// Upstreams of equal weight with the default settings.
+    ///
+    /// # Errors
+    /// If a text is not the URL of an upstream, or as [`UpstreamsBuilder::build`].
+    pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, Box<dyn std::error::Error>> {
+        let mut builder = Self::builder();
+        for url in urls {
+            builder = builder.server(url.parse()?);
+        }
+        Ok(builder.build()?)
+    }
+
+    /// How many addresses there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.members().len()
+    }
+
+    /// Whether there are none, since no name has an address.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Resolves all names again. An address that stays keeps its connections and what is known of it. A name that cannot
+    /// be resolved keeps the addresses that it has.
+    ///
+    /// This blocks: it is not for the thread of a loop.
+    pub fn resolve(&self) {
+        let found = self.0.urls.iter().map(|(url, _)| addresses(url)).collect::<Vec<_>>();
+        self.0.set_addresses(&found);
+    }
+
+    pub(super) fn has_names(&self) -> bool {
+        self.0.urls.iter().any(|(url, _)| matches!(url.place, Place::Name(..)))
+    }
+}
+
+impl Shared {
+    pub(super) fn members(&self) -> Arc<[Arc<Upstream>]> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The time that health counts in.
+    pub(super) fn millis(&self, now: Instant) -> Millis {
+        millis(now.saturating_duration_since(*self.began.get_or_init(|| now)))
+    }
+
+    /// A request to an upstream has failed.
+    pub(super) fn on_failure(&self, upstream: &Upstream, now: Instant) {
+        let now = self.millis(now);
+        let may_eject = || {
+            let members = self.members();
+            let away = members.iter().filter(|member| !member.health.is_available(now)).count() + 1;
+            away * 100 <= members.len() * self.ejection.percent_max as usize
+        };
+        if let Some(time) = upstream.health.on_failure(&self.ejection, now, may_eject) {
+            tracing::warn!(subsystem = "proxy", upstream = %upstream.address, milliseconds = time, "upstream ejected");
+        }
+    }
+
+    /// Replaces the addresses; `None` for a URL whose name could not be resolved.
+    fn set_addresses(&self, found: &[Option<Vec<Address>>]) {
+        let before = self.members();
+        let mut members: Vec<Arc<Upstream>> = Vec::new();
+        for (place, ((url, weight), addresses)) in self.urls.iter().zip(found).enumerate() {
+            let is_of_url =
+                |member: &&Arc<Upstream>| member.authority == url.authority() && member.is_secure == url.is_secure;
+            let Some(addresses) = addresses else {
+                members.extend(before.iter().filter(is_of_url).cloned());
+                continue;
+            };
+            // Two URLs may have the same address; one URL has each of its addresses once.
+            let _ = place;
+            for address in addresses {
+                let known = before.iter().filter(is_of_url).find(|member| member.address == *address);
+                let is_there = members.iter().any(|member| is_of_url(&member) && member.address == *address);
+                if !is_there {
+                    members
+                        .push(known.cloned().unwrap_or_else(|| Arc::new(Upstream::new(url, *weight, address.clone()))));
+                }
+            }
+        }
+        let is_same =
+            members.len() == before.len() && members.iter().zip(&*before).all(|(one, other)| one.id == other.id);
+        if !is_same {
+            *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members.into();
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+impl Upstream {
+    fn new(url: &UpstreamUrl, weight: u32, address: Address) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            hash: hash_of(address.to_string()),
+            address,
+            host: url.host(),
+            authority: url.authority(),
+            is_secure: url.is_secure,
+            weight,
+            active: AtomicU32::new(0),
+            health: Health::default(),
+        }
+    }
+}
+
+/// The addresses of a URL in a fixed order, at most [`ADDRESSES_MAX`]; `None` if its name cannot be resolved.
+fn addresses(url: &UpstreamUrl) -> Option<Vec<Address>> {
+    match &url.place {
+        Place::Address(address) => Some(vec![address.clone()]),
+        Place::Name(name, port) => {
+            let found = (&**name, *port).to_socket_addrs();
+            let mut found: Vec<SocketAddr> = match found {
+                Ok(found) => found.collect(),
+                Err(error) => {
+                    tracing::warn!(subsystem = "proxy", %name, %error, "upstream not resolved");
+                    return None;
+                }
+            };
+            found.sort_unstable();
+            found.dedup();
+            found.truncate(ADDRESSES_MAX);
+            Some(found.into_iter().map(Address::from).collect())
+        }
+    }
+}
+
+impl UpstreamsBuilder {
+    /// Adds an upstream with the weight 1.
+    pub fn server(self, url: UpstreamUrl) -> Self {
+        self.weighted(url, 1)
+    }
+
+    /// Adds an upstream with a weight, from 1 to 1,000. One whose name has several addresses has it for each.
+    ///
+    /// # Panics
+    /// If the weight is beyond that.
+    pub fn weighted(mut self, url: UpstreamUrl, weight: u32) -> Self {
+        assert!((1..=WEIGHT_MAX).contains(&weight), "a weight is 1 to 1000");
+        self.urls.push((url, weight));
+        self
+    }
+
+    /// Which upstream gets the next request: [`Balance::RoundRobin`] unless set.
+    pub fn balance(mut self, balance: Balance) -> Self {
+        self.balance = balance;
+        self
+    }
+
+    /// When an upstream whose responses fail is left out.
+    pub fn ejection(mut self, ejection: Ejection) -> Self {
+        self.ejection = ejection;
+        self
+    }
+
+    /// Which requests are sent again after a failure.
+    pub fn retries(mut self, retries: Retries) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// What protects the proxy from its upstreams.
+    pub fn limits(mut self, limits: UpstreamLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Checks each upstream by requests of the proxy's own, while [`Upstreams::maintain`] or its thread runs.
+    pub fn health_check(mut self, check: HealthCheck) -> Self {
+        self.check = Some(check);
+        self
+    }
+
+    /// How often names are resolved again, while [`Upstreams::maintain`] or its thread runs; 30 seconds unless set.
+    pub fn resolve_interval(mut self, interval: Duration) -> Self {
+        self.resolve_interval = Some(interval);
+        self
+    }
+
+    /// Begins connections with a header of the PROXY protocol, version 2, which names the client. Such a connection is for
+    /// one request, since the next may come from another client.
+    pub fn send_proxy_header(mut self) -> Self {
+        self.sends_proxy_header = true;
+        self
+    }
+
+    /// How upstreams with the scheme `https` are connected to.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ClientConfig) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// The set. Names are resolved, which blocks; one that has no address yet is resolved again later.
+    ///
+    /// # Errors
+    /// [`UpstreamsError`].
+    pub fn build(self) -> Result<Upstreams, UpstreamsError> {
+        if self.urls.is_empty() {
+            return Err(UpstreamsError::None);
+        }
+        #[cfg(feature = "tls")]
+        let has_tls = self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        let has_tls = false;
+        if !has_tls && self.urls.iter().any(|(url, _)| url.is_secure) {
+            return Err(UpstreamsError::NoTls);
+        }
+        let is_plain = |url: &UpstreamUrl| {
+            !url.is_secure && !matches!(&url.place, Place::Address(address) if address.ip().is_none())
+        };
+        if self.sends_proxy_header && !self.urls.iter().all(|(url, _)| is_plain(url)) {
+            return Err(UpstreamsError::ProxyHeader);
+        }
+        let limits = &self.limits;
+        if limits.head_bytes_max >= 64 * 1024 || limits.head_bytes_max < 1024 {
+            return Err(UpstreamsError::Limits);
+        }
+        let client = client::Config::new(client::Limits {
+            head_bytes_max: limits.head_bytes_max,
+            headers_max: limits.headers_max,
+            body_bytes_max: limits.body_bytes_max,
+            head_timeout: limits.response_timeout,
+            body_timeout: limits.body_timeout,
+            idle_timeout: limits.idle_timeout,
+            ..client::Limits::default()
+        });
+        let upstreams = Upstreams(Arc::new(Shared {
+            urls: self.urls,
+            balance: self.balance,
+            ejection: self.ejection,
+            budget: RetryBudget::new(self.retries),
+            limits: self.limits,
+            check: self.check,
+            resolve_interval: self.resolve_interval.unwrap_or(Duration::from_secs(30)),
+            sends_proxy_header: self.sends_proxy_header,
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+            client: Arc::new(client),
+            members: Mutex::new(Arc::new([])),
+            generation: AtomicU64::new(0),
+            began: OnceLock::new(),
+        }));
+        upstreams.resolve();
+        Ok(upstreams)
+    }
+}
+
+impl fmt::Display for UpstreamsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "there is no upstream",
+            Self::NoTls => "an upstream has the scheme https, and there is no configuration of TLS",
+            Self::ProxyHeader => "a PROXY header cannot be sent to an upstream with TLS or at a Unix socket",
+            Self::Limits => "head_bytes_max is at least 1 KiB and less than 64 KiB",
+        })
+    }
+}
+
+impl std::error::Error for UpstreamsError {}
+
+/// How many addresses of one name are used.
+pub(super) const ADDRESSES_MAX: usize = 64;
+
+/// The largest weight.
+pub const WEIGHT_MAX: u32 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> Address {
+        SocketAddr::from(([10, 0, 0, last], 80)).into()
+    }
+
+    #[test]
+    fn an_address_that_stays_keeps_what_is_known_of_it() {
+        let upstreams = Upstreams::new(["http://10.0.0.1"]).unwrap();
+        let first = upstreams.0.members()[0].clone();
+        let generation = upstreams.0.generation();
+        upstreams.0.set_addresses(&[Some(vec![address(1), address(2), address(2)])]);
+        let members = upstreams.0.members();
+        assert_eq!(members.len(), 2);
+        assert!(Arc::ptr_eq(&first, &members[0]));
+        assert_ne!(generation, upstreams.0.generation());
+        upstreams.0.set_addresses(&[None]);
+        assert_eq!(upstreams.len(), 2, "a name that is not resolved keeps its addresses");
+        upstreams.0.set_addresses(&[Some(vec![])]);
+        assert!(upstreams.is_empty());
+    }
+
+    #[test]
+    fn a_set_is_refused_for_what_it_cannot_do() {
+        let url = |text: &str| text.parse::<UpstreamUrl>().unwrap();
+        assert_eq!(Upstreams::builder().build().err(), Some(UpstreamsError::None));
+        let secure = Upstreams::builder().server(url("https://10.0.0.1")).build();
+        assert_eq!(secure.err(), Some(UpstreamsError::NoTls));
+        let unix = Upstreams::builder().server(url("unix:/a")).send_proxy_header().build();
+        assert_eq!(unix.err(), Some(UpstreamsError::ProxyHeader));
+        let limits = UpstreamLimits { head_bytes_max: 1 << 20, ..UpstreamLimits::default() };
+        let large = Upstreams::builder().server(url("http://10.0.0.1")).limits(limits).build();
+        assert_eq!(large.err(), Some(UpstreamsError::Limits));
+    }
+
+    #[test]
+    fn at_most_half_of_the_upstreams_are_ejected() {
+        let upstreams = Upstreams::new(["http://10.0.0.1", "http://10.0.0.2", "http://10.0.0.3"]).unwrap();
+        let (members, now) = (upstreams.0.members(), Instant::now());
+        for member in &*members {
+            (0..20).for_each(|_| upstreams.0.on_failure(member, now));
+        }
+        let away = members.iter().filter(|member| !member.health.is_available(0)).count();
+        assert_eq!(away, 1, "half of three is one");
+    }
+}

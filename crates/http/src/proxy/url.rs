@@ -1,0 +1,199 @@
+//! `UpstreamUrl`: what names an upstream, `http://HOST:PORT` or `https://HOST:PORT`.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use tidegate_sys::Address;
+
+/// The URL of an upstream: a scheme, and a host with a port. It has no path, no query and no credentials.
+///
+/// The host is an IP address, in brackets if it is one of IPv6, or a name, which may have several addresses. `unix:PATH`
+/// and `unix:@NAME` are Unix sockets.
+///
+/// ```
+/// use tidegate::http::proxy::UpstreamUrl;
+///
+/// let url: UpstreamUrl = "http://[::1]:8080".parse()?;
+/// assert_eq!(url.to_string(), "http://[::1]:8080");
+/// assert!("http://sea.example/path".parse::<UpstreamUrl>().is_err());
+/// # Ok::<(), tidegate::http::proxy::InvalidUrl>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamUrl {
+    pub(super) is_secure: bool,
+    pub(super) place: Place,
+}
+
+/// Where an upstream is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Address(Address),
+    Name(String, u16),
+}
+
+/// Why a text is not the URL of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidUrl {
+    /// The scheme is neither `http` nor `https`.
+    Scheme,
+    /// It has a path, a query, a fragment or credentials.
+    NotBare,
+    /// The host is neither an IP address nor a name.
+    Host,
+    /// The port is no number from 1 to 65535.
+    Port,
+}
+
+impl FromStr for UpstreamUrl {
+    type Err = InvalidUrl;
+
+    fn from_str(text: &str) -> Result<Self, InvalidUrl> {
+        if text.starts_with("unix:") {
+            let place = text.parse().map(Place::Address).map_err(|_| InvalidUrl::Host)?;
+            return Ok(Self { is_secure: false, place });
+        }
+        let (scheme, rest) = text.split_once("://").ok_or(InvalidUrl::Scheme)?;
+        let is_secure = match scheme {
+            _ if scheme.eq_ignore_ascii_case("http") => false,
+            _ if scheme.eq_ignore_ascii_case("https") => true,
+            _ => return Err(InvalidUrl::Scheme),
+        };
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        if authority.contains(['/', '?', '#', '@']) {
+            return Err(InvalidUrl::NotBare);
+        }
+        let default_port = if is_secure { 443 } else { 80 };
+        let (host, port) = match authority.rfind(':') {
+            Some(colon) if !authority[colon..].contains(']') => (&authority[..colon], port(&authority[colon + 1..])?),
+            _ => (authority, default_port),
+        };
+        let place = match host.strip_prefix('[').map(|rest| rest.strip_suffix(']')) {
+            Some(inner) => {
+                let ip: std::net::Ipv6Addr = inner.and_then(|ip| ip.parse().ok()).ok_or(InvalidUrl::Host)?;
+                Place::Address(std::net::SocketAddr::new(ip.into(), port).into())
+            }
+            None => match host.parse::<IpAddr>() {
+                Ok(IpAddr::V4(ip)) => Place::Address(std::net::SocketAddr::new(ip.into(), port).into()),
+                Ok(IpAddr::V6(_)) => return Err(InvalidUrl::Host),
+                Err(_) if is_name(host) => Place::Name(host.to_ascii_lowercase(), port),
+                Err(_) => return Err(InvalidUrl::Host),
+            },
+        };
+        Ok(Self { is_secure, place })
+    }
+}
+
+fn port(text: &str) -> Result<u16, InvalidUrl> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let port = if is_number { text.parse().ok() } else { None };
+    port.filter(|port| *port > 0).ok_or(InvalidUrl::Port)
+}
+
+fn is_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(is_label)
+}
+
+impl UpstreamUrl {
+    /// The name that a certificate of the upstream has to have, and the host of requests that name none.
+    pub(super) fn host(&self) -> String {
+        match &self.place {
+            Place::Name(name, _) => name.strip_suffix('.').unwrap_or(name).to_owned(),
+            Place::Address(address) => address.ip().map_or_else(|| "localhost".to_owned(), |ip| ip.ip().to_string()),
+        }
+    }
+
+    /// The host as a `Host` field has it: with its port, unless that is the default of the scheme.
+    pub(super) fn authority(&self) -> String {
+        let default_port = if self.is_secure { 443 } else { 80 };
+        match &self.place {
+            Place::Name(name, port) if *port == default_port => name.clone(),
+            Place::Name(name, port) => format!("{name}:{port}"),
+            Place::Address(address) => match address.ip() {
+                Some(ip) if ip.port() == default_port && ip.is_ipv4() => ip.ip().to_string(),
+                Some(ip) if ip.port() == default_port => format!("[{}]", ip.ip()),
+                Some(ip) => ip.to_string(),
+                None => "localhost".to_owned(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for UpstreamUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Place::Address(address) = &self.place
+            && address.ip().is_none()
+        {
+            return write!(f, "{address}");
+        }
+        write!(f, "{}://{}", if self.is_secure { "https" } else { "http" }, self.authority())
+    }
+}
+
+impl fmt::Display for InvalidUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scheme => "the URL of an upstream begins with http:// or https://, or is unix:PATH",
+            Self::NotBare => "the URL of an upstream has no path, no query, no fragment and no credentials",
+            Self::Host => "the host is neither a name, nor an address of IPv4, nor one of IPv6 in brackets",
+            Self::Port => "the port is a number from 1 to 65535",
+        })
+    }
+}
+
+impl std::error::Error for InvalidUrl {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_a_scheme_a_host_and_a_port() {
+        for (text, authority, is_secure) in [
+            ("http://10.0.0.1:8080", "10.0.0.1:8080", false),
+            ("http://10.0.0.1/", "10.0.0.1", false),
+            ("HTTPS://Sea.Example", "sea.example", true),
+            ("https://sea.example:8443", "sea.example:8443", true),
+            ("https://[::1]", "[::1]", true),
+            ("http://[::1]:8080/", "[::1]:8080", false),
+            ("http://a_b-c.:81", "a_b-c.:81", false),
+            ("unix:/run/a.sock", "localhost", false),
+        ] {
+            let url: UpstreamUrl = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!((url.authority().as_str(), url.is_secure), (authority, is_secure), "{text}");
+            assert_eq!(url.to_string().parse(), Ok(url), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_url_of_an_upstream_is_refused() {
+        for (text, error) in [
+            ("", InvalidUrl::Scheme),
+            ("10.0.0.1:80", InvalidUrl::Scheme),
+            ("ftp://a", InvalidUrl::Scheme),
+            ("file:///etc/passwd", InvalidUrl::Scheme),
+            ("http://", InvalidUrl::Host),
+            ("http:///", InvalidUrl::Host),
+            ("http://a/b", InvalidUrl::NotBare),
+            ("http://a?b", InvalidUrl::NotBare),
+            ("http://user:word@a", InvalidUrl::NotBare),
+            ("http://a:0", InvalidUrl::Port),
+            ("http://a:", InvalidUrl::Port),
+            ("http://a:+1", InvalidUrl::Port),
+            ("http://a:65536", InvalidUrl::Port),
+            ("http://::1", InvalidUrl::Host),
+            ("http://[::1", InvalidUrl::Host),
+            ("http://[a]:1", InvalidUrl::Host),
+            ("http://a b", InvalidUrl::Host),
+            ("http://a\r\nb", InvalidUrl::Host),
+            ("http://a..b", InvalidUrl::Host),
+        ] {
+            assert_eq!(text.parse::<UpstreamUrl>(), Err(error), "{text:?}");
+        }
+    }
+}
