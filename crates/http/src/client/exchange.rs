@@ -182,8 +182,7 @@ impl<C: ClientCodec> Http1Exchange<C> {
     /// Whether the connection has left HTTP with this response: it carries another protocol, or is a tunnel.
     fn has_switched(&self, head: &ResponseHead) -> bool {
         let status = head.status();
-        (status == Status::SWITCHING_PROTOCOLS || (200..300).contains(&status.code()))
-            && self.has_left_http()
+        (status == Status::SWITCHING_PROTOCOLS || (200..300).contains(&status.code())) && self.has_left_http()
     }
 
     /// Takes the pieces of the body that have arrived already. Returns whether the response is complete.

@@ -27,14 +27,20 @@ pub(super) enum Next {
 impl Redirects {
     /// Changes a request to the one that follows a response, if one does. A request whose body has been sent from a stream
     /// cannot be sent again: its response is the last one.
-    pub(super) fn follow(self, request: &mut Request, origin: &Origin, head: &ResponseHead) -> Result<Next, ClientError> {
+    pub(super) fn follow(
+        self,
+        request: &mut Request,
+        origin: &Origin,
+        head: &ResponseHead,
+    ) -> Result<Next, ClientError> {
         let status = head.status().code();
         if !self.follows || !matches!(status, 301 | 302 | 303 | 307 | 308) {
             return Ok(Next::Done);
         }
         let Some(location) = head.header("location") else { return Ok(Next::Done) };
         let uri: Uri = reference::resolve(&request.uri, location).map_err(ClientError::Redirect)?;
-        let target = Origin::of(&uri, origin.at.clone()).map_err(|_| ClientError::Redirect(RefusedRedirect::Location))?;
+        let target =
+            Origin::of(&uri, origin.at.clone()).map_err(|_| ClientError::Redirect(RefusedRedirect::Location))?;
         if origin.is_secure && !target.is_secure && !self.allows_downgrade {
             return Err(ClientError::Redirect(RefusedRedirect::Downgrade));
         }

@@ -87,7 +87,8 @@ fn with_dots_removed(target: &str) -> String {
 }
 
 /// Bytes that are in no URI (RFC 3986 §2).
-const NOT_IN_URIS: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+const NOT_IN_URIS: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 
 #[cfg(test)]
 mod tests {
