@@ -6,8 +6,9 @@ use std::io;
 use std::rc::Rc;
 
 use http::StatusCode;
-use tidegate_engine::{CloseReason, ConnectError};
+use tidegate_engine::{ChannelError, CloseReason, ConnectError};
 use tidegate_http1::{InvalidField, InvalidRequest, Status};
+use tidegate_socks::Refusal;
 
 use crate::exchange::BodyError;
 
@@ -88,13 +89,19 @@ pub enum RefusedRedirect {
 }
 
 /// Why a proxy did not connect to the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum ProxyError {
     /// The proxy refused to connect with this status; 407 asks for another name or password.
     Refused(Status),
-    /// The proxy sent bytes of the server before the client had sent any.
-    EarlyBytes,
+    /// The proxy of SOCKS refused to connect.
+    Socks(Refusal),
+    /// The connection to the proxy ended before the proxy had answered, for this reason.
+    Closed(Rc<CloseReason>),
+    /// The same, in good order.
+    Ended,
+    /// The protocol of the proxy cannot express the target or the credentials.
+    Target,
 }
 
 impl ClientError {
@@ -182,7 +189,10 @@ impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(status) => write!(f, "the proxy did not connect to the server: {status}"),
-            Self::EarlyBytes => f.write_str("the proxy sent bytes before the client had sent any"),
+            Self::Socks(refusal) => write!(f, "the proxy did not connect to the server: {refusal}"),
+            Self::Closed(reason) => write!(f, "the proxy ended the connection: {reason}"),
+            Self::Ended => f.write_str("the proxy ended the connection"),
+            Self::Target => f.write_str("the protocol of the proxy cannot express the host, or the credentials"),
         }
     }
 }
@@ -203,4 +213,12 @@ impl From<InvalidField> for ClientError {
     fn from(error: InvalidField) -> Self {
         Self::Field(error)
     }
+}
+
+/// The error when the connection to a proxy has ended before the tunnel was there.
+pub(super) fn proxy_closed(error: ChannelError) -> ClientError {
+    ClientError::Proxy(match error {
+        ChannelError::Closed(reason) => ProxyError::Closed(reason),
+        _ => ProxyError::Ended,
+    })
 }

@@ -13,36 +13,53 @@
 mod codec;
 mod connect;
 mod connection;
+#[cfg(feature = "cookies")]
+mod cookies;
 mod ends;
 mod error;
 mod exchange;
+mod handle;
 mod limits;
 mod origin;
 mod pool;
+mod proxy;
 mod redirect;
 mod reference;
 mod request;
 mod resolve;
 mod response;
 mod send;
+mod socks;
+#[cfg(feature = "tls")]
+mod tunnel;
 
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Method, Uri};
+#[cfg(feature = "compress")]
+use tidegate_compress::DecompressionLimits;
+use tidegate_http1::Fields;
 use tidegate_http1::client::Config;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
 
 use self::connect::Connector;
+#[cfg(feature = "cookies")]
+pub use self::cookies::CookieStore;
 pub use self::error::{ClientError, Phase, ProxyError, RefusedRedirect};
+pub use self::handle::{Handle, HandleBody, HandleError, HandleRequestBuilder, HandleResponse};
 pub use self::limits::ClientLimits;
+use self::origin::Origin;
 use self::pool::Pool;
+pub use self::proxy::{Proxies, Proxy};
 use self::redirect::Redirects;
 pub use self::request::RequestBuilder;
 pub use self::resolve::{Resolve, Resolving, SystemResolver};
 pub use self::response::Response;
+#[cfg(feature = "compress")]
+use crate::compression::supported_names;
 
 /// A client of HTTP on one loop. Clones share their connections.
 ///
@@ -70,6 +87,10 @@ struct Shared {
     connector: Connector,
     pool: Rc<Pool>,
     redirects: Redirects,
+    #[cfg(feature = "cookies")]
+    cookies: Option<CookieStore>,
+    #[cfg(feature = "compress")]
+    decompression: Option<DecompressionLimits>,
 }
 
 impl Client {
@@ -149,6 +170,40 @@ impl Client {
         &self.0.pool
     }
 
+    /// Adds the fields that the settings of the client demand.
+    #[cfg_attr(not(feature = "cookies"), expect(unused_variables, reason = "only cookies depend on the origin"))]
+    fn add_fields(&self, fields: &mut Fields, origin: &Origin, uri: &Uri) -> Result<(), ClientError> {
+        #[cfg(any(feature = "cookies", feature = "compress"))]
+        let has = |fields: &Fields, name: &[u8]| fields.iter().any(|(found, _)| found.eq_ignore_ascii_case(name));
+        #[cfg(feature = "cookies")]
+        if let Some(cookies) = &self.0.cookies
+            && !has(fields, b"cookie")
+            && let Some(value) = cookies.of(origin, uri)
+        {
+            fields.push("Cookie", value)?;
+        }
+        #[cfg(feature = "compress")]
+        if self.0.decompression.is_some() && !has(fields, b"accept-encoding") {
+            fields.push("Accept-Encoding", supported_names())?;
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cookies")]
+    fn keep_cookies(&self, origin: &Origin, response: &Response) {
+        let Some(cookies) = &self.0.cookies else { return };
+        for (name, value) in response.head().headers() {
+            if name.eq_ignore_ascii_case(b"set-cookie") {
+                cookies.keep(origin, response.uri(), value);
+            }
+        }
+    }
+
+    #[cfg(feature = "compress")]
+    fn decompression(&self) -> Option<DecompressionLimits> {
+        self.0.decompression
+    }
+
     fn redirects(&self) -> Redirects {
         self.0.redirects
     }
@@ -176,7 +231,12 @@ impl fmt::Debug for Client {
 pub struct ClientBuilder {
     limits: ClientLimits,
     resolver: Rc<dyn Resolve>,
+    proxies: Proxies,
     redirects: Redirects,
+    #[cfg(feature = "cookies")]
+    cookies: Option<CookieStore>,
+    #[cfg(feature = "compress")]
+    decompression: Option<DecompressionLimits>,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
 }
@@ -186,7 +246,12 @@ impl Default for ClientBuilder {
         Self {
             limits: ClientLimits::default(),
             resolver: Rc::new(SystemResolver),
+            proxies: Proxies::none(),
             redirects: Redirects { follows: true, allows_downgrade: false },
+            #[cfg(feature = "cookies")]
+            cookies: None,
+            #[cfg(feature = "compress")]
+            decompression: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -203,6 +268,12 @@ impl ClientBuilder {
     /// How names of hosts are resolved: by the system, unless set.
     pub fn resolver(mut self, resolver: impl Resolve) -> Self {
         self.resolver = Rc::new(resolver);
+        self
+    }
+
+    /// Through which proxies requests go: none, unless set. [`Proxies::from_environment`] reads the usual variables.
+    pub fn proxies(mut self, proxies: Proxies) -> Self {
+        self.proxies = proxies;
         self
     }
 
@@ -223,6 +294,22 @@ impl ClientBuilder {
         self
     }
 
+    /// Keeps the cookies of responses, and sends them back. Without it the client knows no cookies.
+    #[cfg(feature = "cookies")]
+    pub fn cookies(mut self, cookies: CookieStore) -> Self {
+        self.cookies = Some(cookies);
+        self
+    }
+
+    /// Requests compressed responses, and decompresses their bodies. The limits stop bombs, small bodies that become large:
+    /// such a body ends with [`BodyError::TooLong`](crate::BodyError::TooLong). A request that has `Accept-Encoding`
+    /// itself keeps it. Without this the caller sees bodies as they are sent.
+    #[cfg(feature = "compress")]
+    pub fn decompression(mut self, limits: DecompressionLimits) -> Self {
+        self.decompression = Some(limits);
+        self
+    }
+
     /// How servers of `https` are verified, and which certificate the client presents.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ClientConfig) -> Self {
@@ -239,11 +326,20 @@ impl ClientBuilder {
         let connector = Connector {
             http1: Arc::new(Config::new(self.limits.http1())),
             resolver: self.resolver,
+            proxies: self.proxies,
             #[cfg(feature = "tls")]
             tls: self.tls,
         };
-        let (pool, redirects) = (Pool::new(&self.limits), self.redirects);
-        Client(Rc::new(Shared { limits: self.limits, connector, pool, redirects }))
+        Client(Rc::new(Shared {
+            pool: Pool::new(&self.limits),
+            limits: self.limits,
+            connector,
+            redirects: self.redirects,
+            #[cfg(feature = "cookies")]
+            cookies: self.cookies,
+            #[cfg(feature = "compress")]
+            decompression: self.decompression,
+        }))
     }
 }
 

@@ -1,10 +1,13 @@
 //! `Origin`: the target of a connection, and the key of the pool.
 
+use std::rc::Rc;
+
 use http::Uri;
 use http::uri::Authority;
 use tidegate_sys::Address;
 
 use super::error::ClientError;
+use super::proxy::{Proxies, Proxy};
 
 /// Requests of the same origin share connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -15,6 +18,8 @@ pub(crate) struct Origin {
     pub(super) port: u16,
     /// Where to connect in the place of the host.
     pub(super) at: Option<Address>,
+    /// The proxy through which it is reached.
+    pub(super) via: Option<Rc<Proxy>>,
 }
 
 impl Origin {
@@ -32,8 +37,19 @@ impl Origin {
         if host.is_empty() {
             return Err(ClientError::Uri);
         }
-        let port = port(authority, is_secure)?;
-        Ok(Self { is_secure, host: host.to_ascii_lowercase().into(), port, at })
+        let port = port(authority, default_port(is_secure))?;
+        Ok(Self { is_secure, host: host.to_ascii_lowercase().into(), port, at, via: None })
+    }
+
+    /// The same origin, reached through a proxy if one is for it.
+    pub(super) fn through(mut self, proxies: &Proxies) -> Self {
+        self.via = if self.at.is_none() { proxies.of(&self).cloned() } else { None };
+        self
+    }
+
+    /// The proxy that requests are sent to as if it were the server.
+    pub(super) fn forwarder(&self) -> Option<&Proxy> {
+        self.via.as_deref().filter(|proxy| proxy.forwards(self))
     }
 
     /// Whether the host, the port and the scheme are the same (RFC 6454 §4).
@@ -58,12 +74,13 @@ impl Origin {
     }
 }
 
-fn port(authority: &Authority, is_secure: bool) -> Result<u16, ClientError> {
+/// The port of an authority.
+pub(super) fn port(authority: &Authority, default: u16) -> Result<u16, ClientError> {
     // A port may be empty (RFC 3986 §3.2.3), and the library takes one that is too large for none.
     let text = authority.as_str().rsplit('@').next().unwrap_or_default();
     let after_host = text.get(authority.host().len()..).unwrap_or_default();
     match after_host.strip_prefix(':') {
-        None | Some("") => Ok(default_port(is_secure)),
+        None | Some("") => Ok(default),
         Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(ClientError::Uri),
     }
 }

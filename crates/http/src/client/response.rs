@@ -10,12 +10,18 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 use tidegate_codec::framing::Raw;
 use tidegate_codec::{DynOver, Filters, Pipeline};
+#[cfg(feature = "compress")]
+use tidegate_compress::{DecompressionLimits, Decompressor};
 use tidegate_engine::Channel;
 use tidegate_http1::{self as http1, BodyLength, ResponseHead};
 
 use super::error::ClientError;
 use super::exchange::ClientExchange;
+#[cfg(feature = "compress")]
+use crate::body::DecodedPieces;
 use crate::body::{Body, Kind, Received};
+#[cfg(feature = "compress")]
+use crate::compression::{Decoding, content_codings};
 use crate::exchange::{BodyError, Exchange, Piece};
 
 /// The response to a request.
@@ -203,6 +209,17 @@ impl Response {
     #[cfg(feature = "json")]
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, ClientError> {
         serde_json::from_slice(&self.bytes().await?).map_err(|error| ClientError::Decoding(error.into()))
+    }
+
+    /// Undoes the content codings of the body, if all of them are built in.
+    #[cfg(feature = "compress")]
+    pub(super) fn decompress(&mut self, limits: DecompressionLimits) {
+        let Kind::Received(received) = &mut self.body.0 else { return };
+        let Some(codings) = content_codings(self.head.headers()).filter(|codings| !codings.is_empty()) else { return };
+        if let Ok(decompressor) = Decompressor::layers(&codings, limits) {
+            received.length = None;
+            received.decoding = Some(Box::new(DecodedPieces::new(Box::new(Decoding(decompressor)))));
+        }
     }
 
     pub(super) fn head(&self) -> &ResponseHead {

@@ -17,6 +17,7 @@ use super::error::{ClientError, Phase};
 use super::exchange::{ClientExchange, Failure};
 use super::origin::{Origin, origin_form, userinfo};
 use super::pool::Checkout;
+use super::proxy::Proxy;
 use super::redirect::Next;
 use super::request::{Request, basic, set_field};
 use super::response::Response;
@@ -35,7 +36,8 @@ pub(super) async fn send(client: &Client, mut request: Request) -> Result<Respon
         let credentials = basic(&decode(name)?, &decode(password)?);
         set_field(&mut request.fields, "Authorization", &credentials)?;
     }
-    let mut origin = Rc::new(Origin::of(&request.uri, request.at.take())?);
+    let proxies = &client.connector().proxies;
+    let mut origin = Rc::new(Origin::of(&request.uri, request.at.take())?.through(proxies));
     request.was_whole = matches!(request.body.0, Kind::Whole(_));
     let mut redirects = client.redirects();
     redirects.follows = request.redirects.unwrap_or(redirects.follows);
@@ -43,11 +45,18 @@ pub(super) async fn send(client: &Client, mut request: Request) -> Result<Respon
     loop {
         let (exchange, head) = send_on(client, &origin, &mut request, deadline).await?;
         let uri = request.uri.clone();
-        let response = Response::new(head, uri, exchange, limits.collected_body_bytes_max);
+        #[cfg_attr(not(feature = "compress"), expect(unused_mut, reason = "only decompression changes a response"))]
+        let mut response = Response::new(head, uri, exchange, limits.collected_body_bytes_max);
+        #[cfg(feature = "cookies")]
+        client.keep_cookies(&origin, &response);
+        #[cfg(feature = "compress")]
+        if let Some(limits) = client.decompression() {
+            response.decompress(limits);
+        }
         match redirects.follow(&mut request, &origin, response.head())? {
             Next::Done => return Ok(response),
             Next::Follow(_) if followed >= limits.redirects_max => return Err(ClientError::TooManyRedirects),
-            Next::Follow(target) => origin = Rc::new(target),
+            Next::Follow(target) => origin = Rc::new(target.through(proxies)),
         }
         followed += 1;
     }
@@ -120,12 +129,18 @@ async fn attempt(
     let host = request.host.clone().unwrap_or_else(|| origin.host_field());
     let target = match request.method {
         Method::CONNECT => origin.authority(),
+        _ if origin.forwarder().is_some() => format!("http://{host}{}", origin_form(&request.uri)),
         _ => origin_form(&request.uri),
     };
+    let mut fields = request.fields.clone();
+    client.add_fields(&mut fields, origin, &request.uri)?;
+    if let Some(authorization) = origin.forwarder().and_then(Proxy::authorization) {
+        set_field(&mut fields, "Proxy-Authorization", &authorization)?;
+    }
     let (outgoing, upload) = match &request.body.0 {
         Kind::Whole(body) if !request.expects_continue || body.is_empty() => {
             let whole = http1::Request::extension(request.method.as_str(), &target)?;
-            let mut whole = whole.fields(request.fields.clone()).body(body.clone());
+            let mut whole = whole.fields(fields).body(body.clone());
             if request.method != Method::CONNECT {
                 whole = whole.host(&host)?;
             }
@@ -136,7 +151,7 @@ async fn attempt(
         }
         _ => {
             let head = StreamedRequest::extension(request.method.as_str(), &target)?;
-            let mut head = head.host(&host)?.fields(request.fields.clone());
+            let mut head = head.host(&host)?.fields(fields);
             if let Some(length) = request.body.length() {
                 head = head.length(length);
             }

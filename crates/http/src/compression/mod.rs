@@ -4,7 +4,9 @@ mod request;
 mod response;
 
 use tidegate_compress::Algorithm;
+use tidegate_http1::Headers;
 
+pub(crate) use self::request::Decoding;
 pub use self::request::RequestDecompression;
 pub use self::response::ResponseCompression;
 use crate::negotiate::Encoding;
@@ -22,4 +24,25 @@ fn algorithm(encoding: Encoding) -> Option<Algorithm> {
         Encoding::Deflate => Some(Algorithm::Deflate),
         _ => None,
     }
+}
+
+/// The algorithms of `Content-Encoding` in their order; `None` if one of them is not built in.
+pub(crate) fn content_codings(headers: Headers<'_>) -> Option<Vec<Algorithm>> {
+    let mut algorithms = Vec::new();
+    for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case(b"content-encoding")) {
+        for element in value.split(|&byte| byte == b',') {
+            match Encoding::from_name(element.trim_ascii())? {
+                Encoding::Identity => {}
+                encoding => algorithms.push(algorithm(encoding)?),
+            }
+        }
+    }
+    Some(algorithms)
+}
+
+/// The names of the codings that are built in, with commas between them.
+pub(crate) fn supported_names() -> String {
+    let all = [Encoding::Gzip, Encoding::Deflate, Encoding::Brotli, Encoding::Zstd];
+    let names: Vec<_> = all.into_iter().filter(|one| algorithm(*one).is_some()).map(Encoding::as_str).collect();
+    names.join(", ")
 }

@@ -1,14 +1,13 @@
 //! `RequestDecompression`: bodies of requests that have a content coding.
 
 use tidegate_codec::{Blame, Fault};
-use tidegate_compress::{Algorithm, DecompressionLimits, Decompressor};
+use tidegate_compress::{DecompressionLimits, Decompressor};
 use tidegate_http1::Status;
 
-use super::algorithm;
+use super::{content_codings, supported_names};
 use crate::body::{Decode, Decoded};
 use crate::exchange::BodyError;
 use crate::middleware::Middleware;
-use crate::negotiate::Encoding;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 
@@ -38,24 +37,6 @@ impl RequestDecompression {
         self.limits = limits;
         self
     }
-
-    /// The codings of a request in their order.
-    fn algorithms(request: &Request) -> Result<Vec<Algorithm>, Response> {
-        let mut algorithms = Vec::new();
-        for (name, value) in request.head().headers() {
-            if !name.eq_ignore_ascii_case(b"content-encoding") {
-                continue;
-            }
-            for element in value.split(|&byte| byte == b',') {
-                match Encoding::from_name(element.trim_ascii()) {
-                    Some(Encoding::Identity) => {}
-                    Some(encoding) => algorithms.push(algorithm(encoding).ok_or_else(unsupported)?),
-                    None => return Err(unsupported()),
-                }
-            }
-        }
-        Ok(algorithms)
-    }
 }
 
 impl Middleware for RequestDecompression {
@@ -63,7 +44,7 @@ impl Middleware for RequestDecompression {
         if !request.head().has_body() {
             return Ok(());
         }
-        let algorithms = Self::algorithms(request)?;
+        let algorithms = content_codings(request.head().headers()).ok_or_else(unsupported)?;
         if algorithms.is_empty() {
             return Ok(());
         }
@@ -74,13 +55,11 @@ impl Middleware for RequestDecompression {
 
 /// 415, with what is supported (RFC 9110 §12.5.3).
 fn unsupported() -> Response {
-    let all = [Encoding::Gzip, Encoding::Deflate, Encoding::Brotli, Encoding::Zstd];
-    let names: Vec<_> = all.into_iter().filter(|one| algorithm(*one).is_some()).map(Encoding::as_str).collect();
     let response = Response::of_error(Status::UNSUPPORTED_MEDIA_TYPE).close();
-    response.header("Accept-Encoding", names.join(", ")).expect("they are tokens")
+    response.header("Accept-Encoding", supported_names()).expect("they are tokens")
 }
 
-struct Decoding(Decompressor);
+pub(crate) struct Decoding(pub(crate) Decompressor);
 
 impl Decode for Decoding {
     fn decode(&mut self, input: &[u8], bytes_max: usize) -> Result<Decoded, BodyError> {
