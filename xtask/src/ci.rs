@@ -47,7 +47,7 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 17] = [
+const EXAMPLES: [&str; 18] = [
     "axum",
     "behind_proxy",
     "chat",
@@ -66,6 +66,7 @@ const EXAMPLES: [&str; 17] = [
     "tally",
     "tides",
     "two_protocols",
+    "within_tokio",
 ];
 
 fn measurements() -> Vec<NamedStep> {
