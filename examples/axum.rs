@@ -15,13 +15,13 @@ mod axum_router;
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate::http::Server;
-use tidegate::tower;
+use tidegate::Listener;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let given = std::env::args().nth(1);
     let address = given.clone().unwrap_or_else(|| "127.0.0.1:0".to_owned());
-    let server = Server::bind(&address)?.loops(1).serve(tower::function(axum_router::router()))?;
+    let listener = Listener::bind(&address)?;
+    let server = tidegate::axum::serve_on(listener, axum_router::router()).server(|server| server.loops(1)).start()?;
     if given.is_none() {
         axum_router::check(server.address().ip().ok_or("an IP address")?)?;
         server.drain(Duration::from_secs(1));
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn it_answers_as_serve_does() {
-        let routes = Router::new().fallback(tower::function(axum_router::router()));
+        let routes = Router::new().fallback(tidegate::axum::function(axum_router::router()));
         let (codec, handler) = Config::new().connections(routes)();
         let mut pipe = Embedded::new(codec, handler);
         for (path, content_type, body) in [

@@ -112,6 +112,18 @@ impl Request {
         std::str::from_utf8(self.header(name)?).ok()
     }
 
+    /// The target as bytes, which is cheaper.
+    #[must_use]
+    pub fn target_bytes(&self) -> &[u8] {
+        self.head.target_bytes()
+    }
+
+    /// All fields in their order, as pairs of name and value, both as bytes, which is cheaper than
+    /// [`headers`](Self::headers).
+    pub fn header_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.head.headers()
+    }
+
     /// All fields in their order, as pairs of name and value.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
         // The codec has checked that a name is a token.

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -15,20 +16,19 @@ use tidegate_sys::Address;
 use tower_service::Service;
 
 use crate::request::Requests;
-use crate::request_body::RequestBody;
+use crate::request_body::{RequestBody, ServiceBody};
 use crate::response::{Exchange, Responses};
 
-/// A service of `http::Request` whose response has any body.
+/// A service of `http::Request` with a body `B`, whose response has any body.
 ///
-/// It is implemented for all of them: `Service<http::Request<RequestBody>, Response = http::Response<B>>` with
-/// `B: http_body::Body`.
+/// It is implemented for all of them: `Service<http::Request<B>, Response = http::Response<R>>` with `R: http_body::Body`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a service from `http::Request<RequestBody>` to `http::Response`",
+    message = "`{Self}` is not a service from `http::Request<{B}>` to `http::Response`",
     note = "a `Router` of axum without missing state is one: call `with_state` first"
 )]
-pub trait TowerService:
+pub trait TowerService<B = RequestBody>:
     Service<
-        http::Request<RequestBody>,
+        http::Request<B>,
         Response = http::Response<Self::ResponseBody>,
         Error: Into<Box<dyn Error + Send + Sync>>,
     >
@@ -37,20 +37,20 @@ pub trait TowerService:
     type ResponseBody: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
 }
 
-impl<S, B> TowerService for S
+impl<S, B, R> TowerService<B> for S
 where
-    S: Service<http::Request<RequestBody>, Response = http::Response<B>, Error: Into<Box<dyn Error + Send + Sync>>>,
-    B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+    S: Service<http::Request<B>, Response = http::Response<R>, Error: Into<Box<dyn Error + Send + Sync>>>,
+    R: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
 {
-    type ResponseBody = B;
+    type ResponseBody = R;
 }
 
 /// A service as a function of a [`Router`](tidegate_http::Router) or a [`Server`](tidegate_http::Server), for all
-/// requests or some paths; made by [`function`].
-#[derive(Clone)]
-pub struct ServiceFunction<S> {
+/// requests or some paths; made by [`function`]. Its requests have the body `B`.
+pub struct ServiceFunction<S, B = RequestBody> {
     service: S,
     extend: Option<Extend>,
+    body: PhantomData<fn() -> B>,
 }
 
 /// What of a connection becomes an extension of its requests.
@@ -78,10 +78,14 @@ pub fn function<S>(service: S) -> ServiceFunction<S>
 where
     S: TowerService + Clone + 'static,
 {
-    ServiceFunction { service, extend: None }
+    ServiceFunction::new(service)
 }
 
-impl<S> ServiceFunction<S> {
+impl<S, B> ServiceFunction<S, B> {
+    pub(crate) fn new(service: S) -> Self {
+        Self { service, extend: None, body: PhantomData }
+    }
+
     /// The same with the address of the client among the extensions of each request, as a [`tidegate_sys::Address`]: that
     /// of the peer, or the one that a trusted proxy has reported. It costs a request three allocations.
     #[must_use]
@@ -98,7 +102,7 @@ impl<S> ServiceFunction<S> {
     pub fn with_connect_info(self) -> Self {
         self.extending(|peer, extensions| {
             if let Some(address) = peer.ip() {
-                extensions.insert(axum::extract::ConnectInfo(address));
+                extensions.insert(::axum::extract::ConnectInfo(address));
             }
         })
     }
@@ -112,7 +116,11 @@ impl<S> ServiceFunction<S> {
 #[derive(Debug)]
 pub struct FromTower(Infallible);
 
-impl<S: TowerService + Clone + 'static, State> RequestFunction<State, FromTower> for ServiceFunction<S> {
+impl<S, B, State> RequestFunction<State, FromTower> for ServiceFunction<S, B>
+where
+    S: TowerService<B> + Clone + 'static,
+    B: ServiceBody,
+{
     fn into_endpoint(self, _: Rc<State>) -> Endpoint {
         let caller = Rc::new(Caller {
             ready: Cell::new(None),
@@ -127,7 +135,7 @@ impl<S: TowerService + Clone + 'static, State> RequestFunction<State, FromTower>
 
 /// Calls a service, on one loop. What requests of a loop need one after the other is kept between them: a response that
 /// is there at once needs no memory for its future and its body.
-struct Caller<S: TowerService> {
+struct Caller<S: TowerService<B>, B> {
     service: S,
     /// A clone that was called before. One that has to wait until it is ready goes with its request.
     ready: Cell<Option<S>>,
@@ -140,7 +148,7 @@ struct Caller<S: TowerService> {
 /// A place that has room for a future or a body, whether there is one or not.
 pub(crate) type Slot<T> = Pin<Box<Option<T>>>;
 
-impl<S: TowerService + Clone + 'static> Caller<S> {
+impl<S: TowerService<B> + Clone + 'static, B: ServiceBody> Caller<S, B> {
     fn call(&self, request: Request, cx: &mut Context<'_>) -> Result<Response, Responding> {
         let converted = self.requests.convert(request, self.responses.take_fields());
         let (request, exchange) = match converted {
@@ -167,14 +175,14 @@ impl<S: TowerService + Clone + 'static> Caller<S> {
             Poll::Ready(response) => {
                 slot.as_mut().set(None);
                 self.calling.set(Some(slot));
-                Ok(respond::<S>(response, exchange, &self.responses, cx))
+                Ok(respond::<S, B>(response, exchange, &self.responses, cx))
             }
             Poll::Pending => {
                 let responses = self.responses.clone();
                 Err(Box::pin(async move {
                     let response = poll_fn(|cx| poll_slot(&mut slot, cx)).await;
                     drop(slot);
-                    respond_later::<S>(response, exchange, responses).await
+                    respond_later::<S, B>(response, exchange, responses).await
                 }))
             }
         }
@@ -186,9 +194,9 @@ fn poll_slot<F: Future>(slot: &mut Slot<F>, cx: &mut Context<'_>) -> Poll<F::Out
 }
 
 /// Calls a service that was not ready.
-async fn when_ready<S: TowerService + 'static>(
+async fn when_ready<S: TowerService<B> + 'static, B>(
     mut service: S,
-    request: http::Request<RequestBody>,
+    request: http::Request<B>,
     exchange: Exchange,
     responses: Rc<Responses<S::ResponseBody>>,
 ) -> Response {
@@ -196,10 +204,10 @@ async fn when_ready<S: TowerService + 'static>(
         return failed(error);
     }
     let response = service.call(request).await;
-    respond_later::<S>(response, exchange, responses).await
+    respond_later::<S, B>(response, exchange, responses).await
 }
 
-async fn respond_later<S: TowerService>(
+async fn respond_later<S: TowerService<B>, B>(
     response: Result<S::Response, S::Error>,
     exchange: Exchange,
     responses: Rc<Responses<S::ResponseBody>>,
@@ -207,12 +215,12 @@ async fn respond_later<S: TowerService>(
     let mut parts = Some((response, exchange));
     poll_fn(|cx| {
         let (response, exchange) = parts.take().expect("it is polled once");
-        Poll::Ready(respond::<S>(response, exchange, &responses, cx))
+        Poll::Ready(respond::<S, B>(response, exchange, &responses, cx))
     })
     .await
 }
 
-fn respond<S: TowerService>(
+fn respond<S: TowerService<B>, B>(
     response: Result<S::Response, S::Error>,
     exchange: Exchange,
     responses: &Responses<S::ResponseBody>,
@@ -230,7 +238,13 @@ pub(crate) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Response
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
-impl<S> fmt::Debug for ServiceFunction<S> {
+impl<S: Clone, B> Clone for ServiceFunction<S, B> {
+    fn clone(&self) -> Self {
+        Self { service: self.service.clone(), extend: self.extend, body: PhantomData }
+    }
+}
+
+impl<S, B> fmt::Debug for ServiceFunction<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ServiceFunction")
     }

@@ -21,6 +21,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "axum")]
+pub mod axum;
 mod function;
 mod request;
 mod request_body;
@@ -32,7 +34,7 @@ use tidegate_engine::{ServerHandle, StartError};
 use tidegate_http::Server;
 
 pub use self::function::{FromTower, ServiceFunction, TowerService, function};
-pub use self::request_body::{BodyError, RequestBody};
+pub use self::request_body::{BodyError, RequestBody, ServiceBody};
 
 /// Serves a service, such as a `Router` of axum, at an address: on a loop for each core, each with a clone of the service.
 ///

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use tidegate_http::Request;
 
 use crate::function::Extend;
-use crate::request_body::RequestBody;
+use crate::request_body::{RequestBody, ServiceBody};
 use crate::response::Exchange;
 #[cfg(feature = "upgrade")]
 use crate::upgrade::Offer;
@@ -26,21 +26,22 @@ impl Requests {
     }
 
     /// The request of the `http` crate, and what its response needs of it. `fields` is an empty map that is used again.
-    pub(crate) fn convert(
+    #[inline(always)]
+    pub(crate) fn convert<B: ServiceBody>(
         &self,
         request: Request,
         fields: HeaderMap,
-    ) -> Result<(http::Request<RequestBody>, Exchange), StatusCode> {
-        let mut made = http::Request::new(RequestBody::empty());
+    ) -> Result<(http::Request<B>, Exchange), StatusCode> {
+        let mut made = http::Request::new(B::empty());
         *made.method_mut() = request.method();
         *made.version_mut() = request.version();
         let whole = request.head_bytes();
         let head = self.keep(whole);
-        *made.uri_mut() = uri(part(&head, whole, request.target().as_bytes())).ok_or(StatusCode::BAD_REQUEST)?;
+        *made.uri_mut() = uri(part(&head, whole, request.target_bytes())).ok_or(StatusCode::BAD_REQUEST)?;
         let mut map = fields;
-        for (name, value) in request.headers() {
+        for (name, value) in request.header_bytes() {
             // The codec has checked both; no value has a character that this type does not admit.
-            let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { continue };
+            let Ok(name) = HeaderName::from_bytes(name) else { continue };
             let Ok(value) = HeaderValue::from_maybe_shared(part(&head, whole, value)) else { continue };
             map.append(name, value);
         }
@@ -59,7 +60,7 @@ impl Requests {
         let length = request.content_length();
         if length != Some(0) {
             let (body, registered) = RequestBody::register(request.into_body(), length);
-            (*made.body_mut(), exchange.registered) = (body, Some(registered));
+            (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
         }
         Ok((made, exchange))
     }

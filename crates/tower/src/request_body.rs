@@ -62,6 +62,38 @@ impl From<tidegate_http::BodyError> for BodyError {
 /// thread cannot do it.
 pub(crate) struct Registered(u64);
 
+/// The type that requests of a service have as their body.
+pub trait ServiceBody: 'static {
+    /// No body.
+    #[doc(hidden)]
+    fn empty() -> Self;
+
+    /// The body of a request.
+    #[doc(hidden)]
+    fn new(body: RequestBody) -> Self;
+}
+
+impl ServiceBody for RequestBody {
+    fn empty() -> Self {
+        Self::empty()
+    }
+
+    fn new(body: RequestBody) -> Self {
+        body
+    }
+}
+
+#[cfg(feature = "axum")]
+impl ServiceBody for ::axum::body::Body {
+    fn empty() -> Self {
+        Self::empty()
+    }
+
+    fn new(body: RequestBody) -> Self {
+        Self::new(body)
+    }
+}
+
 impl RequestBody {
     pub(crate) fn empty() -> Self {
         Self { place: None, length: Some(0), has_ended: true }
