@@ -48,6 +48,9 @@ pub fn serve<M>(
 
 /// A server of HTTP: addresses, limits, and what serves them.
 ///
+/// Each connection speaks HTTP/1.1 or HTTP/2, as its first bytes say; over TLS clients choose by ALPN. Functions are the same
+/// for both.
+///
 /// ```
 /// use std::time::Duration;
 ///

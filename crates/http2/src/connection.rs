@@ -243,6 +243,14 @@ impl Connection {
         error
     }
 
+    /// A connection is idle from its last frame on, or from the end of its last stream.
+    #[inline]
+    pub(crate) fn count_idle_from(&mut self, now: Instant) {
+        if self.phase == Phase::Open && self.block.is_none() {
+            self.since = Some(now);
+        }
+    }
+
     /// Begins to drain: the peer opens no further stream once it knows (RFC 9113 §6.8).
     fn drain(&mut self, out: &mut Output<'_>) {
         if matches!(self.phase, Phase::Preface | Phase::Settings | Phase::Open) {
@@ -334,9 +342,8 @@ impl Codec for Connection {
             return Ok(Step::Message(event));
         }
         self.greet_once(reply);
-        if self.since.is_none() || (self.phase == Phase::Open && self.block.is_none()) {
-            self.since = Some(reply.now());
-        }
+        self.since.get_or_insert(reply.now());
+        self.count_idle_from(reply.now());
         match self.decode_frames(input, reply) {
             Ok(Some(event)) => Ok(Step::Message(event)),
             Ok(None) => Ok(Step::NeedMore),

@@ -339,6 +339,7 @@ impl Connection {
 
     pub(crate) fn write_reset_code(&mut self, id: u32, code: ErrorCode, out: &mut Output<'_>) {
         self.remember_reset(id);
+        self.count_idle_from(out.now());
         out.write(&short_frame(kind::RST_STREAM, id, code.0));
     }
 }

@@ -75,6 +75,7 @@ impl Connection {
     fn end_stream(&mut self, key: StreamKey, out: &mut Output<'_>) {
         self.streams.end_locally(key);
         self.nuisance.make_good(self.config.limits());
+        self.count_idle_from(out.now());
         if self.role == Role::Server && !self.streams.has_peer_ended(key) {
             self.write_reset_code(key.id(), ErrorCode::NO_ERROR, out);
             self.streams.end_by_peer(key);

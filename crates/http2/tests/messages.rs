@@ -234,6 +234,17 @@ fn an_idle_connection_ends_with_goaway() {
 }
 
 #[test]
+fn a_connection_is_idle_from_the_end_of_its_last_response() {
+    let mut peer = Peer::new(Limits::default());
+    let get = peer.get(1, "/slow");
+    peer.send(&get);
+    peer.pipe.advance(Duration::from_secs(70));
+    assert_eq!(peer.received(1).body, b"slow");
+    peer.pipe.advance(Duration::from_secs(70));
+    peer.assert_open();
+}
+
+#[test]
 fn a_peer_that_stops_within_the_preface_or_a_field_block_is_cut_off() {
     let mut peer = Peer::new(Limits::default());
     let block = peer.block(&[(":method", "GET")]);

@@ -4,6 +4,7 @@
 #![allow(clippy::allow_attributes, reason = "whether an item is used depends on the test")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::engine::Streams;
 use tidegate::http1::{Body, Error, Incoming, Outgoing, Response, Server, Status, StreamedResponse};
@@ -251,6 +252,10 @@ impl App {
             }
             "/big" => vec![Response::new(Status::OK).body(vec![b'x'; 1024 * 1024]).into()],
             "/never" => return Outcome::Continue,
+            "/slow" => {
+                cx.deadline_after(Duration::from_secs(70));
+                return Outcome::Continue;
+            }
             "/stream" => {
                 let mut trailers = http1::Fields::new();
                 trailers.push("Tide", "ebb").expect("a field");
@@ -309,6 +314,9 @@ impl<C: Pipeline<In = Incoming, Out = Outgoing, Error = Error>> Handler<C> for A
     }
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
-        event.by_default(cx)
+        match event {
+            Event::Deadline => cx.send(Response::text("slow").into()).into(),
+            event => event.by_default(cx),
+        }
     }
 }
