@@ -72,7 +72,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             }
             // Streams had more than fitted: there is room now, unless the rate of the connection admits nothing.
             let has_progressed = before != (self.link.sent(), self.link.outbound().written());
-            if !self.load_file()? && !(has_more && has_progressed) {
+            if !(self.load_file()? || (has_more && has_progressed)) {
                 break;
             }
         }
