@@ -118,8 +118,10 @@ impl HttpHandler {
         match &endpoint.call {
             Call::Sync(call) if !request.head().has_body() || endpoint.body == BodyUse::Unused => {
                 let is_head = is_head(&request);
-                let running = Running::new(endpoint, request.head());
-                let response = running.during(&self.app.activity, || call_caught(call, request));
+                // A function that is not async has a label of its own.
+                self.app.activity.begin(endpoint.label.get());
+                let response = call_caught(call, request);
+                self.app.activity.end();
                 self.respond(response, &passed, is_head, cx)
             }
             Call::Async(call) if !request.head().has_body() && self.may_poll(cx) => {

@@ -9,15 +9,15 @@ use tidegate_http1::RequestHead;
 use crate::endpoint::{Call, Endpoint};
 
 /// Names a function while it runs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Running {
     label: Label,
-    /// For [`Label::DETAIL`].
-    detail: Option<Detail>,
+    /// For [`Label::DETAIL`]. In a box, so that functions with a route move two words.
+    detail: Option<Box<Detail>>,
 }
 
 /// The method and the path of a request, as far as the watchdog shows them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Detail {
     bytes: [u8; DETAIL_BYTES_MAX],
     length: u8,
@@ -44,14 +44,15 @@ impl Running {
 }
 
 impl Detail {
-    fn of(head: &RequestHead) -> Self {
+    #[inline(never)]
+    fn of(head: &RequestHead) -> Box<Self> {
         let (mut bytes, mut length) = ([0; DETAIL_BYTES_MAX], 0);
         for piece in [head.method_text().as_bytes(), b" ", head.path_bytes()] {
             let taken = piece.len().min(DETAIL_BYTES_MAX - length);
             bytes[length..length + taken].copy_from_slice(&piece[..taken]);
             length += taken;
         }
-        Self { bytes, length: length as u8 }
+        Box::new(Self { bytes, length: length as u8 })
     }
 }
 

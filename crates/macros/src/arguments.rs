@@ -2,7 +2,7 @@
 
 use proc_macro::{Literal, Span, TokenStream, TokenTree};
 
-use crate::Mistake;
+use crate::mistake::Mistake;
 
 /// What an attribute sets.
 #[derive(Default)]

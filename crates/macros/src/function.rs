@@ -1,9 +1,16 @@
 //! `Function`: an async function as the attributes read it, and the function that runs it.
 
-use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
 use crate::arguments::Arguments;
-use crate::{Kind, Mistake, name};
+use crate::mistake::Mistake;
+
+/// Which attribute it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Main,
+    Test,
+}
 
 /// The pieces of an async function without arguments.
 pub(crate) struct Function {
@@ -19,7 +26,7 @@ impl Function {
     pub(crate) fn read(item: TokenStream) -> Result<Self, Mistake> {
         let mut tokens: Vec<TokenTree> = item.into_iter().collect();
         let Some(TokenTree::Group(body)) = tokens.pop() else {
-            return Err(Mistake(proc_macro::Span::call_site(), NOT_ASYNC));
+            return Err(Mistake(Span::call_site(), NOT_ASYNC));
         };
         let asynchronous = tokens.iter().position(|token| is_word(token, "async"));
         let Some(asynchronous) = asynchronous.filter(|_| body.delimiter() == Delimiter::Brace) else {
@@ -65,6 +72,11 @@ impl Function {
         let body = TokenTree::Group(Group::new(Delimiter::Brace, body.into_iter().collect()));
         test.into_iter().chain(self.before).chain(self.signature).chain([body]).collect()
     }
+}
+
+/// A name that is resolved where the function stands.
+fn name(text: &str) -> TokenTree {
+    TokenTree::Ident(Ident::new(text, Span::call_site()))
 }
 
 fn is_word(token: &TokenTree, word: &str) -> bool {

@@ -9,11 +9,12 @@
 
 mod arguments;
 mod function;
+mod mistake;
 
-use proc_macro::{Ident, Span, TokenStream, TokenTree};
+use proc_macro::TokenStream;
 
 use crate::arguments::Arguments;
-use crate::function::Function;
+use crate::function::{Function, Kind};
 
 /// Runs an async `main` on an event loop of its own: on it tasks, clients, timers and channels work.
 ///
@@ -79,29 +80,6 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(arguments, item, Kind::Test)
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Main,
-    Test,
-}
-
-/// A mistake in what was written, and its place.
-struct Mistake(Span, &'static str);
-
-impl Mistake {
-    fn into_tokens(self) -> TokenStream {
-        let message = self.1;
-        let tokens: TokenStream = format!("::core::compile_error!({message:?});").parse().expect("it is valid Rust");
-        tokens.into_iter().map(|token| at(self.0, token)).collect()
-    }
-}
-
-/// A token that stands at a place, as far as the compiler reports it.
-fn at(span: Span, mut token: TokenTree) -> TokenTree {
-    token.set_span(span);
-    token
-}
-
 fn expand(arguments: TokenStream, item: TokenStream, kind: Kind) -> TokenStream {
     let function = match Function::read(item.clone()) {
         Ok(function) => function,
@@ -112,9 +90,4 @@ fn expand(arguments: TokenStream, item: TokenStream, kind: Kind) -> TokenStream 
         // The function stays there, so that the mistake is the only one.
         Err(mistake) => [mistake.into_tokens(), function.expand(&Arguments::default(), kind)].into_iter().collect(),
     }
-}
-
-/// A name that is resolved where the function stands.
-fn name(text: &str) -> TokenTree {
-    TokenTree::Ident(Ident::new(text, Span::call_site()))
 }

@@ -37,14 +37,16 @@ impl Entry {
     ///
     /// # Panics
     /// If there is no such backend; the attribute has checked that.
-    pub fn backend(self, name: &str) -> Self {
-        Self { backend: name.parse().expect("the attribute accepts the names of backends"), ..self }
+    pub fn backend(mut self, name: &str) -> Self {
+        self.backend = name.parse().expect("the attribute accepts the names of backends");
+        self
     }
 
     /// How many threads the companion has.
     #[cfg(feature = "tokio")]
-    pub fn companion_threads(self, threads: usize) -> Self {
-        Self { companion: crate::Companion::with_threads(threads), ..self }
+    pub fn companion_threads(mut self, threads: usize) -> Self {
+        self.companion = crate::Companion::with_threads(threads);
+        self
     }
 
     /// Runs a future on a loop of its own.

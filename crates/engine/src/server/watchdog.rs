@@ -42,7 +42,7 @@ impl Watchdog {
                 let now = Instant::now();
                 for (number, watched) in watched.iter_mut().enumerate() {
                     if let Some(busy) = watched.check(now) {
-                        log_stall(number, busy, watched.published.activity().current());
+                        log_stall(number, busy, watched.published.activity().current().as_deref());
                     }
                 }
             }
@@ -117,7 +117,7 @@ impl Watched {
     }
 }
 
-fn log_stall(number: usize, busy: Duration, activity: Option<String>) {
+fn log_stall(number: usize, busy: Duration, activity: Option<&str>) {
     catch_and_log(|| {
         tracing::error!(
             subsystem = "watchdog",

@@ -1,0 +1,20 @@
+//! `Mistake`: what is wrong at an attribute, as an error of the compiler.
+
+use proc_macro::{Span, TokenStream, TokenTree};
+
+/// A mistake in what was written, and its place.
+pub(crate) struct Mistake(pub(crate) Span, pub(crate) &'static str);
+
+impl Mistake {
+    pub(crate) fn into_tokens(self) -> TokenStream {
+        let message = self.1;
+        let tokens: TokenStream = format!("::core::compile_error!({message:?});").parse().expect("it is valid Rust");
+        tokens.into_iter().map(|token| at(self.0, token)).collect()
+    }
+}
+
+/// A token that stands at a place, as far as the compiler reports it.
+fn at(span: Span, mut token: TokenTree) -> TokenTree {
+    token.set_span(span);
+    token
+}
