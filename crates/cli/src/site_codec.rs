@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use tidegate::bytelog::{ByteLog, ConnectionCapture};
-use tidegate::codec::{Filter, Over, Pipeline};
+use tidegate::codec::{Filter, Filters, Over, Pipeline};
 use tidegate::http1::{Incoming, Outgoing, Server};
 use tidegate::proxy::{Proxied, Strip};
 use tidegate::tls::Tls;
@@ -20,9 +20,16 @@ pub(crate) trait SiteCodec: Pipeline<In = Incoming, Out = Outgoing> {
     fn capture(&mut self) -> Option<&mut ConnectionCapture> {
         None
     }
+
+    /// The filters below HTTP, for another protocol.
+    fn filters(self) -> Filters;
 }
 
 impl SiteCodec for Server {
+    fn filters(self) -> Filters {
+        Filters::default()
+    }
+
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }
@@ -33,6 +40,10 @@ impl SiteCodec for Proxied<Server> {
         let header = self.header()?;
         header.source().zip(header.destination())
     }
+
+    fn filters(self) -> Filters {
+        Filters::default()
+    }
 }
 
 impl<F: SiteFilter, C: SiteCodec> SiteCodec for Over<F, C> {
@@ -42,6 +53,10 @@ impl<F: SiteFilter, C: SiteCodec> SiteCodec for Over<F, C> {
 
     fn capture(&mut self) -> Option<&mut ConnectionCapture> {
         if F::CAPTURES { self.filter_mut().capture() } else { self.codec_mut().capture() }
+    }
+
+    fn filters(self) -> Filters {
+        self.into_filters(C::filters)
     }
 }
 

@@ -14,7 +14,8 @@
 //! | send the files of a folder | [`Files`] |
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
-//! | leave HTTP on a connection, for WebSocket or a tunnel | [`Upgrade`] |
+//! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
+//! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
 //! | see all requests and responses | [`Middleware`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
@@ -49,6 +50,8 @@ mod server;
 mod sse;
 mod task;
 mod upgrade;
+#[cfg(feature = "websocket")]
+mod websocket;
 
 pub use app::Reload;
 #[cfg(feature = "cookies")]
@@ -87,3 +90,5 @@ pub use server::{Config, Server, serve};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
 pub use upgrade::Upgrade;
+#[cfg(feature = "websocket")]
+pub use websocket::WebSocketUpgrade;
