@@ -47,7 +47,7 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 17] = [
+const EXAMPLES: [&str; 18] = [
     "axum",
     "behind_proxy",
     "chat",
@@ -65,6 +65,7 @@ const EXAMPLES: [&str; 17] = [
     "tally",
     "tides",
     "two_protocols",
+    "websocket",
 ];
 
 fn measurements() -> Vec<NamedStep> {
@@ -87,6 +88,9 @@ fn measurements() -> Vec<NamedStep> {
         step("TLS by sslyze and OpenSSL", || {
             tools::install_python("sslyze", SSLYZE).and_then(|()| python("interop/tls.py").run())
         }),
+        step("the WebSocket cases of kosoku", || {
+            tools::install_python("kosoku", KOSOKU).and_then(|()| python("interop/websocket.py").run())
+        }),
         step("slow clients", || python("interop/slow.py").run()),
     ];
     for queue in ["array", "linked"] {
@@ -94,6 +98,9 @@ fn measurements() -> Vec<NamedStep> {
     }
     steps
 }
+
+/// The version of kosoku.
+pub(crate) const KOSOKU: &str = "0.1.0";
 
 /// The version of sslyze.
 pub(crate) const SSLYZE: &str = "6.3.1";
