@@ -32,7 +32,8 @@ async fn echo<P: Pipeline<In = Message, Out = Message>>(mut channel: Channel<P>)
             channel.ready().await?;
         }
     }
-    Ok(())
+    // The codec has answered the close frame of the peer: the end waits until the answer is sent.
+    Ok(channel.close().await?)
 }
 
 /// Prints every text.
@@ -42,7 +43,7 @@ async fn print(mut channel: Channel<WebSocket>) -> Result<(), Any> {
             println!("{text}");
         }
     }
-    Ok(())
+    Ok(channel.close().await?)
 }
 
 /// Messages up to 64 MiB, and compression where the peer has it.
@@ -104,6 +105,7 @@ fn demonstrate() -> Result<(), Any> {
         }
         channel.send(Close::from(CloseCode::NORMAL).into()).map_err(|_| "a message cannot be sent")?;
         while channel.recv().await?.is_some() {}
+        channel.close().await?;
         Ok::<_, Any>(answers)
     })??;
     println!("texts of {answers:?} bytes came back");

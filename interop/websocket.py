@@ -62,6 +62,10 @@ def run_client(excluded):
                 case = [CLIENT, f"{url}/runCase?case={number}&agent=tidegate"]
                 subprocess.run(case, capture_output=True, timeout=SECONDS_MAX, check=False)
             subprocess.run([CLIENT, f"{url}/updateReports?agent=tidegate"], capture_output=True, timeout=60, check=False)
+            for _ in range(program.LISTEN_SECONDS_MAX * 10):
+                if any(pathlib.Path(folder).rglob("index.json")):
+                    break
+                time.sleep(0.1)
         finally:
             suite.terminate()
             suite.wait()
