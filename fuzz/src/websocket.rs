@@ -71,15 +71,19 @@ fn round_trip(seed: u8, options: u8, data: &[u8]) {
     for _ in 0..MESSAGES_MAX {
         let (length, parts) = (usize::from(choices.byte()) * 3, usize::from(choices.byte() % 4));
         let bytes = choices.take(length).to_vec();
-        if parts == 0 {
-            sender.encode(Message::binary(bytes.clone())).expect("it may be sent");
-        } else {
-            for (number, part) in bytes.chunks(bytes.len() / parts + 1).chain([&[][..]]).enumerate() {
-                let is_last = number > bytes.len() / (bytes.len() / parts + 1) || part.is_empty();
-                let piece = Piece { kind: Kind::Binary, bytes: part.to_vec().into(), is_last };
-                sender.encode(piece.into()).expect("it may be sent");
-                if is_last {
-                    break;
+        match bytes.len().checked_div(parts) {
+            None => {
+                sender.encode(Message::binary(bytes.clone())).expect("it may be sent");
+            }
+            Some(quotient) => {
+                let length = quotient + 1;
+                for (number, part) in bytes.chunks(length).chain([&[][..]]).enumerate() {
+                    let is_last = number > bytes.len() / length || part.is_empty();
+                    let piece = Piece { kind: Kind::Binary, bytes: part.to_vec().into(), is_last };
+                    sender.encode(piece.into()).expect("it may be sent");
+                    if is_last {
+                        break;
+                    }
                 }
             }
         }

@@ -47,7 +47,7 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 18] = [
+const EXAMPLES: [&str; 20] = [
     "axum",
     "behind_proxy",
     "chat",
@@ -66,6 +66,7 @@ const EXAMPLES: [&str; 18] = [
     "tally",
     "tides",
     "two_protocols",
+    "websocket",
     "within_tokio",
 ];
 
@@ -93,6 +94,9 @@ fn measurements() -> Vec<NamedStep> {
             let h2spec = "github.com/summerwind/h2spec/cmd/h2spec";
             tools::install_go("h2spec", h2spec, "v2.2.1").and_then(|()| python("interop/http2.py").run())
         }),
+        step("the WebSocket cases of kosoku", || {
+            tools::install_python("kosoku", KOSOKU).and_then(|()| python("interop/websocket.py").run())
+        }),
         step("slow clients", || python("interop/slow.py").run()),
     ];
     for queue in ["array", "linked"] {
@@ -100,6 +104,9 @@ fn measurements() -> Vec<NamedStep> {
     }
     steps
 }
+
+/// The version of kosoku.
+pub(crate) const KOSOKU: &str = "0.1.0";
 
 /// The version of sslyze.
 pub(crate) const SSLYZE: &str = "6.3.1";

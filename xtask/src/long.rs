@@ -38,6 +38,10 @@ fn exhaustive() -> Vec<NamedStep> {
             python("interop/proxies.py").args(["--mib", "256", "--seconds", "20"]).run()
         }),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
+        step("all WebSocket cases of kosoku", || {
+            tools::install_python("kosoku", ci::KOSOKU)?;
+            python("interop/websocket.py").arg("--all").run()
+        }),
         step("TLS by sslyze, OpenSSL and testssl.sh", || {
             tools::install(tools::OF_LONG)?;
             tools::install_python("sslyze", ci::SSLYZE)?;

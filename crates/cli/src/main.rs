@@ -22,6 +22,7 @@ mod site_codec;
 mod sites;
 mod sum;
 mod tls;
+mod web_socket;
 
 use std::process::ExitCode;
 

@@ -13,6 +13,7 @@ use tidegate::{Context, Event, Handler, Outcome, Slice};
 
 use crate::site_codec::{SiteCodec, StreamAddresses};
 use crate::sum::Sum;
+use crate::web_socket;
 
 /// The handler of one connection of HTTP/1.1, or of one stream of HTTP/2.
 pub(crate) struct Site {
@@ -93,6 +94,7 @@ impl Site {
                 Response::new(Status::OK).content_type(ContentType::JSON).body(r#"{"message":"Hello, World!"}"#)
             }
             b"/address" => address(cx),
+            b"/ws" => return web_socket::accept(head, cx),
             b"/" => Response::new(Status::OK).content_type(ContentType::HTML).body(PAGE),
             _ => match (number_behind(path, "/bytes/"), number_behind(path, "/stream/")) {
                 (Some(length), _) if length <= BLOCK_BYTES as u64 => {
@@ -291,7 +293,7 @@ fn address<C: SiteCodec>(cx: &Context<'_, C>) -> Response {
 }
 
 fn is_known(path: &[u8]) -> bool {
-    matches!(path, b"/" | b"/plaintext" | b"/json" | b"/address")
+    matches!(path, b"/" | b"/plaintext" | b"/json" | b"/address" | b"/ws")
         || path.starts_with(b"/bytes/")
         || path.starts_with(b"/stream/")
 }

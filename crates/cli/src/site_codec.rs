@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use tidegate::bytelog::{ByteLog, ConnectionCapture};
-use tidegate::codec::{Filter, Over, Pipeline};
+use tidegate::codec::{Filter, Filters, Over, Pipeline};
 use tidegate::http::SessionCodec;
 use tidegate::http1::{Incoming, Outgoing, Server};
 use tidegate::http2::{Connection, ServerStream};
@@ -29,6 +29,9 @@ pub(crate) trait SiteCodec: Pipeline<In = Incoming, Out = Outgoing> {
     fn capture(&mut self) -> Option<&mut ConnectionCapture> {
         None
     }
+
+    /// The filters below HTTP, for another protocol.
+    fn filters(self) -> Filters;
 }
 
 impl SiteCodec for Server {
@@ -36,6 +39,10 @@ impl SiteCodec for Server {
 
     fn into_http2(self, connection: Connection) -> Connection {
         connection
+    }
+
+    fn filters(self) -> Filters {
+        Filters::default()
     }
 
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
@@ -51,6 +58,10 @@ impl SiteCodec for ServerStream<StreamAddresses> {
 
     fn into_http2(self, connection: Connection) -> Connection {
         connection
+    }
+
+    fn filters(self) -> Filters {
+        Filters::default()
     }
 
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
@@ -69,6 +80,10 @@ impl SiteCodec for Proxied<Server> {
         let header = self.header()?;
         header.source().zip(header.destination())
     }
+
+    fn filters(self) -> Filters {
+        Filters::default()
+    }
 }
 
 impl<F: SiteFilter, C: SiteCodec> SiteCodec for Over<F, C> {
@@ -84,6 +99,10 @@ impl<F: SiteFilter, C: SiteCodec> SiteCodec for Over<F, C> {
 
     fn capture(&mut self) -> Option<&mut ConnectionCapture> {
         if F::CAPTURES { self.filter_mut().capture() } else { self.codec_mut().capture() }
+    }
+
+    fn filters(self) -> Filters {
+        self.into_filters(C::filters)
     }
 }
 

@@ -15,7 +15,8 @@
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
 //! | pass requests on to other servers | [`proxy`] |
-//! | leave HTTP on a connection, for WebSocket or a tunnel | [`Upgrade`] |
+//! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
+//! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
 //! | see all requests and responses | [`Middleware`] |
 //! | send requests to other servers | [`Client`] |
 //!
@@ -56,6 +57,8 @@ mod server;
 mod sse;
 mod task;
 mod upgrade;
+#[cfg(feature = "websocket")]
+mod websocket;
 
 pub use app::Reload;
 #[cfg(feature = "cookies")]
@@ -97,3 +100,5 @@ pub use server::{Config, Server, serve};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
 pub use upgrade::Upgrade;
+#[cfg(feature = "websocket")]
+pub use websocket::WebSocketUpgrade;

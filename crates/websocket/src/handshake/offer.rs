@@ -12,7 +12,7 @@ use crate::codec::WebSocket;
 use crate::config::Config;
 use crate::permessage_deflate::Parameters;
 
-/// What a client offers in its request.
+/// What a client offers in its request; by default nothing.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::permessage_deflate::Parameters;
 /// # drop((fields, codec));
 /// # Ok::<(), tidegate::websocket::handshake::HandshakeError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Offer {
     /// `None` over HTTP/2, which has no key.
     key: Option<Box<[u8]>>,
@@ -162,12 +162,6 @@ struct Parser {
     has_connection: bool,
     version: Option<Box<[u8]>>,
     offer: Offer,
-}
-
-impl Default for Offer {
-    fn default() -> Self {
-        Self { key: None, protocols: Vec::new(), origin: None, deflate: Vec::new() }
-    }
 }
 
 impl Parser {

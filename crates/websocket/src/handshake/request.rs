@@ -74,14 +74,9 @@ impl Request {
         self.protocols.split(", ").any(|offered| offered == protocol)
     }
 
-    /// The fields of the request, those of an upgrade of HTTP/1.1 included.
+    /// The fields of the request, beside those of any upgrade: `Connection` and `Upgrade`.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let always = [
-            ("Connection", "Upgrade"),
-            ("Upgrade", "websocket"),
-            ("Sec-WebSocket-Version", VERSION),
-            ("Sec-WebSocket-Key", &*self.key),
-        ];
+        let always = [("Sec-WebSocket-Version", VERSION), ("Sec-WebSocket-Key", &*self.key)];
         let protocols = (!self.protocols.is_empty()).then_some(("Sec-WebSocket-Protocol", &*self.protocols));
         let extensions = self.extensions.as_deref().map(|value| ("Sec-WebSocket-Extensions", value));
         always.into_iter().chain(protocols).chain(extensions)

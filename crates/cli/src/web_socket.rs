@@ -1,0 +1,73 @@
+//! `/ws` of `tidegate serve`: every message of a WebSocket is sent back.
+
+use std::sync::{Arc, LazyLock};
+
+use tidegate::codec::DynOver;
+use tidegate::http1::{Outgoing, RequestHead, Response, Status};
+use tidegate::websocket::handshake::{HandshakeError, Offer, VERSION};
+use tidegate::websocket::{Config, Deflate, Message, WebSocket};
+use tidegate::{Context, Handler, Outcome};
+
+use crate::site_codec::SiteCodec;
+
+/// Sends every message back.
+struct Echo;
+
+impl Handler<DynOver<WebSocket>> for Echo {
+    type Post = ();
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_, DynOver<WebSocket>>) -> Outcome<DynOver<WebSocket>> {
+        match message {
+            // The codec has answered it.
+            Message::Close(_) => Outcome::Continue,
+            message => match cx.send(message) {
+                Ok(_) => Outcome::Continue,
+                Err(error) => Outcome::fail(error),
+            },
+        }
+    }
+}
+
+/// Accepts a handshake, or refuses the request. Scripts of all sites may connect, since nothing here belongs to a user.
+#[inline(never)]
+pub(crate) fn accept<C: SiteCodec>(head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
+    let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
+    let accepted = match Offer::of_upgrade(head.method_text(), fields) {
+        Ok(offer) => offer.accept(&CONFIG, None),
+        Err(error) => return respond(cx, refusal(error)),
+    };
+    let response = Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", "websocket").and_then(|response| {
+        accepted.fields().try_fold(response, |response, (name, value)| response.field(name, value))
+    });
+    match response.map(|response| cx.send(Outgoing::Response(response))) {
+        Ok(Ok(_)) => Outcome::switch(move |codec: C| (codec.filters().stack(accepted.codec()), Echo)),
+        Ok(Err(error)) => Outcome::fail(error),
+        Err(error) => Outcome::fail(error),
+    }
+}
+
+fn refusal(error: HandshakeError) -> Response {
+    let status = match error {
+        HandshakeError::Method => Status::METHOD_NOT_ALLOWED,
+        HandshakeError::Version | HandshakeError::Upgrade => Status::UPGRADE_REQUIRED,
+        _ => Status::BAD_REQUEST,
+    };
+    let response = Response::new(status).field("Upgrade", "websocket");
+    let response = response.and_then(|response| response.field("Sec-WebSocket-Version", VERSION));
+    response.unwrap_or_else(|_| Response::new(status))
+}
+
+fn respond<C: SiteCodec>(cx: &mut Context<'_, C>, response: Response) -> Outcome<C> {
+    match cx.send(Outgoing::Response(response)) {
+        Ok(_) => Outcome::Continue,
+        Err(error) => Outcome::fail(error),
+    }
+}
+
+/// Messages up to 64 MiB, and compression where the client offers it.
+static CONFIG: LazyLock<Arc<Config>> = LazyLock::new(|| {
+    let mut config = Config::default();
+    config.message_bytes_max = 64 * 1024 * 1024;
+    config.deflate = Some(Deflate::default());
+    Arc::new(config)
+});

@@ -1,0 +1,159 @@
+//! `WebSocketUpgrade`: a request that opens a WebSocket, and the response that accepts it.
+
+use std::error::Error;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::StatusCode;
+use tidegate_codec::DynOver;
+use tidegate_engine::{Channel, Handler};
+use tidegate_http1::InvalidField;
+use tidegate_websocket::handshake::{HandshakeError, Offer, VERSION};
+use tidegate_websocket::{Config, WebSocket};
+
+use crate::extract::FromRequest;
+use crate::request::Request;
+use crate::response::{IntoResponse, Response};
+use crate::upgrade::Upgrade;
+
+/// A request that opens a WebSocket, as an argument of a function; other requests are refused. The function returns the
+/// response that accepts it, and a handler or a task takes over the connection.
+///
+/// A script of any site can open a WebSocket to any server, with the cookies of its user. So a request that a browser
+/// sends for another site, by its `Origin`, is refused with 403 (Forbidden) unless the application
+/// [allows](WebSocketUpgrade::origins) the site.
+///
+/// ```
+/// use tidegate::http::{Config, Router, WebSocketUpgrade};
+/// use tidegate::websocket::Message;
+/// use tidegate_testkit::Embedded;
+///
+/// let router = Router::new().get("/ws", |upgrade: WebSocketUpgrade| {
+///     upgrade.channel(async |mut channel| {
+///         while let Some(message) = channel.recv().await? {
+///             if let Message::Text(text) = message {
+///                 channel.send(text.into())?;
+///             }
+///         }
+///         Ok::<_, Box<dyn std::error::Error>>(())
+///     })
+/// });
+///
+/// let (codec, handler) = Config::new().connections(router)();
+/// let mut pipe = Embedded::new(codec, handler);
+/// pipe.receive(
+///     b"GET /ws HTTP/1.1\r\nHost: sea\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+///       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n\x81\x83\0\0\0\0ebb",
+/// );
+/// let wire = pipe.take_written();
+/// assert!(wire.starts_with(b"HTTP/1.1 101 ") && wire.ends_with(b"\r\n\r\n\x81\x03ebb"));
+/// ```
+#[derive(Debug)]
+#[must_use = "the connection is upgraded by the response that it makes"]
+pub struct WebSocketUpgrade {
+    offer: Offer,
+    config: Arc<Config>,
+    protocol: Option<String>,
+    /// Whether the `Origin` may open the connection.
+    is_allowed: bool,
+}
+
+impl<S> FromRequest<S> for WebSocketUpgrade {
+    fn from_request(request: &mut Request, _: &Rc<S>) -> Result<Self, Response> {
+        let offer = Offer::of_upgrade(request.method().as_str(), request.headers()).map_err(refused)?;
+        let is_allowed = offer.origin().is_none_or(|origin| is_same_site(origin, request.host()));
+        Ok(Self { offer, config: Arc::default(), protocol: None, is_allowed })
+    }
+
+    fn is_absent(request: &Request) -> bool {
+        !request.asks_for_upgrade("websocket")
+    }
+}
+
+impl WebSocketUpgrade {
+    /// The limits of the connection, its pings, and compression; connections share them.
+    pub fn config(mut self, config: &Arc<Config>) -> Self {
+        self.config = config.clone();
+        self
+    }
+
+    /// Selects the first of these subprotocols that the client offers.
+    pub fn protocols(mut self, supported: &[&str]) -> Self {
+        self.protocol = self.offer.select(supported).map(str::to_owned);
+        self
+    }
+
+    /// The subprotocol that was selected.
+    #[must_use]
+    pub fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref()
+    }
+
+    /// The offer of the client.
+    #[must_use]
+    pub fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// Allows these sites as well, such as `https://sea.example`.
+    pub fn origins(mut self, allowed: &[&str]) -> Self {
+        let is_listed = |origin: &[u8]| allowed.iter().any(|allowed| origin.eq_ignore_ascii_case(allowed.as_bytes()));
+        self.is_allowed |= self.offer.origin().is_some_and(is_listed);
+        self
+    }
+
+    /// Allows every site: for connections that need no cookies.
+    pub fn any_origin(mut self) -> Self {
+        self.is_allowed = true;
+        self
+    }
+
+    /// Accepts the request. A task serves the connection, as one of a server of channels does.
+    #[must_use]
+    pub fn channel<F, E>(self, serve: impl FnOnce(Channel<DynOver<WebSocket>>) -> F + 'static) -> Response
+    where
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        self.accept(|codec| Upgrade::channel(codec, serve))
+    }
+
+    /// Accepts the request. A handler serves the connection, which then has the memory of no task.
+    #[must_use]
+    pub fn handler<H: Handler<DynOver<WebSocket>>>(self, handler: H) -> Response {
+        self.accept(|codec| Upgrade::handler(codec, handler))
+    }
+
+    fn accept(self, upgrade: impl FnOnce(WebSocket) -> Upgrade) -> Response {
+        if !self.is_allowed {
+            return StatusCode::FORBIDDEN.into_response();
+        }
+        let accepted = self.offer.accept(&self.config, self.protocol.as_deref());
+        let response: Result<Response, InvalidField> = Response::upgrade("websocket", upgrade(accepted.codec()))
+            .and_then(|response| {
+                accepted.fields().try_fold(response, |response, (name, value)| response.header(name, value))
+            });
+        response.into_response()
+    }
+}
+
+/// The response to a request that is no handshake.
+fn refused(error: HandshakeError) -> Response {
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+    let response = Response::text(format!("{error}\n")).with_status(status);
+    let with_fields = match error {
+        HandshakeError::Version | HandshakeError::Upgrade => response
+            .header("Upgrade", "websocket")
+            .and_then(|response| response.header("Sec-WebSocket-Version", VERSION)),
+        HandshakeError::Method => response.header("Allow", "GET"),
+        _ => Ok(response),
+    };
+    with_fields.into_response()
+}
+
+/// Whether an origin is that of the host for which the request is.
+fn is_same_site(origin: &[u8], host: &str) -> bool {
+    let authority = [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| origin.strip_prefix(scheme));
+    authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host.as_bytes()))
+}

@@ -1,0 +1,80 @@
+//! The memory of an idle connection, counted by the allocator.
+//!
+//! A single test, since the allocator counts for the whole process.
+
+#![forbid(unsafe_code)]
+
+use std::alloc::System;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tidegate::sys::{ListenOptions, Socket};
+use tidegate::websocket::{Config, Deflate, Message, Parameters, WebSocket};
+use tidegate::{Context, EventLoop, Handler, Limits, Outcome};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+struct Echo;
+
+impl Handler<WebSocket> for Echo {
+    type Post = ();
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_, WebSocket>) -> Outcome<WebSocket> {
+        cx.send(message).into()
+    }
+}
+
+#[test]
+fn an_idle_connection_has_no_buffer_and_no_context() {
+    let without_takeover =
+        Parameters { server_no_context_takeover: true, client_no_context_takeover: true, ..Parameters::default() };
+    let plain = idle_bytes(None, b"\x81\x83\0\0\0\0ebb", b"\x81\x03ebb");
+    let deflate = idle_bytes(Some(without_takeover), b"\xC1\x87\0\0\0\0\xF2\x48\xCD\xC9\xC9\x07\x00", b"\x81\x05Hello");
+    println!("bytes for an idle connection after an echo: {plain}, and {deflate} with compression negotiated");
+    assert!(plain <= 300, "{plain} bytes");
+    assert!(deflate <= 400, "{deflate} bytes");
+}
+
+/// The memory for each of many connections that are idle, after an echo.
+fn idle_bytes(agreed: Option<Parameters>, message: &[u8], answer: &[u8]) -> usize {
+    const COUNT: usize = 256;
+    let mut event_loop = EventLoop::readiness().expect("a loop");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let listener = Socket::from_listener(listener, &ListenOptions::default()).expect("a listener");
+    let mut config = Config::default();
+    config.deflate = Some(Deflate::default());
+    let config = Arc::new(config);
+    let listening = event_loop.listen(listener, Limits::default(), Arc::default(), move |_| {
+        (WebSocket::server(config.clone(), agreed), Echo)
+    });
+    listening.expect("it listens");
+    let mut serve = |peers: &mut Vec<TcpStream>| {
+        let mut peer = TcpStream::connect(address).expect("there are descriptors left");
+        peer.set_nonblocking(true).expect("a socket");
+        peer.write_all(message).expect("there is room");
+        let mut seen = [0; 64];
+        let length = loop {
+            match peer.read(&mut seen) {
+                Ok(length) => break length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    event_loop.turn(Some(Duration::from_secs(1))).expect("waiting does not fail");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(&seen[..length], answer);
+        event_loop.turn(Some(Duration::ZERO)).expect("waiting does not fail");
+        peers.push(peer);
+    };
+    let mut peers = Vec::with_capacity(2 * COUNT);
+    (0..COUNT).for_each(|_| serve(&mut peers));
+    let region = Region::new(ALLOCATOR);
+    (0..COUNT).for_each(|_| serve(&mut peers));
+    let change = region.change();
+    change.bytes_allocated.saturating_sub(change.bytes_deallocated) / COUNT
+}

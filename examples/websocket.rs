@@ -1,0 +1,123 @@
+//! A WebSocket on a route of an HTTP server, and a client that sends back what it receives.
+//!
+//! ```text
+//! cargo run --example websocket                                       # both, talking to each other, and exits
+//! cargo run --example websocket -- ws://127.0.0.1:8080/ws             # a client that sends every message back
+//! cargo run --example websocket -- --print ws://127.0.0.1:8080/ws     # a client that prints every text
+//! ```
+//!
+//! The client speaks HTTP/1.1 for one request, and switches to the codec that the handshake has agreed on.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::codec::Pipeline;
+use tidegate::http::{Router, WebSocketUpgrade};
+use tidegate::http1::client::{Config as HttpConfig, Incoming, Limits};
+use tidegate::http1::{self, Request};
+use tidegate::websocket::handshake::Request as Handshake;
+use tidegate::websocket::{Close, CloseCode, Config, Deflate, Message, WebSocket};
+use tidegate::{Backend, Channel, Client, EventLoop};
+
+type Any = Box<dyn Error>;
+
+/// Sends every message back.
+async fn echo<P: Pipeline<In = Message, Out = Message>>(mut channel: Channel<P>) -> Result<(), Any> {
+    while let Some(message) = channel.recv().await? {
+        if !matches!(message, Message::Close(_)) {
+            channel.send(message).map_err(|_| "a message cannot be sent")?;
+            channel.ready().await?;
+        }
+    }
+    // The codec has answered the close frame of the peer: the end waits until the answer is sent.
+    Ok(channel.close().await?)
+}
+
+/// Prints every text.
+async fn print(mut channel: Channel<WebSocket>) -> Result<(), Any> {
+    while let Some(message) = channel.recv().await? {
+        if let Message::Text(text) = message {
+            println!("{text}");
+        }
+    }
+    Ok(channel.close().await?)
+}
+
+/// Messages up to 64 MiB, and compression where the peer has it.
+fn config() -> Arc<Config> {
+    let mut config = Config::default();
+    config.message_bytes_max = 64 * 1024 * 1024;
+    config.deflate = Some(Deflate::default());
+    Arc::new(config)
+}
+
+/// Opens a WebSocket.
+async fn open(host: &str, target: &str) -> Result<Channel<WebSocket>, Any> {
+    let http = Arc::new(HttpConfig::new(Limits::default()).host(host)?);
+    let mut channel = Client::to(host)?.connect(http1::Client::new(http)).await?;
+    let handshake = Handshake::new(config());
+    let mut request = Request::get(target)?.upgrade("websocket");
+    for (name, value) in handshake.fields() {
+        request = request.field(name, value)?;
+    }
+    channel.send(request.into())?;
+    let Some(Incoming::Head(head)) = channel.recv().await? else {
+        return Err("the server has not answered the handshake".into());
+    };
+    let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
+    let (codec, _) = handshake.complete(head.status().code(), fields)?;
+    Ok(channel.switch(|_| codec)?)
+}
+
+fn main() -> Result<(), Any> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let (prints, url) = match &arguments[..] {
+        [] => return demonstrate(),
+        [flag, url] if flag == "--print" => (true, url),
+        [url] => (false, url),
+        _ => return Err("usage: websocket [--print] URL".into()),
+    };
+    let rest = url.strip_prefix("ws://").ok_or("a URL begins with ws://")?;
+    let (host, target) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (host, target) = (host.to_owned(), if target.is_empty() { "/" } else { target }.to_owned());
+    EventLoop::on(Backend::Auto)?.block_on(async move {
+        let channel = open(&host, &target).await?;
+        if prints { print(channel).await } else { echo(channel).await }
+    })?
+}
+
+/// A server on a route, and a client of it.
+fn demonstrate() -> Result<(), Any> {
+    let router = || Router::new().get("/ws", |upgrade: WebSocketUpgrade| upgrade.config(&config()).channel(echo));
+    let server = tidegate::http::Server::bind("127.0.0.1:0")?.start(router)?;
+    let host = server.address().to_string();
+    let answers = EventLoop::on(Backend::Auto)?.block_on(async move {
+        let mut channel = open(&host, "/ws").await?;
+        let mut answers = Vec::new();
+        for text in ["ebb", "flow", &"tide ".repeat(100)] {
+            channel.send(text.to_owned().into()).map_err(|_| "a message cannot be sent")?;
+            if let Some(Message::Text(text)) = channel.recv().await? {
+                answers.push(text.as_str().len());
+            }
+        }
+        channel.send(Close::from(CloseCode::NORMAL).into()).map_err(|_| "a message cannot be sent")?;
+        while channel.recv().await?.is_some() {}
+        channel.close().await?;
+        Ok::<_, Any>(answers)
+    })??;
+    println!("texts of {answers:?} bytes came back");
+    assert_eq!(answers, [3, 4, 500]);
+    server.drain(Duration::from_secs(5));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_client_and_a_server_talk_and_close() {
+        super::demonstrate().unwrap();
+    }
+}
