@@ -3,4 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod bodies;
+mod deadlines;
+mod handle;
+mod liars;
+mod pool;
+mod proxies;
+mod redirects;
 mod support;
+mod upgrades;
