@@ -17,8 +17,10 @@ async fn fetch(client: &Client, uri: &str) -> Result<(u16, String), ClientError>
 
 #[test]
 fn a_body_that_is_shorter_than_its_length_is_an_error() {
-    for answer in ["HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nebb", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nebb"]
-    {
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nebb",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nebb",
+    ] {
         let server = Scripted::start(move |_, stream| {
             if read_head(stream).is_some() {
                 let _ = stream.write_all(answer.as_bytes());
@@ -75,7 +77,12 @@ fn bytes_on_an_idle_connection_end_it() {
 
 #[test]
 fn garbage_is_an_error_and_is_asked_for_once() {
-    for answer in ["garbage\r\n\r\n", "SSH-2.0-x\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"] {
+    for answer in [
+        "garbage\r\n\r\n",
+        "SSH-2.0-x\r\n",
+        "HTTP/2.0 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    ] {
         let server = Scripted::start(move |number, stream| {
             assert!(number < 2, "the request is not sent again");
             if read_head(stream).is_some() {

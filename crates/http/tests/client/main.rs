@@ -6,6 +6,7 @@ mod bodies;
 mod deadlines;
 mod handle;
 mod liars;
+mod network;
 mod pool;
 mod proxies;
 mod redirects;

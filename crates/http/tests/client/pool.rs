@@ -65,10 +65,12 @@ fn a_request_that_waits_no_more_leaves_the_queue() {
         for _ in 0..5 {
             assert!(waits(&client).await.is_err(), "there is no connection for it");
         }
-        let waiting: Vec<_> = (0..2).map(|_| {
-            let (client, uri) = (client.clone(), uri.clone());
-            task::spawn(async move { client.get(&uri).send().await.map(|response| response.status().as_u16()) })
-        }).collect();
+        let waiting: Vec<_> = (0..2)
+            .map(|_| {
+                let (client, uri) = (client.clone(), uri.clone());
+                task::spawn(async move { client.get(&uri).send().await.map(|response| response.status().as_u16()) })
+            })
+            .collect();
         task::sleep(Duration::from_millis(1)).await;
         let error = client.get(&uri).send().await.expect_err("two wait already");
         assert!(matches!(error, ClientError::PoolFull), "{error}");
@@ -111,10 +113,12 @@ fn an_idle_connection_makes_room_for_another_origin() {
             }
         }
         // Both wait, and each gets the place in its turn.
-        let tasks: Vec<_> = (0..10).map(|number| {
-            let (client, uri) = (client.clone(), uris[number % 2].clone());
-            task::spawn(async move { client.get(&uri).send().await?.text().await })
-        }).collect();
+        let tasks: Vec<_> = (0..10)
+            .map(|number| {
+                let (client, uri) = (client.clone(), uris[number % 2].clone());
+                task::spawn(async move { client.get(&uri).send().await?.text().await })
+            })
+            .collect();
         for (number, task) in tasks.into_iter().enumerate() {
             assert_eq!(task.await??, ["/1", "/2"][number % 2]);
         }
