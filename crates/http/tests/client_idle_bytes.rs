@@ -93,4 +93,4 @@ fn serve(listener: &TcpListener, wanted: &AtomicUsize, is_over: &AtomicBool) {
 const COUNT: usize = 256;
 
 /// The most bytes of an idle connection.
-const IDLE_BYTES_MAX: usize = 320;
+const IDLE_BYTES_MAX: usize = 328;

@@ -67,7 +67,7 @@ fn run(seed: u64, faults: FaultRates) -> usize {
     let address = server.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
     let node = network.host("10.0.0.2").node();
     let mut random = Random::new(seed);
-    let kinds: Vec<_> = (0..REQUESTS).map(|_| random.below(6) as usize).collect();
+    let kinds: Vec<_> = (0..REQUESTS).map(|_| random.below(6)).collect();
     let failed = Rc::new(Cell::new(0));
     let count = failed.clone();
     let asking = node.spawn(async move {

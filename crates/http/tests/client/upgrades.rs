@@ -6,6 +6,7 @@ use tidegate::http::{Client, IntoResponse, Request, Response, Router, StatusCode
 
 use crate::support::{Any, Scripted, Served, read_head, run};
 
+#[expect(clippy::needless_pass_by_value, reason = "a function of a route takes its request")]
 fn shout(request: Request) -> Response {
     if !request.asks_for_upgrade("shout") {
         return StatusCode::BAD_REQUEST.into_response();
