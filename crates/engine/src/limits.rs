@@ -24,7 +24,7 @@ use crate::shaping::Shaping;
 /// # drop(server);
 /// # Ok::<(), StartError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// How many bytes may wait to be sent on one connection; default 64 and 32 KiB.
     pub water: WaterMarks,

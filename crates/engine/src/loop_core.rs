@@ -7,6 +7,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Outbound, Pool, Room, Slice};
@@ -14,9 +15,10 @@ use tidegate_codec::Time;
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token};
 
 use crate::close_reason::CloseReason;
+use crate::connection::Settings;
 use crate::counters::Counters;
 use crate::group::{Delivery, DeliveryOutcome, Groups, Shared};
-use crate::limits::{LAG_MIN, SCHEDULED_KEPT_MAX, UNREAD_GRACE};
+use crate::limits::{LAG_MIN, Limits, SCHEDULED_KEPT_MAX, UNREAD_GRACE};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::peer_deadlines::DeadlineStates;
@@ -56,6 +58,8 @@ pub(crate) struct Core {
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is dispatched
     /// again.
     pub(crate) pending_reader: Option<Token>,
+    /// Of the last connection that was connected from here: most have the same.
+    client_settings: Option<Rc<Settings>>,
     /// What deadlines of peers need to know.
     pub(crate) deadline_states: DeadlineStates,
     /// What shaped connections need.
@@ -77,6 +81,20 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// The settings of a connection of a client with these limits, counted. Connections that are shaped have settings of
+    /// their own, and so a rate of their own.
+    pub(crate) fn settings_of_client(&mut self, limits: &Limits) -> Rc<Settings> {
+        if let Some(settings) = self.client_settings.as_ref().filter(|settings| settings.limits == *limits) {
+            settings.live.fetch_add(1, Ordering::Relaxed);
+            return settings.clone();
+        }
+        let settings = Settings::new(limits.clone(), Arc::new(AtomicUsize::new(1)));
+        if !limits.shaping.is_set() {
+            self.client_settings = Some(settings.clone());
+        }
+        settings
+    }
+
     pub(crate) fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         let now = driver.now();
         let mailbox = Mailbox::new(driver.waker());
@@ -99,6 +117,7 @@ impl Core {
             backlog: VecDeque::new(),
             lag: None,
             pending_reader: None,
+            client_settings: None,
             deadline_states: DeadlineStates::default(),
             shaping: ShapingStates::new(now),
             last_received: 0,

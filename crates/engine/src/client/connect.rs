@@ -9,8 +9,6 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -22,7 +20,7 @@ use crate::channel::{Channel, Handle};
 use crate::client::resolve::resolve;
 use crate::client::{Client, ConnectError, Target};
 use crate::close_reason::CloseReason;
-use crate::connection::{Connection, Link, Settings};
+use crate::connection::{Connection, Link};
 use crate::handler::Handler;
 use crate::local::Local;
 use crate::loop_core::Core;
@@ -280,7 +278,7 @@ impl Race {
     /// Puts the connection in the place of the attempt that succeeded.
     fn install(&mut self, winner: Winner, make: impl FnOnce(Link) -> Box<dyn SlotEntry>) -> Token {
         let mut core = self.local.core.borrow_mut();
-        let settings = Settings::new(self.client.limits.clone(), Arc::new(AtomicUsize::new(1)));
+        let settings = core.settings_of_client(&self.client.limits);
         let Winner { token, address } = winner;
         let link = Link::new(settings, &address, &core.pool);
         drop(core.slots.take(token));

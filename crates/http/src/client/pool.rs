@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate_engine::task;
 
@@ -43,7 +43,7 @@ struct State {
     /// Connections in use, idle, or to be made.
     open: usize,
     waiting: usize,
-    /// The number of the next request that waits.
+    /// The number of the next request that waits, or connection that becomes idle.
     next: u64,
 }
 
@@ -59,7 +59,8 @@ struct Connections {
 
 struct Idle {
     connection: Box<dyn Connection>,
-    since: Instant,
+    /// Greater than that of every connection that became idle before.
+    number: u64,
 }
 
 /// A request that waits for a connection.
@@ -267,8 +268,8 @@ impl State {
 
     /// Takes the connection that is idle longest, with its place.
     fn take_oldest_idle(&mut self) -> Option<Idle> {
-        let oldest = self.origins.iter().filter_map(|(origin, one)| Some((one.idle.first()?.since, origin)));
-        let (_, origin) = oldest.min_by_key(|(since, _)| *since)?;
+        let oldest = self.origins.iter().filter_map(|(origin, one)| Some((one.idle.first()?.number, origin)));
+        let (_, origin) = oldest.min_by_key(|(number, _)| *number)?;
         let origin = origin.clone();
         let connections = self.origins.get_mut(&origin)?;
         let idle = connections.idle.remove(0);
@@ -340,8 +341,10 @@ impl Lease {
             return;
         }
         let mut state = pool.state.borrow_mut();
+        let number = state.next;
+        state.next += 1;
         if let Some(connections) = state.origins.get_mut(&self.origin) {
-            connections.idle.push(Idle { connection, since: task::now() });
+            connections.idle.push(Idle { connection, number });
             self.is_returned = true;
         }
         let is_wanted = state.waiting > 0 && state.open >= pool.limits.connections_max;

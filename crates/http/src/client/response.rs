@@ -162,13 +162,13 @@ impl Response {
     ///
     /// # Errors
     /// The response itself, if the connection has not [left HTTP](Self::has_switched).
-    pub fn into_channel<C: Pipeline>(mut self, codec: C) -> Result<Channel<DynOver<C>>, Self> {
-        let Some(exchange) = self.switched.take() else { return Err(self) };
+    pub fn into_channel<C: Pipeline>(mut self, codec: C) -> Result<Channel<DynOver<C>>, Box<Self>> {
+        let Some(exchange) = self.switched.take() else { return Err(Box::new(self)) };
         let channel = exchange.take_switched();
         let channel = channel.map(|channel| {
             channel.switch(move |raw: DynOver<Raw>| raw.into_filters(|_| Filters::default()).stack(codec))
         });
-        channel.and_then(Result::ok).ok_or(self)
+        channel.and_then(Result::ok).ok_or_else(|| Box::new(self))
     }
 
     /// The same response, or the error that its status is, from 400 on.

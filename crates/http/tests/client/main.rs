@@ -3,4 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod bodies;
+mod deadlines;
+mod handle;
+mod liars;
+mod network;
+mod pool;
+mod proxies;
+mod redirects;
 mod support;
+mod upgrades;

@@ -2,6 +2,11 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tidegate::http::{Router, Server};
@@ -39,4 +44,75 @@ impl Drop for Served {
             server.drain(Duration::ZERO);
         }
     }
+}
+
+/// A server that is written by hand: each connection is served by `serve`, which gets its number, on a thread of its own.
+pub(crate) struct Scripted {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scripted {
+    pub(crate) fn start(serve: impl Fn(usize, &mut TcpStream) + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let thread = std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let mut stream = stream.expect("a connection");
+                stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+                serve(number, &mut stream);
+            }
+        });
+        Self { address, is_over, thread: Some(thread) }
+    }
+
+    /// A server that answers the requests of each connection with these texts, and closes it then.
+    pub(crate) fn answering(answers: &'static [&'static str]) -> Self {
+        Self::start(move |_, stream| {
+            for answer in answers {
+                if read_head(stream).is_none() {
+                    return;
+                }
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        })
+    }
+
+    pub(crate) fn uri(&self, target: &str) -> String {
+        format!("http://{}{target}", self.address)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let result = thread.join();
+            assert!(std::thread::panicking() || result.is_ok(), "the scripted server panicked");
+        }
+    }
+}
+
+/// The next head of a request; `None` at the end of the stream.
+pub(crate) fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).unwrap_or(0) == 0 {
+            return None;
+        }
+        head.push(byte[0]);
+    }
+    Some(String::from_utf8_lossy(&head).into_owned())
 }

@@ -10,7 +10,6 @@ use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -169,7 +168,7 @@ struct HandleRequest {
 enum SendBody {
     Empty,
     Bytes(Bytes),
-    Stream(Pin<Box<dyn Stream<Item = Result<Bytes, Box<dyn Error + Send + Sync>>> + Send>>),
+    Stream(pipe::SendStream),
 }
 
 impl HandleRequestBuilder {

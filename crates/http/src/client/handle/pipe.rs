@@ -167,7 +167,8 @@ impl<S: Stream<Item = Result<Bytes, E>>, E: Into<Box<dyn Error + Send + Sync>>> 
 /// A stream of boxed errors as the body of a request takes it.
 pub(super) struct LocalErrors(pub(super) SendStream);
 
-type SendStream = Pin<Box<dyn Stream<Item = Result<Bytes, Box<dyn Error + Send + Sync>>> + Send>>;
+/// A stream that may go to the loop.
+pub(super) type SendStream = Pin<Box<dyn Stream<Item = Result<Bytes, Box<dyn Error + Send + Sync>>> + Send>>;
 
 impl Stream for LocalErrors {
     type Item = Result<Bytes, Box<dyn Error>>;
