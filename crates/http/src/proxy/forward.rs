@@ -86,10 +86,11 @@ impl LoopUpstreams {
         let key = self.key(&request, &options.hash_key);
         let mut tried: Vec<u64> = Vec::new();
         let mut retried = 0;
+        let mut last = Failure::NoUpstream;
         // Bounded by the retries of one request.
         loop {
             let Some(upstream) = self.pick(key, &tried) else {
-                return Failure::NoUpstream.response();
+                return last.response();
             };
             upload.restart(asked.expects);
             let lease = Lease::new(self.shared.clone(), upstream);
@@ -112,6 +113,7 @@ impl LoopUpstreams {
                 return failure.response();
             }
             retried += 1;
+            last = failure;
         }
     }
 
@@ -178,7 +180,14 @@ impl LoopUpstreams {
     }
 
     /// The response to the client.
-    fn respond(&self, request: &Request, answer: Answer, upload: Upload, asked: &Asked, options: &Options) -> Response {
+    fn respond(
+        &self,
+        request: &Request,
+        answer: Answer,
+        mut upload: Upload,
+        asked: &Asked,
+        options: &Options,
+    ) -> Response {
         let Answer { head, connection, lease } = answer;
         let status = head.status();
         if matches!(status.code(), 502..=504) {
@@ -190,8 +199,9 @@ impl LoopUpstreams {
         }
         let mut response = Response::with(status).fields(response_fields(&head, options));
         if upload.awaits_continue() {
-            // The client has not been asked for its body, and the codec closes the connection.
+            // The client keeps its body, and the codec closes the connection.
             response = response.close();
+            upload.give_up();
         }
         let mut download = Download { connection, upload, lease, pool: self.pool.clone() };
         if !head.has_body() {
