@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """CPU time per request of reverse proxies in front of one upstream: ours, nginx, HAProxy.
 
-    python3 benches/proxy/measure.py target/release/tidegate [--seconds 4] [--connections 64] [--depths 1,16]
+    python3 benches/proxy.py target/release/tidegate [--seconds 4] [--connections 64] [--depths 1,16]
 
 Each proxy has one thread and keep-alive connections to the upstream, which is `tidegate serve`. wrk is the client. The CPU
 time is that of the proxy's process, user and system, from /proc. Proxies run one after the other, in rounds, and the median
@@ -21,9 +21,9 @@ import tempfile
 import time
 import urllib.request
 
-LUA = pathlib.Path(__file__).resolve().parent.parent / "load.lua"
+LUA = pathlib.Path(__file__).resolve().parent / "load.lua"
 NGINX = """
-worker_processes 1; daemon off; pid {dir}/nginx.pid; error_log {dir}/error.log crit; {modules}
+worker_processes 1; daemon off; pid {dir}/nginx.pid; error_log {dir}/error.log crit;
 events {{ worker_connections 4096; }}
 http {{
   access_log off; keepalive_requests 100000000; client_body_temp_path {dir}/b; proxy_temp_path {dir}/p;
@@ -122,7 +122,7 @@ def main():
                 continue
             port = free_port()
             path = pathlib.Path(directory) / name
-            path.write_text(text.format(dir=directory, up=up, port=port, modules=""))
+            path.write_text(text.format(dir=directory, up=up, port=port))
             command = {"nginx": ["nginx", "-c", str(path), "-p", directory], "haproxy": ["haproxy", "-q", "-f", str(path)]}
             proxies[name] = (command[name], port)
         figures = {}
