@@ -87,6 +87,7 @@ impl LoopUpstreams {
         let mut tried: Vec<u64> = Vec::new();
         let mut retried = 0;
         let mut last = Failure::NoUpstream;
+        let mut may_be_pooled = !self.shared.sends_proxy_header;
         // Bounded by the retries of one request.
         loop {
             let Some(upstream) = self.pick(key, &tried) else {
@@ -95,7 +96,7 @@ impl LoopUpstreams {
             upload.restart(asked.expects);
             let lease = Lease::new(self.shared.clone(), upstream);
             let id = lease.id();
-            let pooled = if self.shared.sends_proxy_header { None } else { self.pool.take(id) };
+            let pooled = if may_be_pooled { self.pool.take(id) } else { None };
             let is_pooled = pooled.is_some();
             let failure = match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
                 Ok(answer) => return self.respond(&request, answer, upload, &asked, options),
@@ -104,7 +105,10 @@ impl LoopUpstreams {
             };
             tracing::debug!(subsystem = "proxy", upstream = id, error = failure.text(), "request failed");
             // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
-            if !is_pooled {
+            // It may have closed the others as well, so the next one is new.
+            if is_pooled {
+                may_be_pooled = false;
+            } else {
                 tried.push(id);
             }
             let may_repeat = failure.is_unsent() || is_idempotent(request.head().method());
