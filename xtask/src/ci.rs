@@ -86,6 +86,7 @@ fn measurements() -> Vec<NamedStep> {
         }),
         step("no descriptors", measure::descriptors),
         step("behind nginx and HAProxy", || python("interop/proxies.py").run()),
+        step("in front of Python and nginx", || python("interop/gateway.py").run()),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
         step("TLS by sslyze and OpenSSL", || {
             tools::install_python("sslyze", SSLYZE).and_then(|()| python("interop/tls.py").run())

@@ -112,6 +112,34 @@ impl Fields {
         self.owned().reserve(bytes);
     }
 
+    /// Adds those fields of a received head or trailer section that `keeps` chooses by their names, for a proxy. A parser has
+    /// validated them, so this only copies. Fields that the codec writes itself, and `Upgrade`, are left out.
+    ///
+    /// ```
+    /// use tidegate::http1::{Fields, RequestHead};
+    ///
+    /// fn passed_on(head: &RequestHead) -> Fields {
+    ///     let mut fields = Fields::new();
+    ///     fields.extend_from(head.headers(), |name| !name.eq_ignore_ascii_case(b"cookie"));
+    ///     fields
+    /// }
+    /// ```
+    pub fn extend_from(&mut self, received: Headers<'_>, mut keeps: impl FnMut(&[u8]) -> bool) {
+        let lines = self.owned();
+        // Room for what is added afterwards, too.
+        lines.reserve(received.bytes_left() + ROOM_BYTES);
+        for (name, value) in received {
+            if is_reserved(name) || is_upgrade(name) || !keeps(name) {
+                continue;
+            }
+            debug_assert!(is_value(value) && runs::token_end(name, 0) == name.len(), "the parser has validated it");
+            lines.extend_from_slice(name);
+            lines.extend_from_slice(b": ");
+            lines.extend_from_slice(value);
+            lines.extend_from_slice(b"\r\n");
+        }
+    }
+
     /// Removes all fields of this name. Case does not matter.
     pub fn remove(&mut self, name: &str) {
         let is_named = |found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
@@ -253,6 +281,9 @@ pub(crate) fn is_forbidden_in_trailers(name: &[u8]) -> bool {
     is_reserved(name) && !name.eq_ignore_ascii_case(b"date") && !name.eq_ignore_ascii_case(b"server")
         || NO_TRAILERS.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
 }
+
+/// How many bytes [`Fields::extend_from`] reserves beyond what it copies.
+const ROOM_BYTES: usize = 192;
 
 /// Fields that cannot be trailers either, beside those that frame a message.
 const NO_TRAILERS: [&str; 24] = [

@@ -210,6 +210,11 @@ impl<'a> Headers<'a> {
     pub(crate) fn new(rest: &'a [u8]) -> Self {
         Self { rest }
     }
+
+    /// No fewer than the bytes of the fields that are left.
+    pub(crate) fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
 }
 
 impl<'a> Iterator for Headers<'a> {

@@ -19,6 +19,7 @@ mod load_held;
 mod memory;
 mod panics;
 mod process;
+mod proxy;
 mod proxy_protocol;
 mod rates;
 mod serve;

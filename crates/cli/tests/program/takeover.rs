@@ -54,9 +54,20 @@ impl Drop for Load {
 
 /// Restarts the program `count` times under load, alternating the number of loops. Each server runs for `work`.
 fn restart(count: usize, connections: u32, depth: u32, work: Duration) {
+    restart_as(Program::serve, count, connections, depth, work);
+}
+
+/// The same with a program that `start_with` starts with flags.
+pub(crate) fn restart_as(
+    start_with: impl Fn(&[&str]) -> Program,
+    count: usize,
+    connections: u32,
+    depth: u32,
+    work: Duration,
+) {
     let directory = Directory::new();
     let path = directory.path("takeover");
-    let start = |loops: &str| Program::serve(&["--loops", loops, "--takeover", &path]);
+    let start = |loops: &str| start_with(&["--loops", loops, "--takeover", &path]);
     let mut program = start("2");
     let address = program.ip();
     let Some(load) = Load::start(&program, connections, depth) else { return };

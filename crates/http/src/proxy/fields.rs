@@ -119,16 +119,12 @@ pub(super) fn has_member(headers: Headers<'_>, name: &[u8], member: &[u8]) -> bo
 pub(super) fn passed_on(headers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
     let nominated = Nominated::of(headers.clone());
     let mut fields = Fields::new();
-    for (name, value) in headers {
-        if is_of_connection(name)
+    fields.extend_from(headers, |name| {
+        !(is_of_connection(name)
             || nominated.contains(name)
             || is_dropped(name)
-            || edits.iter().any(|edit| edit.replaces(name))
-        {
-            continue;
-        }
-        push(&mut fields, name, value);
-    }
+            || edits.iter().any(|edit| edit.replaces(name)))
+    });
     fields
 }
 
@@ -151,9 +147,7 @@ pub(super) fn push(fields: &mut Fields, name: &[u8], value: &[u8]) {
 /// The fields after a body that may be passed on.
 pub(super) fn trailers(trailers: Headers<'_>) -> Fields {
     let mut fields = Fields::new();
-    for (name, value) in trailers.filter(|(name, _)| !is_of_connection(name)) {
-        push(&mut fields, name, value);
-    }
+    fields.extend_from(trailers, |name| !is_of_connection(name));
     fields
 }
 

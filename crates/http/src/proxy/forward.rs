@@ -86,15 +86,17 @@ impl LoopUpstreams {
         let key = self.key(&request, &options.hash_key);
         let mut tried: Vec<u64> = Vec::new();
         let mut retried = 0;
+        let mut last = Failure::NoUpstream;
+        let mut may_be_pooled = !self.shared.sends_proxy_header;
         // Bounded by the retries of one request.
         loop {
             let Some(upstream) = self.pick(key, &tried) else {
-                return Failure::NoUpstream.response();
+                return last.response();
             };
             upload.restart(asked.expects);
             let lease = Lease::new(self.shared.clone(), upstream);
             let id = lease.id();
-            let pooled = if self.shared.sends_proxy_header { None } else { self.pool.take(id) };
+            let pooled = if may_be_pooled { self.pool.take(id) } else { None };
             let is_pooled = pooled.is_some();
             let failure = match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
                 Ok(answer) => return self.respond(&request, answer, upload, &asked, options),
@@ -103,7 +105,10 @@ impl LoopUpstreams {
             };
             tracing::debug!(subsystem = "proxy", upstream = id, error = failure.text(), "request failed");
             // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
-            if !is_pooled {
+            // It may have closed the others as well, so the next one is new.
+            if is_pooled {
+                may_be_pooled = false;
+            } else {
                 tried.push(id);
             }
             let may_repeat = failure.is_unsent() || is_idempotent(request.head().method());
@@ -112,6 +117,7 @@ impl LoopUpstreams {
                 return failure.response();
             }
             retried += 1;
+            last = failure;
         }
     }
 
@@ -178,7 +184,14 @@ impl LoopUpstreams {
     }
 
     /// The response to the client.
-    fn respond(&self, request: &Request, answer: Answer, upload: Upload, asked: &Asked, options: &Options) -> Response {
+    fn respond(
+        &self,
+        request: &Request,
+        answer: Answer,
+        mut upload: Upload,
+        asked: &Asked,
+        options: &Options,
+    ) -> Response {
         let Answer { head, connection, lease } = answer;
         let status = head.status();
         if matches!(status.code(), 502..=504) {
@@ -190,8 +203,9 @@ impl LoopUpstreams {
         }
         let mut response = Response::with(status).fields(response_fields(&head, options));
         if upload.awaits_continue() {
-            // The client has not been asked for its body, and the codec closes the connection.
+            // The client keeps its body, and the codec closes the connection.
             response = response.close();
+            upload.give_up();
         }
         let mut download = Download { connection, upload, lease, pool: self.pool.clone() };
         if !head.has_body() {

@@ -70,12 +70,6 @@ impl Pool {
         self.idle.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
     }
 
-    /// How many connections are idle.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.idle.borrow().values().map(Vec::len).sum()
-    }
-
     fn start_keeper(self: &Rc<Self>) {
         if !self.has_keeper.replace(true) {
             let pool = Rc::downgrade(self);

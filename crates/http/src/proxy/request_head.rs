@@ -120,10 +120,8 @@ fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, str>, 
         return Ok(target.into());
     }
     let is_absolute = !target.starts_with('/');
-    if is_absolute
-        && head.method() == Method::Options
-        && !target.splitn(2, "://").nth(1).is_some_and(|rest| rest.contains(['/', '?']))
-    {
+    let has_path = || target.split_once("://").is_some_and(|(_, rest)| rest.contains(['/', '?']));
+    if is_absolute && head.method() == Method::Options && !has_path() {
         // RFC 9112 §3.2.4.
         return Ok("*".into());
     }

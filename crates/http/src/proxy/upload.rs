@@ -69,6 +69,11 @@ impl Upload {
         self.state == State::AwaitsContinue
     }
 
+    /// The body is not wanted. Nothing of it stays, so that nothing asks the client for it.
+    pub(super) fn give_up(&mut self) {
+        (self.body, self.state) = (Body::empty(), State::Refused);
+    }
+
     /// The upstream wants the body.
     pub(super) fn go_on(&mut self) {
         if self.state == State::AwaitsContinue {

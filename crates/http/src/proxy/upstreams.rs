@@ -222,15 +222,13 @@ impl Shared {
     fn set_addresses(&self, found: &[Option<Vec<Address>>]) {
         let before = self.members();
         let mut members: Vec<Arc<Upstream>> = Vec::new();
-        for (place, ((url, weight), addresses)) in self.urls.iter().zip(found).enumerate() {
+        for ((url, weight), addresses) in self.urls.iter().zip(found) {
             let is_of_url =
                 |member: &&Arc<Upstream>| member.authority == url.authority() && member.is_secure == url.is_secure;
             let Some(addresses) = addresses else {
                 members.extend(before.iter().filter(is_of_url).cloned());
                 continue;
             };
-            // Two URLs may have the same address; one URL has each of its addresses once.
-            let _ = place;
             for address in addresses {
                 let known = before.iter().filter(is_of_url).find(|member| member.address == *address);
                 let is_there = members.iter().any(|member| is_of_url(&member) && member.address == *address);

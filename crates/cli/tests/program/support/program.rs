@@ -30,6 +30,13 @@ impl Program {
         Self::at("127.0.0.1:0", arguments)
     }
 
+    /// A `tidegate proxy` on a free loopback port.
+    pub(crate) fn proxy(arguments: &[&str]) -> Self {
+        let mut command = tidegate(&["proxy", "--listen", "127.0.0.1:0"]);
+        command.args(arguments);
+        Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
+    }
+
     /// A server at an address.
     pub(crate) fn at(address: &str, arguments: &[&str]) -> Self {
         let mut command = tidegate(&["serve", "--listen", address]);

@@ -1,0 +1,117 @@
+//! `proxy`: requests through the program, its reload, and its restart.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::peer::{Peer, assert_same, letters, post, post_chunked};
+use crate::support::program::{Directory, Program, run};
+use crate::takeover::restart_as;
+
+fn url(program: &Program) -> String {
+    format!("http://{}", program.ip())
+}
+
+#[test]
+fn requests_are_passed_on_by_flags() {
+    let (one, two) = (Program::serve(&["--loops", "1"]), Program::serve(&["--loops", "1"]));
+    let (first, second) = (url(&one), url(&two));
+    let flags = ["--loops", "2", "--upstream", &first, "--upstream", &second, "--access-log", "json"];
+    let mut proxy = Program::proxy(&flags);
+    let mut peer = Peer::connect(&proxy);
+    for _ in 0..4 {
+        assert_eq!(peer.get("/plaintext").text(), "Hello, World!");
+    }
+    assert_eq!(peer.get("/bytes/3000000").body.len(), 3_000_000);
+    assert_eq!(peer.get("/nowhere").status, 404);
+    let body = letters(1_000_000);
+    assert_same(&peer.exchange(post("/echo", &body)).body, &body);
+    assert_same(&peer.exchange(post_chunked("/echo", &body, 7_000)).body, &body);
+    assert_eq!(peer.get("/../plaintext").status, 400);
+    let lines = proxy.until_logged("\"target\":\"/plaintext\"", 4);
+    assert!(lines.iter().all(|line| line.contains("\"status\":200")), "{lines:?}");
+    proxy.signal(Signal::TERM);
+    assert_eq!(proxy.until_ended().code(), Some(0));
+}
+
+#[test]
+fn an_upstream_that_is_gone_is_left_out() {
+    let one = Program::serve(&["--loops", "1"]);
+    let gone = url(&Program::serve(&["--loops", "1"]));
+    let proxy = Program::proxy(&["--loops", "1", "--upstream", &gone, "--upstream", &url(&one)]);
+    for _ in 0..20 {
+        let mut peer = Peer::connect(&proxy);
+        assert_eq!(peer.get("/plaintext").status, 200);
+    }
+    drop(one);
+    assert_eq!(Peer::connect(&proxy).get("/plaintext").status, 502);
+}
+
+#[test]
+fn tls_is_on_both_sides() {
+    let upstream = Program::serve(&["--loops", "1", "--tls-self-signed"]);
+    let directory = Directory::new();
+    // The certificate of the upstream is made at its start, so no file vouches for it.
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let ca = directory.path("ca.pem");
+    fs::write(&ca, other.cert.pem()).unwrap();
+    let secure = format!("https://{}", upstream.ip());
+    let proxy = Program::proxy(&["--loops", "1", "--upstream", &secure, "--upstream-ca", &ca]);
+    assert_eq!(Peer::connect(&proxy).get("/plaintext").status, 502);
+
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (cert, key) = (directory.path("cert.pem"), directory.path("key.pem"));
+    fs::write(&cert, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let upstream = Program::serve(&["--loops", "1", "--tls-cert", &cert, "--tls-key", &key]);
+    let secure = format!("https://{}", upstream.ip());
+    let proxy = Program::proxy(&["--loops", "1", "--upstream", &secure, "--upstream-ca", &cert]);
+    let mut peer = Peer::connect(&proxy);
+    for _ in 0..3 {
+        assert_eq!(peer.get("/bytes/100000").body.len(), 100_000);
+    }
+    let body = letters(300_000);
+    assert_same(&peer.exchange(post("/echo", &body)).body, &body);
+}
+
+#[test]
+fn a_configuration_is_read_again_without_dropping_a_connection() {
+    let (one, two, files) = (Program::serve(&["--loops", "1"]), Program::serve(&["--loops", "1"]), Directory::new());
+    let path = files.path("proxy.toml");
+    let write = |server: &str, route: &str| {
+        let text =
+            format!("[[upstream]]\nname = \"app\"\nservers = [\"{server}\"]\n[[route]]\nupstream = \"app\"\n{route}\n");
+        fs::write(&path, text).unwrap();
+    };
+    write(&url(&one), "response-headers = { set = { X-Version = \"1\" } }");
+    let proxy = Program::proxy(&["--loops", "2", "--config", &path]);
+    let mut peer = Peer::connect(&proxy);
+    assert_eq!(peer.get("/plaintext").field("x-version"), Some("1"));
+    write(&url(&two), "response-headers = { set = { X-Version = \"2\" } }");
+    proxy.signal(Signal::HUP);
+    proxy.until_logged("configuration reloaded", 1);
+    drop(one);
+    let reply = peer.get("/plaintext");
+    assert_eq!((reply.status, reply.field("x-version")), (200, Some("2")), "the same connection, the new upstream");
+    write(&url(&two), "rout = 1");
+    proxy.signal(Signal::HUP);
+    let lines = proxy.until_logged("not reloaded", 1);
+    assert!(lines[0].contains("proxy.toml:6:1") && lines[0].contains("rout"), "{lines:?}");
+    assert_eq!(peer.get("/plaintext").field("x-version"), Some("2"));
+
+    // A proxy without a valid configuration does not start.
+    let (code, _, errors) = run(&["proxy", "--listen", "127.0.0.1:0", "--config", &path]);
+    assert_eq!(code, Some(2));
+    assert!(errors.len() == 1 && errors[0].contains("proxy.toml:6:1"), "{errors:?}");
+}
+
+#[test]
+fn restarts_of_a_proxy_under_load_fail_no_request() {
+    let server = Program::serve(&["--loops", "1"]);
+    let upstream = url(&server);
+    for depth in [1, 16] {
+        let start = |flags: &[&str]| Program::proxy(&[flags, &["--upstream", &upstream]].concat());
+        restart_as(start, 5, 32, depth, Duration::from_millis(50));
+    }
+}
