@@ -180,7 +180,7 @@ impl Connection {
         let is_interim = facts.status < 200;
         let has_body = !self.has_flag(key, IS_HEAD) && !matches!(facts.status, 204 | 304);
         let length = facts.content_length.filter(|_| has_body);
-        if (is_interim && about.ends) || (about.ends && length.is_some_and(|length| length > 0)) {
+        if about.ends && (is_interim || length.is_some_and(|length| length > 0)) {
             return self.reset_stream(key, ErrorCode::PROTOCOL_ERROR, reply).map(Some);
         }
         if !is_interim {

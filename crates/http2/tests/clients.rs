@@ -40,6 +40,7 @@ impl Pair {
     fn send(&mut self, id: u32, message: impl Into<Outgoing>) {
         let (key, stream) = self.streams.get_mut(&id).expect("a stream");
         stream.encode(message.into()).expect("a valid message");
+        stream.flush().expect("no filter");
         let bytes = stream.take_sent();
         self.client.encode(StreamCommand::Data(*key, bytes.into())).expect("a command");
     }
