@@ -132,7 +132,7 @@ async fn serve(mut channel: Channel<http1::Server>) -> Result<(), Any> {
                 bytes += data.len();
                 false
             }
-            http1::Incoming::Trailers(_) => false,
+            http1::Incoming::Trailers(_) | http1::Incoming::Preface => false,
             http1::Incoming::End => true,
         };
         if is_whole {

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::http2::Http2;
 use crate::limits::Limits;
 use crate::router::Table;
+use crate::sessions::Sessions;
 
 /// What the connections of one loop have in common.
 pub(crate) struct App {
@@ -16,7 +16,7 @@ pub(crate) struct App {
     table: RefCell<Rc<Table>>,
     reloading: Option<Reloading>,
     /// Without it, connections of HTTP/2 are refused.
-    pub(crate) http2: Option<Http2>,
+    pub(crate) sessions: Option<Sessions>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
     pub(crate) served: Rc<Cell<usize>>,
 }
@@ -75,7 +75,7 @@ impl Reload {
 
 impl App {
     pub(crate) fn new(limits: Limits, table: Table) -> Self {
-        Self { limits, table: RefCell::new(Rc::new(table)), reloading: None, http2: None, served: Rc::default() }
+        Self { limits, table: RefCell::new(Rc::new(table)), reloading: None, sessions: None, served: Rc::default() }
     }
 
     pub(crate) fn reloading(limits: Limits, make: impl Fn() -> Table + 'static, reload: Reload) -> Self {

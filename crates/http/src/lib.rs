@@ -46,6 +46,7 @@ mod response;
 mod route;
 mod router;
 mod server;
+mod sessions;
 mod sse;
 mod task;
 
@@ -64,7 +65,7 @@ pub use extract::{FORM_PAIRS_MAX, Form, Query};
 pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
 pub use body::{Body, BodyWriter, Data};
-pub use codec::{HttpCodec, HttpFilter};
+pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
@@ -73,7 +74,7 @@ pub use exchange::BodyError;
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
-pub use http2::{SessionCodec, StreamClient};
+pub use http2::StreamClient;
 pub use limits::Limits;
 pub use middleware::{
     AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext,

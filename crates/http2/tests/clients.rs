@@ -56,7 +56,12 @@ impl Pair {
             if received.is_empty() {
                 return messages;
             }
-            for event in self.client.decode(&received).expect("a server of ours") {
+            // A loop receives a part at a time.
+            let mut events = Vec::new();
+            for part in received.chunks(16 * 1024) {
+                events.extend(self.client.decode(part).expect("a server of ours"));
+            }
+            for event in events {
                 match event {
                     StreamEvent::Data { stream, bytes } => {
                         let (key, codec) = self.streams.get_mut(&stream.id()).expect("a stream");
