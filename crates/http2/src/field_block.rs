@@ -8,30 +8,9 @@ use tidegate_codec::{Output, Slice};
 use crate::connection::{Connection, Phase, Role};
 use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, flag, kind};
-use crate::head::{HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};
+use crate::head::{BlockInfo, FieldBlock, HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};
 use crate::priority::Priority;
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_HEAD};
-
-/// A field block that is not complete.
-#[derive(Debug)]
-pub(crate) struct FieldBlock {
-    about: BlockInfo,
-    bytes: Vec<u8>,
-}
-
-/// What HEADERS has beside the block.
-#[derive(Debug, Clone, Copy)]
-struct BlockInfo {
-    stream: u32,
-    ends: bool,
-    depends_on_itself: bool,
-}
-
-impl FieldBlock {
-    pub(crate) fn stream(&self) -> u32 {
-        self.about.stream
-    }
-}
 
 /// Memory for the decoding of one block.
 #[derive(Default)]
