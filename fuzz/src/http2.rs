@@ -98,6 +98,7 @@ impl Side {
                 if messages.iter().any(|message| matches!(message, Incoming::Head(_))) && key.id() % 4 == 1 {
                     codec.encode(Response::text("an answer").into()).expect("a response is owed");
                 }
+                let _ = codec.flush();
                 codec.take_sent()
             }
             StreamCodec::Client(codec) => {
@@ -118,6 +119,7 @@ impl Side {
         let mut codec = CodecHarness::new(ClientStream::new(Arc::default(), "http"));
         let request = client::Request::get("http://sea/").expect("a request");
         codec.encode(client::Outgoing::Request(request)).expect("the first one");
+        let _ = codec.flush();
         let sent = codec.take_sent();
         self.streams.insert(key.id(), Stream { key, codec: StreamCodec::Client(codec) });
         let _ = self.harness.encode(StreamCommand::Data(key, sent.into()));

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_engine::activity::Activity;
 
-use crate::http2::Http2;
 use crate::limits::Limits;
 use crate::router::Table;
+use crate::sessions::Sessions;
 
 /// What the connections of one loop have in common.
 pub(crate) struct App {
@@ -18,7 +18,7 @@ pub(crate) struct App {
     table: RefCell<Rc<Table>>,
     reloading: Option<Reloading>,
     /// Without it, connections of HTTP/2 are refused.
-    pub(crate) http2: Option<Http2>,
+    pub(crate) sessions: Option<Sessions>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
     pub(crate) served: Rc<Cell<usize>>,
     /// What the loop executes now.
@@ -82,7 +82,7 @@ impl App {
         let activity = Activity::of_this_loop();
         table.label(&activity);
         let table = RefCell::new(Rc::new(table));
-        Self { limits, table, reloading: None, http2: None, served: Rc::default(), activity }
+        Self { limits, table, reloading: None, sessions: None, served: Rc::default(), activity }
     }
 
     pub(crate) fn reloading(limits: Limits, make: impl Fn() -> Table + 'static, reload: Reload) -> Self {

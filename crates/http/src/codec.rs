@@ -1,12 +1,16 @@
 //! `HttpCodec`: what this crate needs of the pipeline below it, whatever the version of HTTP and the filters are.
 
+use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_codec::{Filter, Filters, Over, OverError, Pipeline};
 use tidegate_http1::{self as http1, Incoming, Outgoing};
 use tidegate_http2::Connection;
 use tidegate_proxy::{Proxied, Strip};
 use tidegate_sys::Address;
 
-use crate::http2::SessionCodec;
+/// A multiplexing pipeline: what a connection of HTTP/2 has below its streams.
+pub trait SessionCodec: Pipeline<In = StreamEvent, Codec: Mux> {}
+
+impl<P: Pipeline<In = StreamEvent, Codec: Mux>> SessionCodec for P {}
 
 /// A pipeline whose messages are those of HTTP: the codec of one version, alone or over filters.
 pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {

@@ -329,7 +329,7 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
             Incoming::Data(data) => self.on_data(data, cx),
             Incoming::End => self.on_end(cx),
             Incoming::Trailers(_) => Outcome::Continue,
-            Incoming::Preface => http2::go_on(&self.app, cx),
+            Incoming::Preface => http2::go_on(&self.app, cx, Self::new),
         }
     }
 

@@ -54,6 +54,7 @@ mod route;
 mod router;
 mod running;
 mod server;
+mod sessions;
 mod sse;
 mod task;
 mod upgrade;
@@ -76,7 +77,7 @@ pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
 pub use body::{Body, BodyWriter, Data};
 pub use client::Client;
-pub use codec::{HttpCodec, HttpFilter};
+pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
@@ -86,7 +87,7 @@ pub use exchange::BodyError;
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
-pub use http2::{SessionCodec, StreamClient};
+pub use http2::StreamClient;
 pub use limits::Limits;
 pub use middleware::{
     AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext,

@@ -22,9 +22,9 @@ use crate::app::{App, Reload};
 use crate::codec::HttpCodec;
 use crate::connection::HttpHandler;
 use crate::endpoint::RequestFunction;
-use crate::http2::Http2;
 use crate::limits::Limits;
 use crate::router::{Router, Table};
+use crate::sessions::Sessions;
 
 /// Serves HTTP at an address with one function, on a loop for each core.
 ///
@@ -373,15 +373,15 @@ struct LoopApp(Rc<App>);
 
 impl LoopApp {
     fn new(mut app: App, config: Arc<http2::Config>) -> Self {
-        app.http2 = Some(Http2::new(config));
+        app.sessions = Some(Sessions::new(config));
         Self(Rc::new(app))
     }
 }
 
 impl Drop for LoopApp {
     fn drop(&mut self) {
-        if let Some(http2) = &self.0.http2 {
-            http2.close();
+        if let Some(sessions) = &self.0.sessions {
+            sessions.close();
         }
     }
 }

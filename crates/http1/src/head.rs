@@ -4,10 +4,6 @@ use std::fmt;
 
 use tidegate_codec::Slice;
 
-use crate::error::{Error, Exceeded};
-use crate::limits::Config;
-use crate::parse::{self, ParseStop};
-
 /// A request head (RFC 9112 §3, §5): 32 bytes that own a view of the head's bytes and the position of the target.
 ///
 /// Fields are looked up on demand, in bytes that were validated by the parser. The view keeps the received memory
@@ -153,30 +149,6 @@ impl RequestHead {
     #[must_use]
     pub fn detach(self) -> Self {
         Self { bytes: self.bytes.detach(), spans: self.spans }
-    }
-}
-
-impl RequestHead {
-    /// A head that came by HTTP/2, as the text of one of HTTP/1.1, its last empty line included. It is checked like any
-    /// other head, so a request cannot change its meaning with the version. If the body has not `ended` with the head, it
-    /// has the length that the head declares, or else any, and its framing is that of the other version.
-    ///
-    /// # Errors
-    /// As for a head of HTTP/1.1.
-    pub fn of_http2(text: Slice, has_ended: bool, config: &Config) -> Result<Self, Error> {
-        let (mut spans, length) = match parse::parse(&text, config) {
-            Ok(parsed) => parsed,
-            Err(ParseStop::Broken(error)) => return Err(error),
-            Err(ParseStop::Partial) => return Err(Error::Limit(Exceeded::Head)),
-        };
-        debug_assert_eq!(length, text.len(), "one head");
-        spans.flags |= HTTP_2 | KEEP_ALIVE;
-        spans.body = match spans.body {
-            _ if has_ended => 0,
-            0 => CHUNKED,
-            length => length,
-        };
-        Ok(Self { bytes: text, spans })
     }
 }
 

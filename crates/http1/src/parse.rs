@@ -4,11 +4,13 @@
 //! once. It does not check whether an incomplete head can still become valid, so that the response to a peer does not
 //! depend on how its bytes were split into packets. `head_end` has the checks of an incomplete head.
 
+use tidegate_codec::Slice;
 use tidegate_scan::{Field, FieldError, Scanner, Task};
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
-    CHUNKED, EXPECTS_CONTINUE, HTTP_10, KEEP_ALIVE, Method, Spans, UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
+    CHUNKED, EXPECTS_CONTINUE, HTTP_2, HTTP_10, KEEP_ALIVE, Method, RequestHead, Spans, UNTIL_CLOSE, UPGRADE,
+    VERSION_BYTES, trim,
 };
 use crate::limits::{Config, Limits};
 use crate::runs;
@@ -43,6 +45,30 @@ impl From<Exceeded> for ParseStop {
 #[inline]
 pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), ParseStop> {
     tidegate_scan::run(Parse { bytes, config })
+}
+
+impl RequestHead {
+    /// A head that came by HTTP/2, as the text of one of HTTP/1.1, its last empty line included. It is checked like any
+    /// other head, so a request cannot change its meaning with the version. If the body has not `ended` with the head, it
+    /// has the length that the head declares, or else any, and its framing is that of the other version.
+    ///
+    /// # Errors
+    /// As for a head of HTTP/1.1.
+    pub fn of_http2(text: Slice, has_ended: bool, config: &Config) -> Result<Self, Error> {
+        let (mut spans, length) = match parse(&text, config) {
+            Ok(parsed) => parsed,
+            Err(ParseStop::Broken(error)) => return Err(error),
+            Err(ParseStop::Partial) => return Err(Error::Limit(Exceeded::Head)),
+        };
+        debug_assert_eq!(length, text.len(), "one head");
+        spans.flags |= HTTP_2 | KEEP_ALIVE;
+        spans.body = match spans.body {
+            _ if has_ended => 0,
+            0 => CHUNKED,
+            length => length,
+        };
+        Ok(Self { bytes: text, spans })
+    }
 }
 
 struct Parse<'b> {

@@ -270,15 +270,18 @@ impl Server {
         }
     }
 
-    /// Refuses a head. A peer of a port of both versions whose first line names no version at all may mean either one: it
-    /// gets no response that HTTP/2 would read as frames.
+    /// Refuses a head. On a port of both versions, a first line of three words whose last one is no version of HTTP may be
+    /// a wrong preface of HTTP/2: its sender gets no response, which it would read as frames.
     #[cold]
     fn refuse_head(&mut self, error: Error, input: &Input, reply: &mut Output<'_>) -> Error {
         let line = input.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let mut words = line.split(|byte| *byte == b' ');
+        let (version, has_more) = (words.nth(2).unwrap_or(b"HTTP/"), words.next().is_some());
         let is_of_either = self.config.detects_http2()
             && self.flags & SERVED == 0
             && matches!(error, Error::Peer(Violation::RequestLine | Violation::Target | Violation::Version))
-            && !line.windows(5).any(|five| five == b"HTTP/");
+            && !has_more
+            && !version.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"HTTP/"));
         if is_of_either {
             self.inbound = Inbound::Closed;
             return error;

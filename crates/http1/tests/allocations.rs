@@ -32,7 +32,7 @@ fn requests_with_and_without_body_allocate_nothing() {
         while let Step::Message(message) = server.decode(&mut input, &mut out)? {
             let is_complete = match message {
                 Incoming::Head(head) => !head.has_body() && head.header("accept") == Some(b"*/*"),
-                Incoming::Data(_) | Incoming::Trailers(_) => false,
+                Incoming::Data(_) | Incoming::Trailers(_) | Incoming::Preface => false,
                 Incoming::End => true,
             };
             if is_complete {

@@ -16,11 +16,11 @@ use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, St
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Slice, Step};
 
 use crate::error::{Error, Exceeded, Violation};
-use crate::field_block::FieldBlock;
 use crate::frame::{
     ErrorCode, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, STREAM_ID_MAX, WINDOW_BYTES_DEFAULT, kind, setting,
     short_frame,
 };
+use crate::head::FieldBlock;
 use crate::hpack::{Decoder, Encoder};
 use crate::limits::Config;
 use crate::nuisance::Nuisance;

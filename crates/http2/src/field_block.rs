@@ -8,30 +8,9 @@ use tidegate_codec::{Output, Slice};
 use crate::connection::{Connection, Phase, Role};
 use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, flag, kind};
-use crate::head::{HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};
+use crate::head::{BlockInfo, FieldBlock, HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};
 use crate::priority::Priority;
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_HEAD};
-
-/// A field block that is not complete.
-#[derive(Debug)]
-pub(crate) struct FieldBlock {
-    about: BlockInfo,
-    bytes: Vec<u8>,
-}
-
-/// What HEADERS has beside the block.
-#[derive(Debug, Clone, Copy)]
-struct BlockInfo {
-    stream: u32,
-    ends: bool,
-    depends_on_itself: bool,
-}
-
-impl FieldBlock {
-    pub(crate) fn stream(&self) -> u32 {
-        self.about.stream
-    }
-}
 
 /// Memory for the decoding of one block.
 #[derive(Default)]
@@ -180,7 +159,7 @@ impl Connection {
         let is_interim = facts.status < 200;
         let has_body = !self.has_flag(key, IS_HEAD) && !matches!(facts.status, 204 | 304);
         let length = facts.content_length.filter(|_| has_body);
-        if (is_interim && about.ends) || (about.ends && length.is_some_and(|length| length > 0)) {
+        if about.ends && (is_interim || length.is_some_and(|length| length > 0)) {
             return self.reset_stream(key, ErrorCode::PROTOCOL_ERROR, reply).map(Some);
         }
         if !is_interim {

@@ -70,6 +70,27 @@ pub(crate) struct HeadFacts {
     pub(crate) priority: Option<Priority>,
 }
 
+/// A field block that is not complete.
+#[derive(Debug)]
+pub(crate) struct FieldBlock {
+    pub(crate) about: BlockInfo,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What HEADERS has beside the block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockInfo {
+    pub(crate) stream: u32,
+    pub(crate) ends: bool,
+    pub(crate) depends_on_itself: bool,
+}
+
+impl FieldBlock {
+    pub(crate) fn stream(&self) -> u32 {
+        self.about.stream
+    }
+}
+
 const METHOD: usize = 0;
 const SCHEME: usize = 1;
 const AUTHORITY: usize = 2;

@@ -162,7 +162,7 @@ impl Connection {
             self.decoder.on_acknowledged();
             return self.add_nuisance(reply);
         }
-        if content.len() % 6 != 0 {
+        if !content.len().is_multiple_of(6) {
             return Err(Violation::FrameSize.into());
         }
         self.add_nuisance(reply)?;

@@ -40,6 +40,7 @@ impl Pair {
     fn send(&mut self, id: u32, message: impl Into<Outgoing>) {
         let (key, stream) = self.streams.get_mut(&id).expect("a stream");
         stream.encode(message.into()).expect("a valid message");
+        stream.flush().expect("no filter");
         let bytes = stream.take_sent();
         self.client.encode(StreamCommand::Data(*key, bytes.into())).expect("a command");
     }
@@ -55,7 +56,12 @@ impl Pair {
             if received.is_empty() {
                 return messages;
             }
-            for event in self.client.decode(&received).expect("a server of ours") {
+            // A loop receives a part at a time.
+            let mut events = Vec::new();
+            for part in received.chunks(16 * 1024) {
+                events.extend(self.client.decode(part).expect("a server of ours"));
+            }
+            for event in events {
                 match event {
                     StreamEvent::Data { stream, bytes } => {
                         let (key, codec) = self.streams.get_mut(&stream.id()).expect("a stream");

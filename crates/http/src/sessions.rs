@@ -1,0 +1,41 @@
+//! `Sessions`: what the connections of one loop need to go on in HTTP/2.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use tidegate_engine::Streams;
+use tidegate_http2::Config;
+
+/// The configuration of connections of HTTP/2, and what serves their streams.
+pub(crate) struct Sessions {
+    pub(crate) config: Arc<Config>,
+    /// What serves streams of connections without an address that a proxy has reported: without and with encryption.
+    /// It has the application, so it is taken out when no listener is left.
+    streams: RefCell<[Option<Streams>; 2]>,
+    is_closed: Cell<bool>,
+}
+
+impl Sessions {
+    pub(crate) fn new(config: Arc<Config>) -> Self {
+        Self { config, streams: RefCell::default(), is_closed: Cell::new(false) }
+    }
+
+    /// No listener is left that accepts connections.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+        drop(self.streams.take());
+    }
+
+    /// What serves the streams of a connection, which `make` makes for the first one.
+    pub(crate) fn streams(&self, is_secure: bool, make: impl FnOnce() -> Streams) -> Streams {
+        if self.is_closed.get() {
+            return make();
+        }
+        let known = self.streams.borrow()[usize::from(is_secure)].clone();
+        known.unwrap_or_else(|| {
+            let streams = make();
+            self.streams.borrow_mut()[usize::from(is_secure)] = Some(streams.clone());
+            streams
+        })
+    }
+}
