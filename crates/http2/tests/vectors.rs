@@ -51,7 +51,7 @@ fn blocks_of_other_encoders_are_decoded() {
                 let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
                 decoder
                     .decode(&bytes(&case["wire"]), &mut Vec::new(), |name, value| {
-                        fields.push((text(name), text(value)))
+                        fields.push((text(name), text(value)));
                     })
                     .unwrap_or_else(|error| panic!("{}: {}: {error}", path.display(), case["seqno"]));
                 let expected: Vec<_> = case["headers"]
