@@ -130,14 +130,14 @@ pub use tidegate_sys::{Address, ListenOptions, SocketOptions};
 #[cfg(any(feature = "tls-aws-lc-rs", feature = "tls-ring"))]
 #[doc(inline)]
 pub use tidegate_tls as tls;
-/// A router of axum, in place of `axum::serve`.
-#[cfg(feature = "axum")]
-#[doc(inline)]
-pub use tidegate_tower::axum;
 /// Services of tower, such as a router of axum.
 #[cfg(feature = "tower")]
 #[doc(inline)]
 pub use tidegate_tower as tower;
+/// A router of axum, in place of `axum::serve`.
+#[cfg(feature = "axum")]
+#[doc(inline)]
+pub use tidegate_tower::axum;
 
 /// The examples in the README are compiled.
 #[cfg(doctest)]

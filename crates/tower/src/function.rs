@@ -27,11 +27,7 @@ use crate::response::{Exchange, Responses};
     note = "a `Router` of axum without missing state is one: call `with_state` first"
 )]
 pub trait TowerService<B = RequestBody>:
-    Service<
-        http::Request<B>,
-        Response = http::Response<Self::ResponseBody>,
-        Error: Into<Box<dyn Error + Send + Sync>>,
-    >
+    Service<http::Request<B>, Response = http::Response<Self::ResponseBody>, Error: Into<Box<dyn Error + Send + Sync>>>
 {
     /// The body of its responses.
     type ResponseBody: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static;

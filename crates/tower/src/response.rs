@@ -80,12 +80,7 @@ where
     }
 
     /// Our response. If the body is complete with its first frame, it is sent with the head; otherwise frame by frame.
-    pub(crate) fn convert(
-        &self,
-        response: http::Response<B>,
-        exchange: Exchange,
-        cx: &mut Context<'_>,
-    ) -> Response {
+    pub(crate) fn convert(&self, response: http::Response<B>, exchange: Exchange, cx: &mut Context<'_>) -> Response {
         let (parts, body) = response.into_parts();
         let (response, stated) = match copy_fields(&parts.headers, Response::status(parts.status)) {
             Ok(copied) => copied,

@@ -165,11 +165,7 @@ impl Write for Port {
 type Connection = DynOver<Raw>;
 
 /// Moves bytes between a connection and the pipe, both ways, until both have ended or the service has dropped its end.
-async fn connect(
-    mut channel: Channel<Connection>,
-    pipe: DuplexStream,
-    stream: Weak<()>,
-) -> Result<(), Box<dyn Error>> {
+async fn connect(mut channel: Channel<Connection>, pipe: DuplexStream, stream: Weak<()>) -> Result<(), Box<dyn Error>> {
     // The service knows when its protocol is over; a drain ends at its deadline.
     channel.ignore_drain();
     let (reader, writer) = channel.split();
