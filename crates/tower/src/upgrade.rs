@@ -12,7 +12,6 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -61,15 +60,13 @@ impl Offer {
                 }
             })
         };
-        let is_server = Arc::new(AtomicBool::new(true));
-        let port = Port { _alive: alive, request: REQUEST, is_server: is_server.clone(), end: TokioIo::new(end) };
+        let port = Port { _alive: alive, request: REQUEST, is_server: true, end: TokioIo::new(end) };
         let connection =
             http1::Builder::new().header_read_timeout(None).serve_connection(port, respond).with_upgrades();
         let hyper = Box::pin(async move {
             if let Err(error) = connection.await {
                 tracing::error!("an upgrade failed: {error}");
             }
-            is_server.store(false, Ordering::Release);
         });
         let mut offer = Box::new(Self { hyper, accepted, pipe, stream });
         offer.poll_hyper(|| offered.borrow().is_some());
@@ -114,8 +111,9 @@ struct Port {
     _alive: Arc<()>,
     /// What is left of the request that hyper reads.
     request: &'static [u8],
-    /// Whether the stream is hyper's as a server.
-    is_server: Arc<AtomicBool>,
+    /// Whether the stream is hyper's as a server: until hyper has written its response, and so before the service has the
+    /// stream.
+    is_server: bool,
     end: TokioIo<DuplexStream>,
 }
 
@@ -131,7 +129,7 @@ impl Read for Port {
         cx: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.is_server.load(Ordering::Acquire) {
+        if !self.is_server {
             return self.end().poll_read(cx, buffer);
         }
         if self.request.is_empty() {
@@ -147,7 +145,8 @@ impl Read for Port {
 
 impl Write for Port {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.is_server.load(Ordering::Acquire) {
+        if self.is_server {
+            self.is_server = !bytes.ends_with(b"\r\n\r\n");
             return Poll::Ready(Ok(bytes.len()));
         }
         self.end().poll_write(cx, bytes)
@@ -260,3 +259,51 @@ const PIECE_BYTES: usize = 8 * 1024;
 
 /// How often hyper is polled until its state is the expected one. Twice is enough.
 const POLLS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::task::Wake;
+
+    use super::*;
+
+    /// Takes the stream as soon as it is there, as a task on another thread may, and writes to it.
+    struct Impatient(Mutex<Option<OnUpgrade>>, Mutex<Option<hyper::upgrade::Upgraded>>);
+
+    impl Impatient {
+        fn poll(self: &Arc<Self>) {
+            let waker = Waker::from(self.clone());
+            let mut on_upgrade = self.0.lock().unwrap().take().expect("it is polled until it is ready");
+            match Pin::new(&mut on_upgrade).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(upgraded) => {
+                    let mut stream = upgraded.expect("the offer is accepted");
+                    let written = Pin::new(&mut stream).poll_write(&mut Context::from_waker(Waker::noop()), b"first");
+                    assert!(matches!(written, Poll::Ready(Ok(5))));
+                    *self.1.lock().unwrap() = Some(stream);
+                }
+                Poll::Pending => *self.0.lock().unwrap() = Some(on_upgrade),
+            }
+        }
+    }
+
+    impl Wake for Impatient {
+        fn wake(self: Arc<Self>) {
+            self.poll();
+        }
+    }
+
+    #[test]
+    fn what_the_service_writes_at_once_is_not_taken_for_a_response() {
+        let mut extensions = http::Extensions::new();
+        let mut offer = Offer::make(&mut extensions).expect("hyper makes one");
+        let impatient = Arc::new(Impatient(Mutex::new(extensions.remove()), Mutex::default()));
+        impatient.poll();
+        offer.accepted.set(true);
+        assert!(offer.poll_hyper(|| false));
+        assert!(impatient.1.lock().unwrap().is_some(), "the stream is there");
+        let (mut memory, cx) = ([0; 16], &mut Context::from_waker(Waker::noop()));
+        let mut buffer = ReadBuf::new(&mut memory);
+        assert!(Pin::new(&mut offer.pipe).poll_read(cx, &mut buffer).is_ready());
+        assert_eq!(buffer.filled(), b"first");
+    }
+}
