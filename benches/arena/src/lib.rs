@@ -6,36 +6,60 @@
 pub mod files;
 pub mod items;
 
+use std::error::Error;
 use std::path::Path;
 
 use tidegate::http::{
-    BodyError, Files, IntoResponse, Json, Limits, Request, Response, Router, Server, State, StatusCode,
+    BodyError, Config, Files, IntoResponse, Json, Limits, Request, Response, ResponseCompression, Router, State,
+    StatusCode,
 };
-use tidegate::{ServerHandle, StartError};
+use tidegate::tls::{Certificates, Provider, ServerConfig};
+use tidegate::{Listener, Server, ServerHandle};
 
 use crate::items::Item;
 
-/// Starts the server with the files of a folder.
+/// Starts the server with the files of a folder, and if an address is given for it, the same over TLS.
 ///
 /// # Errors
-/// [`StartError`], or a folder that cannot be opened.
-pub fn start(address: &str, loops: Option<usize>, folder: &Path) -> Result<ServerHandle, StartError> {
-    let files = Files::new(folder).map_err(StartError::System)?.precompressed(true);
+/// A server that does not start, or a folder that cannot be opened.
+pub fn start(
+    address: &str,
+    tls_address: Option<&str>,
+    loops: Option<usize>,
+    folder: &Path,
+) -> Result<ServerHandle, Box<dyn Error>> {
+    let files = Files::new(folder)?.precompressed(true);
     let mut limits = Limits::default();
     limits.body_bytes_max = 32 * 1024 * 1024;
-    let server = Server::bind(address)?.limits(limits);
-    let server = if let Some(loops) = loops { server.loops(loops) } else { server };
-    server.start(move || router(files.clone()))
+    let plain = Config::new().limits(limits);
+    let mut server = loops.map_or_else(Server::new, |loops| Server::new().loops(loops));
+    let encrypted =
+        tls_address.map(|address| Ok::<_, Box<dyn Error>>((Listener::bind(address)?, tls()?))).transpose()?;
+    let files_again = files.clone();
+    server = server.listener(plain.clone().serve(Listener::bind(address)?, move || router(files.clone())));
+    if let Some((listener, tls)) = encrypted {
+        server = server.listener(plain.tls(tls).serve(listener, move || router(files_again.clone())));
+    }
+    Ok(server.run()?)
+}
+
+/// A certificate that this process has made.
+fn tls() -> Result<ServerConfig, Box<dyn Error>> {
+    let (provider, made) = (Provider::ring(), rcgen::generate_simple_self_signed(["localhost".to_owned()])?);
+    let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let certificates = Certificates::from_pem(&provider, chain.as_bytes(), key.as_bytes())?;
+    Ok(ServerConfig::builder(&provider, certificates).build()?)
 }
 
 /// All workloads.
 #[must_use]
-pub fn router(files: Files) -> Router<Vec<Item>> {
-    Router::with_state(items::items())
+pub fn router(files: Files) -> Router {
+    let json = Router::with_state(items::items()).get("/{count}", page).with(ResponseCompression::new());
+    Router::new()
         .get("/baseline11", sum)
         .post("/baseline11", sum)
         .get("/pipeline", || "ok")
-        .get("/json/{count}", page)
+        .nest("/json", json)
         .post("/upload", upload)
         .nest_files("/static", files)
 }

@@ -22,7 +22,9 @@ pub(crate) fn send(queue: &mut Outbound) {
         // An event loop has one such array. On the stack it is as cheap, and needs no unsafe code here.
         let mut parts = [const { MaybeUninit::<IoSlice<'_>>::uninit() }; PARTS];
         let taken: usize = match queue.gather(&mut parts, usize::MAX) {
-            Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => black_box(parts).iter().map(|part| part.len()).sum(),
+            Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => {
+                black_box(parts).iter().map(|part| part.len()).sum()
+            }
             other => unreachable!("there are only bytes in memory, not {other:?}"),
         };
         queue.advance(taken as u64);

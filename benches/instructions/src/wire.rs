@@ -212,7 +212,9 @@ impl Driver for Wire {
             Operation::Send { queue, bytes_max } => {
                 let mut parts = [const { MaybeUninit::uninit() }; PARTS];
                 let sent = match queue.gather(&mut parts, bytes_max) {
-                    Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => parts.iter().map(|part| part.len()).sum(),
+                    Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => {
+                        parts.iter().map(|part| part.len()).sum()
+                    }
                     Gathered::Nothing | Gathered::File(_) => 0,
                 };
                 self.peer.received.set(self.peer.received.get() + sent as u64);

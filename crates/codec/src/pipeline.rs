@@ -183,7 +183,8 @@ impl<C: Codec> Stages for C {
     #[inline(always)]
     fn receive_hint(&self) -> Option<ReceiveHint> {
         let missing = Codec::bulk_bytes(self);
-        let hint = || ReceiveHint { missing_bytes: u32::try_from(missing).unwrap_or(u32::MAX), ..ReceiveHint::default() };
+        let hint =
+            || ReceiveHint { missing_bytes: u32::try_from(missing).unwrap_or(u32::MAX), ..ReceiveHint::default() };
         (missing >= BULK_RECEIVE_BYTES as u64).then(hint)
     }
 

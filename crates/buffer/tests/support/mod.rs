@@ -51,7 +51,9 @@ pub(crate) fn gather(queue: &Outbound, parts_max: usize, bytes_max: usize) -> Ca
     let mut parts = [const { MaybeUninit::<IoSlice<'_>>::uninit() }; PARTS];
     match queue.gather(&mut parts[..parts_max], bytes_max) {
         Gathered::Nothing => Call::Nothing,
-        Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => Call::Parts(parts.iter().map(|part| part.to_vec()).collect()),
+        Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => {
+            Call::Parts(parts.iter().map(|part| part.to_vec()).collect())
+        }
         Gathered::File(region) => Call::File { offset: region.offset, length: region.length },
     }
 }
@@ -61,7 +63,9 @@ pub(crate) fn send(queue: &mut Outbound, bytes_max: usize) -> Vec<u8> {
     let mut parts = [const { MaybeUninit::<IoSlice<'_>>::uninit() }; PARTS];
     let sent = match queue.gather(&mut parts, bytes_max) {
         Gathered::Nothing => Vec::new(),
-        Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => parts.iter().flat_map(|part| part.iter().copied()).collect(),
+        Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => {
+            parts.iter().flat_map(|part| part.iter().copied()).collect()
+        }
         Gathered::File(region) => {
             let length = usize::try_from(region.length).unwrap().min(bytes_max);
             let mut bytes = vec![0; length];

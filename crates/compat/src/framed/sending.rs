@@ -134,15 +134,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         match self.outbound.gather(&mut parts, SEND_BYTES_MAX) {
             Gathered::Nothing => return self.after_last_byte(cx),
             Gathered::File(_) => self.load_file(),
-            Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => match Pin::new(&mut self.io).poll_write_vectored(cx, parts) {
-                Poll::Ready(Ok(0)) => self.break_write(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(count)) => {
-                    self.outbound.advance(count as u64);
-                    self.is_unflushed = true;
+            Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => {
+                match Pin::new(&mut self.io).poll_write_vectored(cx, parts) {
+                    Poll::Ready(Ok(0)) => self.break_write(io::ErrorKind::WriteZero.into()),
+                    Poll::Ready(Ok(count)) => {
+                        self.outbound.advance(count as u64);
+                        self.is_unflushed = true;
+                    }
+                    Poll::Ready(Err(error)) => self.break_write(error),
+                    Poll::Pending => return ControlFlow::Break(Transmitted::Blocked),
                 }
-                Poll::Ready(Err(error)) => self.break_write(error),
-                Poll::Pending => return ControlFlow::Break(Transmitted::Blocked),
-            },
+            }
         }
         ControlFlow::Continue(())
     }

@@ -14,8 +14,8 @@ use std::io;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::Pool;
+use tidegate_buffer::injected::{self, Bug};
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
