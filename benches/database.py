@@ -98,7 +98,7 @@ def main():
     workloads = options.workload or list(WORKLOADS)
     figures = {}
     with Postgres(options.load_core) as postgres:
-        ours = f"{OURS} '{postgres.settings}'"
+        ours = f"{OURS} --database '{postgres.settings}' --database-on"
         commands = {"companion": f"{ours} companion", "loop": f"{ours} loop", "axum": f"{AXUM} '{postgres.settings}'"}
         for round_number in range(options.rounds + 1):
             for name, command in commands.items():

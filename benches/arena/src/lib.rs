@@ -12,46 +12,68 @@ use std::error::Error;
 use std::path::Path;
 
 use tidegate::http::{
-    BodyError, ContentType, Files, IntoResponse, Json, Limits, Path as PathOf, Query, Request, Response, Router,
-    Server, State, StatusCode,
+    BodyError, Config, ContentType, Files, IntoResponse, Json, Limits, Path as PathOf, Query, Request, Response,
+    ResponseCompression, Router, State, StatusCode,
 };
-use tidegate::{ServerHandle, StartError};
+use tidegate::tls::{Certificates, Provider, ServerConfig};
+use tidegate::{Listener, Server, ServerHandle};
 
 use crate::connector::{Connector, Rows};
 use crate::database::{Change, Entry, List, Range};
 use crate::items::Item;
 
-/// Starts the server with the files of a folder, and the workloads of a database if there is one.
+/// Where the workloads are served, and with what.
+#[derive(Debug, Default)]
+pub struct Options<'a> {
+    /// `None`: a loop for each core.
+    pub loops: Option<usize>,
+    /// A second address, where the same is served over TLS.
+    pub tls_address: Option<&'a str>,
+    /// Without it the workloads of a database are missing.
+    pub database: Option<Connector>,
+}
+
+/// Starts the server with the files of a folder.
 ///
 /// # Errors
-/// [`StartError`], or a folder that cannot be opened.
-pub fn start(
-    address: &str,
-    loops: Option<usize>,
-    folder: &Path,
-    database: Option<Connector>,
-) -> Result<ServerHandle, StartError> {
-    let files = Files::new(folder).map_err(StartError::System)?.precompressed(true);
+/// A server that does not start, or a folder that cannot be opened.
+pub fn start(address: &str, folder: &Path, options: Options<'_>) -> Result<ServerHandle, Box<dyn Error>> {
+    let files = Files::new(folder)?.precompressed(true);
+    let make_router = move || router(files.clone(), options.database.clone());
     let mut limits = Limits::default();
     limits.body_bytes_max = 32 * 1024 * 1024;
-    let server = Server::bind(address)?.limits(limits);
-    let server = if let Some(loops) = loops { server.loops(loops) } else { server };
-    server.start(move || router(files.clone(), database.clone()))
+    let plain = Config::new().limits(limits);
+    let server = options.loops.map_or_else(Server::new, |loops| Server::new().loops(loops));
+    let mut server = server.listener(plain.clone().serve(Listener::bind(address)?, make_router.clone()));
+    if let Some(address) = options.tls_address {
+        server = server.listener(plain.tls(tls()?).serve(Listener::bind(address)?, make_router));
+    }
+    Ok(server.run()?)
+}
+
+/// A certificate that this process has made.
+fn tls() -> Result<ServerConfig, Box<dyn Error>> {
+    let (provider, made) = (Provider::ring(), rcgen::generate_simple_self_signed(["localhost".to_owned()])?);
+    let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let certificates = Certificates::from_pem(&provider, chain.as_bytes(), key.as_bytes())?;
+    Ok(ServerConfig::builder(&provider, certificates).build()?)
 }
 
 /// All workloads.
 #[must_use]
-pub fn router(files: Files, database: Option<Connector>) -> Router<Vec<Item>> {
-    let router = Router::with_state(items::items());
+pub fn router(files: Files, database: Option<Connector>) -> Router {
+    let json = Router::with_state(items::items()).get("/{count}", page).with(ResponseCompression::new());
     let router = match database {
-        Some(database) => router.nest("/crud/items", crud(database.clone())).nest("/async-db", async_db(database)),
-        None => router,
+        Some(database) => {
+            Router::new().nest("/crud/items", crud(database.clone())).nest("/async-db", async_db(database))
+        }
+        None => Router::new(),
     };
     router
         .get("/baseline11", sum)
         .post("/baseline11", sum)
         .get("/pipeline", || "ok")
-        .get("/json/{count}", page)
+        .nest("/json", json)
         .post("/upload", upload)
         .nest_files("/static", files)
 }

@@ -1,33 +1,50 @@
-//! `arena ADDRESS [LOOPS [DATABASE [companion | loop]]]`: serves until it is killed.
+//! `arena ADDRESS [LOOPS] [--tls ADDRESS] [--database SETTINGS [--database-on companion|loop]]`: serves until it is killed.
 //!
-//! DATABASE is how to connect to PostgreSQL, as libpq reads it: `host=/run/postgresql user=postgres`. Without it the
-//! workloads of a database are missing. The last argument chooses where its connection is: on the companion, which is the
-//! default, or on each loop.
+//! SETTINGS is how to connect to PostgreSQL, as libpq reads it: `host=/run/postgresql user=postgres`. Without it the
+//! workloads of a database are missing. Its connection is on the companion, or there is one on each loop.
 
 #![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::sync::Arc;
 
+use arena::Options;
 use arena::connector::Connector;
 use arena::database::Database;
 
 #[tidegate::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let address = arguments.next().ok_or("usage: arena ADDRESS [LOOPS [DATABASE [companion | loop]]]")?;
-    let loops = arguments.next().map(|loops| loops.parse()).transpose()?;
-    let database = match (arguments.next(), arguments.next().as_deref()) {
-        (None, _) => None,
-        (Some(settings), None | Some("companion")) => {
-            Some(Connector::Companion(Arc::new(Database::connect(&settings).await?)))
+    let mut positional = Vec::new();
+    let (mut tls_address, mut settings, mut on_loops) = (None, None, false);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--tls" => tls_address = Some(value()?),
+            "--database" => settings = Some(value()?),
+            "--database-on" => {
+                on_loops = match value()?.as_str() {
+                    "companion" => false,
+                    "loop" => true,
+                    other => {
+                        return Err(format!("a connection is on the `companion` or on each `loop`, not {other}").into());
+                    }
+                }
+            }
+            _ => positional.push(argument),
         }
-        (Some(settings), Some("loop")) => Some(Connector::Loop(settings)),
-        (Some(_), Some(_)) => return Err("a connection is on the `companion` or on each `loop`".into()),
+    }
+    let address = positional.first().ok_or("usage: arena ADDRESS [LOOPS] [--tls ADDRESS] [--database SETTINGS]")?;
+    let loops = positional.get(1).map(|loops| loops.parse()).transpose()?;
+    let database = match settings {
+        None => None,
+        Some(settings) if on_loops => Some(Connector::Loop(settings)),
+        Some(settings) => Some(Connector::Companion(Arc::new(Database::connect(&settings).await?))),
     };
     let folder = std::env::temp_dir().join("tidegate-arena");
     arena::files::write(&folder)?;
-    let server = arena::start(&address, loops, &folder, database)?;
+    let options = Options { loops, tls_address: tls_address.as_deref(), database };
+    let server = arena::start(address, &folder, options)?;
     println!("listening on {}", server.address());
     server.ended().await;
     Ok(())

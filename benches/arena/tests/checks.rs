@@ -5,9 +5,12 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
 use serde_json::Value;
 use tidegate::ServerHandle;
 
@@ -48,7 +51,8 @@ impl Answer {
 
 impl Arena {
     fn start() -> Self {
-        Self(arena::start("127.0.0.1:0", Some(1), &FOLDER, None).unwrap())
+        let options = arena::Options { loops: Some(1), tls_address: Some("127.0.0.1:0"), database: None };
+        Self(arena::start("127.0.0.1:0", &FOLDER, options).unwrap())
     }
 
     fn connect(&self) -> TcpStream {
@@ -152,6 +156,87 @@ fn json_has_the_first_items_with_their_totals() {
     assert_eq!(arena.get("/json/10/20").status, 404);
     let plain = arena.request("GET", "/json/50?m=6", "Accept-Encoding: identity\r\n", "");
     assert!(!plain.head.to_ascii_lowercase().contains("content-encoding"), "{}", plain.head);
+}
+
+#[test]
+fn json_is_compressed_for_clients_that_accept_it_and_for_no_others() {
+    let arena = Arena::start();
+    for count in [25, 40, 50] {
+        let target = format!("/json/{count}?m=4");
+        let plain = arena.get(&target).body;
+        for (accepted, coding) in [("gzip, br", "br"), ("gzip", "gzip"), ("br;q=0, gzip;q=0.5", "gzip")] {
+            let answer = arena.request("GET", &target, &format!("Accept-Encoding: {accepted}\r\n"), "");
+            assert!(answer.head.contains(&format!("\r\nContent-Encoding: {coding}\r\n")), "{}", answer.head);
+            let mut unpacked = Vec::new();
+            match coding {
+                "br" => brotli::Decompressor::new(&answer.body[..], 4096).read_to_end(&mut unpacked),
+                _ => flate2::read::GzDecoder::new(&answer.body[..]).read_to_end(&mut unpacked),
+            }
+            .unwrap();
+            assert!(unpacked == plain && answer.body.len() < plain.len() / 2, "{accepted}");
+        }
+    }
+}
+
+#[test]
+fn json_over_tls_is_the_same() {
+    let arena = Arena::start();
+    let address = arena.0.listeners().iter().flat_map(|listener| listener.addresses()).nth(1).unwrap().ip().unwrap();
+    let mut connection = ClientConnection::new(trusting_all(), "localhost".try_into().unwrap()).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut tls = rustls::Stream::new(&mut connection, &mut stream);
+    tls.write_all(b"GET /json/10?m=2 HTTP/1.1\r\nHost: arena\r\nConnection: close\r\n\r\n").unwrap();
+    let mut wire = Vec::new();
+    tls.read_to_end(&mut wire).unwrap();
+    assert!(Answer::of(&wire).body == arena.get("/json/10?m=2").body);
+}
+
+/// A client that trusts any certificate: the server has made its own.
+fn trusting_all() -> Arc<ClientConfig> {
+    #[derive(Debug)]
+    struct Trusting;
+    impl ServerCertVerifier for Trusting {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: UnixTime,
+        ) -> Result<ServerCertVerified, rustls::Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Ok(HandshakeSignatureValid::assertion())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Ok(HandshakeSignatureValid::assertion())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+        }
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Trusting))
+        .with_no_client_auth();
+    Arc::new(config)
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arena::Options;
 use arena::connector::Connector;
 use arena::database::{Database, ROWS};
 use serde_json::{Value, json};
@@ -77,6 +78,11 @@ fn items(server: &ServerHandle) {
     assert_ne!(request(server, "POST /crud/items", "{").0, 201);
 }
 
+/// One loop: the cache of items belongs to the loop where each has its own connection.
+fn options(database: Connector) -> Options<'static> {
+    Options { loops: Some(1), tls_address: None, database: Some(database) }
+}
+
 #[tidegate::test]
 async fn both_ways_to_the_database_answer_alike() -> Result<(), Box<dyn std::error::Error>> {
     let Some(postgres) = blocking(Postgres::start).await? else { return Ok(()) };
@@ -84,8 +90,7 @@ async fn both_ways_to_the_database_answer_alike() -> Result<(), Box<dyn std::err
     arena::files::write(&folder)?;
     let database = Arc::new(Database::connect(&postgres.settings()).await?);
     for connector in [Connector::Companion(database), Connector::Loop(postgres.settings())] {
-        // One loop: the cache of items belongs to the loop where each has its own connection.
-        let server = arena::start("127.0.0.1:0", Some(1), &folder, Some(connector))?;
+        let server = arena::start("127.0.0.1:0", &folder, options(connector))?;
         let asked = server.clone();
         blocking(move || check(&asked)).await?;
         server.drained(Duration::from_secs(10)).await;
@@ -99,7 +104,7 @@ fn a_database_that_is_not_there_costs_its_own_workloads_only() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena-no-database");
     arena::files::write(&folder).unwrap();
     let nowhere = Connector::Loop(format!("host={} user=postgres", folder.display()));
-    let server = arena::start("127.0.0.1:0", Some(1), &folder, Some(nowhere)).unwrap();
+    let server = arena::start("127.0.0.1:0", &folder, options(nowhere)).unwrap();
     assert_eq!(request(&server, "GET /async-db", "").0, 500);
     assert_eq!(request(&server, "GET /pipeline", "").0, 200);
     server.drain(Duration::ZERO);
