@@ -222,10 +222,9 @@ where
     }
 }
 
-fn poll_frame<B: http_body::Body>(
-    slot: &mut Slot<B>,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+type FrameOf<B> = Result<Frame<<B as http_body::Body>::Data>, <B as http_body::Body>::Error>;
+
+fn poll_frame<B: http_body::Body>(slot: &mut Slot<B>, cx: &mut Context<'_>) -> Poll<Option<FrameOf<B>>> {
     match slot.as_mut().as_pin_mut() {
         Some(body) => body.poll_frame(cx),
         None => Poll::Ready(None),
