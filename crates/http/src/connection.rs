@@ -118,7 +118,7 @@ impl HttpHandler {
         self.on_polled(poll_caught(call, request), passed, is_head, cx)
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_polled<C: HttpCodec>(
         &self,
         polled: Result<Response, Responding>,
