@@ -115,7 +115,7 @@ impl ServerOptions {
     pub(crate) fn server(&self, inherited: Option<Server>) -> Server {
         let server = inherited.unwrap_or_else(|| Server::on(self.listen.iter().cloned().collect()));
         let admission = self.admission.admission();
-        let mut server = server.backend(self.backend).limits(self.limits()).admission(admission);
+        let mut server = server.backend(self.backend).limits(self.limits()).admission(admission).without_companion();
         if self.least_loaded {
             server = server.load_balancing(LoadBalancing::LeastLoaded);
         }

@@ -67,7 +67,9 @@ impl Filters {
     #[must_use]
     pub fn stack<C: Pipeline>(self, codec: C) -> DynOver<C> {
         let bare = DynOver(Below::Nothing(codec));
-        self.layers.into_iter().fold(bare, |above, layer| DynOver(Below::Filter(Box::new(layer.with_codec(above)))))
+        self.layers
+            .into_iter()
+            .fold(bare, |above, layer| DynOver(Below::Filter(Box::new(layer.map_both(|filter| filter, |()| above)))))
     }
 }
 
@@ -77,7 +79,7 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
     #[must_use]
     pub fn into_filters(self, above: impl FnOnce(C) -> Filters) -> Filters {
         let mut layers = None;
-        let layer = self.erase(|codec| layers = Some(above(codec).layers));
+        let layer = self.map_both(DynFilter::new, |codec| layers = Some(above(codec).layers));
         let mut layers = layers.unwrap_or_default();
         layers.push(layer);
         Filters { layers }
@@ -92,7 +94,7 @@ impl<C: Pipeline> DynOver<C> {
             Below::Nothing(codec) => above(codec),
             Below::Filter(over) => {
                 let mut filters = Filters::default();
-                let layer = over.without_codec(|codec| filters = codec.into_filters(above));
+                let layer = over.map_both(|filter| filter, |codec| filters = codec.into_filters(above));
                 filters.layers.push(layer);
                 filters
             }

@@ -6,7 +6,6 @@ use std::time::Instant;
 use tidegate_buffer::{Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
 
 use crate::codec::{CodecStatus, Lifecycle, Step};
-use crate::dyn_over::DynFilter;
 use crate::fault::{Blame, Fault};
 use crate::filter::Filter;
 use crate::output::Output;
@@ -117,13 +116,6 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
         (self.filter, self.codec, self.plain)
     }
 
-    /// The same with a filter whose type is erased, and without its codec, which `take` gets.
-    pub(crate) fn erase(self, take: impl FnOnce(C)) -> Over<DynFilter, ()> {
-        let Self { filter, codec, plain, gather, wire, ended } = self;
-        take(codec);
-        Over { filter: DynFilter::new(filter), codec: (), plain, gather, wire, ended }
-    }
-
     fn decode_plain(&mut self, reply: &Output<'_>) -> Result<Step<C::In>, <Self as Stages>::Error> {
         let mut reply = reply.with_queue(&mut self.gather);
         let step = if self.ended {
@@ -166,19 +158,12 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
     }
 }
 
-impl<C> Over<DynFilter, C> {
-    /// The filter without its codec, which `take` gets.
-    pub(crate) fn without_codec(self, take: impl FnOnce(C)) -> Over<DynFilter, ()> {
-        let Self { filter, codec, plain, gather, wire, ended } = self;
-        take(codec);
-        Over { filter, codec: (), plain, gather, wire, ended }
-    }
-}
-
-impl Over<DynFilter, ()> {
-    pub(crate) fn with_codec<C>(self, codec: C) -> Over<DynFilter, C> {
-        let Self { filter, codec: (), plain, gather, wire, ended } = self;
-        Over { filter, codec, plain, gather, wire, ended }
+impl<F, C> Over<F, C> {
+    /// Replaces the filter and the codec by what is made of them. Bytes that were already read, and bytes that wait, are
+    /// kept.
+    pub(crate) fn map_both<G, D>(self, filter: impl FnOnce(F) -> G, codec: impl FnOnce(C) -> D) -> Over<G, D> {
+        let Self { filter: old, codec: above, plain, gather, wire, ended } = self;
+        Over { filter: filter(old), codec: codec(above), plain, gather, wire, ended }
     }
 }
 

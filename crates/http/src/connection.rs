@@ -172,7 +172,7 @@ impl HttpHandler {
         self.on_polled(polled, passed, (is_head, running), cx)
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_polled<C: HttpCodec>(
         &self,
         polled: Result<Response, Responding>,

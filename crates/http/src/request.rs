@@ -298,6 +298,31 @@ impl Request {
     }
 }
 
+impl Request {
+    /// Whether the client wants to continue with this protocol on the same connection (RFC 9110 §7.8). Case does not
+    /// matter.
+    #[must_use]
+    pub fn asks_for_upgrade(&self, protocol: &str) -> bool {
+        self.asks_for_any_upgrade() && self.has_token("upgrade", protocol)
+    }
+
+    /// Whether the client wants to continue with another protocol on the same connection.
+    #[must_use]
+    pub fn asks_for_any_upgrade(&self) -> bool {
+        self.head().version() == http1::Version::Http11
+            && self.header("upgrade").is_some()
+            && self.has_token("connection", "upgrade")
+    }
+
+    /// Whether the fields of this name, as one list, have this element.
+    fn has_token(&self, name: &str, token: &str) -> bool {
+        let fields = self.head().headers().filter(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes()));
+        fields
+            .flat_map(|(_, value)| value.split(|&byte| byte == b','))
+            .any(|found| found.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+    }
+}
+
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request").field("head", &self.head).field("route", &self.route()).finish_non_exhaustive()

@@ -215,6 +215,59 @@ impl Response {
     }
 }
 
+impl Response {
+    /// Upgrades the connection: 101 (Switching Protocols), after which `upgrade` has the connection. Other fields may be
+    /// added, such as those of a handshake.
+    ///
+    /// The request has to ask for the protocol: see [`Request::asks_for_upgrade`]. If it does not, or if its body is not
+    /// read to the end, the protocol does not allow the response: the peer gets a 500, and the error is logged.
+    ///
+    /// ```
+    /// use tidegate::framing::Lines;
+    /// use tidegate::http::{Config, IntoResponse, Request, Response, Router, StatusCode, Upgrade};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// fn shout(request: Request) -> Response {
+    ///     if !request.asks_for_upgrade("shout") {
+    ///         return StatusCode::BAD_REQUEST.into_response();
+    ///     }
+    ///     let upgrade = Upgrade::channel(Lines::new(), async |mut channel| {
+    ///         while let Some(line) = channel.recv().await? {
+    ///             channel.send(line.to_ascii_uppercase().into())?;
+    ///         }
+    ///         Ok::<_, Box<dyn std::error::Error>>(())
+    ///     });
+    ///     Response::upgrade("shout", upgrade).into_response()
+    /// }
+    ///
+    /// let (codec, handler) = Config::new().connections(Router::new().get("/", shout))();
+    /// let mut pipe = Embedded::new(codec, handler);
+    /// pipe.receive(b"GET / HTTP/1.1\r\nHost: sea\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\nebb\n");
+    /// let wire = pipe.take_written();
+    /// assert!(wire.starts_with(b"HTTP/1.1 101 ") && wire.ends_with(b"\r\n\r\nEBB\n"));
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidField`] if the name of the protocol cannot be the value of a field.
+    pub fn upgrade(protocol: &str, upgrade: Upgrade) -> Result<Self, InvalidField> {
+        Ok(Self::status(StatusCode::SWITCHING_PROTOCOLS).header("Upgrade", protocol)?.with_upgrade(upgrade))
+    }
+
+    /// Makes the connection a tunnel: the 200 to a CONNECT, after which `upgrade` has the connection. After a request of
+    /// another method there is no tunnel: the connection closes behind the response, and the error is logged.
+    #[must_use]
+    pub fn tunnel(upgrade: Upgrade) -> Self {
+        Self::new().with_upgrade(upgrade)
+    }
+
+    /// The same response with what takes over the connection after it, in place of its body: for one that is made
+    /// already. It is a 101 with the field `Upgrade`, or a 2xx to a CONNECT.
+    #[must_use]
+    pub fn with_upgrade(self, upgrade: Upgrade) -> Self {
+        self.body(Body(Kind::Upgrade(Box::new(upgrade))))
+    }
+}
+
 /// A response, ready to be sent.
 pub(crate) enum Message {
     Whole(Outgoing),

@@ -6,18 +6,15 @@ use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::StatusCode;
 use tidegate_http::{Endpoint, IntoResponse, Request, RequestFunction, Responding, Response};
-use tidegate_sys::Address;
 use tower_service::Service;
 
-use crate::request::Requests;
+use crate::request::{Extend, Requests};
 use crate::request_body::{RequestBody, ServiceBody};
-use crate::response::{Exchange, Responses};
+use crate::response::{Exchange, Responses, Slot, failed};
 
 /// A service of `http::Request` with a body `B`, whose response has any body.
 ///
@@ -48,9 +45,6 @@ pub struct ServiceFunction<S, B = RequestBody> {
     extend: Option<Extend>,
     body: PhantomData<fn() -> B>,
 }
-
-/// What of a connection becomes an extension of its requests.
-pub(crate) type Extend = fn(&Address, &mut http::Extensions);
 
 /// A service as a function of a [`Router`](tidegate_http::Router) or a [`Server`](tidegate_http::Server), for all
 /// requests or some paths.
@@ -141,9 +135,6 @@ struct Caller<S: TowerService<B>, B> {
     responses: Rc<Responses<S::ResponseBody>>,
 }
 
-/// A place that has room for a future or a body, whether there is one or not.
-pub(crate) type Slot<T> = Pin<Box<Option<T>>>;
-
 impl<S: TowerService<B> + Clone + 'static, B: ServiceBody> Caller<S, B> {
     fn call(&self, request: Request, cx: &mut Context<'_>) -> Result<Response, Responding> {
         let converted = self.requests.convert(request, self.responses.take_fields());
@@ -226,12 +217,6 @@ fn respond<S: TowerService<B>, B>(
         Ok(response) => responses.convert(response, exchange, cx),
         Err(error) => failed(error),
     }
-}
-
-#[cold]
-pub(crate) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Response {
-    tracing::error!("a service failed: {}", error.into());
-    StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
 impl<S: Clone, B> Clone for ServiceFunction<S, B> {

@@ -6,12 +6,15 @@ use bytes::{Bytes, BytesMut};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use tidegate_http::Request;
+use tidegate_sys::Address;
 
-use crate::function::Extend;
 use crate::request_body::{RequestBody, ServiceBody};
 use crate::response::Exchange;
 #[cfg(feature = "upgrade")]
 use crate::upgrade::Offer;
+
+/// What of a connection becomes an extension of its requests.
+pub(crate) type Extend = fn(&Address, &mut http::Extensions);
 
 /// Makes requests of the `http` crate, on one loop.
 pub(crate) struct Requests {

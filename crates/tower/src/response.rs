@@ -3,18 +3,21 @@
 use std::cell::Cell;
 use std::error::Error;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Frame;
-use tidegate_http::{Body, BodyWriter, ContentType, Fields, InvalidField, Response};
+use tidegate_http::{Body, BodyWriter, ContentType, Fields, IntoResponse, InvalidField, Response};
 
-use crate::function::{Slot, failed};
 use crate::request_body::Registered;
 #[cfg(feature = "upgrade")]
 use crate::upgrade::Offer;
+
+/// A place that has room for a future or a body, whether there is one or not.
+pub(crate) type Slot<T> = Pin<Box<Option<T>>>;
 
 /// What the response of a service needs of its request.
 pub(crate) struct Exchange {
@@ -195,6 +198,13 @@ const WELL_KNOWN: [ContentType; 5] = [
     ContentType::HTML,
     ContentType::BYTES,
 ];
+
+/// The response of a service that has failed; the error is logged.
+#[cold]
+pub(crate) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Response {
+    tracing::error!("a service failed: {}", error.into());
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}
 
 /// Sends a body frame by frame.
 async fn send<B>(

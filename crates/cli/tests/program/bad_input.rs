@@ -186,7 +186,6 @@ fn unsupported_protocol_features_get_the_matching_status() {
     for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/2.1", "HTTP/3.0"] {
         stage.refuses(format!("GET / {version}\r\nHost: a\r\n\r\n"), 505);
     }
-    stage.refuses("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505);
     // If the final coding is not chunked, the length of the request is unknown (RFC 9112 §6.3).
     for (coding, status) in [("gzip, chunked", 501), ("gzip", 400), ("identity", 400), ("xchunked", 400)] {
         let fields = format!("Host: a\r\nTransfer-Encoding: {coding}");

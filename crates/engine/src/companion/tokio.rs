@@ -6,10 +6,12 @@
 //! awaits are polled on the loop. The companion's threads wait for sockets and timers, and wake the task through the
 //! loop's mailbox: one system call for each sleep of the loop, however many tasks wake up (decision 63).
 //!
-//! Nothing of the engine but this file knows tokio; `with_companion.rs` gives one to servers and loops. `none.rs` takes its place without the feature.
+//! Nothing of the engine but this file knows tokio; `with_companion.rs` gives one to servers and loops. `none.rs` takes its
+//! place without the feature.
 
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime, RuntimeFlavor};
@@ -140,11 +142,11 @@ impl Ours {
 
     fn start(&self) -> io::Result<()> {
         if self.runtime.get().is_none() {
-            let runtime = Builder::new_multi_thread()
-                .worker_threads(self.threads)
-                .thread_name(THREAD_NAME)
-                .enable_all()
-                .build()?;
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(self.threads).thread_name(THREAD_NAME).enable_all();
+            // tokio panics if the system has no thread left.
+            let built = catch_unwind(AssertUnwindSafe(|| builder.build()));
+            let runtime = built.unwrap_or_else(|_| Err(io::Error::other("no thread is left for the companion")))?;
             // Another thread may have started one meanwhile.
             if let Err(second) = self.runtime.set(runtime) {
                 second.shutdown_background();

@@ -185,6 +185,13 @@ impl Server {
         self
     }
 
+    /// The loops run in no runtime of tokio, even if the feature `tokio` is on: for a program that uses nothing of tokio,
+    /// while another package of its build may have the feature on. It saves the thread of the runtime.
+    pub fn without_companion(mut self) -> Self {
+        self.companion = Some(Companion::none());
+        self
+    }
+
     /// Which driver the loops run on: [`Backend::Auto`] unless set.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;

@@ -280,7 +280,7 @@ impl LoopUpstreams {
                     drop(lease);
                     joined
                 });
-                Response::with(head.status()).fields(fields).upgrade_to(upgrade)
+                Response::with(head.status()).fields(fields).with_upgrade(upgrade)
             }
             Err(error) => Failure::Closed(Some(error)).response(),
         }
