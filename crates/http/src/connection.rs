@@ -19,13 +19,13 @@ use tidegate_sys::Address;
 use crate::app::App;
 use crate::body::{Body, Collected};
 use crate::codec::HttpCodec;
-use crate::connection_state::{AnyState, MakeState};
 use crate::endpoint::{Call, Endpoint, Responding};
 use crate::extract::BodyUse;
 use crate::http2;
 use crate::middleware::{self, MiddlewareList, Passed};
-use crate::request::Request;
+use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response};
+use crate::router::MakeState;
 use crate::running::Running;
 use crate::task::{self, Work};
 

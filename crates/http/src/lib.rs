@@ -36,7 +36,6 @@ mod codec;
 #[cfg(feature = "compress")]
 mod compression;
 mod connection;
-mod connection_state;
 mod endpoint;
 mod exchange;
 mod extract;
@@ -69,7 +68,7 @@ pub use cookie::{self, Cookie, SameSite};
 pub use extract::Cookies;
 #[cfg(feature = "json")]
 pub use extract::Json;
-pub use extract::{BodyUse, Extension, FromRequest, Host, Path, Peer, State};
+pub use extract::{BodyUse, ConnectionState, Extension, FromRequest, Host, Path, Peer, State};
 #[cfg(feature = "form")]
 pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
@@ -81,7 +80,6 @@ pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
-pub use connection_state::ConnectionState;
 pub use endpoint::{Async, Endpoint, RequestFunction, Responding, Sync, WithRequest};
 pub use exchange::BodyError;
 #[cfg(feature = "files")]

@@ -1,5 +1,6 @@
 //! `Request`: the head of a request, read in place, with its body, its route and its peer.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::rc::Rc;
@@ -12,7 +13,6 @@ use tidegate_sys::Address;
 #[cfg(feature = "compress")]
 use crate::body::Decode;
 use crate::body::{Body, DecodedPieces, Kind};
-use crate::connection_state::AnyState;
 use crate::exchange::BodyError;
 use crate::route::Route;
 
@@ -341,3 +341,6 @@ pub(crate) fn unknown_peer() -> Address {
 #[cfg(feature = "compress")]
 /// The bytes that a collected body may have when middleware of a nested router decodes it.
 const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
+
+/// The state of a connection, without its type.
+pub(crate) type AnyState = Rc<dyn Any>;

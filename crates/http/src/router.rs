@@ -9,9 +9,9 @@ use tidegate_engine::activity::Activity;
 use tidegate_http1::{self as http1, Fields, RequestHead, Status};
 use tidegate_sys::Address;
 
-use crate::connection_state::{AnyState, MakeState};
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, Middleware, MiddlewareList};
+use crate::request::AnyState;
 use crate::response::Response;
 use crate::route::{PARAMETERS_MAX, Pattern, Route, Values};
 use crate::running;
@@ -450,3 +450,6 @@ impl fmt::Debug for Table {
         f.write_str("Table")
     }
 }
+
+/// Makes the state of a connection, from the address of its client.
+pub(crate) type MakeState = Rc<dyn Fn(&Address) -> AnyState>;

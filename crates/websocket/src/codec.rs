@@ -24,16 +24,8 @@ use crate::mask::{self, Mask};
 use crate::message::{Kind, Message, Piece, Text};
 use crate::partial::Partial;
 use crate::permessage_deflate::{Parameters, PerMessageDeflate, TAIL};
+use crate::role::Role;
 use crate::utf8::{Invalid, Utf8};
-
-/// The side of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// It receives masked frames.
-    Server,
-    /// It sends masked frames.
-    Client,
-}
 
 /// The codec of a connection after its handshake.
 ///

@@ -28,11 +28,13 @@ mod mask;
 mod message;
 mod partial;
 mod permessage_deflate;
+mod role;
 mod utf8;
 
 pub use close::{Close, CloseCode};
-pub use codec::{Role, WebSocket};
+pub use codec::WebSocket;
 pub use config::{Config, Deflate};
 pub use error::{Error, Exceeded, Misuse, Violation};
 pub use message::{Kind, Message, Piece, Text};
 pub use permessage_deflate::Parameters;
+pub use role::Role;

@@ -5,9 +5,9 @@
 
 use tidegate_compress::{Algorithm, Compression, Compressor, DecompressionLimits, Decompressor, Progress};
 
-use crate::codec::Role;
 use crate::config::Deflate;
 use crate::error::{Error, Violation};
+use crate::role::Role;
 
 /// What both sides have agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,6 +1,7 @@
 //! Parts of a request as arguments of functions: `FromRequest`, and the types that implement it.
 
 mod body_use;
+mod connection_state;
 #[cfg(feature = "cookies")]
 mod cookies;
 #[cfg(feature = "form")]
@@ -22,6 +23,7 @@ mod state;
 mod whole_body;
 
 pub use body_use::BodyUse;
+pub use connection_state::ConnectionState;
 #[cfg(feature = "cookies")]
 pub use cookies::Cookies;
 #[cfg(feature = "form")]

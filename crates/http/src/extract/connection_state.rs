@@ -1,13 +1,11 @@
 //! `ConnectionState`: what the requests of one connection share.
 
-use std::any::Any;
 use std::ops::Deref;
 use std::rc::Rc;
 
 use tidegate_http1::Status;
-use tidegate_sys::Address;
 
-use crate::extract::FromRequest;
+use super::FromRequest;
 use crate::request::Request;
 use crate::response::Response;
 
@@ -52,9 +50,3 @@ impl<T> Deref for ConnectionState<T> {
         &self.0
     }
 }
-
-/// A state, without its type.
-pub(crate) type AnyState = Rc<dyn Any>;
-
-/// Makes the state of a connection, from the address of its client.
-pub(crate) type MakeState = Rc<dyn Fn(&Address) -> AnyState>;
