@@ -16,9 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tidegate::framing::Lines;
 use tidegate::http::{
     AccessLog, BodyError, Event, IntoResponse, Json, Limits, LogFormat, Path, Query, Request, RequestIds, Response,
-    ResponseCompression, Router, Server, Sse, State, StatusCode,
+    ResponseCompression, Router, Server, Sse, State, StatusCode, Upgrade,
 };
 use tidegate::{ServerHandle, StartError, task};
 
@@ -115,6 +116,21 @@ async fn archive(mut request: Request) -> Result<String, BodyError> {
     Ok(format!("{lines} lines\n"))
 }
 
+/// Leaves HTTP: the connection echoes lines afterwards.
+#[expect(clippy::needless_pass_by_value, reason = "a function of a router receives its arguments")]
+fn lines(request: Request) -> Response {
+    if !request.asks_for_upgrade("lines") {
+        return StatusCode::UPGRADE_REQUIRED.into_response();
+    }
+    let upgrade = Upgrade::channel(Lines::new(), async |mut channel| {
+        while let Some(line) = channel.recv().await? {
+            channel.send(line.into())?;
+        }
+        Ok::<_, Box<dyn std::error::Error>>(())
+    });
+    Response::upgrade("lines", upgrade).into_response()
+}
+
 /// The routes, made once on each loop.
 fn router(levels_of_all: Levels) -> Router<Levels> {
     Router::with_state(levels_of_all)
@@ -124,6 +140,7 @@ fn router(levels_of_all: Levels) -> Router<Levels> {
         .put("/levels/{station}", set_level)
         .get("/watch", watch)
         .post("/archive", archive)
+        .get("/lines", lines)
         .with(AccessLog::new(LogFormat::Combined))
         .with(RequestIds::new())
         .with(ResponseCompression::new())
@@ -202,6 +219,15 @@ mod tests {
         let answer = ask(&format!("{put}Content-Length: 13\r\n\r\n{{\"level\":\"x\"}}"));
         assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
         assert!(ask(&format!("{put}Content-Length: 14\r\n\r\n{{\"level\":4120}}")).starts_with("HTTP/1.1 422 "));
+    }
+
+    #[test]
+    fn a_connection_that_leaves_http_echoes_lines() {
+        let (codec, handler) = Config::new().connections(router(Levels::default()))();
+        let mut pipe = Embedded::new(codec, handler);
+        pipe.receive(b"GET /lines HTTP/1.1\r\nHost: tides\r\nConnection: upgrade\r\nUpgrade: lines\r\n\r\nebb\n");
+        let wire = pipe.take_written();
+        assert!(wire.starts_with(b"HTTP/1.1 101 ") && wire.ends_with(b"\r\n\r\nebb\n"));
     }
 
     #[test]

@@ -30,7 +30,8 @@ use tokio::runtime::{Builder, EnterGuard, Handle, Runtime, RuntimeFlavor};
 /// async fn answer(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
 ///     while let Some(line) = channel.recv().await? {
 ///         tokio::time::sleep(Duration::from_millis(1)).await;
-///         let length = tokio::spawn(async move { line.to_vec().len() }).await?;
+///         let line = line.to_vec();
+///         let length = tokio::spawn(async move { line.len() }).await?;
 ///         channel.send(length.to_string().into())?;
 ///     }
 ///     Ok(())

@@ -1,6 +1,8 @@
 //! `Connection`: a connection to an upstream without its type, and how one is made.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
+#[cfg(feature = "tls")]
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -107,6 +107,7 @@ pub(super) struct Upstream {
     pub(super) id: u64,
     pub(super) address: Address,
     /// The name that its certificate has to have.
+    #[cfg(feature = "tls")]
     pub(super) host: String,
     pub(super) authority: String,
     pub(super) is_secure: bool,
@@ -254,6 +255,7 @@ impl Upstream {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             hash: hash_of(address.to_string()),
             address,
+            #[cfg(feature = "tls")]
             host: url.host(),
             authority: url.authority(),
             is_secure: url.is_secure,
