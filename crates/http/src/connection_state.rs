@@ -1,6 +1,7 @@
 //! `ConnectionState`: what the requests of one connection share.
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -55,6 +56,9 @@ impl<T> Deref for ConnectionState<T> {
 
 /// A state, without its type.
 pub(crate) type AnyState = Rc<dyn Any>;
+
+/// The state of a connection whose requests have a handler each: the streams of a session share it.
+pub(crate) type SharedState = Rc<OnceCell<AnyState>>;
 
 /// Makes the state of a connection, from the address of its client.
 pub(crate) type MakeState = Rc<dyn Fn(&Address) -> AnyState>;
