@@ -15,7 +15,7 @@ use std::error::Error;
 use std::io::Write;
 
 use tidegate::compress::DecompressionLimits;
-use tidegate::http::client::Proxies;
+use tidegate::http::client::{Handle, Proxies};
 use tidegate::http::{Client, Router, Server};
 use tidegate::tls::{ClientConfig, Provider};
 use tidegate::{Backend, EventLoop};
@@ -36,6 +36,13 @@ async fn fetch(client: &Client, url: &str, out: &mut impl Write) -> Result<(), A
     }
     response.error_for_status()?;
     Ok(())
+}
+
+/// The same from any thread, a task of tokio for example.
+async fn text(handle: &Handle, url: &str) -> Result<String, Any> {
+    let response = handle.get(url).header("Accept", "text/plain").send().await?;
+    let body = response.into_body().bytes(1_000_000).await?;
+    Ok(String::from_utf8(body.to_vec())?)
 }
 
 fn main() -> Result<(), Any> {
@@ -67,6 +74,8 @@ fn demonstrate() -> Result<(), Any> {
         assert_eq!(out, b"ebbflow");
         assert_eq!(client.connections(), 1, "both come over one connection");
         assert!(fetch(&client, &format!("{url}/nothing"), &mut out).await.is_err(), "it is a 404");
+        let handle = Client::spawn(Client::new)?;
+        assert_eq!(text(&handle, &format!("{url}/flow")).await?, "flow");
         println!("fetched {} bytes from {url}", out.len());
         Ok(())
     })?

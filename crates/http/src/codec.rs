@@ -1,5 +1,9 @@
 //! `HttpCodec`: what this crate needs of the pipeline below it, whatever the version of HTTP and the filters are.
 
+use std::any::Any;
+use std::cell::OnceCell;
+use std::rc::Rc;
+
 use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_codec::{Filter, Filters, Over, OverError, Pipeline};
 use tidegate_http1::{self as http1, Incoming, Outgoing};
@@ -28,6 +32,12 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
     /// Whether the connection is encrypted.
     fn is_secure(&self) -> bool {
         false
+    }
+
+    /// Where the state of the connection is, if the requests of the connection have a handler each.
+    #[doc(hidden)]
+    fn shared_state(&self) -> Option<&Rc<OnceCell<Rc<dyn Any>>>> {
+        None
     }
 
     /// The filters below, for the codec of another protocol on them: the connection leaves HTTP after a response that

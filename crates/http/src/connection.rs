@@ -93,7 +93,10 @@ impl HttpHandler {
     fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         let (peer, is_secure) = (peer(cx), cx.codec().is_secure());
         let outer = self.app.table();
-        let state = outer.connection_state.as_ref().map(|make| self.state(make, &peer));
+        let state = outer.connection_state.as_ref().map(|make| match cx.codec().shared_state() {
+            Some(shared) => shared.get_or_init(|| make(&peer)).clone(),
+            None => self.state(make, &peer),
+        });
         let table = outer.of_host(&head);
         let (endpoint, route) = match table.find(&head) {
             Ok(found) => found,

@@ -10,6 +10,7 @@ use tidegate_sys::Address;
 
 use crate::app::App;
 use crate::codec::HttpCodec;
+use crate::request::SharedState;
 
 /// The outcome for a connection whose peer has sent the preface. `handler` makes the application of a stream.
 #[cold]
@@ -21,16 +22,17 @@ pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
     let Some(sessions) = &app.sessions else { return Outcome::Close };
     let config = sessions.config.clone();
     let (is_secure, reported) = (cx.codec().is_secure(), cx.codec().reported_peer());
-    let make = |reported: Option<Rc<Address>>| {
+    let make = |reported: Option<Rc<Address>>, state: Option<SharedState>| {
         let (config, app) = (sessions.config.clone(), app.clone());
         Streams::handle(move || {
-            let client = StreamClient { reported: reported.clone(), is_secure };
+            let client = StreamClient { reported: reported.clone(), state: state.clone(), is_secure };
             (ServerStream::with_data(config.clone(), client), handler(app.clone()))
         })
     };
-    let streams = match reported {
-        Some(address) => make(Some(Rc::new(address))),
-        None => sessions.streams(is_secure, || make(None)),
+    let state = app.table().connection_state.is_some().then(SharedState::default);
+    let streams = match (reported, state) {
+        (None, None) => sessions.streams(is_secure, || make(None, None)),
+        (reported, state) => make(reported.map(Rc::new), state),
     };
     Outcome::session(move |codec: C| codec.into_http2(Connection::server(config)), &streams)
 }
@@ -39,6 +41,8 @@ pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
 #[derive(Debug)]
 pub struct StreamClient {
     reported: Option<Rc<Address>>,
+    /// If the router makes a state for each connection.
+    state: Option<SharedState>,
     is_secure: bool,
 }
 
@@ -55,6 +59,10 @@ impl HttpCodec for ServerStream<StreamClient> {
 
     fn is_secure(&self) -> bool {
         self.data().is_secure
+    }
+
+    fn shared_state(&self) -> Option<&SharedState> {
+        self.data().state.as_ref()
     }
 
     fn into_filters(self) -> Filters {

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::LazyLock;
@@ -344,3 +345,6 @@ const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
 
 /// The state of a connection, without its type.
 pub(crate) type AnyState = Rc<dyn Any>;
+
+/// The state of a connection whose requests have a handler each: the streams of a session share it.
+pub(crate) type SharedState = Rc<OnceCell<AnyState>>;

@@ -62,6 +62,13 @@ pub struct WebSocketUpgrade {
 impl<S> FromRequest<S> for WebSocketUpgrade {
     fn from_request(request: &mut Request, _: &Rc<S>) -> Result<Self, Response> {
         let offer = Offer::of_upgrade(request.method().as_str(), request.headers()).map_err(refused)?;
+        // The codec could not send the 101: this is a mistake of the client, not of the application.
+        if !request.asks_for_any_upgrade() {
+            return Err(refused(HandshakeError::Upgrade));
+        }
+        if request.head().has_body() {
+            return Err(Response::text("a WebSocket handshake has no body\n").with_status(StatusCode::BAD_REQUEST));
+        }
         let is_allowed = offer.origin().is_none_or(|origin| is_same_site(origin, request.host()));
         Ok(Self { offer, config: Arc::default(), protocol: None, is_allowed })
     }

@@ -90,6 +90,54 @@ fn requests_of_a_connection_share_its_state_whatever_serves_them() {
     assert_eq!(alive.get(), 0);
 }
 
+/// A request of HTTP/2 for a path, in the one frame of its stream.
+fn headers(stream: u8, path: &str) -> Vec<u8> {
+    // `:method` GET and `:scheme` http by index; `:authority` and `:path` by the index of their names.
+    let block = [b"\x82\x86\x41\x03sea\x04", &[path.len() as u8][..], path.as_bytes()].concat();
+    [&[0, 0, block.len() as u8, 1, 5, 0, 0, 0, stream][..], &block].concat()
+}
+
+/// The payloads of the frames of data in these bytes, one after the other.
+fn data(mut wire: &[u8]) -> String {
+    let mut payloads = Vec::new();
+    while let [high, middle, low, kind, _, _, _, _, _, rest @ ..] = wire {
+        let (payload, next) = rest.split_at(usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low));
+        payloads.extend_from_slice(if *kind == 0 { payload } else { &[] });
+        wire = next;
+    }
+    String::from_utf8(payloads).unwrap()
+}
+
+#[test]
+fn requests_of_a_connection_of_http2_share_its_state() {
+    let alive = Rc::new(Cell::new(0));
+    let connections = Config::new().connections(router(&alive));
+    let open = || {
+        let (codec, handler) = connections();
+        let mut pipe = Embedded::new(codec, handler);
+        pipe.receive(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+        drop(pipe.take_written());
+        pipe
+    };
+    let (mut one, mut other) = (open(), open());
+    let get = |pipe: &mut Embedded<()>, stream, path| {
+        pipe.receive(&headers(stream, path));
+        pipe.advance(Duration::from_secs(2));
+        data(&pipe.take_written())
+    };
+    assert_eq!(alive.get(), 0, "the first request makes the state");
+    assert_eq!(
+        [get(&mut one, 1, "/plain"), get(&mut one, 3, "/waits"), get(&mut one, 5, "/nested/plain")],
+        ["1", "2", "3"]
+    );
+    assert_eq!(get(&mut other, 1, "/waits"), "1", "another connection has its own");
+    assert_eq!(alive.get(), 2);
+    drop(one);
+    assert_eq!(alive.get(), 1, "it is dropped with its connection");
+    drop(other);
+    assert_eq!(alive.get(), 0);
+}
+
 #[test]
 fn a_state_is_dropped_with_a_connection_whose_function_waits() {
     let alive = Rc::new(Cell::new(0));

@@ -98,6 +98,16 @@ fn requests_that_are_no_handshake_are_refused() {
     assert_eq!(status(&HANDSHAKE.replace("dGhl", "dGhlIHNo")), "400");
     assert_eq!(status(&format!("{HANDSHAKE}Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")), "400");
     assert_eq!(status(&format!("{HANDSHAKE}Sec-WebSocket-Protocol: a, a\r\n")), "400");
+    for path in ["/handler", "/channel", "/optional"] {
+        for then in [&b""[..], b"ebb"] {
+            let (head, _) = ask(path, &format!("{HANDSHAKE}Content-Length: 3\r\n"), then);
+            assert!(head.starts_with("HTTP/1.1 400 "), "a body on {path}: {head}");
+        }
+    }
+    let (codec, handler) = connections();
+    let mut pipe = Embedded::new(codec, handler);
+    pipe.receive(format!("GET /handler HTTP/1.0\r\nHost: sea\r\n{HANDSHAKE}\r\n").as_bytes());
+    assert!(pipe.take_written().starts_with(b"HTTP/1.1 426 "), "HTTP/1.0 has no upgrade");
     let (head, _) = ask("/handler", &HANDSHAKE.replace("13", "8"), b"");
     assert!(head.contains("Sec-WebSocket-Version: 13\r\n"), "{head}");
     assert_eq!(ask("/optional", "", b"").1, b"a page");

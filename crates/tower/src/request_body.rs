@@ -21,6 +21,7 @@ use tidegate_http::Body;
 pub struct RequestBody {
     /// Where the body is; `None` for an empty one.
     place: Option<Place>,
+    /// How many bytes are left of it, if its length is known.
     length: Option<u64>,
     has_ended: bool,
 }
@@ -150,8 +151,11 @@ impl http_body::Body for RequestBody {
         let polled = self.poll_body(cx);
         match &polled {
             Poll::Ready(None | Some(Err(_))) => self.has_ended = true,
-            Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => self.has_ended = true,
-            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+            Poll::Ready(Some(Ok(frame))) => match frame.data_ref() {
+                Some(data) => self.length = self.length.map(|length| length.saturating_sub(data.len() as u64)),
+                None => self.has_ended = true,
+            },
+            Poll::Pending => {}
         }
         polled
     }
@@ -162,7 +166,6 @@ impl http_body::Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         match self.length {
-            // It counts down in no one's sight: the length is that of the whole body.
             Some(length) if !self.has_ended => SizeHint::with_exact(length),
             _ => SizeHint::default(),
         }

@@ -123,13 +123,13 @@ where
         let mut slot = self.body.take().unwrap_or_else(|| Box::pin(None));
         slot.as_mut().set(Some(body));
         let first = match poll_frame(&mut slot, cx) {
-            Poll::Ready(Some(Ok(frame))) if has_ended(&slot) => {
-                self.keep_slot(slot);
-                return match frame.into_data() {
-                    Ok(data) => response.body(bytes(data)),
-                    Err(_) => response,
-                };
-            }
+            Poll::Ready(Some(Ok(frame))) if has_ended(&slot) => match frame.into_data() {
+                Ok(data) => {
+                    self.keep_slot(slot);
+                    return response.body(bytes(data));
+                }
+                Err(trailers) => Some(trailers),
+            },
             Poll::Ready(Some(Ok(frame))) => Some(frame),
             Poll::Ready(Some(Err(error))) => return failed(error),
             Poll::Ready(None) => {

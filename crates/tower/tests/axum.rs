@@ -3,17 +3,21 @@
 #![forbid(unsafe_code)]
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use axum::response::sse::{Event, Sse};
 use axum::routing::{any, get, post};
 use axum::{Json, Router, middleware};
 use futures_util::{StreamExt, stream};
+use http_body::Body as _;
 use tidegate::http::{Config, HttpHandler};
 use tidegate::{http1, tower};
 use tidegate_testkit::Embedded;
@@ -240,4 +244,52 @@ fn a_service_that_never_responds_and_one_that_fails() {
     let answer = get_path(&mut pipe, "/");
     assert!(answer.contains("some") && !answer.contains("\r\n0\r\n"), "{answer}");
     assert!(pipe.is_write_closed());
+}
+
+/// A body that has trailers alone, as the response of gRPC to a call without messages.
+struct TrailersAlone(Option<HeaderMap>);
+
+impl http_body::Body for TrailersAlone {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|trailers| Ok(http_body::Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+#[test]
+fn a_body_of_trailers_alone_is_sent_with_them() {
+    let trailers = || {
+        let mut fields = HeaderMap::new();
+        fields.insert("grpc-status", HeaderValue::from_static("0"));
+        Response::new(Body::new(TrailersAlone(Some(fields))))
+    };
+    let mut pipe = open(Router::new().route("/", get(move || async move { trailers() })));
+    let answer = get_path(&mut pipe, "/");
+    assert!(answer.ends_with("\r\n\r\n0\r\ngrpc-status: 0\r\n\r\n"), "{answer}");
+}
+
+#[test]
+fn the_size_hint_of_a_body_is_what_is_left_of_it() {
+    let sizes = |request: axum::extract::Request| async move {
+        let mut body = request.into_body();
+        let mut sizes = vec![body.size_hint().exact()];
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            frame.expect("the peer sends all of it");
+            sizes.push(body.size_hint().exact());
+        }
+        format!("{sizes:?}")
+    };
+    let mut pipe = open(Router::new().route("/", post(sizes)));
+    pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 7\r\n\r\ntide");
+    let answer = ask(&mut pipe, "ebb");
+    assert!(answer.ends_with("\r\n\r\n[Some(7), Some(3), Some(0)]"), "{answer}");
 }

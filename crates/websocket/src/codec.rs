@@ -201,10 +201,8 @@ impl WebSocket {
         let is_compressed = header.is_compressed || self.partial.as_ref().is_some_and(|partial| partial.is_compressed);
         let before = self.partial.as_ref().map_or(0, |partial| partial.written);
         let total = if is_compressed { 0 } else { before.saturating_add(header.length) };
-        if total > self.config.message_bytes_max {
-            return Err(Exceeded::MessageBytes.into());
-        }
         let in_pieces = self.config.pieces_after.is_some_and(|after| total > u64::from(after));
+        self.check_total(total, in_pieces)?;
         if let Some(kind) = kind {
             self.text = Utf8::default();
             if is_compressed || in_pieces || !header.is_final {
@@ -222,6 +220,11 @@ impl WebSocket {
             }
         }
         Ok(())
+    }
+
+    fn check_total(&self, total: u64, in_pieces: bool) -> Result<(), Exceeded> {
+        let held_max = if in_pieces { u64::MAX } else { WHOLE_BYTES_MAX };
+        if total > self.config.message_bytes_max.min(held_max) { Err(Exceeded::MessageBytes) } else { Ok(()) }
     }
 
     fn count_control(&mut self, now: Instant) -> Result<(), Exceeded> {
@@ -386,11 +389,11 @@ impl WebSocket {
                 continue;
             }
             partial.written += bytes.len() as u64;
+            partial.in_pieces |= self.config.pieces_after.is_some_and(|after| partial.written > u64::from(after));
             self.check_expanded(partial)?;
             if partial.kind == Kind::Text {
                 self.check_text(&bytes)?;
             }
-            partial.in_pieces |= self.config.pieces_after.is_some_and(|after| partial.written > u64::from(after));
             partial.push(bytes, out.pool());
             if partial.in_pieces {
                 return Ok(Some(piece(partial.kind, partial.take(), false)));
@@ -399,9 +402,7 @@ impl WebSocket {
     }
 
     fn check_expanded(&self, partial: &Partial) -> Result<(), Exceeded> {
-        if partial.written > self.config.message_bytes_max {
-            return Err(Exceeded::MessageBytes);
-        }
+        self.check_total(partial.written, partial.in_pieces)?;
         let defaults = Deflate::default();
         let settings = self.config.deflate.as_ref().unwrap_or(&defaults);
         let ratio = partial.written / partial.read.max(1);
@@ -589,6 +590,9 @@ impl Codec for WebSocket {
         Ok(())
     }
 }
+
+/// Bytes of a message that is yielded whole, whatever the configuration allows: it has to fit into an [`Input`].
+const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// The space to decompress into: for each byte of input, at least, and at most.
 const SPACE_PER_BYTE: usize = 4;

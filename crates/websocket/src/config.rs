@@ -10,7 +10,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct Config {
     /// Bytes of a message, after decompression, in one frame or many; 1 MiB unless set. A longer one closes the
-    /// connection with the code 1009.
+    /// connection with the code 1009, and so does one of more than 512 MiB that is to be yielded whole.
     pub message_bytes_max: u64,
     /// Messages of more bytes are yielded [piece by piece](crate::Message::Piece) as they arrive, and the codec
     /// buffers none of them. `None` unless set: every message is yielded whole.

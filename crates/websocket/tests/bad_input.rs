@@ -82,6 +82,21 @@ fn lengths_are_refused_by_the_header_before_memory_is_taken() {
     assert_eq!(refused(small, &wire), exceeds(Exceeded::MessageBytes, 1009));
 }
 
+/// A message that is yielded whole has a limit in any configuration: an input cannot hold more.
+#[test]
+fn messages_that_no_input_holds_are_refused_by_the_header() {
+    let mut unlimited = config();
+    unlimited.message_bytes_max = u64::MAX;
+    let make = |unlimited: &tidegate_websocket::Config| WebSocket::server(Arc::new(unlimited.clone()), None);
+    let half_gib_and_one = b"\x82\xFF\0\0\0\0\x20\0\0\x01\0\0\0\0";
+    assert_eq!(refused(|| make(&unlimited), half_gib_and_one), exceeds(Exceeded::MessageBytes, 1009));
+    let wire = [masked(BINARY, b"ebb"), [b"\x80\xFF", &half_gib_and_one[2..]].concat()].concat();
+    assert_eq!(refused(|| make(&unlimited), &wire), exceeds(Exceeded::MessageBytes, 1009), "fragments together");
+    unlimited.pieces_after = Some(1_000);
+    let mut harness = CodecHarness::new(make(&unlimited));
+    assert_eq!(harness.decode(half_gib_and_one).unwrap().len(), 0, "pieces of it come as they arrive");
+}
+
 #[test]
 fn text_that_is_not_utf8_is_refused_as_soon_as_it_is_known() {
     for text in [&b"\xFF"[..], b"ebb \xC0\xAF", b"\xED\xA0\x80", b"\xF4\x90\x80\x80", b"\xE2\x82"] {
