@@ -144,10 +144,14 @@ pub(super) fn push(fields: &mut Fields, name: &[u8], value: &[u8]) {
     }
 }
 
-/// The fields after a body that may be passed on.
-pub(super) fn trailers(trailers: Headers<'_>) -> Fields {
+/// The fields after a body that may be passed on, but for those that `is_dropped` names. What edits change in a head is
+/// not among them: a server may add them to the head.
+pub(super) fn trailers(trailers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
     let mut fields = Fields::new();
-    fields.extend_from(trailers, |name| !is_of_connection(name));
+    fields.extend_from(trailers, |name| {
+        let is_edited = edits.iter().any(|edit| is_same(edit.name.as_bytes(), name));
+        !(is_of_connection(name) || is_edited || is_dropped(name))
+    });
     fields
 }
 
