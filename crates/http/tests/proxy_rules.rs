@@ -156,3 +156,16 @@ fn an_upstream_of_http_1_0_gets_what_its_idle_connection_cannot_carry() {
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     assert!(client.head().starts_with("HTTP/1.1 200 OK\r\n"));
 }
+
+#[test]
+fn the_date_of_a_request_is_passed_on() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let mut client = client(&proxy);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\nAuthorization: AWS a:b\r\n\r\n");
+    let mut server = upstream.accept();
+    let head = server.head();
+    assert!(head.contains("\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n"), "{head}");
+    server.send("HTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(client.head().matches("\r\nDate: ").count(), 1);
+}

@@ -128,6 +128,18 @@ pub(super) fn passed_on(headers: Headers<'_>, edits: &[Edit], is_dropped: impl F
     fields
 }
 
+/// Adds `Date` of a request, which the codec of a server writes and that of a client does not: a signature of the request
+/// may cover it.
+pub(super) fn pass_date_on(fields: &mut Fields, mut headers: Headers<'_>, edits: &[Edit]) {
+    if edits.iter().any(|edit| edit.replaces(b"date")) {
+        return;
+    }
+    if let Some((_, value)) = headers.find(|(name, _)| name.eq_ignore_ascii_case(b"date")) {
+        // The parser has accepted it.
+        let _ = fields.push_request_date(value);
+    }
+}
+
 /// Adds the fields that edits set.
 pub(super) fn add_edits(fields: &mut Fields, edits: &[Edit]) {
     for edit in edits {

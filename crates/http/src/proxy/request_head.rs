@@ -74,6 +74,7 @@ impl Asked {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
         }
         fields::add_edits(&mut fields, &options.request_edits);
+        fields::pass_date_on(&mut fields, head.headers(), &options.request_edits);
         let host = match &options.host {
             _ if head.method() == Method::Connect => "",
             HostRule::Keep if request.host().is_empty() => &upstream.authority,
