@@ -2,102 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+mod proxy_peers;
 mod support;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::net::Shutdown;
+use std::time::Duration;
 
-use support::{Running, start, start_with};
+use proxy_peers::{Upstream, accept_any, client, proxy_of, upstreams};
+use support::{start, start_with};
 use tidegate::ConnectionRate;
 use tidegate::http::proxy::{Edit, HealthCheck, Proxy, RateLimit, UpstreamLimits, Upstreams};
 use tidegate::http::{Limits, Router};
-
-/// An upstream that the test plays.
-struct Upstream(TcpListener);
-
-impl Upstream {
-    fn new() -> Self {
-        Self(TcpListener::bind("127.0.0.1:0").unwrap())
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}", self.0.local_addr().unwrap())
-    }
-
-    fn accept(&self) -> Peer {
-        accept_any(&[self]).1
-    }
-}
-
-/// The next connection to one of some upstreams, and the place of that one.
-fn accept_any(upstreams: &[&Upstream]) -> (usize, Peer) {
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
-        for (place, upstream) in upstreams.iter().enumerate() {
-            upstream.0.set_nonblocking(true).unwrap();
-            if let Ok((stream, _)) = upstream.0.accept() {
-                stream.set_nonblocking(false).unwrap();
-                stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-                return (place, Peer(stream));
-            }
-        }
-        assert!(Instant::now() < until, "the proxy does not connect");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// A connection of the proxy, at its upstream's end, or of a client.
-struct Peer(TcpStream);
-
-impl Peer {
-    fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.write_all(bytes.as_ref()).unwrap();
-    }
-
-    /// Reads up to the end of `marker`.
-    fn until(&mut self, marker: &str) -> String {
-        let mut read = Vec::new();
-        while !read.ends_with(marker.as_bytes()) {
-            let mut byte = [0];
-            let count = self.0.read(&mut byte).unwrap_or_else(|error| panic!("{error} after {read:?}"));
-            assert!(count == 1, "it ended after {}", read.escape_ascii());
-            read.push(byte[0]);
-        }
-        String::from_utf8(read).unwrap()
-    }
-
-    fn head(&mut self) -> String {
-        self.until("\r\n\r\n")
-    }
-
-    /// Everything up to the end, and whether that is a reset.
-    fn rest(&mut self) -> (Vec<u8>, bool) {
-        let mut read = Vec::new();
-        let is_reset = match self.0.read_to_end(&mut read) {
-            Ok(_) => false,
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-                true
-            }
-        };
-        (read, is_reset)
-    }
-}
-
-fn upstreams(urls: &[&Upstream]) -> Upstreams {
-    let urls: Vec<_> = urls.iter().map(|upstream| upstream.url()).collect();
-    Upstreams::new(urls.iter().map(String::as_str)).unwrap()
-}
-
-fn proxy_of(upstream: &Upstream) -> Running {
-    let upstreams = upstreams(&[upstream]);
-    start(move || Router::new().fallback(Proxy::new(&upstreams).via("gate")))
-}
-
-fn client(proxy: &Running) -> Peer {
-    Peer(proxy.connect())
-}
 
 #[test]
 fn a_request_is_passed_on_as_it_was_understood() {

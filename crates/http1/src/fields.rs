@@ -107,6 +107,32 @@ impl Fields {
         }
     }
 
+    /// Adds `Date` to the fields of a request: the codec of a client writes none, and a signature of a request may cover it.
+    /// Not for a response, whose codec writes its own.
+    ///
+    /// ```
+    /// use tidegate::http1::Fields;
+    ///
+    /// let mut fields = Fields::new();
+    /// fields.push_request_date("Sun, 06 Nov 1994 08:49:37 GMT")?;
+    /// assert!(fields.push("Date", "Sun, 06 Nov 1994 08:49:37 GMT").is_err());
+    /// # Ok::<(), tidegate::http1::InvalidField>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidField::Value`] if the value has control characters.
+    pub fn push_request_date(&mut self, value: impl AsRef<[u8]>) -> Result<(), InvalidField> {
+        let value = value.as_ref();
+        if !is_value(value) {
+            return Err(InvalidField::Value);
+        }
+        let lines = self.owned();
+        for piece in [b"Date: ", value, b"\r\n"] {
+            lines.extend_from_slice(piece);
+        }
+        Ok(())
+    }
+
     /// Makes room for as many bytes more; each field has four beside its name and value.
     pub fn reserve(&mut self, bytes: usize) {
         self.owned().reserve(bytes);

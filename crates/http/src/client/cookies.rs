@@ -14,7 +14,7 @@ use super::origin::{Origin, origin_form};
 /// Cookies of servers, in memory. Clones are the same store.
 ///
 /// A cookie goes to the host that has set it, or, with `Domain`, to the hosts below that domain as well, and only over TLS
-/// if it is `Secure`. The store knows no list of public suffixes: it refuses domains of one label only. So share no store
+/// if it is `Secure`; a response without TLS replaces no such cookie. The store knows no list of public suffixes: it refuses domains of one label only. So share no store
 /// between sites that do not trust each other below a suffix such as `co.uk`.
 ///
 /// | limit | value | what it stops |
@@ -128,6 +128,14 @@ impl CookieStore {
             None => cookie.expires_datetime().map(|at| at.unix_timestamp()),
         };
         let mut stored = self.0.borrow_mut();
+        // An attacker in the network must not choose what a site gets over TLS.
+        let overlays = |one: &Stored| {
+            let is_same_site = is_below(&one.domain, &domain) || is_below(&domain, &one.domain);
+            one.is_secure && one.name.as_ref() == cookie.name() && is_same_site && is_path_below(&path, &one.path)
+        };
+        if !origin.is_secure && stored.iter().any(|one| one.expires.is_none_or(|at| at > now) && overlays(one)) {
+            return;
+        }
         stored.retain(|one| {
             let is_same = one.name.as_ref() == cookie.name() && *one.domain == *domain && *one.path == *path;
             !is_same && one.expires.is_none_or(|at| at > now)
@@ -269,6 +277,22 @@ mod tests {
         assert_eq!(after("http://a/", &["k=1; Expires=Thu, 01 Jan 1970 00:00:01 GMT"], "http://a/"), "");
         assert_eq!(after("http://a/", &["k=1; Max-Age=1000"], "http://a/"), "k=1");
         assert_eq!(after("http://a/x/", &["k=1; Path=/", "k=2; Path=/x"], "http://a/x"), "k=2; k=1");
+    }
+
+    #[test]
+    fn a_response_without_tls_replaces_no_secure_cookie() {
+        for (field, expected) in [
+            ("k=2", "k=1"),
+            ("k=; Max-Age=0", "k=1"),
+            ("k=2; Path=/x/y", "k=1"),
+            ("k=2; Domain=sea.example", "k=1"),
+            ("m=2", "k=1; m=2"),
+        ] {
+            let store = CookieStore::new();
+            store.set("https://a.sea.example/x/", "k=1; Secure").expect("a URI");
+            store.set("http://a.sea.example/x/", field).expect("a URI");
+            assert_eq!(store.get("https://a.sea.example/x/y").expect("a URI").as_deref(), Some(expected), "{field}");
+        }
     }
 
     #[test]

@@ -266,6 +266,16 @@ impl State {
         Some(waiting.place)
     }
 
+    /// Whether a request of another origin, which may have one more connection, waits longer than all of this one.
+    fn waits_longer_elsewhere(&self, origin: &Origin, per_origin_max: usize) -> bool {
+        let Some(own) = self.origins.get(origin) else { return false };
+        let Some(first) = own.waiting.front() else { return false };
+        own.waiting.len() < self.waiting
+            && self.origins.values().any(|other| {
+                other.open < per_origin_max && other.waiting.front().is_some_and(|one| one.number < first.number)
+            })
+    }
+
     /// Takes the connection that is idle longest, with its place.
     fn take_oldest_idle(&mut self) -> Option<Idle> {
         let oldest = self.origins.iter().filter_map(|(origin, one)| Some((one.idle.first()?.number, origin)));
@@ -329,9 +339,13 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// Returns a connection that takes another request: to the request of its origin that waits longest, or to the idle
-    /// ones.
+    /// ones. If a request of another origin has waited longer for the place, the connection is closed.
     pub(super) fn put_back(mut self, mut connection: Box<dyn Connection>) {
         let pool = self.pool.clone();
+        if pool.state.borrow().waits_longer_elsewhere(&self.origin, pool.limits.connections_per_origin_max) {
+            drop(connection);
+            return;
+        }
         let waiting = pool.state.borrow_mut().pop_waiting(&self.origin);
         if let Some(place) = waiting {
             place.give(Checkout::Reused(connection, self));

@@ -100,6 +100,9 @@ impl RequestBuilder {
         if name.eq_ignore_ascii_case("expect") && value.eq_ignore_ascii_case(b"100-continue") {
             return self.expect_continue();
         }
+        if name.eq_ignore_ascii_case("date") {
+            return self.change(|request| Ok(request.fields.push_request_date(value)?));
+        }
         self.change(|request| Ok(request.fields.push(name, value)?))
     }
 

@@ -10,6 +10,7 @@ use tidegate_http1::client::Incoming;
 use super::connection::Connection;
 use super::fields;
 use super::lease::Lease;
+use super::options::Options;
 use super::upload::{Upload, UploadError};
 use crate::body::{BodyWriter, Data};
 use crate::proxy::error::Failure;
@@ -21,12 +22,13 @@ pub(super) struct Download {
     pub(super) upload: Upload,
     pub(super) lease: Lease,
     pub(super) pool: Rc<Pool>,
+    pub(super) options: Rc<Options>,
 }
 
 impl Download {
     /// The response is complete: the connection may serve another request, if this one was sent whole.
     pub(super) fn finish(self) {
-        let Self { connection, upload, lease, pool } = self;
+        let Self { connection, upload, lease, pool, .. } = self;
         lease.succeed();
         if upload.is_done() && !lease.is_single() {
             pool.put(lease.id(), connection);
@@ -46,7 +48,7 @@ impl Download {
             match self.next().await {
                 Ok(Some(Incoming::Data(data))) => writer.push(Data::from(data))?,
                 Ok(Some(Incoming::Trailers(trailers))) => {
-                    let trailers = fields::trailers(trailers.iter());
+                    let trailers = fields::trailers(trailers.iter(), &self.options.response_edits, |_| false);
                     // The end follows at once.
                     if let Ok(Some(Incoming::End)) = self.next().await {
                         self.finish();

@@ -51,13 +51,14 @@ impl Failure {
 
     /// Whether the upstream has received nothing of the request.
     pub(super) fn is_unsent(&self) -> bool {
-        matches!(self, Self::Connect(_))
+        matches!(self, Self::Connect(_) | Self::Inexpressible(Misuse::PeerTooOld))
     }
 
     /// Whether another upstream may do better.
     pub(super) fn may_be_retried(&self) -> bool {
-        // A request that was late once would keep a second upstream busy for as long.
-        matches!(self, Self::Connect(_) | Self::Closed(_))
+        // A request that was late once would keep a second upstream busy for as long. What a connection cannot express
+        // since its upstream has answered in HTTP/1.0, a new connection can.
+        matches!(self, Self::Connect(_) | Self::Closed(_) | Self::Inexpressible(Misuse::PeerTooOld))
     }
 
     pub(super) fn text(&self) -> String {

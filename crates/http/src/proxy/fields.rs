@@ -128,6 +128,18 @@ pub(super) fn passed_on(headers: Headers<'_>, edits: &[Edit], is_dropped: impl F
     fields
 }
 
+/// Adds `Date` of a request, which the codec of a server writes and that of a client does not: a signature of the request
+/// may cover it.
+pub(super) fn pass_date_on(fields: &mut Fields, mut headers: Headers<'_>, edits: &[Edit]) {
+    if edits.iter().any(|edit| edit.replaces(b"date")) {
+        return;
+    }
+    if let Some((_, value)) = headers.find(|(name, _)| name.eq_ignore_ascii_case(b"date")) {
+        // The parser has accepted it.
+        let _ = fields.push_request_date(value);
+    }
+}
+
 /// Adds the fields that edits set.
 pub(super) fn add_edits(fields: &mut Fields, edits: &[Edit]) {
     for edit in edits {
@@ -144,10 +156,14 @@ pub(super) fn push(fields: &mut Fields, name: &[u8], value: &[u8]) {
     }
 }
 
-/// The fields after a body that may be passed on.
-pub(super) fn trailers(trailers: Headers<'_>) -> Fields {
+/// The fields after a body that may be passed on, but for those that `is_dropped` names. What edits change in a head is
+/// not among them: a server may add them to the head.
+pub(super) fn trailers(trailers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
     let mut fields = Fields::new();
-    fields.extend_from(trailers, |name| !is_of_connection(name));
+    fields.extend_from(trailers, |name| {
+        let is_edited = edits.iter().any(|edit| is_same(edit.name.as_bytes(), name));
+        !(is_of_connection(name) || is_edited || is_dropped(name))
+    });
     fields
 }
 

@@ -1,7 +1,8 @@
 //! The way of one request: to an upstream, perhaps to another one, and its response back.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -70,7 +71,12 @@ impl LoopUpstreams {
     }
 
     /// Answers a request by the response of an upstream, or by that of the failure.
-    pub(super) async fn forward(&self, mut request: Request, options: &Options, interims: InterimWriter) -> Response {
+    pub(super) async fn forward(
+        &self,
+        mut request: Request,
+        options: &Rc<Options>,
+        interims: InterimWriter,
+    ) -> Response {
         let asked = match Asked::of(&request, options) {
             Ok(asked) => asked,
             Err(response) => return response,
@@ -81,7 +87,7 @@ impl LoopUpstreams {
             return response;
         }
         let body = std::mem::take(request.body_mut());
-        let mut upload = if request.head().has_body() { Upload::new(body) } else { Upload::nothing() };
+        let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
         self.shared.budget.earn();
         let key = self.key(&request, &options.hash_key);
         let mut tried: Vec<u64> = Vec::new();
@@ -159,8 +165,14 @@ impl LoopUpstreams {
         if let Err(unsent) = connection.send(outgoing) {
             return Err(failed(&lease, Failure::of_send(&unsent)));
         }
+        let timeout = self.shared.limits.continue_timeout;
+        let mut awaits_continue = upload.awaits_continue().then(|| task::sleep(timeout));
         let mut awaits_end = options.response_timeout.filter(|_| !upload.is_done());
         let head = poll_fn(|cx| {
+            if awaits_continue.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(cx).is_ready()) {
+                awaits_continue = None;
+                upload.go_on();
+            }
             let polled = poll_head(&mut *connection, upload, interims, cx);
             if polled.is_pending()
                 && upload.is_done()
@@ -190,7 +202,7 @@ impl LoopUpstreams {
         answer: Answer,
         mut upload: Upload,
         asked: &Asked,
-        options: &Options,
+        options: &Rc<Options>,
     ) -> Response {
         let Answer { head, connection, lease } = answer;
         let status = head.status();
@@ -207,13 +219,15 @@ impl LoopUpstreams {
             response = response.close();
             upload.give_up();
         }
-        let mut download = Download { connection, upload, lease, pool: self.pool.clone() };
+        let mut download = Download { connection, upload, lease, pool: self.pool.clone(), options: options.clone() };
         if !head.has_body() {
-            if request.head().method() == Method::Head
-                && let Some(length) = length_of(&head)
-            {
-                // What a GET would get.
-                response = response.body(Body::produce(async |_| Ok(())).with_length(length));
+            if request.head().method() == Method::Head && !matches!(status.code(), 204 | 304) {
+                // What a GET would get: a length only if the upstream has told one (RFC 9110 §8.6).
+                let body = Body::produce(async |_| Ok(()));
+                response = response.body(match length_of(&head) {
+                    Some(length) => body.with_length(length),
+                    None => body,
+                });
             }
             if download.upload.is_done() {
                 download.finish();

@@ -1,6 +1,7 @@
 //! `Lease`: a request that an upstream has in progress. It is counted until this is dropped, and its outcome goes to the
 //! upstream's health.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,12 +12,14 @@ use super::upstreams::{Shared, Upstream};
 pub(super) struct Lease {
     shared: Arc<Shared>,
     pub(super) upstream: Arc<Upstream>,
+    /// The request has failed: a complete response, as of a 503, is no success then.
+    has_failed: Cell<bool>,
 }
 
 impl Lease {
     pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>) -> Self {
         upstream.active.fetch_add(1, Relaxed);
-        Self { shared, upstream }
+        Self { shared, upstream, has_failed: Cell::new(false) }
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -29,11 +32,15 @@ impl Lease {
     }
 
     pub(super) fn succeed(&self) {
-        self.upstream.health.on_success();
+        if !self.has_failed.get() {
+            self.upstream.health.on_success();
+        }
     }
 
     pub(super) fn fail(&self) {
-        self.shared.on_failure(&self.upstream, task::now());
+        if !self.has_failed.replace(true) {
+            self.shared.on_failure(&self.upstream, task::now());
+        }
     }
 }
 

@@ -74,6 +74,7 @@ impl Asked {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
         }
         fields::add_edits(&mut fields, &options.request_edits);
+        fields::pass_date_on(&mut fields, head.headers(), &options.request_edits);
         let host = match &options.host {
             _ if head.method() == Method::Connect => "",
             HostRule::Keep if request.host().is_empty() => &upstream.authority,
@@ -107,7 +108,7 @@ impl Asked {
             outgoing = outgoing.host(host).map_err(refused)?;
         }
         if let Some(protocol) = &self.upgrade {
-            outgoing = outgoing.upgrade(protocol.clone());
+            outgoing = outgoing.upgrade_to(protocol).map_err(refused)?;
         }
         Ok(outgoing.fields(fields).into())
     }
@@ -132,7 +133,9 @@ fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, str>, 
             None => head.path().into(),
         });
     };
-    let rest = head.path().strip_prefix(prefix.as_str()).ok_or_else(|| Response::of_error(Status::NOT_FOUND))?;
+    let rest = head.path().strip_prefix(prefix.as_str());
+    let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let rest = rest.ok_or_else(|| Response::of_error(Status::NOT_FOUND))?;
     let slash = if rest.starts_with('/') { "" } else { "/" };
     Ok(match head.query() {
         Some(query) => format!("{slash}{rest}?{query}").into(),
@@ -152,26 +155,39 @@ fn asked_protocol(head: &RequestHead) -> Option<&str> {
     std::str::from_utf8(asked).ok()
 }
 
-/// Whether a path has a segment `.` or `..`, plain or encoded: two servers would read two paths in it.
+/// Whether a path has a segment `.` or `..`, plain or encoded, also between encoded slashes: two servers would read two
+/// paths in it.
 fn has_dot_segment(path: &[u8]) -> bool {
     if !path.contains(&b'.') && !path.contains(&b'%') {
         return false;
     }
-    path.split(|byte| matches!(byte, b'/' | b'\\')).any(|segment| {
-        let mut rest = segment;
-        let mut dots = 0;
-        // Every round takes a dot.
-        while !rest.is_empty() {
-            rest = match rest {
-                [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
-                // A parameter of the segment, which some servers drop.
-                [b';', ..] => break,
-                _ => return false,
-            };
-            dots += 1;
+    // How many dots the segment has so far; `None` if it has other bytes.
+    let mut dots = Some(0);
+    let mut rest = path;
+    // Every round takes a byte.
+    while let [first, after @ ..] = rest {
+        rest = after;
+        let byte = match (first, after) {
+            (b'%', [b'2', b'e' | b'E', after @ ..]) => {
+                rest = after;
+                b'.'
+            }
+            (b'%', [b'2', b'f' | b'F', after @ ..] | [b'5', b'c' | b'C', after @ ..]) => {
+                rest = after;
+                b'/'
+            }
+            (b'\\', _) => b'/',
+            (byte, _) => *byte,
+        };
+        match byte {
+            // A parameter of the segment ends it as well: some servers drop it.
+            b'/' | b';' if matches!(dots, Some(1 | 2)) => return true,
+            b'/' => dots = Some(0),
+            b'.' => dots = dots.map(|dots| dots + 1),
+            _ => dots = None,
         }
-        matches!(dots, 1 | 2)
-    })
+    }
+    matches!(dots, Some(1 | 2))
 }
 
 #[cfg(test)]
@@ -181,10 +197,24 @@ mod tests {
 
     #[test]
     fn a_path_with_a_dot_segment_has_two_meanings() {
-        for path in ["/..", "/a/../b", "/a/.", "/a/%2e%2E/b", "/.%2e", "/./", "/a/..;x=1/b", "/a\\..\\b"] {
+        for path in [
+            "/..",
+            "/a/../b",
+            "/a/.",
+            "/a/%2e%2E/b",
+            "/.%2e",
+            "/./",
+            "/a/..;x=1/b",
+            "/a\\..\\b",
+            "/a/..%2fb",
+            "/a%2F..",
+            "/a%5c.%5Cb",
+        ] {
             assert!(has_dot_segment(path.as_bytes()), "{path}");
         }
-        for path in ["/", "/a.b", "/...", "/a..", "/..a", "/.well-known", "/%2f", "/a/;x", "*"] {
+        for path in
+            ["/", "/a.b", "/...", "/a..", "/..a", "/.well-known", "/%2f", "/a%2fb.c", "/%2", "/a/;x", "/a;.", "*"]
+        {
             assert!(!has_dot_segment(path.as_bytes()), "{path}");
         }
     }

@@ -1,6 +1,7 @@
 //! `Upload`: the body of a request on its way to an upstream, piece by piece.
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
@@ -9,6 +10,7 @@ use tidegate_http1::client::Outgoing;
 use super::connection::{Connection, Unsent};
 use super::error::Failure;
 use super::fields;
+use super::options::Options;
 use crate::body::Body;
 use crate::exchange::BodyError;
 
@@ -18,6 +20,8 @@ pub(super) struct Upload {
     state: State,
     /// Whether something of the body was taken, so that it cannot be sent to another upstream.
     has_begun: bool,
+    /// How the request is passed on; `None` if it has no body.
+    options: Option<Rc<Options>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +46,11 @@ pub(super) enum UploadError {
 impl Upload {
     /// The upload of a request that has no body.
     pub(super) fn nothing() -> Self {
-        Self { body: Body::empty(), state: State::Done, has_begun: false }
+        Self { body: Body::empty(), state: State::Done, has_begun: false, options: None }
     }
 
-    pub(super) fn new(body: Body) -> Self {
-        Self { body, state: State::Sending, has_begun: false }
+    pub(super) fn new(body: Body, options: Rc<Options>) -> Self {
+        Self { body, state: State::Sending, has_begun: false, options: Some(options) }
     }
 
     /// Begins again, on another connection.
@@ -109,9 +113,13 @@ impl Upload {
                 Poll::Ready(None) => {
                     self.has_begun = true;
                     self.state = State::Done;
-                    match self.body.trailers() {
-                        Some(trailers) => Outgoing::Trailers(fields::trailers(trailers.iter())),
-                        None => Outgoing::End,
+                    match (self.body.trailers(), &self.options) {
+                        (Some(trailers), Some(options)) => {
+                            // Not even a proxy in front claims anything about its client there.
+                            let is_dropped = |name: &[u8]| options.forwarding.drops(name, false);
+                            Outgoing::Trailers(fields::trailers(trailers.iter(), &options.request_edits, is_dropped))
+                        }
+                        _ => Outgoing::End,
                     }
                 }
             };

@@ -50,6 +50,9 @@ pub struct UpstreamLimits {
     pub connect_timeout: Duration,
     /// From the end of the request to the head of the response; beyond it 504. 30 seconds.
     pub response_timeout: Duration,
+    /// How long a request that expects `100 Continue` waits for it; then its body is sent, since the upstream may know
+    /// nothing of expectations (RFC 9110 §10.1.1). 1 second.
+    pub continue_timeout: Duration,
     /// The longest gap between two pieces of the response's body; beyond it the client sees a truncated response. 60
     /// seconds.
     pub body_timeout: Duration,
@@ -71,6 +74,7 @@ impl Default for UpstreamLimits {
             idle_timeout: Duration::from_secs(55),
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(30),
+            continue_timeout: Duration::from_secs(1),
             body_timeout: Duration::from_secs(60),
             head_bytes_max: 32 * 1024,
             headers_max: 100,

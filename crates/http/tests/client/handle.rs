@@ -1,16 +1,18 @@
 //! A client on a loop of its own, used from other threads.
 
 use std::future::Future;
+use std::io::Write;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
 use tidegate::http::client::HandleError;
 use tidegate::http::{Body, Client, Request, Router};
+use tidegate::{Backend, EventLoop};
 
-use crate::support::Served;
+use crate::support::{Scripted, Served, read_head};
 
 struct Unpark(Thread);
 
@@ -110,4 +112,60 @@ fn errors_cross_threads_as_texts() {
     assert!(matches!(&error, HandleError::Failed { is_connect: true, is_timeout: false, .. }), "{error}");
     let error = block_on(handle.get("gopher://a/").send()).expect_err("the scheme is another");
     assert!(error.to_string().contains("neither http nor https"), "{error}");
+}
+
+#[test]
+fn a_body_whose_loop_ends_is_not_taken_for_a_whole_one() {
+    let server = Served::start(router);
+    let (give, handle) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+        let until_end = async move {
+            give.send(Client::new().handle()).expect("the test waits");
+            tidegate::blocking(move || ends.recv()).await
+        };
+        let ended = event_loop.block_on(until_end).expect("the loop runs");
+        assert!(matches!(ended, Ok(Ok(()))), "the test ends the loop");
+    });
+    let handle = handle.recv().expect("the loop has a client");
+    let error = block_on(async {
+        let mut body = handle.get(server.uri("/endless")).send().await?.into_body();
+        assert!(body.next().await.transpose()?.is_some());
+        end.send(()).expect("the loop runs");
+        thread.join().expect("the loop ends");
+        while body.next().await.transpose()?.is_some() {}
+        Ok(())
+    });
+    assert_eq!(error, Err(HandleError::LoopEnded));
+}
+
+#[test]
+fn a_response_that_comes_for_nobody_ends_its_connection() {
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    let server = Scripted::start(move |_, stream| {
+        if read_head(stream).is_some() {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            while stream.write_all(b"4\r\nebbs\r\n").is_ok() {}
+            let _ = ended.send(());
+        }
+    });
+    let handle = Client::spawn(Client::new).expect("a thread");
+    let mut response = Box::pin(handle.get(server.uri("/")).send());
+    let (wake, woken) = std::sync::mpsc::channel();
+    let waker = Waker::from(Arc::new(Report(Mutex::new(wake))));
+    assert!(response.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    woken.recv_timeout(Duration::from_secs(60)).expect("the response comes");
+    // It is there, and nothing takes it.
+    drop(response);
+    has_ended.recv_timeout(Duration::from_secs(20)).expect("the client closes the connection");
+}
+
+/// Tells the test of a wake-up.
+struct Report(Mutex<std::sync::mpsc::Sender<()>>);
+
+impl Wake for Report {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.lock().map(|wake| wake.send(()));
+    }
 }

@@ -127,6 +127,32 @@ fn an_idle_connection_makes_room_for_another_origin() {
 }
 
 #[test]
+fn an_origin_with_many_requests_keeps_no_other_waiting() {
+    let (one, other) = (Served::start(slow), Served::start(slow));
+    let (one, other) = (one.uri("/1"), other.uri("/2"));
+    run(async move {
+        let client = client(|limits| limits.connections_max = 1);
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for number in 0..12 {
+            let (client, order) = (client.clone(), order.clone());
+            // One request of another origin waits among those of the first.
+            let uri = if number == 3 { &other } else { &one }.clone();
+            tasks.push(task::spawn(async move {
+                client.get(&uri).send().await?.text().await?;
+                order.borrow_mut().push(number);
+                Ok::<_, ClientError>(())
+            }));
+        }
+        for task in tasks {
+            task.await??;
+        }
+        assert_eq!(*order.borrow(), (0..12).collect::<Vec<_>>());
+        Ok(())
+    });
+}
+
+#[test]
 fn a_server_that_ends_takes_its_idle_connections_with_it() {
     let server = Served::start(slow);
     let uri = server.uri("/1");

@@ -293,6 +293,10 @@ impl Drop for Waiting {
         if let Some(canceller) = state.canceller.take() {
             canceller.wake();
         }
+        // A response that has come meanwhile has a body, whose connection closes.
+        let unread = state.result.take();
+        drop(state);
+        drop(unread);
     }
 }
 
@@ -302,6 +306,10 @@ struct Replying(Reply);
 impl Replying {
     fn finish(&self, result: Result<HandleResponse, HandleError>) {
         let mut state = lock(&self.0);
+        if state.is_cancelled {
+            drop(state);
+            return drop(result);
+        }
         state.result.get_or_insert(result);
         if let Some(waker) = state.waker.take() {
             waker.wake();

@@ -22,8 +22,12 @@ pub struct HandleBody {
     handle: Option<Handle>,
 }
 
-/// The loop's end of the pipe.
-pub(super) struct PipeWriter(Arc<Mutex<Pipe>>);
+/// The loop's end of the pipe. If it is dropped before the end of the body, the reader gets an error.
+pub(super) struct PipeWriter {
+    pipe: Arc<Mutex<Pipe>>,
+    /// The end of the body, or an error, has been passed on.
+    has_ended: bool,
+}
 
 #[derive(Default)]
 struct Pipe {
@@ -37,15 +41,15 @@ struct Pipe {
 
 pub(super) fn pipe() -> (HandleBody, PipeWriter) {
     let pipe = Arc::new(Mutex::new(Pipe::default()));
-    (HandleBody { pipe: pipe.clone(), handle: None }, PipeWriter(pipe))
+    (HandleBody { pipe: pipe.clone(), handle: None }, PipeWriter { pipe, has_ended: false })
 }
 
 /// Copies a body into a pipe, as fast as its reader takes the pieces.
-pub(super) async fn copy(mut body: Body, writer: PipeWriter) {
+pub(super) async fn copy(mut body: Body, mut writer: PipeWriter) {
     loop {
         let next = poll_fn(|cx| {
             {
-                let mut pipe = lock(&writer.0);
+                let mut pipe = lock(&writer.pipe);
                 if pipe.has_no_reader {
                     return Poll::Ready(None);
                 }
@@ -56,12 +60,15 @@ pub(super) async fn copy(mut body: Body, writer: PipeWriter) {
             }
             Pin::new(&mut body).poll_next(cx)
         });
-        let Some(piece) = next.await else { return };
+        let Some(piece) = next.await else {
+            writer.has_ended = true;
+            return;
+        };
         let piece = piece.map(crate::body::Data::into_bytes);
         let piece = piece.map_err(|error| HandleError::from(&ClientError::from(error)));
-        let is_last = piece.is_err();
+        writer.has_ended = piece.is_err();
         writer.put(piece);
-        if is_last {
+        if writer.has_ended {
             return;
         }
     }
@@ -69,7 +76,7 @@ pub(super) async fn copy(mut body: Body, writer: PipeWriter) {
 
 impl PipeWriter {
     fn put(&self, piece: Result<Bytes, HandleError>) {
-        let mut pipe = lock(&self.0);
+        let mut pipe = lock(&self.pipe);
         pipe.bytes += piece.as_ref().map_or(0, Bytes::len);
         pipe.pieces.push_back(piece);
         if let Some(waker) = pipe.reader.take() {
@@ -80,7 +87,11 @@ impl PipeWriter {
 
 impl Drop for PipeWriter {
     fn drop(&mut self) {
-        let mut pipe = lock(&self.0);
+        let mut pipe = lock(&self.pipe);
+        if !self.has_ended {
+            // The loop has ended, or the task has panicked.
+            pipe.pieces.push_back(Err(HandleError::LoopEnded));
+        }
         pipe.has_no_writer = true;
         if let Some(waker) = pipe.reader.take() {
             waker.wake();
