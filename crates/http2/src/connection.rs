@@ -42,13 +42,15 @@ pub struct Connection {
     pub(crate) pending: Pending,
     /// Streams that this side has reset lately: what the peer sent before it knew is no error.
     pub(crate) reset: Option<Box<RecentlyReset>>,
-    /// Since when the connection is in its phase, or without a frame.
+    /// Since when the connection is in its phase, or without a frame, or within one.
     pub(crate) since: Option<Instant>,
     pub(crate) role: Role,
     pub(crate) phase: Phase,
     /// A SETTINGS frame has not been acknowledged.
     pub(crate) awaits_settings: bool,
     pub(crate) has_greeted: bool,
+    /// A part of a frame has come, and the rest has a deadline.
+    is_in_frame: bool,
     /// The highest number of a stream that the peer has opened.
     pub(crate) peer_id: u32,
     /// Numbers that the peer has skipped last: from the first to the one before the second.
@@ -137,8 +139,8 @@ impl Connection {
             session_send: WINDOW_BYTES_DEFAULT,
         });
         streams.set_window_max(limits.stream_window_bytes_max);
-        // They are nuisance, and counted as such.
-        streams.set_resets_max(limits.nuisance_max);
+        // They are nuisance, which decreases with time: a connection that lasts for days may see many.
+        streams.set_resets_max(u32::MAX);
         Self {
             streams,
             decoder: Decoder::new(limits.header_table_bytes_max),
@@ -152,6 +154,7 @@ impl Connection {
             phase: if role == Role::Server { Phase::Preface } else { Phase::Settings },
             awaits_settings: true,
             has_greeted: false,
+            is_in_frame: false,
             peer_id: 0,
             skipped: [0; 2],
             next_id: if role == Role::Client { 1 } else { 2 },
@@ -246,8 +249,19 @@ impl Connection {
     /// A connection is idle from its last frame on, or from the end of its last stream.
     #[inline]
     pub(crate) fn count_idle_from(&mut self, now: Instant) {
-        if self.phase == Phase::Open && self.block.is_none() {
+        if self.phase == Phase::Open && self.block.is_none() && !self.is_in_frame {
             self.since = Some(now);
+        }
+    }
+
+    /// Takes note of whether the input begins with a part of a frame. The body of an open stream has a minimum rate, so
+    /// DATA has no deadline beside it.
+    #[cold]
+    fn note_part(&mut self, input: &Input, now: Instant) {
+        let is_data = FrameHead::read(input.bytes()).is_some_and(|head| head.kind == kind::DATA);
+        if !self.is_in_frame && !(is_data && !self.streams.is_empty()) {
+            self.count_idle_from(now);
+            self.is_in_frame = true;
         }
     }
 
@@ -309,6 +323,10 @@ impl Connection {
             if input.len() < HEAD_BYTES + head.length as usize {
                 break;
             }
+            if self.is_in_frame {
+                self.is_in_frame = false;
+                self.count_idle_from(reply.now());
+            }
             if let Some(event) = self.on_frame(head, input, reply)? {
                 return Ok(Some(event));
             }
@@ -316,14 +334,22 @@ impl Connection {
                 return Ok(Some(event));
             }
         }
+        if !input.is_empty() {
+            self.note_part(input, reply.now());
+        }
         Ok(None)
+    }
+
+    /// Whether the peer owes the rest of a frame or of a field block.
+    fn is_incomplete(&self) -> bool {
+        self.block.is_some() || self.is_in_frame
     }
 
     fn deadline(&self) -> Option<Instant> {
         let limits = self.config.limits();
         let after = match self.phase {
             Phase::Preface | Phase::Settings => limits.head_timeout,
-            Phase::Open if self.block.is_some() => limits.head_timeout,
+            Phase::Open if self.is_incomplete() => limits.head_timeout,
             Phase::Open if self.streams.is_empty() => limits.idle_timeout,
             Phase::Draining => limits.drain_grace,
             Phase::Open | Phase::Ending => return None,
@@ -390,7 +416,7 @@ impl Codec for Connection {
         match self.deadline() {
             Some(at) if at <= reply.now() => match self.phase {
                 Phase::Draining => self.end_drain(reply),
-                Phase::Open if self.block.is_none() => self.end_drain(reply),
+                Phase::Open if !self.is_incomplete() => self.end_drain(reply),
                 _ => return Err(self.fail(Exceeded::Time.into(), reply)),
             },
             _ => {}

@@ -53,8 +53,9 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The minimum rate of a body, in bytes per second. 240.
     pub body_rate_min: u32,
-    /// How long the peer may take for the preface and SETTINGS, and from the first frame of a field block to its last. 30
-    /// seconds. It stops connections that begin and never go on.
+    /// How long the peer may take for the preface and SETTINGS, for one frame, and from the first frame of a field block to
+    /// its last. 30 seconds. DATA of an open stream has [`body_rate_min`](Self::body_rate_min) instead. It stops
+    /// connections that begin and never go on, and heads that are sent slowly.
     pub head_timeout: Duration,
     /// How long a connection may be without a stream; beyond it the connection ends with GOAWAY. 75 seconds.
     pub idle_timeout: Duration,

@@ -166,6 +166,17 @@ fn an_early_response_ends_the_request_without_an_error() {
 }
 
 #[test]
+fn trailers_that_come_after_an_early_response_are_no_error() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/early", &[], false);
+    peer.send(&request);
+    let trailers = peer.block(&[("tide", "ebb")]);
+    peer.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &trailers));
+    assert_eq!(peer.received(1).reset, Some(ErrorCode::NO_ERROR), "the stream is reset once");
+    peer.assert_open();
+}
+
+#[test]
 fn a_response_that_its_application_cuts_off_is_reset() {
     let mut peer = Peer::new(Limits::default());
     let get = peer.get(1, "/short");

@@ -235,8 +235,8 @@ impl<S: Default> Streams<S> {
         self.window_max = bytes_max;
     }
 
-    /// Sets how many more streams the peer may reset than it lets end; 200 unless a protocol that counts resets itself sets
-    /// another number.
+    /// Sets how many more streams the peer may reset than it lets end; 200 unless a protocol sets another number. One that
+    /// counts resets itself sets `u32::MAX`: this number does not decrease with time.
     pub fn set_resets_max(&mut self, resets_max: u32) {
         self.resets_max = resets_max;
     }
@@ -404,7 +404,7 @@ impl<S: Default> Streams<S> {
         let was_by_peer = entry.flags & BY_PEER != 0;
         entry.flags = entry.flags & !BY_PEER | LOCAL_ENDED | PEER_ENDED;
         self.by_peer -= u32::from(was_by_peer);
-        self.resets += u32::from(was_by_peer);
+        self.resets = self.resets.saturating_add(was_by_peer.into());
         if self.resets > self.resets_max { Err(FlowError::ResetFlood) } else { Ok(()) }
     }
 
