@@ -166,6 +166,21 @@ fn an_early_response_ends_the_request_without_an_error() {
 }
 
 #[test]
+fn a_stream_with_an_early_response_closes_at_once() {
+    let mut peer = Peer::new(Limits::default());
+    for round in 0..1_000 {
+        let request = peer.request(round * 2 + 1, "POST", "/early", &[], false);
+        peer.send(&request);
+    }
+    assert_eq!(
+        peer.pipe.counts().streams,
+        0,
+        "what has ended for the peer does not count against the limit of streams"
+    );
+    peer.assert_open();
+}
+
+#[test]
 fn trailers_that_come_after_an_early_response_are_no_error() {
     let mut peer = Peer::new(Limits::default());
     let request = peer.request(1, "POST", "/early", &[], false);

@@ -153,6 +153,9 @@ pub trait StreamQueues {
     /// Calls `act` with the queue of a stream, and whether the stream ends behind the queued bytes. `act` returns
     /// whether all was written, the end included. A queue that is gone is not an error.
     fn with(&mut self, owner: [u32; 2], act: impl FnOnce(&mut Outbound, bool) -> bool);
+
+    /// The peer sends no more on a stream, since this side does not want more ([`Streams::stop_peer`]).
+    fn on_peer_stopped(&mut self, _owner: [u32; 2]) {}
 }
 
 /// Writes the bytes of streams that are ready, in their order, until `bytes_max` wait in `out`, no stream is ready, or
@@ -165,6 +168,11 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
         let Some(key) = mux.streams_mut().next_ready() else { break };
         let Some(owner) = mux.streams().owner(key) else { continue };
         queues.with(owner, |queue, ends| mux.write_turn(key, queue, ends, out));
+    }
+    while let Some(key) = mux.streams_mut().next_stopped() {
+        if let Some(owner) = mux.streams().owner(key) {
+            queues.on_peer_stopped(owner);
+        }
     }
 }
 

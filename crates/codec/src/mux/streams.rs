@@ -97,6 +97,8 @@ struct Tables<S> {
     schedule: Schedule,
     /// Streams whose window has to be announced.
     updates: Vec<u32>,
+    /// Streams whose peer this side has stopped, until their owners know.
+    stopped: Vec<StreamKey>,
 }
 
 impl<S> Default for Tables<S> {
@@ -108,6 +110,7 @@ impl<S> Default for Tables<S> {
             found: Cell::new(0),
             schedule: Schedule::default(),
             updates: Vec::new(),
+            stopped: Vec::new(),
         }
     }
 }
@@ -381,6 +384,22 @@ impl<S: Default> Streams<S> {
     /// We send no more on a stream: its end was written.
     pub fn end_locally(&mut self, key: StreamKey) {
         self.end(key, LOCAL_ENDED);
+    }
+
+    /// This side has written that it wants no more of the peer's bytes on a stream: nothing more comes, without an event.
+    /// [`transmit`](super::transmit) informs the owner of the queue.
+    #[cold]
+    pub fn stop_peer(&mut self, key: StreamKey) {
+        if self.end_by_peer(key)
+            && let Some(tables) = &mut self.tables
+        {
+            tables.stopped.push(key);
+        }
+    }
+
+    /// The next stream whose peer was stopped.
+    pub(super) fn next_stopped(&mut self) -> Option<StreamKey> {
+        self.tables.as_mut()?.stopped.pop()
     }
 
     fn end(&mut self, key: StreamKey, side: u8) -> bool {
