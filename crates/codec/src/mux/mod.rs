@@ -8,10 +8,11 @@
 //! | what | where |
 //! |---|---|
 //! | the protocol's side | here: [`Mux`], [`StreamEvent`], [`transmit`] |
-//! | streams, windows | `streams.rs`; the order of sending: `schedule.rs` |
+//! | streams, windows | `streams.rs`, `received.rs`; the order of sending: `schedule.rs` |
 //! | the events with stream numbers, for one application | `raw.rs` |
 
 mod raw;
+mod received;
 mod schedule;
 mod streams;
 #[cfg(test)]

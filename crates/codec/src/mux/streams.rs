@@ -12,6 +12,7 @@ use std::cell::Cell;
 use hashbrown::HashTable;
 use tidegate_buffer::injected::{self, Bug};
 
+use super::received::Received;
 use super::schedule::{Links, Schedule};
 
 /// A stream of a session: its number, and its place in the table. A key of a stream that is closed finds nothing.
@@ -119,6 +120,12 @@ impl<S: Default> Tables<S> {
     /// Adds an entry, and returns its index.
     fn insert(&mut self, entry: Entry<S>) -> u32 {
         let id = entry.id;
+        if self.vacant == NONE
+            && self.entries.len() == self.entries.capacity()
+            && self.entries.len() > 2 * self.by_id.len()
+        {
+            self.reclaim();
+        }
         let index = if self.vacant == NONE {
             if self.entries.len() == self.entries.capacity() {
                 // By a sixteenth: doubling would waste half a record for each stream.
@@ -135,6 +142,18 @@ impl<S: Default> Tables<S> {
         let entries = &self.entries;
         self.by_id.insert_unique(hash(id), index, |&index| hash(entries[index as usize].id));
         index
+    }
+
+    /// Finds the places of closed streams that are still in lists: while the session has no window, nothing else takes them
+    /// out. At least every second place is one of those, so the cost is constant for each stream.
+    #[cold]
+    fn reclaim(&mut self) {
+        self.schedule.remove_closed(&mut self.entries);
+        for index in 0..self.entries.len() {
+            if self.entries[index].flags & (VACANT | LISTED | UPDATES) == VACANT {
+                self.vacate(index as u32);
+            }
+        }
     }
 
     /// Adds an entry that no list has to the vacant ones.
@@ -177,15 +196,6 @@ struct Entry<S> {
     /// How often its receive window has doubled.
     doublings: u8,
     state: S,
-}
-
-/// The inbound bytes of a window.
-#[derive(Debug, Clone, Copy, Default)]
-struct Received {
-    /// Bytes that arrived and were not granted again.
-    outstanding: u32,
-    /// Those of them that were consumed.
-    consumed: u32,
 }
 
 /// The peer opened it, and it counts as open.
@@ -740,33 +750,14 @@ impl<S> Links for Vec<Entry<S>> {
     fn set_next(&mut self, index: u32, next: u32) {
         self[index as usize].next = next;
     }
-}
 
-impl Received {
-    fn add(&mut self, bytes: u32, max: u32) -> Result<(), FlowError> {
-        if bytes > max - self.outstanding.min(max) {
-            return Err(FlowError::Exceeded);
+    fn unlist_closed(&mut self, index: u32) -> bool {
+        let entry = &mut self[index as usize];
+        let is_closed = entry.flags & VACANT != 0;
+        if is_closed {
+            entry.flags &= !LISTED;
         }
-        self.outstanding += bytes;
-        Ok(())
-    }
-
-    /// Returns how many of the bytes had not been consumed.
-    fn consume(&mut self, bytes: u32) -> u32 {
-        let consumed = bytes.min(self.outstanding - self.consumed);
-        self.consumed += consumed;
-        consumed
-    }
-
-    /// By how much a window of this size grows now.
-    fn growth(&self, window: u32, window_max: u32) -> u32 {
-        if self.consumed == self.outstanding && window <= window_max / 2 { window } else { 0 }
-    }
-
-    fn grant(&mut self) -> u32 {
-        let bytes = std::mem::take(&mut self.consumed);
-        self.outstanding -= bytes;
-        bytes
+        is_closed
     }
 }
 

@@ -1,0 +1,40 @@
+//! `Received`: what has arrived in a window, and how much of it is granted again.
+
+use super::streams::FlowError;
+
+/// The inbound bytes of a window.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Received {
+    /// Bytes that arrived and were not granted again.
+    pub(super) outstanding: u32,
+    /// Those of them that were consumed.
+    pub(super) consumed: u32,
+}
+
+impl Received {
+    pub(super) fn add(&mut self, bytes: u32, max: u32) -> Result<(), FlowError> {
+        if bytes > max - self.outstanding.min(max) {
+            return Err(FlowError::Exceeded);
+        }
+        self.outstanding += bytes;
+        Ok(())
+    }
+
+    /// Returns how many of the bytes had not been consumed.
+    pub(super) fn consume(&mut self, bytes: u32) -> u32 {
+        let consumed = bytes.min(self.outstanding - self.consumed);
+        self.consumed += consumed;
+        consumed
+    }
+
+    /// By how much a window of this size grows now.
+    pub(super) fn growth(&self, window: u32, window_max: u32) -> u32 {
+        if self.consumed == self.outstanding && window <= window_max / 2 { window } else { 0 }
+    }
+
+    pub(super) fn grant(&mut self) -> u32 {
+        let bytes = std::mem::take(&mut self.consumed);
+        self.outstanding -= bytes;
+        bytes
+    }
+}
