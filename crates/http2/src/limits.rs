@@ -45,7 +45,8 @@ pub struct Limits {
     /// How large the window of a stream becomes if its reader keeps up with the peer, in bytes. 16 MiB. The memory
     /// budget of the loop bounds what waits in all windows together.
     pub stream_window_bytes_max: u32,
-    /// The window of the connection, in bytes. 1 MiB; it grows like those of streams.
+    /// The window of the connection, in bytes. 1 MiB; it grows like those of streams, and when streams that nothing reads
+    /// occupy half of it, so that they do not stop the others.
     pub connection_window_bytes: u32,
     /// Bytes of the body of a message; beyond it 413. 1 MiB.
     pub body_bytes_max: u64,

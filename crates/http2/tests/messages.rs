@@ -166,6 +166,31 @@ fn an_early_response_ends_the_request_without_an_error() {
 }
 
 #[test]
+fn streams_that_nothing_reads_do_not_stop_others() {
+    let mut peer = Peer::new(Limits::default());
+    let mut credit = 1024 * 1024_i64;
+    let mut send = |peer: &mut Peer, stream: u32, path: &str, bytes: usize| {
+        let request = peer.request(stream, "POST", path, &[], false);
+        peer.send(&request);
+        for frames in (0..bytes).step_by(8 * 1024).map(|_| frame(DATA, 0, stream, &[b'x'; 8 * 1024])) {
+            credit -= 8 * 1024;
+            assert!(credit >= 0, "the connection has no window for stream {stream}");
+            peer.send(&frames);
+            let updates = peer.frames().into_iter().filter(|frame| (frame.kind, frame.stream) == (WINDOW_UPDATE, 0));
+            credit += updates
+                .map(|frame| i64::from(u32::from_be_bytes(*frame.content.first_chunk().expect("four bytes"))))
+                .sum::<i64>();
+        }
+        peer.send(&frame(DATA, END_STREAM, stream, &[]));
+    };
+    for held in 0..100 {
+        send(&mut peer, held * 2 + 1, "/held", 64 * 1024);
+    }
+    send(&mut peer, 201, "/echo", 64 * 1024);
+    assert_eq!(peer.received(201).status(), "200");
+}
+
+#[test]
 fn a_stream_with_an_early_response_closes_at_once() {
     let mut peer = Peer::new(Limits::default());
     for round in 0..1_000 {

@@ -1,7 +1,5 @@
 //! `Received`: what has arrived in a window, and how much of it is granted again.
 
-use super::streams::FlowError;
-
 /// The inbound bytes of a window.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Received {
@@ -12,12 +10,18 @@ pub(super) struct Received {
 }
 
 impl Received {
-    pub(super) fn add(&mut self, bytes: u32, max: u32) -> Result<(), FlowError> {
+    /// `None` if that is more than a window of `max` bytes allows.
+    pub(super) fn add(&mut self, bytes: u32, max: u32) -> Option<()> {
         if bytes > max - self.outstanding.min(max) {
-            return Err(FlowError::Exceeded);
+            return None;
         }
         self.outstanding += bytes;
-        Ok(())
+        Some(())
+    }
+
+    /// Bytes that were not consumed.
+    pub(super) fn unconsumed(self) -> u32 {
+        self.outstanding - self.consumed
     }
 
     /// Returns how many of the bytes had not been consumed.

@@ -239,7 +239,8 @@ impl<S: Default> Streams<S> {
 
     /// Has receive windows grow: whenever credit is written for a stream, or for the session, whose application has
     /// consumed all that arrived, the window doubles, up to `bytes_max`. So a peer that is far away gets a window for the
-    /// whole way, and one whose bytes wait does not. Windows stay as they are unless this is set.
+    /// whole way, and one whose bytes wait does not. That of the session doubles also when bytes that wait on streams
+    /// occupy half of it. Windows stay as they are unless this is set.
     ///
     /// # Panics
     /// If a window would have more than 2^30 bytes.
@@ -465,9 +466,9 @@ impl<S: Default> Streams<S> {
     /// [`FlowError::Exceeded`].
     pub fn receive(&mut self, key: Option<StreamKey>, bytes: u32) -> Result<(), FlowError> {
         let (stream_max, session_max) = (self.windows.stream_receive, self.windows.session_receive);
-        self.receive.add(bytes, session_max)?;
+        self.receive.add(bytes, session_max).ok_or(FlowError::Exceeded)?;
         match key.and_then(|key| self.entry_mut(key)) {
-            Some(entry) => entry.receive.add(bytes, stream_max << entry.doublings),
+            Some(entry) => entry.receive.add(bytes, stream_max << entry.doublings).ok_or(FlowError::Exceeded),
             None => {
                 self.consume_session(bytes);
                 Ok(())
@@ -483,12 +484,12 @@ impl<S: Default> Streams<S> {
     #[inline]
     pub fn receive_frame(&mut self, id: u32, bytes: u32) -> Result<Option<StreamKey>, FlowError> {
         let (stream_max, session_max) = (self.windows.stream_receive, self.windows.session_receive);
-        self.receive.add(bytes, session_max)?;
+        self.receive.add(bytes, session_max).ok_or(FlowError::Exceeded)?;
         if let Some(key) = self.find(id)
             && let Some(entry) = self.entry_mut(key)
             && entry.flags & PEER_ENDED == 0
         {
-            entry.receive.add(bytes, stream_max << entry.doublings)?;
+            entry.receive.add(bytes, stream_max << entry.doublings).ok_or(FlowError::Exceeded)?;
             return Ok(Some(key));
         }
         self.consume_session(bytes);
@@ -538,12 +539,20 @@ impl<S: Default> Streams<S> {
         consumed > 0 && consumed >= most / 2
     }
 
+    /// Whether streams that nothing reads occupy more than half of the session's window, which is to grow then: they must
+    /// not stop the others.
+    fn is_session_held(&self) -> bool {
+        let window = self.windows.session_receive;
+        self.receive.unconsumed() > window / 2 && window <= self.window_max / 2
+    }
+
     /// The next credit that is to be written.
     pub fn next_update(&mut self) -> Option<WindowUpdate> {
         let (window_max, initial) = (self.window_max, self.windows.stream_receive);
-        if self.is_session_update_due() {
+        let is_held = self.is_session_held();
+        if is_held || self.is_session_update_due() {
             let window = self.windows.session_receive;
-            let more = self.receive.growth(window, window_max);
+            let more = if is_held { window } else { self.receive.growth(window, window_max) };
             self.windows.session_receive += more;
             return Some(WindowUpdate { stream: None, bytes: self.receive.grant() + more });
         }
