@@ -49,10 +49,14 @@ pub struct Connection {
     /// A SETTINGS frame has not been acknowledged.
     pub(crate) awaits_settings: bool,
     pub(crate) has_greeted: bool,
+    /// A drain began before the peer had greeted; it goes on once the peer has.
+    pub(crate) drains_later: bool,
     /// A part of a frame has come, and the rest has a deadline.
     is_in_frame: bool,
     /// The highest number of a stream that the peer has opened.
     pub(crate) peer_id: u32,
+    /// The highest number of a stream that may have been processed: GOAWAY names it.
+    pub(crate) processed_id: u32,
     /// Numbers that the peer has skipped last: from the first to the one before the second.
     pub(crate) skipped: [u32; 2],
     /// The number of the next stream that this side opens.
@@ -154,8 +158,10 @@ impl Connection {
             phase: if role == Role::Server { Phase::Preface } else { Phase::Settings },
             awaits_settings: true,
             has_greeted: false,
+            drains_later: false,
             is_in_frame: false,
             peer_id: 0,
+            processed_id: 0,
             skipped: [0; 2],
             next_id: if role == Role::Client { 1 } else { 2 },
             goaway: None,
@@ -241,7 +247,7 @@ impl Connection {
     #[cold]
     fn fail(&mut self, error: Error, out: &mut Output<'_>) -> Error {
         self.greet_once(out);
-        self.write_goaway(self.peer_id, error.code(), out);
+        self.write_goaway(self.processed_id, error.code(), out);
         self.phase = Phase::Ending;
         error
     }
@@ -266,9 +272,11 @@ impl Connection {
     }
 
     /// Begins to drain: the peer opens no further stream once it knows (RFC 9113 §6.8).
-    fn drain(&mut self, out: &mut Output<'_>) {
-        if matches!(self.phase, Phase::Preface | Phase::Settings | Phase::Open) {
-            self.greet_once(out);
+    pub(crate) fn drain(&mut self, out: &mut Output<'_>) {
+        if matches!(self.phase, Phase::Preface | Phase::Settings) {
+            self.since = Some(out.now());
+            self.drains_later = true;
+        } else if self.phase == Phase::Open {
             self.write_goaway(STREAM_ID_MAX, ErrorCode::NO_ERROR, out);
             let head = FrameHead { length: 8, kind: kind::PING, flags: 0, stream: 0 };
             out.write(&head.bytes());
@@ -280,7 +288,7 @@ impl Connection {
 
     /// Sends the last GOAWAY, with the exact last stream.
     pub(crate) fn end_drain(&mut self, out: &mut Output<'_>) {
-        self.write_goaway(self.peer_id, ErrorCode::NO_ERROR, out);
+        self.write_goaway(self.processed_id, ErrorCode::NO_ERROR, out);
         self.phase = Phase::Ending;
     }
 
@@ -348,6 +356,7 @@ impl Connection {
     fn deadline(&self) -> Option<Instant> {
         let limits = self.config.limits();
         let after = match self.phase {
+            Phase::Preface | Phase::Settings if self.drains_later => limits.drain_grace,
             Phase::Preface | Phase::Settings => limits.head_timeout,
             Phase::Open if self.is_incomplete() => limits.head_timeout,
             Phase::Open if self.streams.is_empty() => limits.idle_timeout,
@@ -443,6 +452,7 @@ impl Mux for Connection {
         if self.role == Role::Server
             || self.is_ending()
             || self.phase == Phase::Draining
+            || self.drains_later
             || self.next_id > STREAM_ID_MAX
         {
             return Err(OpenError::Ending);

@@ -115,8 +115,9 @@ impl Connection {
         self.peer_id = id;
         if self.phase == Phase::Ending {
             // The last GOAWAY has named a lower stream, so the peer knows that this one is not processed.
-            return Ok(None);
+            return self.add_nuisance(reply).map(|()| None);
         }
+        self.processed_id = id;
         let limits = self.config.limits();
         let is_malformed = about.depends_on_itself
             || matches!(facts, Err(HeadFault::Malformed))

@@ -176,6 +176,9 @@ impl Connection {
             self.since = Some(reply.now());
         }
         reply.write(&FrameHead { length: 0, kind: kind::SETTINGS, flags: flag::ACK, stream: 0 }.bytes());
+        if std::mem::take(&mut self.drains_later) {
+            self.drain(reply);
+        }
         Ok(())
     }
 

@@ -5,7 +5,8 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
+    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PREFACE, Peer, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, frame,
 };
 use tidegate::http2::{ErrorCode, Limits};
 
@@ -188,6 +189,36 @@ fn streams_that_nothing_reads_do_not_stop_others() {
     }
     send(&mut peer, 201, "/echo", 64 * 1024);
     assert_eq!(peer.received(201).status(), "200");
+}
+
+#[test]
+fn a_connection_whose_preface_comes_in_a_drain_drains() {
+    let mut peer = Peer::silent(Limits::default());
+    peer.send(&PREFACE[..10]);
+    peer.pipe.drain(Duration::from_secs(60));
+    peer.send(&PREFACE[10..]);
+    peer.send(&frame(SETTINGS, 0, 0, &[]));
+    let get = peer.get(1, "/hello");
+    peer.send(&get);
+    peer.pipe.advance(Duration::from_secs(2));
+    let frames = peer.frames();
+    assert!(frames.iter().any(|frame| frame.kind == GOAWAY && frame.content[..4] == [0, 0, 0, 1]), "{frames:?}");
+    assert!(peer.pipe.is_write_closed() || peer.pipe.is_closed());
+}
+
+#[test]
+fn the_last_stream_of_goaway_never_increases() {
+    let mut peer = Peer::new(Limits::default());
+    let open = peer.request(1, "POST", "/echo", &[], false);
+    peer.send(&open);
+    peer.pipe.drain(Duration::from_secs(60));
+    peer.pipe.advance(Duration::from_secs(2));
+    let late = peer.get(3, "/hello");
+    peer.send(&late);
+    peer.send(&frame(DATA, 0, 0, b"an error"));
+    let frames = peer.frames();
+    let last = frames.iter().filter(|frame| frame.kind == GOAWAY).map(|frame| frame.content[3]);
+    assert_eq!(last.collect::<Vec<_>>(), [255, 1, 1]);
 }
 
 #[test]
