@@ -42,15 +42,21 @@ pub struct Connection {
     pub(crate) pending: Pending,
     /// Streams that this side has reset lately: what the peer sent before it knew is no error.
     pub(crate) reset: Option<Box<RecentlyReset>>,
-    /// Since when the connection is in its phase, or without a frame.
+    /// Since when the connection is in its phase, or without a frame, or within one.
     pub(crate) since: Option<Instant>,
     pub(crate) role: Role,
     pub(crate) phase: Phase,
     /// A SETTINGS frame has not been acknowledged.
     pub(crate) awaits_settings: bool,
     pub(crate) has_greeted: bool,
+    /// A drain began before the peer had greeted; it goes on once the peer has.
+    pub(crate) drains_later: bool,
+    /// A part of a frame has come, and the rest has a deadline.
+    is_in_frame: bool,
     /// The highest number of a stream that the peer has opened.
     pub(crate) peer_id: u32,
+    /// The highest number of a stream that may have been processed: GOAWAY names it.
+    pub(crate) processed_id: u32,
     /// Numbers that the peer has skipped last: from the first to the one before the second.
     pub(crate) skipped: [u32; 2],
     /// The number of the next stream that this side opens.
@@ -137,8 +143,8 @@ impl Connection {
             session_send: WINDOW_BYTES_DEFAULT,
         });
         streams.set_window_max(limits.stream_window_bytes_max);
-        // They are nuisance, and counted as such.
-        streams.set_resets_max(limits.nuisance_max);
+        // They are nuisance, which decreases with time: a connection that lasts for days may see many.
+        streams.set_resets_max(u32::MAX);
         Self {
             streams,
             decoder: Decoder::new(limits.header_table_bytes_max),
@@ -152,7 +158,10 @@ impl Connection {
             phase: if role == Role::Server { Phase::Preface } else { Phase::Settings },
             awaits_settings: true,
             has_greeted: false,
+            drains_later: false,
+            is_in_frame: false,
             peer_id: 0,
+            processed_id: 0,
             skipped: [0; 2],
             next_id: if role == Role::Client { 1 } else { 2 },
             goaway: None,
@@ -238,7 +247,7 @@ impl Connection {
     #[cold]
     fn fail(&mut self, error: Error, out: &mut Output<'_>) -> Error {
         self.greet_once(out);
-        self.write_goaway(self.peer_id, error.code(), out);
+        self.write_goaway(self.processed_id, error.code(), out);
         self.phase = Phase::Ending;
         error
     }
@@ -246,15 +255,28 @@ impl Connection {
     /// A connection is idle from its last frame on, or from the end of its last stream.
     #[inline]
     pub(crate) fn count_idle_from(&mut self, now: Instant) {
-        if self.phase == Phase::Open && self.block.is_none() {
+        if self.phase == Phase::Open && self.block.is_none() && !self.is_in_frame {
             self.since = Some(now);
         }
     }
 
+    /// Takes note of whether the input begins with a part of a frame. The body of an open stream has a minimum rate, so
+    /// DATA has no deadline beside it.
+    #[cold]
+    fn note_part(&mut self, input: &Input, now: Instant) {
+        let is_data = FrameHead::read(input.bytes()).is_some_and(|head| head.kind == kind::DATA);
+        if !self.is_in_frame && !(is_data && !self.streams.is_empty()) {
+            self.count_idle_from(now);
+            self.is_in_frame = true;
+        }
+    }
+
     /// Begins to drain: the peer opens no further stream once it knows (RFC 9113 §6.8).
-    fn drain(&mut self, out: &mut Output<'_>) {
-        if matches!(self.phase, Phase::Preface | Phase::Settings | Phase::Open) {
-            self.greet_once(out);
+    pub(crate) fn drain(&mut self, out: &mut Output<'_>) {
+        if matches!(self.phase, Phase::Preface | Phase::Settings) {
+            self.since = Some(out.now());
+            self.drains_later = true;
+        } else if self.phase == Phase::Open {
             self.write_goaway(STREAM_ID_MAX, ErrorCode::NO_ERROR, out);
             let head = FrameHead { length: 8, kind: kind::PING, flags: 0, stream: 0 };
             out.write(&head.bytes());
@@ -266,7 +288,7 @@ impl Connection {
 
     /// Sends the last GOAWAY, with the exact last stream.
     pub(crate) fn end_drain(&mut self, out: &mut Output<'_>) {
-        self.write_goaway(self.peer_id, ErrorCode::NO_ERROR, out);
+        self.write_goaway(self.processed_id, ErrorCode::NO_ERROR, out);
         self.phase = Phase::Ending;
     }
 
@@ -309,6 +331,10 @@ impl Connection {
             if input.len() < HEAD_BYTES + head.length as usize {
                 break;
             }
+            if self.is_in_frame {
+                self.is_in_frame = false;
+                self.count_idle_from(reply.now());
+            }
             if let Some(event) = self.on_frame(head, input, reply)? {
                 return Ok(Some(event));
             }
@@ -316,14 +342,23 @@ impl Connection {
                 return Ok(Some(event));
             }
         }
+        if !input.is_empty() {
+            self.note_part(input, reply.now());
+        }
         Ok(None)
+    }
+
+    /// Whether the peer owes the rest of a frame or of a field block.
+    fn is_incomplete(&self) -> bool {
+        self.block.is_some() || self.is_in_frame
     }
 
     fn deadline(&self) -> Option<Instant> {
         let limits = self.config.limits();
         let after = match self.phase {
+            Phase::Preface | Phase::Settings if self.drains_later => limits.drain_grace,
             Phase::Preface | Phase::Settings => limits.head_timeout,
-            Phase::Open if self.block.is_some() => limits.head_timeout,
+            Phase::Open if self.is_incomplete() => limits.head_timeout,
             Phase::Open if self.streams.is_empty() => limits.idle_timeout,
             Phase::Draining => limits.drain_grace,
             Phase::Open | Phase::Ending => return None,
@@ -390,7 +425,7 @@ impl Codec for Connection {
         match self.deadline() {
             Some(at) if at <= reply.now() => match self.phase {
                 Phase::Draining => self.end_drain(reply),
-                Phase::Open if self.block.is_none() => self.end_drain(reply),
+                Phase::Open if !self.is_incomplete() => self.end_drain(reply),
                 _ => return Err(self.fail(Exceeded::Time.into(), reply)),
             },
             _ => {}
@@ -417,6 +452,7 @@ impl Mux for Connection {
         if self.role == Role::Server
             || self.is_ending()
             || self.phase == Phase::Draining
+            || self.drains_later
             || self.next_id > STREAM_ID_MAX
         {
             return Err(OpenError::Ending);

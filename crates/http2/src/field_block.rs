@@ -79,7 +79,9 @@ impl Connection {
         let existing = self.streams.find(id);
         let kind = match existing {
             Some(key) if self.role == Role::Client && !self.has_flag(key, HEAD_RECEIVED) => HeadKind::Response,
-            Some(key) if self.streams.has_ended(key) => return Err(Violation::ClosedStream.into()),
+            Some(key) if self.streams.has_ended(key) && !self.was_reset(id) => {
+                return Err(Violation::ClosedStream.into());
+            }
             Some(_) => HeadKind::Trailers,
             None if self.role == Role::Server && self.is_by_peer(id) && id > self.peer_id => HeadKind::Request,
             None if self.is_idle(id) => return Err(Violation::StreamId.into()),
@@ -113,8 +115,9 @@ impl Connection {
         self.peer_id = id;
         if self.phase == Phase::Ending {
             // The last GOAWAY has named a lower stream, so the peer knows that this one is not processed.
-            return Ok(None);
+            return self.add_nuisance(reply).map(|()| None);
         }
+        self.processed_id = id;
         let limits = self.config.limits();
         let is_malformed = about.depends_on_itself
             || matches!(facts, Err(HeadFault::Malformed))
@@ -181,6 +184,10 @@ impl Connection {
         text: &mut [u8],
         reply: &mut Output<'_>,
     ) -> Result<Option<StreamEvent>, Error> {
+        if self.was_reset(key.id()) {
+            // They were on their way when this side reset the stream.
+            return self.add_nuisance(reply).map(|()| None);
+        }
         if self.streams.has_peer_ended(key) {
             return self.reset_stream(key, ErrorCode::STREAM_CLOSED, reply).map(Some);
         }

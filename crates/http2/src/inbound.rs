@@ -98,13 +98,14 @@ impl Connection {
     /// Bytes for a stream that is closed, or that the peer has ended (RFC 9113 §5.1).
     #[cold]
     fn on_late_data(&mut self, id: u32, reply: &mut Output<'_>) -> Result<Option<StreamEvent>, Error> {
+        if self.was_reset(id) {
+            return Ok(None);
+        }
         if let Some(key) = self.streams.find(id) {
             return self.reset_stream(key, ErrorCode::STREAM_CLOSED, reply).map(Some);
         }
-        if !self.was_reset(id) {
-            self.add_nuisance(reply)?;
-            self.write_reset_code(id, ErrorCode::STREAM_CLOSED, reply);
-        }
+        self.add_nuisance(reply)?;
+        self.write_reset_code(id, ErrorCode::STREAM_CLOSED, reply);
         Ok(None)
     }
 
@@ -175,6 +176,9 @@ impl Connection {
             self.since = Some(reply.now());
         }
         reply.write(&FrameHead { length: 0, kind: kind::SETTINGS, flags: flag::ACK, stream: 0 }.bytes());
+        if std::mem::take(&mut self.drains_later) {
+            self.drain(reply);
+        }
         Ok(())
     }
 

@@ -45,7 +45,8 @@ pub struct Limits {
     /// How large the window of a stream becomes if its reader keeps up with the peer, in bytes. 16 MiB. The memory
     /// budget of the loop bounds what waits in all windows together.
     pub stream_window_bytes_max: u32,
-    /// The window of the connection, in bytes. 1 MiB; it grows like those of streams.
+    /// The window of the connection, in bytes. 1 MiB; it grows like those of streams, and when streams that nothing reads
+    /// occupy half of it, so that they do not stop the others.
     pub connection_window_bytes: u32,
     /// Bytes of the body of a message; beyond it 413. 1 MiB.
     pub body_bytes_max: u64,
@@ -53,8 +54,9 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The minimum rate of a body, in bytes per second. 240.
     pub body_rate_min: u32,
-    /// How long the peer may take for the preface and SETTINGS, and from the first frame of a field block to its last. 30
-    /// seconds. It stops connections that begin and never go on.
+    /// How long the peer may take for the preface and SETTINGS, for one frame, and from the first frame of a field block to
+    /// its last. 30 seconds. DATA of an open stream has [`body_rate_min`](Self::body_rate_min) instead. It stops
+    /// connections that begin and never go on, and heads that are sent slowly.
     pub head_timeout: Duration,
     /// How long a connection may be without a stream; beyond it the connection ends with GOAWAY. 75 seconds.
     pub idle_timeout: Duration,

@@ -1,6 +1,6 @@
 //! `Nuisance`: a leaky bucket of what a peer sends that brings no request forward.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::Exceeded;
 use crate::limits::Limits;
@@ -21,7 +21,7 @@ impl Nuisance {
         if seconds > 0 {
             let leaked = u64::from(limits.nuisance_per_second).saturating_mul(seconds);
             self.level = self.level.saturating_sub(u32::try_from(leaked).unwrap_or(u32::MAX));
-            self.leaked = Some(now);
+            self.leaked = Some(since + Duration::from_secs(seconds));
         }
         self.level += 1;
         if self.level > limits.nuisance_max { Err(Exceeded::Nuisance) } else { Ok(()) }
@@ -36,9 +36,18 @@ impl Nuisance {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    #[test]
+    fn parts_of_a_second_are_not_lost() {
+        let (limits, start) = (Limits { nuisance_per_second: 10, ..Limits::default() }, Instant::now());
+        let mut nuisance = Nuisance::default();
+        for round in 0..1_000 {
+            for _ in 0..19 {
+                assert_eq!(nuisance.add(start + Duration::from_millis(1_900 * round), &limits), Ok(()), "{round}");
+            }
+        }
+    }
 
     #[test]
     fn requests_and_time_make_nuisance_good() {

@@ -78,7 +78,7 @@ impl Connection {
         self.count_idle_from(out.now());
         if self.role == Role::Server && !self.streams.has_peer_ended(key) {
             self.write_reset_code(key.id(), ErrorCode::NO_ERROR, out);
-            self.streams.end_by_peer(key);
+            self.streams.stop_peer(key);
         }
     }
 
@@ -87,7 +87,7 @@ impl Connection {
     pub(crate) fn reset_unended(&mut self, key: StreamKey, out: &mut Output<'_>) {
         if !self.streams.has_ended_locally(key) {
             self.write_reset_code(key.id(), ErrorCode::INTERNAL_ERROR, out);
-            self.streams.end_by_peer(key);
+            self.streams.stop_peer(key);
             self.streams.end_locally(key);
         }
     }

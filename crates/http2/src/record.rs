@@ -92,7 +92,7 @@ impl Record {
 #[cold]
 fn copy_front(queue: &Outbound, to: &mut [u8]) -> Option<()> {
     let mut parts: Vec<MaybeUninit<IoSlice<'_>>> = Vec::new();
-    parts.resize_with(PARTS_MAX, MaybeUninit::uninit);
+    parts.resize_with(PARTS_MIN + to.len() / PART_BYTES_MIN, MaybeUninit::uninit);
     let Gathered::Parts(parts) = queue.gather(&mut parts, to.len()) else { return None };
     let mut left = to;
     for part in parts {
@@ -105,5 +105,27 @@ fn copy_front(queue: &Outbound, to: &mut [u8]) -> Option<()> {
 
 pub(crate) const RECORD_BYTES: usize = 12;
 
-/// The most parts in which a record of a head may lie. Each is a segment of 4 KiB but for the first and the last.
-const PARTS_MAX: usize = 64;
+/// In how many parts a record may lie, beside one for each `PART_BYTES_MIN`: all but the first and the last are whole
+/// segments, of 4 KiB.
+const PARTS_MIN: usize = 64;
+const PART_BYTES_MIN: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use tidegate_buffer::Pool;
+
+    use super::*;
+
+    #[test]
+    fn content_in_many_parts_is_read_whole() {
+        let pool = Pool::new();
+        let mut queue = Outbound::new(&pool);
+        let lines = b"tide: ebb\r\n".repeat(40_000);
+        let record = Record { kind: Kind::Trailers, ends: true, status: 0, length: lines.len() as u64 };
+        queue.write_pieces((&record.bytes()[..], &lines[..], &[][..]));
+        queue.flush();
+        assert_eq!(Record::peek(&queue), Some(record));
+        assert_eq!(record.take_content(&mut queue, |content| content == lines), Some(true));
+        assert!(queue.is_empty());
+    }
+}

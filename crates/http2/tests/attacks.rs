@@ -220,6 +220,35 @@ fn many_short_requests_and_some_cancelled_ones_trip_nothing() {
 }
 
 #[test]
+fn many_cancelled_requests_trip_nothing_if_time_passes_between_them() {
+    let mut peer = Peer::new(Limits::default());
+    for round in 0..2_000 {
+        let stream = round * 2 + 1;
+        let get = peer.get(stream, "/never");
+        peer.send(&[get, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat());
+        peer.pipe.advance(std::time::Duration::from_secs(1));
+    }
+    peer.assert_open();
+}
+
+#[test]
+fn a_frame_that_is_sent_slowly_ends_the_connection() {
+    for (kind, stream) in [(HEADERS, 3), (200, 0), (DATA, 1)] {
+        let mut peer = Peer::new(Limits::default());
+        let get = peer.get(1, "/hello");
+        peer.send(&get);
+        let wire = frame(kind, END_HEADERS, stream, &[0x82; 100]);
+        let sent = wire.iter().take(100).take_while(|byte| {
+            peer.send(&[**byte]);
+            peer.pipe.advance(std::time::Duration::from_secs(1));
+            !peer.pipe.is_write_closed() && !peer.pipe.is_closed()
+        });
+        let sent = sent.count();
+        assert!((25..35).contains(&sent), "{sent} bytes, one a second, of a frame of type {kind}");
+    }
+}
+
+#[test]
 fn a_body_of_many_small_frames_trips_nothing() {
     let mut peer = Peer::new(Limits::default());
     let request = peer.request(1, "POST", "/echo", &[], false);

@@ -5,7 +5,8 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
+    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PREFACE, Peer, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, frame,
 };
 use tidegate::http2::{ErrorCode, Limits};
 
@@ -162,6 +163,87 @@ fn an_early_response_ends_the_request_without_an_error() {
     assert_eq!(response.reset, Some(ErrorCode::NO_ERROR), "the peer need not send the rest (RFC 9113 §8.1)");
     // What was on its way is no error.
     peer.send(&frame(DATA, END_STREAM, 1, b"late"));
+    peer.assert_open();
+}
+
+#[test]
+fn streams_that_nothing_reads_do_not_stop_others() {
+    let mut peer = Peer::new(Limits::default());
+    let mut credit = 1024 * 1024_i64;
+    let mut send = |peer: &mut Peer, stream: u32, path: &str, bytes: usize| {
+        let request = peer.request(stream, "POST", path, &[], false);
+        peer.send(&request);
+        for frames in (0..bytes).step_by(8 * 1024).map(|_| frame(DATA, 0, stream, &[b'x'; 8 * 1024])) {
+            credit -= 8 * 1024;
+            assert!(credit >= 0, "the connection has no window for stream {stream}");
+            peer.send(&frames);
+            let updates = peer.frames().into_iter().filter(|frame| (frame.kind, frame.stream) == (WINDOW_UPDATE, 0));
+            credit += updates
+                .map(|frame| i64::from(u32::from_be_bytes(*frame.content.first_chunk().expect("four bytes"))))
+                .sum::<i64>();
+        }
+        peer.send(&frame(DATA, END_STREAM, stream, &[]));
+    };
+    for held in 0..100 {
+        send(&mut peer, held * 2 + 1, "/held", 64 * 1024);
+    }
+    send(&mut peer, 201, "/echo", 64 * 1024);
+    assert_eq!(peer.received(201).status(), "200");
+}
+
+#[test]
+fn a_connection_whose_preface_comes_in_a_drain_drains() {
+    let mut peer = Peer::silent(Limits::default());
+    peer.send(&PREFACE[..10]);
+    peer.pipe.drain(Duration::from_secs(60));
+    peer.send(&PREFACE[10..]);
+    peer.send(&frame(SETTINGS, 0, 0, &[]));
+    let get = peer.get(1, "/hello");
+    peer.send(&get);
+    peer.pipe.advance(Duration::from_secs(2));
+    let frames = peer.frames();
+    assert!(frames.iter().any(|frame| frame.kind == GOAWAY && frame.content[..4] == [0, 0, 0, 1]), "{frames:?}");
+    assert!(peer.pipe.is_write_closed() || peer.pipe.is_closed());
+}
+
+#[test]
+fn the_last_stream_of_goaway_never_increases() {
+    let mut peer = Peer::new(Limits::default());
+    let open = peer.request(1, "POST", "/echo", &[], false);
+    peer.send(&open);
+    peer.pipe.drain(Duration::from_secs(60));
+    peer.pipe.advance(Duration::from_secs(2));
+    let late = peer.get(3, "/hello");
+    peer.send(&late);
+    peer.send(&frame(DATA, 0, 0, b"an error"));
+    let frames = peer.frames();
+    let last = frames.iter().filter(|frame| frame.kind == GOAWAY).map(|frame| frame.content[3]);
+    assert_eq!(last.collect::<Vec<_>>(), [255, 1, 1]);
+}
+
+#[test]
+fn a_stream_with_an_early_response_closes_at_once() {
+    let mut peer = Peer::new(Limits::default());
+    for round in 0..1_000 {
+        let request = peer.request(round * 2 + 1, "POST", "/early", &[], false);
+        peer.send(&request);
+    }
+    assert_eq!(
+        peer.pipe.counts().streams,
+        0,
+        "what has ended for the peer does not count against the limit of streams"
+    );
+    peer.assert_open();
+}
+
+#[test]
+fn trailers_that_come_after_an_early_response_are_no_error() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/early", &[], false);
+    peer.send(&request);
+    let trailers = peer.block(&[("tide", "ebb")]);
+    peer.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &trailers));
+    assert_eq!(peer.received(1).reset, Some(ErrorCode::NO_ERROR), "the stream is reset once");
     peer.assert_open();
 }
 

@@ -8,10 +8,11 @@
 //! | what | where |
 //! |---|---|
 //! | the protocol's side | here: [`Mux`], [`StreamEvent`], [`transmit`] |
-//! | streams, windows | `streams.rs`; the order of sending: `schedule.rs` |
+//! | streams, windows | `streams.rs`, `received.rs`; the order of sending: `schedule.rs` |
 //! | the events with stream numbers, for one application | `raw.rs` |
 
 mod raw;
+mod received;
 mod schedule;
 mod streams;
 #[cfg(test)]
@@ -153,6 +154,9 @@ pub trait StreamQueues {
     /// Calls `act` with the queue of a stream, and whether the stream ends behind the queued bytes. `act` returns
     /// whether all was written, the end included. A queue that is gone is not an error.
     fn with(&mut self, owner: [u32; 2], act: impl FnOnce(&mut Outbound, bool) -> bool);
+
+    /// The peer sends no more on a stream, since this side does not want more ([`Streams::stop_peer`]).
+    fn on_peer_stopped(&mut self, _owner: [u32; 2]) {}
 }
 
 /// Writes the bytes of streams that are ready, in their order, until `bytes_max` wait in `out`, no stream is ready, or
@@ -165,6 +169,11 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
         let Some(key) = mux.streams_mut().next_ready() else { break };
         let Some(owner) = mux.streams().owner(key) else { continue };
         queues.with(owner, |queue, ends| mux.write_turn(key, queue, ends, out));
+    }
+    while let Some(key) = mux.streams_mut().next_stopped() {
+        if let Some(owner) = mux.streams().owner(key) {
+            queues.on_peer_stopped(owner);
+        }
     }
 }
 

@@ -8,6 +8,9 @@ pub(super) trait Links {
     fn next(&self, index: u32) -> u32;
 
     fn set_next(&mut self, index: u32, next: u32);
+
+    /// Takes note that a list no longer has the entry, if its stream is closed; returns whether it is.
+    fn unlist_closed(&mut self, index: u32) -> bool;
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +57,16 @@ impl List {
         Some(index)
     }
 
+    /// Removes the entries of closed streams.
+    fn remove_closed(&mut self, links: &mut impl Links) {
+        let mut before = std::mem::take(self);
+        while let Some(index) = before.pop(links) {
+            if !links.unlist_closed(index) {
+                self.push(links, index);
+            }
+        }
+    }
+
     /// Puts all of `other` in front.
     fn prepend(&mut self, links: &mut impl Links, other: &mut Self) {
         if other.head == NONE {
@@ -92,6 +105,17 @@ impl Schedule {
         for (urgency, (ready, stalled)) in self.ready.iter_mut().zip(&mut self.stalled).enumerate() {
             ready.prepend(links, stalled);
             self.occupied |= u8::from(ready.head != NONE) << urgency;
+        }
+    }
+
+    /// Removes the entries of closed streams from all lists.
+    pub(super) fn remove_closed(&mut self, links: &mut impl Links) {
+        for (urgency, list) in self.ready.iter_mut().enumerate() {
+            list.remove_closed(links);
+            self.occupied = self.occupied & !(1 << urgency) | u8::from(list.head != NONE) << urgency;
+        }
+        for list in &mut self.stalled {
+            list.remove_closed(links);
         }
     }
 

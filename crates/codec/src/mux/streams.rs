@@ -12,6 +12,7 @@ use std::cell::Cell;
 use hashbrown::HashTable;
 use tidegate_buffer::injected::{self, Bug};
 
+use super::received::Received;
 use super::schedule::{Links, Schedule};
 
 /// A stream of a session: its number, and its place in the table. A key of a stream that is closed finds nothing.
@@ -97,6 +98,8 @@ struct Tables<S> {
     schedule: Schedule,
     /// Streams whose window has to be announced.
     updates: Vec<u32>,
+    /// Streams whose peer this side has stopped, until their owners know.
+    stopped: Vec<StreamKey>,
 }
 
 impl<S> Default for Tables<S> {
@@ -108,6 +111,7 @@ impl<S> Default for Tables<S> {
             found: Cell::new(0),
             schedule: Schedule::default(),
             updates: Vec::new(),
+            stopped: Vec::new(),
         }
     }
 }
@@ -116,6 +120,12 @@ impl<S: Default> Tables<S> {
     /// Adds an entry, and returns its index.
     fn insert(&mut self, entry: Entry<S>) -> u32 {
         let id = entry.id;
+        if self.vacant == NONE
+            && self.entries.len() == self.entries.capacity()
+            && self.entries.len() > 2 * self.by_id.len()
+        {
+            self.reclaim();
+        }
         let index = if self.vacant == NONE {
             if self.entries.len() == self.entries.capacity() {
                 // By a sixteenth: doubling would waste half a record for each stream.
@@ -132,6 +142,18 @@ impl<S: Default> Tables<S> {
         let entries = &self.entries;
         self.by_id.insert_unique(hash(id), index, |&index| hash(entries[index as usize].id));
         index
+    }
+
+    /// Finds the places of closed streams that are still in lists: while the session has no window, nothing else takes them
+    /// out. At least every second place is one of those, so the cost is constant for each stream.
+    #[cold]
+    fn reclaim(&mut self) {
+        self.schedule.remove_closed(&mut self.entries);
+        for index in 0..self.entries.len() {
+            if self.entries[index].flags & (VACANT | LISTED | UPDATES) == VACANT {
+                self.vacate(index as u32);
+            }
+        }
     }
 
     /// Adds an entry that no list has to the vacant ones.
@@ -176,15 +198,6 @@ struct Entry<S> {
     state: S,
 }
 
-/// The inbound bytes of a window.
-#[derive(Debug, Clone, Copy, Default)]
-struct Received {
-    /// Bytes that arrived and were not granted again.
-    outstanding: u32,
-    /// Those of them that were consumed.
-    consumed: u32,
-}
-
 /// The peer opened it, and it counts as open.
 const BY_PEER: u8 = 1;
 /// It is in a list of the schedule.
@@ -226,7 +239,8 @@ impl<S: Default> Streams<S> {
 
     /// Has receive windows grow: whenever credit is written for a stream, or for the session, whose application has
     /// consumed all that arrived, the window doubles, up to `bytes_max`. So a peer that is far away gets a window for the
-    /// whole way, and one whose bytes wait does not. Windows stay as they are unless this is set.
+    /// whole way, and one whose bytes wait does not. That of the session doubles also when bytes that wait on streams
+    /// occupy half of it. Windows stay as they are unless this is set.
     ///
     /// # Panics
     /// If a window would have more than 2^30 bytes.
@@ -235,8 +249,8 @@ impl<S: Default> Streams<S> {
         self.window_max = bytes_max;
     }
 
-    /// Sets how many more streams the peer may reset than it lets end; 200 unless a protocol that counts resets itself sets
-    /// another number.
+    /// Sets how many more streams the peer may reset than it lets end; 200 unless a protocol sets another number. One that
+    /// counts resets itself sets `u32::MAX`: this number does not decrease with time.
     pub fn set_resets_max(&mut self, resets_max: u32) {
         self.resets_max = resets_max;
     }
@@ -383,6 +397,22 @@ impl<S: Default> Streams<S> {
         self.end(key, LOCAL_ENDED);
     }
 
+    /// This side has written that it wants no more of the peer's bytes on a stream: nothing more comes, without an event.
+    /// [`transmit`](super::transmit) informs the owner of the queue.
+    #[cold]
+    pub fn stop_peer(&mut self, key: StreamKey) {
+        if self.end_by_peer(key)
+            && let Some(tables) = &mut self.tables
+        {
+            tables.stopped.push(key);
+        }
+    }
+
+    /// The next stream whose peer was stopped.
+    pub(super) fn next_stopped(&mut self) -> Option<StreamKey> {
+        self.tables.as_mut()?.stopped.pop()
+    }
+
     fn end(&mut self, key: StreamKey, side: u8) -> bool {
         let Some(entry) = self.entry_mut(key) else { return false };
         let is_new = entry.flags & side == 0;
@@ -404,7 +434,7 @@ impl<S: Default> Streams<S> {
         let was_by_peer = entry.flags & BY_PEER != 0;
         entry.flags = entry.flags & !BY_PEER | LOCAL_ENDED | PEER_ENDED;
         self.by_peer -= u32::from(was_by_peer);
-        self.resets += u32::from(was_by_peer);
+        self.resets = self.resets.saturating_add(was_by_peer.into());
         if self.resets > self.resets_max { Err(FlowError::ResetFlood) } else { Ok(()) }
     }
 
@@ -436,9 +466,9 @@ impl<S: Default> Streams<S> {
     /// [`FlowError::Exceeded`].
     pub fn receive(&mut self, key: Option<StreamKey>, bytes: u32) -> Result<(), FlowError> {
         let (stream_max, session_max) = (self.windows.stream_receive, self.windows.session_receive);
-        self.receive.add(bytes, session_max)?;
+        self.receive.add(bytes, session_max).ok_or(FlowError::Exceeded)?;
         match key.and_then(|key| self.entry_mut(key)) {
-            Some(entry) => entry.receive.add(bytes, stream_max << entry.doublings),
+            Some(entry) => entry.receive.add(bytes, stream_max << entry.doublings).ok_or(FlowError::Exceeded),
             None => {
                 self.consume_session(bytes);
                 Ok(())
@@ -454,12 +484,12 @@ impl<S: Default> Streams<S> {
     #[inline]
     pub fn receive_frame(&mut self, id: u32, bytes: u32) -> Result<Option<StreamKey>, FlowError> {
         let (stream_max, session_max) = (self.windows.stream_receive, self.windows.session_receive);
-        self.receive.add(bytes, session_max)?;
+        self.receive.add(bytes, session_max).ok_or(FlowError::Exceeded)?;
         if let Some(key) = self.find(id)
             && let Some(entry) = self.entry_mut(key)
             && entry.flags & PEER_ENDED == 0
         {
-            entry.receive.add(bytes, stream_max << entry.doublings)?;
+            entry.receive.add(bytes, stream_max << entry.doublings).ok_or(FlowError::Exceeded)?;
             return Ok(Some(key));
         }
         self.consume_session(bytes);
@@ -509,12 +539,20 @@ impl<S: Default> Streams<S> {
         consumed > 0 && consumed >= most / 2
     }
 
+    /// Whether streams that nothing reads occupy more than half of the session's window, which is to grow then: they must
+    /// not stop the others.
+    fn is_session_held(&self) -> bool {
+        let window = self.windows.session_receive;
+        self.receive.unconsumed() > window / 2 && window <= self.window_max / 2
+    }
+
     /// The next credit that is to be written.
     pub fn next_update(&mut self) -> Option<WindowUpdate> {
         let (window_max, initial) = (self.window_max, self.windows.stream_receive);
-        if self.is_session_update_due() {
+        let is_held = self.is_session_held();
+        if is_held || self.is_session_update_due() {
             let window = self.windows.session_receive;
-            let more = self.receive.growth(window, window_max);
+            let more = if is_held { window } else { self.receive.growth(window, window_max) };
             self.windows.session_receive += more;
             return Some(WindowUpdate { stream: None, bytes: self.receive.grant() + more });
         }
@@ -721,33 +759,14 @@ impl<S> Links for Vec<Entry<S>> {
     fn set_next(&mut self, index: u32, next: u32) {
         self[index as usize].next = next;
     }
-}
 
-impl Received {
-    fn add(&mut self, bytes: u32, max: u32) -> Result<(), FlowError> {
-        if bytes > max - self.outstanding.min(max) {
-            return Err(FlowError::Exceeded);
+    fn unlist_closed(&mut self, index: u32) -> bool {
+        let entry = &mut self[index as usize];
+        let is_closed = entry.flags & VACANT != 0;
+        if is_closed {
+            entry.flags &= !LISTED;
         }
-        self.outstanding += bytes;
-        Ok(())
-    }
-
-    /// Returns how many of the bytes had not been consumed.
-    fn consume(&mut self, bytes: u32) -> u32 {
-        let consumed = bytes.min(self.outstanding - self.consumed);
-        self.consumed += consumed;
-        consumed
-    }
-
-    /// By how much a window of this size grows now.
-    fn growth(&self, window: u32, window_max: u32) -> u32 {
-        if self.consumed == self.outstanding && window <= window_max / 2 { window } else { 0 }
-    }
-
-    fn grant(&mut self) -> u32 {
-        let bytes = std::mem::take(&mut self.consumed);
-        self.outstanding -= bytes;
-        bytes
+        is_closed
     }
 }
 

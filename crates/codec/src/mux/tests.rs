@@ -221,3 +221,21 @@ fn more_resets_than_ends_are_a_flood() {
     let until_flood = (1_000..2_000).take_while(|number| reset(*number, false).is_ok()).count();
     assert!((150..=200).contains(&until_flood), "{until_flood}");
 }
+
+#[test]
+fn streams_that_close_while_the_session_has_no_window_give_their_places_back() {
+    let mut streams: Streams = Streams::new(WINDOWS);
+    let first = streams.open(1, true);
+    streams.set_ready(first);
+    assert_eq!(streams.next_ready(), Some(first));
+    streams.on_sent(first, 150, true);
+    for id in (3..10_003).step_by(2) {
+        let key = streams.open(id, true);
+        streams.set_ready(key);
+        assert_eq!(streams.next_ready(), Some(key));
+        streams.on_sent(key, 0, true);
+        streams.close(key);
+    }
+    let last = streams.open(10_003, true);
+    assert!(last.index() < 200, "place {}", last.index());
+}

@@ -267,6 +267,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             SlotEvent::Switched => {
                 self.link.reset_for_next_handler();
                 self.open(core, token)?;
+                if core.is_draining() {
+                    // The codec and the application before this one were notified.
+                    self.drain(core, token)?;
+                }
             }
             SlotEvent::ApplicationReplaced => {
                 self.link.reset_for_next_handler();

@@ -248,8 +248,13 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
         let before = out.written();
         let bytes_max = out.pending() + room;
-        transmit(mux, &mut Queues { slots, scheduled }, bytes_max, &mut out);
-        mux.streams().has_ready() && (out.written() > before || room == 0)
+        let mut queues = Queues { slots, scheduled, stopped: Vec::new() };
+        transmit(mux, &mut queues, bytes_max, &mut out);
+        let has_more = mux.streams().has_ready() && (out.written() > before || room == 0);
+        for token in queues.stopped {
+            core.dispatch(token, SlotEvent::Ended);
+        }
+        has_more
     }
 
     fn on_session_closed(&mut self, codec: &mut C, core: &mut Core) {
@@ -274,6 +279,8 @@ fn reset<C: Pipeline<Codec: Mux>>(key: StreamKey, cause: ResetCause, cx: &mut Co
 struct Queues<'a> {
     slots: &'a mut Slots<dyn SlotEntry>,
     scheduled: &'a mut VecDeque<Token>,
+    /// Streams whose peer sends no more, without an event.
+    stopped: Vec<Token>,
 }
 
 impl StreamQueues for Queues<'_> {
@@ -285,6 +292,10 @@ impl StreamQueues for Queues<'_> {
         if entry.transmit(&mut once) {
             self.scheduled.push_back(token);
         }
+    }
+
+    fn on_peer_stopped(&mut self, owner: [u32; 2]) {
+        self.stopped.extend(token(owner));
     }
 }
 

@@ -229,7 +229,7 @@ impl Handler<Server> for Begin {
 }
 
 /// The application: `/echo` returns the body of the request, `/big` a megabyte, `/never` nothing, `/stream` what is not
-/// announced, `/early` a response before the body, and everything else a text.
+/// announced, `/early` a response before the body, and everything else a text. `/held` does not read its body.
 #[derive(Default)]
 pub(crate) struct App {
     body: Vec<u8>,
@@ -294,6 +294,9 @@ impl<C: Pipeline<In = Incoming, Out = Outgoing, Error = Error>> Handler<C> for A
         match message {
             Incoming::Head(head) => {
                 head.path().clone_into(&mut self.path);
+                if self.path == "/held" {
+                    cx.pause();
+                }
                 if head.has_body() && self.path != "/early" {
                     return Outcome::Continue;
                 }
