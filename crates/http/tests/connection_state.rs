@@ -126,7 +126,10 @@ fn requests_of_a_connection_of_http2_share_its_state() {
         data(&pipe.take_written())
     };
     assert_eq!(alive.get(), 0, "the first request makes the state");
-    assert_eq!([get(&mut one, 1, "/plain"), get(&mut one, 3, "/waits"), get(&mut one, 5, "/nested/plain")], ["1", "2", "3"]);
+    assert_eq!(
+        [get(&mut one, 1, "/plain"), get(&mut one, 3, "/waits"), get(&mut one, 5, "/nested/plain")],
+        ["1", "2", "3"]
+    );
     assert_eq!(get(&mut other, 1, "/waits"), "1", "another connection has its own");
     assert_eq!(alive.get(), 2);
     drop(one);
