@@ -126,7 +126,7 @@ fn lines(request: Request) -> Response {
         while let Some(line) = channel.recv().await? {
             channel.send(line.into())?;
         }
-        Ok::<_, Box<dyn std::error::Error>>(())
+        Ok::<_, Box<dyn Error>>(())
     });
     Response::upgrade("lines", upgrade).into_response()
 }

@@ -4,6 +4,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::codec::DynOver;
 use tidegate::http::{Config, HttpHandler, Router, WebSocketUpgrade};
@@ -43,6 +44,14 @@ fn connections() -> (http1::Server, HttpHandler) {
         })
         .get("/handler", |upgrade: WebSocketUpgrade| upgrade.handler(Echo))
         .get("/listed", |upgrade: WebSocketUpgrade| upgrade.origins(&["https://sea.example"]).handler(Echo))
+        .get("/later", async |upgrade: WebSocketUpgrade| {
+            tidegate::task::sleep(Duration::from_secs(1)).await;
+            upgrade.channel(echo)
+        })
+        .get("/later/handler", async |upgrade: WebSocketUpgrade| {
+            tidegate::task::sleep(Duration::from_secs(1)).await;
+            upgrade.handler(Echo)
+        })
         .get("/any", |upgrade: WebSocketUpgrade| upgrade.any_origin().handler(Echo))
         .get("/optional", |upgrade: Option<WebSocketUpgrade>| match upgrade {
             Some(upgrade) => upgrade.handler(Echo),
@@ -124,4 +133,20 @@ fn a_script_of_another_site_is_refused_unless_the_site_is_allowed() {
     assert_eq!(status("/listed", "https://sea.example"), "101");
     assert_eq!(status("/listed", "https://evil.example"), "403");
     assert_eq!(status("/any", "https://evil.example"), "101");
+}
+
+#[test]
+fn a_websocket_that_opens_during_a_drain_is_told_to_close() {
+    for path in ["/later", "/later/handler"] {
+        let (codec, handler) = connections();
+        let mut pipe = Embedded::new(codec, handler);
+        pipe.receive(format!("GET {path} HTTP/1.1\r\nHost: sea\r\n{HANDSHAKE}\r\n").as_bytes());
+        pipe.drain(Duration::from_secs(60));
+        pipe.advance(Duration::from_secs(2));
+        let wire = pipe.take_written();
+        assert!(wire.starts_with(b"HTTP/1.1 101 "), "{path}: {}", wire.escape_ascii());
+        assert!(wire.ends_with(b"\r\n\r\n\x88\x02\x03\xE9"), "{path}: {}", wire.escape_ascii());
+        pipe.receive(b"\x88\x82\0\0\0\0\x03\xE9");
+        assert!(pipe.is_write_closed(), "{path}");
+    }
 }

@@ -268,8 +268,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 self.link.reset_for_next_handler();
                 self.open(core, token)?;
                 if core.is_draining() {
-                    // The codec and the application before this one were notified.
-                    self.drain(core, token)?;
+                    self.on_switch_in_drain(core, token)?;
                 }
             }
             SlotEvent::ApplicationReplaced => {
@@ -343,6 +342,19 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.drain_codec(core);
         }
         self.notify(core, token, Event::Drain)
+    }
+
+    /// The connection has changed its protocol during a drain, of which the new codec and the new handler know nothing. A
+    /// channel knows of it.
+    #[cold]
+    fn on_switch_in_drain(&mut self, core: &mut Core, token: Token) -> Dispatched {
+        if A::PULLS {
+            if self.application.observes_drain() && !self.link.is_closing() {
+                self.drain_codec(core);
+            }
+            return Ok(());
+        }
+        self.drain(core, token)
     }
 
     /// None of the tasks that serve is left: now a drain also concerns the connections that they made.
