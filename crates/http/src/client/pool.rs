@@ -268,6 +268,9 @@ impl State {
 
     /// Whether a request of another origin, which may have one more connection, waits longer than all of this one.
     fn waits_longer_elsewhere(&self, origin: &Origin, per_origin_max: usize) -> bool {
+        if self.waiting == 0 {
+            return false;
+        }
         let Some(own) = self.origins.get(origin) else { return false };
         let Some(first) = own.waiting.front() else { return false };
         own.waiting.len() < self.waiting
