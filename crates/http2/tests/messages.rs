@@ -23,7 +23,7 @@ fn a_request_gets_its_response() {
 
 #[test]
 fn every_split_of_the_wire_gives_the_same_responses() {
-    let mut wire = support::PREFACE.to_vec();
+    let mut wire = PREFACE.to_vec();
     let mut peer = Peer::silent(Limits::default());
     wire.extend(frame(SETTINGS, 0, 0, &[]));
     wire.extend(peer.request(1, "POST", "/echo", &[], false));
@@ -334,7 +334,7 @@ fn a_peer_that_stops_within_the_preface_or_a_field_block_is_cut_off() {
     peer.pipe.advance(Duration::from_secs(31));
     peer.assert_ended(ErrorCode::SETTINGS_TIMEOUT);
     let mut peer = Peer::silent(Limits::default());
-    peer.send(support::PREFACE);
+    peer.send(PREFACE);
     peer.pipe.advance(Duration::from_secs(31));
     peer.assert_ended(ErrorCode::SETTINGS_TIMEOUT);
 }
@@ -345,7 +345,7 @@ fn the_version_of_a_port_is_that_of_the_peer() {
     peer.send(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n");
     assert!(peer.pipe.take_written().starts_with(b"HTTP/1.1 200 "));
     // A preface after a request of HTTP/1.1 is no request.
-    peer.send(support::PREFACE);
+    peer.send(PREFACE);
     assert!(peer.pipe.take_written().starts_with(b"HTTP/1.1 505 "));
     let mut peer = Peer::silent(Limits::default());
     peer.send(b"INVALID CONNECTION PREFACE\r\n\r\n");
