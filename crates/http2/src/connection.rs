@@ -265,10 +265,11 @@ impl Connection {
     #[cold]
     fn note_part(&mut self, input: &Input, now: Instant) {
         let is_data = FrameHead::read(input.bytes()).is_some_and(|head| head.kind == kind::DATA);
-        if !self.is_in_frame && !(is_data && !self.streams.is_empty()) {
+        let has_deadline = !is_data || self.streams.is_empty();
+        if has_deadline {
             self.count_idle_from(now);
-            self.is_in_frame = true;
         }
+        self.is_in_frame = has_deadline;
     }
 
     /// Begins to drain: the peer opens no further stream once it knows (RFC 9113 §6.8).

@@ -88,3 +88,15 @@ proptest! {
         let _ = decode(&mut Decoder::new(4096), &block);
     }
 }
+
+#[test]
+fn a_block_that_expands_too_far_is_an_error() {
+    let mut block = Vec::new();
+    Encoder::new(4096).encode(&[b'a'; 4000], b"", Indexing::Allowed, &mut block);
+    for reference in [&[0x0f, 0x2f, 0x00][..], &[0x7e, 0x00], &[0xbe]] {
+        let mut decoder = Decoder::new(4096);
+        assert!(decode(&mut decoder, &block).is_ok());
+        assert!(decode(&mut decoder, &reference.repeat(100)).is_ok());
+        assert_eq!(decode(&mut decoder, &reference.repeat(300)), Err(HpackError::Expansion), "{reference:x?}");
+    }
+}

@@ -38,6 +38,8 @@ pub enum HpackError {
     Huffman,
     /// A table size is larger than allowed, comes behind a field, or is missing after a change of the limit.
     TableSize,
+    /// The fields are much longer than the block, by references to long ones.
+    Expansion,
 }
 
 impl fmt::Display for HpackError {
@@ -48,6 +50,7 @@ impl fmt::Display for HpackError {
             Self::Index => "an index in a field block has no field",
             Self::Huffman => "a string in a field block is no Huffman code",
             Self::TableSize => "the size of the dynamic table is larger than allowed, or in the wrong place",
+            Self::Expansion => "a field block expands too far",
         })
     }
 }
@@ -78,13 +81,18 @@ impl Decoder {
         scratch: &mut Vec<u8>,
         mut field: impl FnMut(&[u8], &[u8]),
     ) -> Result<(), HpackError> {
-        let mut updates_left = SIZE_UPDATES_MAX;
+        let (mut updates_left, mut bytes_left) = (SIZE_UPDATES_MAX, EXPANDED_BYTES_MAX);
+        let mut spend = |bytes: usize| {
+            bytes_left = bytes_left.checked_sub(bytes).ok_or(HpackError::Expansion)?;
+            Ok(())
+        };
         while let Some(&first) = block.first() {
             match first {
                 0x80.. => {
                     let index = integer::read(&mut block, 7)?;
                     let (name, value) = self.entry(index)?;
                     self.check_size()?;
+                    spend(name.len() + value.len())?;
                     field(name, value);
                 }
                 0x20..0x40 => {
@@ -108,6 +116,7 @@ impl Decoder {
                     }
                     let name_length = scratch.len();
                     read_string(&mut block, scratch)?;
+                    spend(scratch.len())?;
                     let (name, value) = scratch.split_at(name_length);
                     if is_indexed {
                         self.table.insert(name, value);
@@ -153,3 +162,7 @@ fn read_string(block: &mut &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
 /// An encoder needs at most two updates of the size in one block: the least size since the last block, and the last one
 /// (RFC 7541 §4.2).
 const SIZE_UPDATES_MAX: u32 = 2;
+
+/// The most bytes of the fields of one block. No caller accepts a list as long; without a bound, three bytes that refer to a
+/// name of 4 KiB would cost the copy of the name.
+const EXPANDED_BYTES_MAX: usize = 1024 * 1024;
