@@ -82,6 +82,13 @@ impl Activity {
         self.begin(Label::DETAIL);
     }
 
+    /// The text that [`begin_detail`](Self::begin_detail) has stored last, on the loop's own thread.
+    #[must_use]
+    pub fn last_detail(&self) -> Vec<u8> {
+        let words = self.0.detail.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
+        words.take(self.0.detail_bytes.load(Relaxed) as usize).collect()
+    }
+
     /// The call that began last has ended.
     #[inline]
     pub fn end(&self) {
@@ -93,11 +100,7 @@ impl Activity {
     pub fn current(&self) -> Option<String> {
         match Label(self.0.label.load(Relaxed)) {
             Label::NONE => None,
-            Label::DETAIL => {
-                let words = self.0.detail.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
-                let bytes: Vec<u8> = words.take(self.0.detail_bytes.load(Relaxed) as usize).collect();
-                Some(String::from_utf8_lossy(&bytes).into_owned())
-            }
+            Label::DETAIL => Some(String::from_utf8_lossy(&self.last_detail()).into_owned()),
             Label(number) => {
                 let texts = self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
                 texts.get((number - FIRST_LABEL) as usize).map(|text| text.clone().into_string())

@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{self as future, Poll, Waker};
 
+use tidegate_engine::activity::Label;
 use tidegate_engine::{Context, Event, Handler, Outcome};
 use tidegate_http1::{Incoming, Outgoing, RequestHead, Status};
 use tidegate_sys::Address;
@@ -131,15 +132,15 @@ impl HttpHandler {
                 let is_head = is_head(&request);
                 // A function that may keep its request must not keep the loop's memory with it.
                 let request = if endpoint.body == BodyUse::Unused { request } else { request.detach() };
-                let running = Running::new(endpoint, request.head());
-                self.poll(call, request, passed, (is_head, running), cx)
+                self.poll(endpoint, call, request, passed, is_head, cx)
             }
             Call::Polled(call) if !request.head().has_body() && self.may_poll(cx) => {
                 let is_head = is_head(&request);
-                let running = Running::new(endpoint, request.head());
-                let call = || catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
-                let polled = running.during(&self.app.activity, call).unwrap_or_else(|_| Ok(panicked()));
-                self.on_polled(polled, passed, (is_head, running), cx)
+                Running::begin(&self.app.activity, endpoint, request.head());
+                let polled = catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
+                self.app.activity.end();
+                let polled = polled.unwrap_or_else(|_| Ok(panicked()));
+                self.on_polled(polled, passed, (is_head, endpoint.label.get()), cx)
             }
             Call::Async(_) | Call::Polled(_) | Call::Interim(_)
                 if endpoint.body != BodyUse::Collected || !self.may_poll(cx) =>
@@ -165,14 +166,17 @@ impl HttpHandler {
     #[inline]
     fn poll<C: HttpCodec>(
         &self,
+        endpoint: &Endpoint,
         call: &dyn Fn(Request) -> Responding,
         request: Request,
         passed: Passed,
-        (is_head, running): (bool, Running),
+        is_head: bool,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        let polled = running.during(&self.app.activity, || poll_caught(call, request));
-        self.on_polled(polled, passed, (is_head, running), cx)
+        Running::begin(&self.app.activity, endpoint, request.head());
+        let polled = poll_caught(call, request);
+        self.app.activity.end();
+        self.on_polled(polled, passed, (is_head, endpoint.label.get()), cx)
     }
 
     #[inline(always)]
@@ -180,12 +184,13 @@ impl HttpHandler {
         &self,
         polled: Result<Response, Responding>,
         passed: Passed,
-        (is_head, running): (bool, Running),
+        (is_head, label): (bool, Label),
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         match polled {
             Ok(response) => self.respond(response, &passed, is_head, cx),
             Err(responding) => {
+                let running = Running::of_last(&self.app.activity, label);
                 let work = Work::Responding(responding, passed.detach(), is_head, running);
                 self.take_over(work)
             }
@@ -263,13 +268,14 @@ impl HttpHandler {
         if let Err(error) = request.decode_collected(self.app.limits.collected_body_bytes_max) {
             return self.respond(error.into_response(), &passed, is_head, cx);
         }
-        let running = Running::new(&endpoint, request.head());
         match &endpoint.call {
             Call::Sync(call) => {
-                let response = running.during(&self.app.activity, || call_caught(call, request));
+                self.app.activity.begin(endpoint.label.get());
+                let response = call_caught(call, request);
+                self.app.activity.end();
                 self.respond(response, &passed, is_head, cx)
             }
-            Call::Async(call) if self.may_poll(cx) => self.poll(call, request, passed, (is_head, running), cx),
+            Call::Async(call) if self.may_poll(cx) => self.poll(&endpoint, call, request, passed, is_head, cx),
             Call::Async(_) | Call::Polled(_) | Call::Interim(_) => {
                 self.take_over(Work::request(request, endpoint, passed))
             }

@@ -12,22 +12,34 @@ use crate::endpoint::{Call, Endpoint};
 #[derive(Debug)]
 pub(crate) struct Running {
     label: Label,
-    /// For [`Label::DETAIL`]. In a box, so that functions with a route move two words.
-    detail: Option<Box<Detail>>,
-}
-
-/// The method and the path of a request, as far as the watchdog shows them.
-#[derive(Debug)]
-struct Detail {
-    bytes: [u8; DETAIL_BYTES_MAX],
-    length: u8,
+    /// For [`Label::DETAIL`]: the method and the path of the request, as far as the watchdog shows them.
+    detail: Option<Box<[u8]>>,
 }
 
 impl Running {
     #[inline]
     pub(crate) fn new(endpoint: &Endpoint, head: &RequestHead) -> Self {
         let label = endpoint.label.get();
-        Self { label, detail: (label == Label::DETAIL).then(|| Detail::of(head)) }
+        let detail = || {
+            let (bytes, length) = detail(head);
+            bytes[..length].into()
+        };
+        Self { label, detail: (label == Label::DETAIL).then(detail) }
+    }
+
+    /// Names the function that is about to be called, without memory for that. It runs until [`Activity::end`].
+    #[inline]
+    pub(crate) fn begin(activity: &Activity, endpoint: &Endpoint, head: &RequestHead) {
+        match endpoint.label.get() {
+            Label::DETAIL => begin_detail(activity, head),
+            label => activity.begin(label),
+        }
+    }
+
+    /// For a function that has run on this loop within this dispatch, and is not complete.
+    #[cold]
+    pub(crate) fn of_last(activity: &Activity, label: Label) -> Self {
+        Self { label, detail: (label == Label::DETAIL).then(|| activity.last_detail().into()) }
     }
 
     /// Calls `function`, and names it meanwhile. A panic ends the name as well: `function` catches it.
@@ -35,7 +47,7 @@ impl Running {
     pub(crate) fn during<T>(&self, activity: &Activity, function: impl FnOnce() -> T) -> T {
         match &self.detail {
             None => activity.begin(self.label),
-            Some(detail) => activity.begin_detail(&detail.bytes[..detail.length.into()]),
+            Some(detail) => activity.begin_detail(detail),
         }
         let result = function();
         activity.end();
@@ -43,17 +55,20 @@ impl Running {
     }
 }
 
-impl Detail {
-    #[inline(never)]
-    fn of(head: &RequestHead) -> Box<Self> {
-        let (mut bytes, mut length) = ([0; DETAIL_BYTES_MAX], 0);
-        for piece in [head.method_text().as_bytes(), b" ", head.path_bytes()] {
-            let taken = piece.len().min(DETAIL_BYTES_MAX - length);
-            bytes[length..length + taken].copy_from_slice(&piece[..taken]);
-            length += taken;
-        }
-        Box::new(Self { bytes, length: length as u8 })
+#[inline(never)]
+fn begin_detail(activity: &Activity, head: &RequestHead) {
+    let (bytes, length) = detail(head);
+    activity.begin_detail(&bytes[..length]);
+}
+
+fn detail(head: &RequestHead) -> ([u8; DETAIL_BYTES_MAX], usize) {
+    let (mut bytes, mut length) = ([0; DETAIL_BYTES_MAX], 0);
+    for piece in [head.method_text().as_bytes(), b" ", head.path_bytes()] {
+        let taken = piece.len().min(DETAIL_BYTES_MAX - length);
+        bytes[length..length + taken].copy_from_slice(&piece[..taken]);
+        length += taken;
     }
+    (bytes, length)
 }
 
 /// The label of the function for the paths that no route matches.
@@ -63,5 +78,3 @@ pub(crate) fn label_of_fallback(endpoint: &Endpoint, activity: &Activity, paths:
         Call::Async(_) | Call::Polled(_) | Call::Interim(_) => Label::DETAIL,
     }
 }
-
-const _: () = assert!(DETAIL_BYTES_MAX <= u8::MAX as usize);
