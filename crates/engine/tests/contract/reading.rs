@@ -515,8 +515,8 @@ fn buffered_bytes_max<S: Stack>() -> usize {
 const RING_BYTES: usize = 48 * 20 * 1024;
 
 /// The memory that a connection with narrow marks may use: for the last receive with its headroom, for the output that
-/// it causes, and for bytes that came although receiving was stopped.
-const BUFFERED_BYTES_MAX: usize = HEADROOM_BYTES + 4 * RECEIVE_BYTES_MAX;
+/// it causes, and for bytes that came although receiving was stopped, and for a few small segments.
+const BUFFERED_BYTES_MAX: usize = HEADROOM_BYTES + 4 * RECEIVE_BYTES_MAX + 4 * 1024;
 
 /// A time that is short on every backend.
 const MOMENT: Duration = Duration::from_millis(1);
