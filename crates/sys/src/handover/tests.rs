@@ -150,8 +150,12 @@ fn a_failed_handover_closes_the_descriptors_that_arrived() {
         });
         error.unwrap_err();
     }
-    let after = descriptors();
-    assert!(after < before + 1000, "{before} descriptors became {after}");
+    // Another test has a thousand descriptors open for a moment.
+    let end = Instant::now() + Duration::from_secs(20);
+    while descriptors() >= before + 1000 {
+        assert!(Instant::now() < end, "{before} descriptors became {}", descriptors());
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
