@@ -7,6 +7,7 @@ mod backends;
 mod bad_input;
 mod breaks;
 mod byte_logs;
+mod chat;
 mod clients;
 mod connections;
 mod crowds;
