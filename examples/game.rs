@@ -152,7 +152,7 @@ impl Game {
         let server = Server::bind(address)?.start(move || {
             Router::with_state(of_server.clone()).get("/sea", |State(sea): State<Sea>, upgrade: WebSocketUpgrade| {
                 upgrade.any_origin().config(&CONFIG).handler(Player {
-                    sea,
+                    sea: (*sea).clone(),
                     number: u32::MAX,
                     rate: MessageRate::default(),
                 })

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --example push                      # checks itself, and ends
 //! cargo run --example push -- 127.0.0.1:8080    # serves
-//! cargo run --example websocket -- --print 'ws://127.0.0.1:8080/rooms/tides?token=sub-1'
+//! cargo run --example push -- --follow 'ws://127.0.0.1:8080/rooms/tides?token=sub-1'
 //! curl -H 'Authorization: Bearer pub-1' -d 'high water' http://127.0.0.1:8080/rooms/tides
 //! ```
 //!
@@ -13,11 +13,13 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde::Deserialize;
 use tidegate::codec::{DynOver, Encoded, Filters};
+use tidegate::http::client::{ClientError, Reconnect, WebSocketChannel};
 use tidegate::http::{
     Client, HeaderMap, IntoResponse, Limits, Path, Query, Response, Router, Server, State, StatusCode, WebSocketUpgrade,
 };
@@ -124,9 +126,37 @@ fn start(address: &str) -> Result<ServerHandle, StartError> {
         .start(move || Router::with_state(rooms.clone()).get("/rooms/{room}", subscribe).post("/rooms/{room}", publish))
 }
 
+/// Reads what a room gets up to the last message, and comes back whenever the connection ends.
+async fn follow(client: &Client, uri: &str, mut is_last: impl FnMut(&str) -> bool) -> Result<(), ClientError> {
+    let read = async |mut channel: WebSocketChannel| {
+        while let Ok(Some(message)) = channel.recv().await {
+            if let Message::Text(text) = message
+                && is_last(text.as_str())
+            {
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    Reconnect::new().run(|| client.websocket(uri), read).await
+}
+
 fn main() -> Result<(), Any> {
-    if let Some(address) = std::env::args().nth(1) {
-        let server = start(&address)?;
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let [flag, uri] = &arguments[..]
+        && flag == "--follow"
+    {
+        let uri = uri.clone();
+        return Ok(EventLoop::on(Backend::Auto)?.block_on(async move {
+            let print = |text: &str| {
+                println!("{text}");
+                false
+            };
+            follow(&Client::new(), &uri, print).await
+        })??);
+    }
+    if let Some(address) = arguments.first() {
+        let server = start(address)?;
         println!("listening on http://{}", server.address());
         server.wait();
         return Ok(());
@@ -156,8 +186,8 @@ async fn check(address: String) -> Result<usize, Any> {
     // The 101 may be here before the subscriber is in the room: a publisher learns how many there are.
     while client.post(&rooms).bearer_auth("pub-1").body("high water").send().await?.text().await? != "2\n" {}
     // The room has a history of one message, for those that come late.
-    subscribers.push(client.websocket(format!("{room}?token=sub-2")).open().await?);
-    let count = subscribers.len();
+    follow(&client, &format!("{room}?token=sub-2"), |text| text == "high water").await?;
+    let count = subscribers.len() + 1;
     for mut subscriber in subscribers {
         let Some(Message::Text(text)) = subscriber.recv().await? else { return Err("no text".into()) };
         assert_eq!(text, "high water");

@@ -8,6 +8,7 @@
 //! | `connection.rs` | the handler of a connection |
 //! | `pipeline.rs` | its codec: sends batches of requests and checks each response |
 //! | `messages.rs` | the codec of a connection that is a WebSocket: its handshake, messages, broadcasts |
+//! | `frames.rs` | its messages, encoded |
 //! | `request.rs`, `url.rs` | the request, as the flags describe it and encoded; the server and the target |
 //! | `schedule.rs` | `--rate`: when each batch is due |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
@@ -19,6 +20,7 @@
 
 mod connection;
 mod counters;
+mod frames;
 mod idle;
 mod messages;
 mod outputs;

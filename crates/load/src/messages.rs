@@ -9,17 +9,17 @@
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::codec::{Blame, Codec, CodecStatus, Fault, Input, Lifecycle, Output, Step};
 use tidegate::http1::client::{Incoming, Outgoing};
 use tidegate::http1::{Client, ResponseHead};
 use tidegate::websocket::handshake::{HandshakeError, Request as Handshake};
-use tidegate::websocket::{Config, Message, Text, WebSocket};
+use tidegate::websocket::{Message, WebSocket};
 use tidegate::{Bytes, http1, websocket};
 
 use super::counters::Verdict;
+use super::frames;
 use super::pipeline::{Batch, Exchange, Responses};
 
 /// The codec of a load on a WebSocket, on one connection.
@@ -40,7 +40,7 @@ enum State {
 
 impl Messages {
     pub(crate) fn new(exchange: Rc<Exchange>) -> Self {
-        let opening = (Client::new(exchange.encoded.config.clone()), Handshake::new(config()));
+        let opening = (Client::new(exchange.encoded.config.clone()), Handshake::new(frames::config()));
         Self { exchange, state: State::Opening(Box::new(opening)), owed: 0 }
     }
 
@@ -161,31 +161,6 @@ fn stamp_in(message: &[u8]) -> Option<(u64, Duration)> {
     let (author, time) = digits.split_at_checked(16)?;
     let number = |digits| u64::from_str_radix(digits, 16).ok();
     Some((number(author)?, Duration::from_nanos(number(time)?)))
-}
-
-/// Messages of any length, and neither pings nor compression: the load measures those of the server.
-fn config() -> Arc<Config> {
-    let mut config = Config::default();
-    config.message_bytes_max = u64::MAX / 2;
-    config.ping_interval = None;
-    config.control_frames_max = u16::MAX;
-    Arc::new(config)
-}
-
-/// `depth` masked frames of a message: text if it is UTF-8, otherwise binary.
-///
-/// # Errors
-/// That the message cannot be sent, and why.
-pub(crate) fn frames(message: &Bytes, depth: u32, out: &mut Output<'_>) -> Result<(), websocket::Error> {
-    let mut codec = WebSocket::client(config(), None);
-    for _ in 0..depth {
-        let message = match Text::new(message.clone()) {
-            Ok(text) => Message::Text(text),
-            Err(_) => Message::binary(message.clone()),
-        };
-        codec.encode(message, out)?;
-    }
-    Ok(())
 }
 
 impl Codec for Messages {

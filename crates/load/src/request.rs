@@ -9,7 +9,7 @@ use tidegate::codec::{Codec, Outbound, Output, Pool, Time};
 use tidegate::http1::client::{Config, Limits, Outgoing};
 use tidegate::http1::{Client, Request};
 
-use super::messages;
+use super::frames;
 use super::url::Url;
 
 /// The request of a load: for the codec that decodes responses, and as encoded bytes.
@@ -115,14 +115,14 @@ impl RequestTemplate {
                 "{depth} messages of {bytes} bytes are {run_bytes} at once, and {RUN_BYTES_MAX} is the most: pipeline fewer"
             )));
         }
-        let frames = |depth| {
+        let encode = |depth| {
             let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
             let mut queue = Outbound::new(&pool);
-            let written = messages::frames(&message, depth, &mut Output::new(&mut queue, &pool, &time));
+            let written = frames::write(&message, depth, &mut Output::new(&mut queue, &pool, &time));
             written.map_err(|error| BadRequest(format!("cannot send this message: {error}")))?;
             Ok::<_, BadRequest>(Bytes::from(drained(&mut queue)))
         };
-        let (one, run) = (frames(1)?, frames(depth)?);
+        let (one, run) = (encode(1)?, encode(depth)?);
         Ok(EncodedRequest { request, config, one, run, depth, message: Some(message) })
     }
 }
