@@ -13,7 +13,8 @@
 //! | server, first | `0`, the number of the own boat (`u32`), ticks a second (`u8`) |
 //! | server, each tick | `1`, the tick (`u32`), then for each boat its number (`u32`), east (`f32`), south (`f32`); big-endian |
 //!
-//! A tick is encoded once for all players. A player that reads slowly misses ticks, and the next one that it gets is complete.
+//! A tick is encoded once for all players. A player that reads slowly misses ticks, and the next one that it gets is
+//! complete.
 
 #![forbid(unsafe_code)]
 

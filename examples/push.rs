@@ -7,8 +7,8 @@
 //! curl -H 'Authorization: Bearer pub-1' -d 'high water' http://127.0.0.1:8080/rooms/tides
 //! ```
 //!
-//! A subscriber is a handler without state, so a hundred thousand of them cost little: chapter 21 of the guide. One that reads
-//! slowly misses messages, and holds up nothing. `sse_push.rs` is the same with Server-Sent Events.
+//! A subscriber is a handler without state, so a hundred thousand of them cost little: chapter 21 of the guide. One
+//! that reads slowly misses messages, and holds up nothing. `sse_push.rs` is the same with Server-Sent Events.
 
 #![forbid(unsafe_code)]
 
@@ -66,8 +66,8 @@ impl Handler<Pipe> for Subscriber {
     }
 }
 
-/// A browser cannot add fields to the request of a WebSocket, so the token is in the query: keep it out of access logs, and
-/// let it expire soon.
+/// A browser cannot add fields to the request of a WebSocket, so the token is in the query: keep it out of access logs,
+/// and let it expire soon.
 #[derive(Deserialize)]
 struct Subscription {
     token: String,

@@ -7,8 +7,8 @@
 //! curl -H 'Authorization: Bearer pub-1' -d 'high water' http://127.0.0.1:8080/rooms/tides
 //! ```
 //!
-//! A room keeps its last messages with their numbers. Each subscriber has the number of the next one that it sends, so a
-//! browser that reconnects continues after the last that it has seen, and one that reads slowly misses the oldest.
+//! A room keeps its last messages with their numbers. Each subscriber has the number of the next one that it sends, so
+//! a browser that reconnects continues after the last that it has seen, and one that reads slowly misses the oldest.
 
 #![forbid(unsafe_code)]
 

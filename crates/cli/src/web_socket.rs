@@ -28,8 +28,8 @@ impl Handler<DynOver<WebSocket>> for Echo {
     }
 }
 
-/// Accepts a handshake with an echo, or refuses the request. Scripts of all sites may connect, since nothing here belongs to
-/// a user.
+/// Accepts a handshake with an echo, or refuses the request. Scripts of all sites may connect, since nothing here
+/// belongs to a user.
 #[inline(never)]
 pub(crate) fn echo<C: SiteCodec>(head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
     accept(head, cx, &CONFIG, |_| Ok(Echo))

@@ -1,5 +1,5 @@
-//! `tidegate load`: a load generator for HTTP/1.1 and WebSocket, with wrk's flags and wrk's table, and features that wrk
-//! lacks.
+//! `tidegate load`: a load generator for HTTP/1.1 and WebSocket, with wrk's flags and wrk's table, and features that
+//! wrk lacks.
 //!
 //! | file | holds |
 //! |---|---|
@@ -94,8 +94,9 @@ pub struct Options {
     /// With ws: the length of the message, which is a text [default: 64]
     #[arg(long, value_name = "N", conflicts_with = "body", value_parser = clap::value_parser!(u32).range(0..=67_108_864))]
     message_bytes: Option<u32>,
-    /// With ws: the first connection sends messages, and the server delivers each to all connections, its sender included,
-    /// as /chat of `tidegate serve` does in a room. The figures count deliveries, and latency is that of a delivery
+    /// With ws: the first connection sends messages, and the server delivers each to all connections, its sender
+    /// included, as /chat of `tidegate serve` does in a room. The figures count deliveries, and latency is that of a
+    /// delivery
     #[arg(long, conflicts_with_all = ["never_read", "idle", "rate", "body"])]
     broadcast: bool,
     /// Requests that a connection sends at once (pipelining) before it waits for the responses; with ws, messages

@@ -1,8 +1,8 @@
 //! `Messages`: the codec of a load on a WebSocket. It opens the connection by a handshake, sends batches of the same
 //! message, and compares each message of the server with it.
 //!
-//! The frames of a batch are masked once for each thread, and every connection of the thread sends the same bytes: their
-//! keys are not fresh for each frame (RFC 6455 §5.3), as a load generator needs no protection from caches.
+//! The frames of a batch are masked once for each thread, and every connection of the thread sends the same bytes:
+//! their keys are not fresh for each frame (RFC 6455 §5.3), as a load generator needs no protection from caches.
 //!
 //! In a broadcast each message begins with the time at which it was sent, and every connection counts the messages that
 //! are delivered to it, whatever the server writes around them.

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// How many messages a peer may send, for an application to ask before it works on one: the generic cell rate algorithm,
-/// in 16 bytes a connection. What follows from a message too many is the application's: it drops the message, reports it,
-/// or closes with [`CloseCode::POLICY_VIOLATION`](crate::CloseCode::POLICY_VIOLATION).
+/// How many messages a peer may send, for an application to ask before it works on one: the generic cell rate
+/// algorithm, in 16 bytes a connection. What follows from a message too many is the application's: it drops the
+/// message, reports it, or closes with [`CloseCode::POLICY_VIOLATION`](crate::CloseCode::POLICY_VIOLATION).
 ///
 /// A rate in bytes is the engine's `Shaping`.
 ///
@@ -27,8 +27,8 @@ pub struct MessageRate {
 }
 
 impl MessageRate {
-    /// Counts a message, and returns whether the peer may send it: `burst` at once, and `per_second` sustained. A rate or a
-    /// burst of 0 is one of 1.
+    /// Counts a message, and returns whether the peer may send it: `burst` at once, and `per_second` sustained. A rate
+    /// or a burst of 0 is one of 1.
     #[must_use]
     pub fn take(&mut self, now: Instant, per_second: u32, burst: u32) -> bool {
         let interval = Duration::from_secs(1) / per_second.max(1);

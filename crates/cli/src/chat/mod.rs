@@ -38,8 +38,8 @@ pub(crate) struct ChatOptions {
     /// Messages per second that a connection may send to /chat, and twice as many at once [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     chat_rate: Option<u32>,
-    /// A site whose pages may use /chat, such as https://sea.example; may be repeated. * allows all [default: this server's
-    /// own page]
+    /// A site whose pages may use /chat, such as https://sea.example; may be repeated. * allows all [default: this
+    /// server's own page]
     #[arg(long, value_name = "ORIGIN")]
     chat_origin: Vec<String>,
 }
@@ -97,8 +97,8 @@ struct Target {
     name: String,
 }
 
-/// Accepts the handshake of a guest, or refuses it: 403 for a page of another site, 400 for a name that cannot be one, 503
-/// if there are too many rooms.
+/// Accepts the handshake of a guest, or refuses it: 403 for a page of another site, 400 for a name that cannot be one,
+/// 503 if there are too many rooms.
 #[inline(never)]
 pub(crate) fn accept<C: SiteCodec>(head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
     web_socket::accept(head, cx, &CONFIG, |offer| guest(head, offer))

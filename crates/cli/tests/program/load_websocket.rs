@@ -1,4 +1,5 @@
-//! `tidegate load` with `ws://` and `wss://`: echoes of `/ws`, deliveries in a room of `/chat`, and servers that are none.
+//! `tidegate load` with `ws://` and `wss://`: echoes of `/ws`, deliveries in a room of `/chat`, and servers that are
+//! none.
 
 use std::io::Write;
 

@@ -43,8 +43,8 @@ impl DeliveryBudget {
 }
 
 impl Delivery {
-    /// Copies a message into the loop's memory, if the group has members on the loop. A newcomer joins the group, and gets
-    /// its messages.
+    /// Copies a message into the loop's memory, if the group has members on the loop. A newcomer joins the group, and
+    /// gets its messages.
     pub(crate) fn begin(message: &Arc<GroupMessage>, core: &mut Core) -> Option<Self> {
         if let Audience::Newcomer(member, first) = &message.audience {
             Self::admit(message, member, first, core);

@@ -9,8 +9,8 @@
 //! different loops see the messages of a group in the same order. A mailbox keeps the order in which one thread puts
 //! messages in, broadcasts and posts alike.
 //!
-//! Read next: `local_members.rs`, the members on one loop, and `delivery.rs`, a message on its way to them; `room.rs` for
-//! groups with presence and history.
+//! Read next: `local_members.rs`, the members on one loop, and `delivery.rs`, a message on its way to them; `room.rs`
+//! for groups with presence and history.
 
 mod delivery;
 mod local_members;
@@ -155,8 +155,8 @@ impl<C: Broadcast> Group<C> {
         self.send(&encoded).map_err(PublishError::Full)
     }
 
-    /// Makes a connection a member, from any thread, and sends messages to it alone. It gets these first, then all messages
-    /// that are sent to the group from now on, and none that was sent before.
+    /// Makes a connection a member, from any thread, and sends messages to it alone. It gets these first, then all
+    /// messages that are sent to the group from now on, and none that was sent before.
     ///
     /// # Errors
     /// [`GroupFull`] if the loop of the connection does not keep up. The connection is no member then.

@@ -1,7 +1,7 @@
 //! `Room`: a group that knows who is present, and greets new members with its last messages.
 //!
-//! A newcomer joins by a mailbox message of its loop, which has the greeting and the history. It is put in under the lock
-//! under which broadcasts are: so each message reaches a newcomer once, in its history or afterwards.
+//! A newcomer joins by a mailbox message of its loop, which has the greeting and the history. It is put in under the
+//! lock under which broadcasts are: so each message reaches a newcomer once, in its history or afterwards.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -32,9 +32,9 @@ impl Default for RoomLimits {
 
 /// Connections that get the same messages, as a [`Group`], with a list of those present and with the last messages.
 ///
-/// Clones are the same room, and may be sent to any thread. `P` describes a member to the others: its name, for example.
-/// A connection [enters](Room::enter) with its [`Member`](crate::Context::member), and is present until its [`Visit`] is
-/// dropped.
+/// Clones are the same room, and may be sent to any thread. `P` describes a member to the others: its name, for
+/// example. A connection [enters](Room::enter) with its [`Member`](crate::Context::member), and is present until its
+/// [`Visit`] is dropped.
 ///
 /// ```
 /// use tidegate::framing::Lines;
@@ -107,11 +107,11 @@ impl<C: Broadcast, P> Room<C, P> {
         Self { shared: Arc::new(Shared { group: Group::new(slow), limits, state: Mutex::new(state) }) }
     }
 
-    /// Makes a connection a member, from any thread. It gets the greeting first, then the history, and then every message
-    /// that is sent from now on.
+    /// Makes a connection a member, from any thread. It gets the greeting first, then the history, and then every
+    /// message that is sent from now on.
     ///
-    /// `greeting` is called with those present, the newcomer among them as the last, while the room is locked: it must not
-    /// call methods of the room.
+    /// `greeting` is called with those present, the newcomer among them as the last, while the room is locked: it must
+    /// not call methods of the room.
     ///
     /// # Errors
     /// [`RoomError`]: the room, or the loop of the connection, is full.
@@ -266,8 +266,8 @@ impl fmt::Display for RoomError {
 
 impl std::error::Error for RoomError {}
 
-/// Rooms by their names, which are made when they are asked for. A room ends, with its history, when neither a visit nor
-/// another clone of it is left. Clones are the same rooms.
+/// Rooms by their names, which are made when they are asked for. A room ends, with its history, when neither a visit
+/// nor another clone of it is left. Clones are the same rooms.
 pub struct Rooms<C, P = ()> {
     shared: Arc<SharedRooms<C, P>>,
 }

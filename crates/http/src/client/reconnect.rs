@@ -83,8 +83,8 @@ impl Reconnect {
     ///
     /// # Errors
     /// An error that the next attempt would have as well: of the URI, of TLS, of a field; a server that answers the
-    /// handshake wrongly, or refuses it with a status below 500 other than 408, 425 and 429. Also that of the last attempt,
-    /// of [`attempts_max`](Self::attempts_max).
+    /// handshake wrongly, or refuses it with a status below 500 other than 408, 425 and 429. Also that of the last
+    /// attempt, of [`attempts_max`](Self::attempts_max).
     ///
     /// # Panics
     /// If no event loop runs on this thread.

@@ -74,8 +74,8 @@ impl WebSocketBuilder {
         self
     }
 
-    /// The limits of the connection, its pings, and compression, which is offered if the configuration has it; connections
-    /// share them.
+    /// The limits of the connection, its pings, and compression, which is offered if the configuration has it;
+    /// connections share them.
     pub fn config(mut self, config: &Arc<Config>) -> Self {
         self.config = config.clone();
         self

@@ -1,5 +1,5 @@
-//! WebSockets of the client: what it agrees on with a server, servers that answer the handshake wrongly, servers that break
-//! the rules after it, proxies, and opening again.
+//! WebSockets of the client: what it agrees on with a server, servers that answer the handshake wrongly, servers that
+//! break the rules after it, proxies, and opening again.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
