@@ -639,12 +639,12 @@ fn a_loop_that_newcomers_left_before_they_joined_gets_no_more_messages() {
     let group = Group::<Lines>::new(Slow::Skip);
     let mut by_hand = ByHand::new(&Group::new(Slow::Skip), 1);
     let member = by_hand.remotes[0].member();
-    group.join_with(&member, vec![Encoded::of("first\n".into())]).unwrap();
+    group.join_with(&member, &[Encoded::of("first\n".into())]).unwrap();
     group.send(&Encoded::of("second\n".into())).unwrap();
     by_hand.turn();
     assert_eq!((by_hand.read(0), group.len()), ("first\nsecond\n".into(), 1));
     // A connection that has ended joins nothing.
     drop(by_hand);
-    group.join_with(&member, vec![Encoded::of("first\n".into())]).unwrap();
+    group.join_with(&member, &[Encoded::of("first\n".into())]).unwrap();
     assert_eq!(group.len(), 0);
 }

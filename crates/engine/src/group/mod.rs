@@ -163,7 +163,7 @@ impl<C: Broadcast> Group<C> {
     ///
     /// # Panics
     /// If one of the messages is 4 GiB long or longer.
-    pub fn join_with(&self, member: &Member, first: Vec<Encoded<C>>) -> Result<(), GroupFull> {
+    pub fn join_with(&self, member: &Member, first: &[Encoded<C>]) -> Result<(), GroupFull> {
         assert!(first.iter().all(|encoded| encoded.len() < MESSAGE_BYTES_MAX), "a message of 4 GiB");
         let first = first.iter().map(|encoded| encoded.bytes().clone()).collect();
         let audience = Audience::Newcomer(member.clone(), first);

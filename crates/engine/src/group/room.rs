@@ -129,8 +129,8 @@ impl<C: Broadcast, P> Room<C, P> {
         state.visits += 1;
         state.present.insert(number, newcomer);
         let greeting = greeting(&mut state.present.values());
-        let first = greeting.into_iter().chain(state.history.iter().cloned()).collect();
-        if let Err(full) = self.shared.group.join_with(member, first) {
+        let first: Vec<_> = greeting.into_iter().chain(state.history.iter().cloned()).collect();
+        if let Err(full) = self.shared.group.join_with(member, &first) {
             state.present.remove(&number);
             return Err(RoomError::Full(full));
         }
@@ -276,8 +276,10 @@ struct SharedRooms<C, P> {
     slow: Slow,
     limits: RoomLimits,
     rooms_max: usize,
-    by_name: Mutex<HashMap<Box<str>, Weak<Shared<C, P>>>>,
+    by_name: Mutex<ByName<C, P>>,
 }
+
+type ByName<C, P> = HashMap<Box<str>, Weak<Shared<C, P>>>;
 
 impl<C: Broadcast, P> Rooms<C, P> {
     /// No rooms yet; up to 10,000 at a time, unless [`rooms_max`](Self::rooms_max) says otherwise.
@@ -319,7 +321,7 @@ impl<C, P> Rooms<C, P> {
         self.shared.rooms_max
     }
 
-    fn by_name(&self) -> MutexGuard<'_, HashMap<Box<str>, Weak<Shared<C, P>>>> {
+    fn by_name(&self) -> MutexGuard<'_, ByName<C, P>> {
         self.shared.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
