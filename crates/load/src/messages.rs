@@ -64,9 +64,9 @@ impl Messages {
             Err(error) => {
                 let stats = &self.exchange.stats;
                 if matches!(error, HandshakeError::Status(_)) {
-                    stats.bad(Verdict::Status, 1)
+                    stats.bad(Verdict::Status, 1);
                 } else {
-                    stats.invalid()
+                    stats.invalid();
                 }
                 return Err(Error::Counted(error));
             }
