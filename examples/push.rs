@@ -88,6 +88,7 @@ fn subscribe(
 }
 
 /// `POST /rooms/{room}`
+#[expect(clippy::needless_pass_by_value, reason = "a function of a router receives its arguments")]
 fn publish(
     State(rooms): State<Rooms<Pipe>>,
     Path(name): Path<String>,

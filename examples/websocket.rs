@@ -24,14 +24,22 @@ type Any = Box<dyn Error>;
 
 /// Sends every message back.
 async fn echo(mut channel: WebSocketChannel) -> Result<(), Any> {
-    while let Some(message) = channel.recv().await? {
-        if !matches!(message, Message::Close(_)) {
-            channel.send(message).map_err(|_| "a message cannot be sent")?;
-            channel.ready().await?;
+    loop {
+        match channel.recv().await {
+            Ok(Some(Message::Close(_))) => {}
+            Ok(Some(message)) => {
+                channel.send(message).map_err(|_| "a message cannot be sent")?;
+                channel.ready().await?;
+            }
+            // The codec has answered the close frame of the peer: the end waits until the answer is sent.
+            Ok(None) => return Ok(channel.close().await?),
+            Err(error) => {
+                // So it does where the peer has broken the rules: the loop has answers and a close frame to send.
+                let _ = channel.close().await;
+                return Err(error.into());
+            }
         }
     }
-    // The codec has answered the close frame of the peer: the end waits until the answer is sent.
-    Ok(channel.close().await?)
 }
 
 /// Prints every text.
