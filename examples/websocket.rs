@@ -6,7 +6,7 @@
 //! cargo run --example websocket -- --print ws://127.0.0.1:8080/ws     # a client that prints every text
 //! ```
 //!
-//! The client speaks HTTP/1.1 for one request, and switches to the codec that the handshake has agreed on.
+//! With `wss://` the server has to have a certificate that the system trusts, or that is in the file of SSL_CERT_FILE.
 
 #![forbid(unsafe_code)]
 
@@ -14,30 +14,36 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::codec::Pipeline;
-use tidegate::http::{Router, WebSocketUpgrade};
-use tidegate::http1::client::{Config as HttpConfig, Incoming, Limits};
-use tidegate::http1::{self, Request};
-use tidegate::websocket::handshake::Request as Handshake;
-use tidegate::websocket::{Close, CloseCode, Config, Deflate, Message, WebSocket};
-use tidegate::{Backend, Channel, Client, EventLoop};
+use tidegate::http::client::WebSocketChannel;
+use tidegate::http::{Client, Router, WebSocketUpgrade};
+use tidegate::tls::{ClientConfig, Provider};
+use tidegate::websocket::{Close, CloseCode, Config, Deflate, Message};
+use tidegate::{Backend, EventLoop};
 
 type Any = Box<dyn Error>;
 
 /// Sends every message back.
-async fn echo<P: Pipeline<In = Message, Out = Message>>(mut channel: Channel<P>) -> Result<(), Any> {
-    while let Some(message) = channel.recv().await? {
-        if !matches!(message, Message::Close(_)) {
-            channel.send(message).map_err(|_| "a message cannot be sent")?;
-            channel.ready().await?;
+async fn echo(mut channel: WebSocketChannel) -> Result<(), Any> {
+    loop {
+        match channel.recv().await {
+            Ok(Some(Message::Close(_))) => {}
+            Ok(Some(message)) => {
+                channel.send(message).map_err(|_| "a message cannot be sent")?;
+                channel.ready().await?;
+            }
+            // The codec has answered the close frame of the peer: the end waits until the answer is sent.
+            Ok(None) => return Ok(channel.close().await?),
+            Err(error) => {
+                // So it does where the peer has broken the rules: the loop has answers and a close frame to send.
+                let _ = channel.close().await;
+                return Err(error.into());
+            }
         }
     }
-    // The codec has answered the close frame of the peer: the end waits until the answer is sent.
-    Ok(channel.close().await?)
 }
 
 /// Prints every text.
-async fn print(mut channel: Channel<WebSocket>) -> Result<(), Any> {
+async fn print(mut channel: WebSocketChannel) -> Result<(), Any> {
     while let Some(message) = channel.recv().await? {
         if let Message::Text(text) = message {
             println!("{text}");
@@ -55,21 +61,12 @@ fn config() -> Arc<Config> {
 }
 
 /// Opens a WebSocket.
-async fn open(host: &str, target: &str) -> Result<Channel<WebSocket>, Any> {
-    let http = Arc::new(HttpConfig::new(Limits::default()).host(host)?);
-    let mut channel = Client::to(host)?.connect(http1::Client::new(http)).await?;
-    let handshake = Handshake::new(config());
-    let mut request = Request::get(target)?.upgrade("websocket");
-    for (name, value) in handshake.fields() {
-        request = request.field(name, value)?;
+async fn open(url: &str) -> Result<WebSocketChannel, Any> {
+    let mut client = Client::builder();
+    if url.starts_with("wss://") {
+        client = client.tls(ClientConfig::builder_with_platform_roots(&Provider::aws_lc_rs())?.build()?);
     }
-    channel.send(request.into())?;
-    let Some(Incoming::Head(head)) = channel.recv().await? else {
-        return Err("the server has not answered the handshake".into());
-    };
-    let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
-    let (codec, _) = handshake.complete(head.status().code(), fields)?;
-    Ok(channel.switch(|_| codec)?)
+    Ok(client.build().websocket(url).config(&config()).open().await?)
 }
 
 fn main() -> Result<(), Any> {
@@ -80,11 +77,9 @@ fn main() -> Result<(), Any> {
         [url] => (false, url),
         _ => return Err("usage: websocket [--print] URL".into()),
     };
-    let rest = url.strip_prefix("ws://").ok_or("a URL begins with ws://")?;
-    let (host, target) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let (host, target) = (host.to_owned(), if target.is_empty() { "/" } else { target }.to_owned());
+    let url = url.clone();
     EventLoop::on(Backend::Auto)?.block_on(async move {
-        let channel = open(&host, &target).await?;
+        let channel = open(&url).await?;
         if prints { print(channel).await } else { echo(channel).await }
     })?
 }
@@ -93,9 +88,9 @@ fn main() -> Result<(), Any> {
 fn demonstrate() -> Result<(), Any> {
     let router = || Router::new().get("/ws", |upgrade: WebSocketUpgrade| upgrade.config(&config()).channel(echo));
     let server = tidegate::http::Server::bind("127.0.0.1:0")?.start(router)?;
-    let host = server.address().to_string();
+    let url = format!("ws://{}/ws", server.address());
     let answers = EventLoop::on(Backend::Auto)?.block_on(async move {
-        let mut channel = open(&host, "/ws").await?;
+        let mut channel = open(&url).await?;
         let mut answers = Vec::new();
         for text in ["ebb", "flow", &"tide ".repeat(100)] {
             channel.send(text.to_owned().into()).map_err(|_| "a message cannot be sent")?;

@@ -2,10 +2,12 @@
 """kosoku against `tidegate serve` and a client of ours: the cases of the Autobahn test suite for WebSocket.
 
 No case may fail. Cases that pass but not strictly are listed: each has a reason below. The long form runs every case, the
-short one leaves out the slow ones. The README beside this file says how to repeat it.
+short one leaves out the slow ones. With --tls there is TLS between kosoku and ours: HAProxy adds it, since kosoku has none.
+The README beside this file says how to repeat it.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -27,11 +29,57 @@ SLOW = ["9.*", "12.*", "13.*"]
 OK = {"OK", "INFORMATIONAL", "NON-STRICT", "UNIMPLEMENTED"}
 
 
-def run(backend, excluded):
+class Tls(program.Front):
+    """HAProxy between plain TCP and TLS: it adds TLS towards `origin_port`, or is the server of TLS itself."""
+
+    CONFIG = """
+global
+  nbthread 1
+  maxconn 4096
+defaults
+  mode tcp
+  timeout connect 5s
+  timeout client 10m
+  timeout server 10m
+listen all
+  bind 127.0.0.1:{port} {bind}
+  server origin 127.0.0.1:{origin} {server}
+"""
+
+    def __init__(self, origin_port, directory, certificate=None):
+        super().__init__(origin_port, directory)
+        self.certificate = certificate
+
+    def command(self):
+        config = pathlib.Path(self.directory, "haproxy.cfg")
+        bind, server = ("", "ssl verify none") if self.certificate is None else (f"ssl crt {self.certificate}", "")
+        text = self.CONFIG.format(port=self.ports[0], origin=self.origin_port, bind=bind, server=server)
+        config.write_text(text)
+        return ["haproxy", "-db", "-f", str(config)]
+
+
+def certificate(folder):
+    """A certificate for 127.0.0.1 with its key, in one file."""
+    path = pathlib.Path(folder, "certificate.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "90"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", f"{folder}/key.pem", "-out", str(path)]
+    code, _, errors = program.run(command, 60)
+    if code:
+        raise Failure(f"openssl req: {errors}")
+    path.write_text(path.read_text() + pathlib.Path(folder, "key.pem").read_text())
+    return str(path)
+
+
+def run(backend, excluded, has_tls):
     """The behavior of each case by its name, on this backend."""
-    with program.serve(backend) as server, tempfile.TemporaryDirectory() as folder:
+    serving = ["--tls-self-signed"] if has_tls else []
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(program.serve(backend, *serving))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        port = stack.enter_context(Tls(server.port, folder)).ports[0] if has_tls else server.port
         flags = [word for case in excluded for word in ("-x", case)]
-        command = ["kosoku", "-m", "fuzzingclient", "-o", folder, *flags, f"ws://127.0.0.1:{server.port}/ws"]
+        command = ["kosoku", "-m", "fuzzingclient", "-o", folder, *flags, f"ws://127.0.0.1:{port}/ws"]
         with open(pathlib.Path(folder) / "log", "w+") as log:
             done = subprocess.run(command, stdout=log, stderr=log, timeout=SECONDS_MAX, check=False)
             log.seek(0)
@@ -39,18 +87,25 @@ def run(backend, excluded):
         return behaviors(folder, text)
 
 
-def run_client(excluded):
+def run_client(excluded, has_tls):
     """The behavior of each case by its name, of the client in `examples/websocket.rs`."""
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         (port,) = program.free_ports(1)
+        environment = dict(os.environ)
         flags = [word for case in excluded for word in ("-x", case)]
         command = ["kosoku", "-m", "fuzzingserver", "-o", folder, *flags, f"127.0.0.1:{port}"]
         url = f"ws://127.0.0.1:{port}"
+        if has_tls:
+            path = certificate(folder)
+            url = f"wss://127.0.0.1:{stack.enter_context(Tls(port, folder, path)).ports[0]}"
+            environment["SSL_CERT_FILE"] = path
         suite = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             count = None
             for _ in range(program.LISTEN_SECONDS_MAX * 10):
-                asked = subprocess.run([CLIENT, "--print", f"{url}/getCaseCount"], capture_output=True, text=True, check=False)
+                asked = subprocess.run([CLIENT, "--print", f"{url}/getCaseCount"], capture_output=True, text=True, check=False,
+                                       env=environment)
                 if asked.returncode == 0 and asked.stdout.strip().isdigit():
                     count = int(asked.stdout)
                     break
@@ -60,8 +115,9 @@ def run_client(excluded):
             for number in range(1, count + 1):
                 # The exit code depends on how the case ends the connection; the report is the judge.
                 case = [CLIENT, f"{url}/runCase?case={number}&agent=tidegate"]
-                subprocess.run(case, capture_output=True, timeout=SECONDS_MAX, check=False)
-            subprocess.run([CLIENT, f"{url}/updateReports?agent=tidegate"], capture_output=True, timeout=60, check=False)
+                subprocess.run(case, capture_output=True, timeout=SECONDS_MAX, check=False, env=environment)
+            report = [CLIENT, f"{url}/updateReports?agent=tidegate"]
+            subprocess.run(report, capture_output=True, timeout=60, check=False, env=environment)
             for _ in range(program.LISTEN_SECONDS_MAX * 10):
                 if any(pathlib.Path(folder).rglob("index.json")):
                     break
@@ -94,13 +150,14 @@ def judge(name, cases):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="the slow cases as well")
+    parser.add_argument("--tls", action="store_true", help="over TLS")
     options = parser.parse_args()
-    program.need("kosoku")
+    program.need("kosoku", *(["haproxy", "openssl"] if options.tls else []))
+    excluded = [] if options.all else SLOW
     for backend in program.BACKENDS:
-        cases = run(backend, [] if options.all else SLOW)
-        judge(backend, cases)
+        judge(backend, run(backend, excluded, options.tls))
     if pathlib.Path(CLIENT).is_file():
-        judge("client", run_client([] if options.all else SLOW))
+        judge("client", run_client(excluded, options.tls))
     else:
         program.skip_part(f"{CLIENT} is not built")
 

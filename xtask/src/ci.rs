@@ -47,7 +47,7 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 20] = [
+const EXAMPLES: [&str; 23] = [
     "axum",
     "behind_proxy",
     "chat",
@@ -56,12 +56,15 @@ const EXAMPLES: [&str; 20] = [
     "echo_channel",
     "fetch",
     "forwarder",
+    "game",
     "health",
     "heartbeat",
     "http_service",
     "long_poll",
     "plaintext",
+    "push",
     "socks_server",
+    "sse_push",
     "streams",
     "tally",
     "tides",
@@ -98,6 +101,7 @@ fn measurements() -> Vec<NamedStep> {
         step("the WebSocket cases of kosoku", || {
             tools::install_python("kosoku", KOSOKU).and_then(|()| python("interop/websocket.py").run())
         }),
+        step("two browsers in a chat", || python("interop/chat.py").run()),
         step("slow clients", || python("interop/slow.py").run()),
     ];
     for queue in ["array", "linked"] {

@@ -43,6 +43,10 @@ fn exhaustive() -> Vec<NamedStep> {
             tools::install_python("kosoku", ci::KOSOKU)?;
             python("interop/websocket.py").arg("--all").run()
         }),
+        step("all WebSocket cases of kosoku over TLS", || {
+            tools::install_python("kosoku", ci::KOSOKU)?;
+            python("interop/websocket.py").args(["--all", "--tls"]).run()
+        }),
         step("TLS by sslyze, OpenSSL and testssl.sh", || {
             tools::install(tools::OF_LONG)?;
             tools::install_python("sslyze", ci::SSLYZE)?;

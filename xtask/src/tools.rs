@@ -27,6 +27,8 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("sslscan", "sslscan"),
     ("/usr/share/doc/python3-venv", "python3-venv"),
     ("/usr/lib/postgresql", "postgresql"),
+    ("chromium", "chromium"),
+    ("chromedriver", "chromium-driver"),
 ];
 
 /// What the long checks need beside those.

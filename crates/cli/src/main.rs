@@ -11,6 +11,7 @@
 
 mod admission;
 mod byte_log;
+mod chat;
 mod counts;
 mod experiment;
 mod limits;

@@ -12,6 +12,7 @@ use tidegate::proxy::{Proxied, Strip};
 use tidegate::{Address, Over, Server, ServerHandle, StartError, http, http1, http2};
 
 use crate::byte_log::ByteLogs;
+use crate::chat::{Chat, ChatOptions};
 use crate::server::{CUT_SHORT_STATUS, ServerOptions, announce, log_to_stderr, signals, supervise};
 use crate::site::{Site, serve_http2};
 use crate::site_codec::SiteCodec;
@@ -32,6 +33,8 @@ pub(crate) struct Options {
     log_bytes: bool,
     #[command(flatten)]
     sites: SitesOptions,
+    #[command(flatten)]
+    chat: ChatOptions,
 }
 
 /// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
@@ -97,25 +100,26 @@ fn start(
         idle_timeout: limits_of_http.idle_timeout,
         ..http2::Limits::default()
     }));
+    let chat = options.chat.open();
     let config = Arc::new(Config::new(limits_of_http).detect_http2(true));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));
     // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
     match (policy, tls.map(|tls| tls.config.clone()), byte_logs) {
-        (None, None, None) => serve(server, http2, move |_| http()),
-        (None, None, Some(logs)) => serve(server, http2, move |peer| Over::new(logs.filter(peer), http())),
-        (None, Some(tls), None) => serve(server, http2, move |_| Over::new(tls.accept(), http())),
+        (None, None, None) => serve(server, (http2, chat), move |_| http()),
+        (None, None, Some(logs)) => serve(server, (http2, chat), move |peer| Over::new(logs.filter(peer), http())),
+        (None, Some(tls), None) => serve(server, (http2, chat), move |_| Over::new(tls.accept(), http())),
         (None, Some(tls), Some(logs)) => {
-            serve(server, http2, move |peer| Over::new(tls.accept(), Over::new(logs.filter(peer), http())))
+            serve(server, (http2, chat), move |peer| Over::new(tls.accept(), Over::new(logs.filter(peer), http())))
         }
-        (Some(policy), None, None) => serve(server, http2, move |peer| Proxied::new(&policy, ip(peer), http())),
-        (Some(policy), None, Some(logs)) => {
-            serve(server, http2, move |peer| Over::new(logs.filter(peer), Proxied::new(&policy, ip(peer), http())))
-        }
-        (Some(policy), Some(tls), None) => {
-            serve(server, http2, move |peer| Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http())))
-        }
-        (Some(policy), Some(tls), Some(logs)) => serve(server, http2, move |peer| {
+        (Some(policy), None, None) => serve(server, (http2, chat), move |peer| Proxied::new(&policy, ip(peer), http())),
+        (Some(policy), None, Some(logs)) => serve(server, (http2, chat), move |peer| {
+            Over::new(logs.filter(peer), Proxied::new(&policy, ip(peer), http()))
+        }),
+        (Some(policy), Some(tls), None) => serve(server, (http2, chat), move |peer| {
+            Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http()))
+        }),
+        (Some(policy), Some(tls), Some(logs)) => serve(server, (http2, chat), move |peer| {
             let above_tls = Over::new(logs.filter(peer), http());
             Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), above_tls))
         }),
@@ -129,11 +133,12 @@ fn ip(address: &Address) -> Option<IpAddr> {
 /// Serves the site with a codec for each peer.
 fn serve<C: SiteCodec>(
     server: Server,
-    config: Arc<http2::Config>,
+    (config, chat): (Arc<http2::Config>, Chat),
     codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
 ) -> Result<ServerHandle, StartError> {
     server.start_each(move |_| {
         serve_http2(&config);
+        chat.serve();
         let codec = codec.clone();
         move |peer: &Address| (codec(peer), Site::new())
     })

@@ -11,6 +11,7 @@ use tidegate::http1::{
 use tidegate::http2::{self, Connection, ServerStream};
 use tidegate::{Context, Event, Handler, Outcome, Slice};
 
+use crate::chat;
 use crate::site_codec::{SiteCodec, StreamAddresses};
 use crate::sum::Sum;
 use crate::web_socket;
@@ -94,7 +95,9 @@ impl Site {
                 Response::new(Status::OK).content_type(ContentType::JSON).body(r#"{"message":"Hello, World!"}"#)
             }
             b"/address" => address(cx),
-            b"/ws" => return web_socket::accept(head, cx),
+            b"/ws" => return web_socket::echo(head, cx),
+            b"/chat/ws" => return chat::accept(head, cx),
+            b"/chat" => Response::new(Status::OK).content_type(ContentType::HTML).body(chat::PAGE),
             b"/" => Response::new(Status::OK).content_type(ContentType::HTML).body(PAGE),
             _ => match (number_behind(path, "/bytes/"), number_behind(path, "/stream/")) {
                 (Some(length), _) if length <= BLOCK_BYTES as u64 => {
@@ -293,7 +296,7 @@ fn address<C: SiteCodec>(cx: &Context<'_, C>) -> Response {
 }
 
 fn is_known(path: &[u8]) -> bool {
-    matches!(path, b"/" | b"/plaintext" | b"/json" | b"/address" | b"/ws")
+    matches!(path, b"/" | b"/plaintext" | b"/json" | b"/address" | b"/ws" | b"/chat" | b"/chat/ws")
         || path.starts_with(b"/bytes/")
         || path.starts_with(b"/stream/")
 }

@@ -1,4 +1,4 @@
-//! `/ws` of `tidegate serve`: every message of a WebSocket is sent back.
+//! WebSockets of `tidegate serve`: their handshakes, and `/ws`, which sends every message back.
 
 use std::sync::{Arc, LazyLock};
 
@@ -28,19 +28,36 @@ impl Handler<DynOver<WebSocket>> for Echo {
     }
 }
 
-/// Accepts a handshake, or refuses the request. Scripts of all sites may connect, since nothing here belongs to a user.
+/// Accepts a handshake with an echo, or refuses the request. Scripts of all sites may connect, since nothing here
+/// belongs to a user.
 #[inline(never)]
-pub(crate) fn accept<C: SiteCodec>(head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
+pub(crate) fn echo<C: SiteCodec>(head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
+    accept(head, cx, &CONFIG, |_| Ok(Echo))
+}
+
+/// Accepts a handshake with the handler that `make` returns, or refuses the request, with the status that it returns or
+/// with that of the handshake.
+pub(crate) fn accept<C: SiteCodec, H: Handler<DynOver<WebSocket>>>(
+    head: &RequestHead,
+    cx: &mut Context<'_, C>,
+    config: &Arc<Config>,
+    make: impl FnOnce(&Offer) -> Result<H, Status>,
+) -> Outcome<C> {
     let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
-    let accepted = match Offer::of_upgrade(head.method_text(), fields) {
-        Ok(offer) => offer.accept(&CONFIG, None),
+    let offer = match Offer::of_upgrade(head.method_text(), fields) {
+        Ok(offer) => offer,
         Err(error) => return respond(cx, refusal(error)),
     };
+    let handler = match make(&offer) {
+        Ok(handler) => handler,
+        Err(status) => return respond(cx, Response::new(status)),
+    };
+    let accepted = offer.accept(config, None);
     let response = Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", "websocket").and_then(|response| {
         accepted.fields().try_fold(response, |response, (name, value)| response.field(name, value))
     });
     match response.map(|response| cx.send(Outgoing::Response(response))) {
-        Ok(Ok(_)) => Outcome::switch(move |codec: C| (codec.filters().stack(accepted.codec()), Echo)),
+        Ok(Ok(_)) => Outcome::switch(move |codec: C| (codec.filters().stack(accepted.codec()), handler)),
         Ok(Err(error)) => Outcome::fail(error),
         Err(error) => Outcome::fail(error),
     }

@@ -717,7 +717,7 @@ impl EventLoop {
                 Some(LoopMessage::Post { token, post }) => self.local.dispatch(token, SlotEvent::Posted(post)),
                 Some(LoopMessage::Broadcast(message)) => {
                     if let Ok(message) = message.downcast::<GroupMessage>() {
-                        self.delivery = Delivery::begin(&message, &self.local.core.borrow());
+                        self.delivery = Delivery::begin(&message, &mut self.local.core.borrow_mut());
                         catch_and_log(move || drop(message));
                     }
                     if !self.continue_delivery(&mut budget) {

@@ -73,7 +73,7 @@ pub use connection::Switch;
 pub use context::{Context, SendError};
 pub use counters::{Counts, ListenerCounts};
 pub use event_loop::EventLoop;
-pub use group::{Group, GroupFull, Member, PublishError, Slow};
+pub use group::{Group, GroupFull, Member, PublishError, Room, RoomError, RoomLimits, Rooms, Slow, Visit};
 pub use handler::{Event, Handler, Outcome};
 pub use ipnet::IpNet;
 pub use limits::Limits;

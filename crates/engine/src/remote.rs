@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate_sys::Token;
 
+use crate::group::Member;
 use crate::mailbox::{LoopMessage, Mailbox, Refused};
 
 /// A handle to one connection, for any thread. What is posted arrives as
@@ -47,6 +48,15 @@ impl<P: Send + 'static> Remote<P> {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.target.gone.load(Ordering::Relaxed)
+    }
+}
+
+impl<P> Remote<P> {
+    /// Identifies the connection for groups: [`Group::send_except`](crate::Group::send_except),
+    /// [`Group::join_with`](crate::Group::join_with).
+    #[must_use]
+    pub fn member(&self) -> Member {
+        Member::new(&self.target.mailbox, self.target.token)
     }
 }
 

@@ -14,7 +14,7 @@ use tidegate_codec::framing::{LengthField, Lines, Payload};
 use tidegate_codec::{Broadcast, Encoded, Over, Pipeline};
 use tidegate_engine::{
     Channel, ChannelError, Context, Event, EventLoop, Group, GroupFull, Handler, Limits, Outcome, PublishError, Remote,
-    Server, ServerHandle, Slow,
+    Room, RoomLimits, Server, ServerHandle, Slow, Visit,
 };
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Socket};
@@ -517,4 +517,134 @@ fn a_group_is_send_even_if_its_codec_is_not() {
     shared::<tidegate_engine::Member>();
     let empty: Result<(), GroupFull> = Group::<Lines>::new(Slow::Skip).send(&Encoded::of("ebb\n".into()));
     assert_eq!(empty, Ok(()));
+}
+
+/// Enters a room, and sends each line that it receives to it.
+struct Enters {
+    room: Room<Lines, u32>,
+    number: u32,
+    visit: Option<Visit<Lines, u32>>,
+}
+
+impl Handler<Lines> for Enters {
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        let greeting = |present: &mut dyn Iterator<Item = &u32>| {
+            let present: Vec<_> = present.map(ToString::to_string).collect();
+            Some(Encoded::of(format!("present {}\n", present.join(",")).into()))
+        };
+        match self.room.enter(&cx.member(), self.number, greeting) {
+            Ok(visit) => self.visit = Some(visit),
+            Err(error) => return Outcome::fail(error),
+        }
+        Outcome::Continue
+    }
+
+    fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        self.room.send(&Encoded::of([&line, &b"\n"[..]].concat().into())).into()
+    }
+}
+
+/// A room with a history of eight messages, and a server of it.
+fn serve_room(limits: RoomLimits, loops: usize) -> (Room<Lines, u32>, ServerHandle) {
+    let room = Room::new(Slow::Shed, limits);
+    let (of_server, numbers) = (room.clone(), std::sync::atomic::AtomicU32::new(0));
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(loops).start(move || {
+        let number = numbers.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        (Lines::new(), Enters { room: of_server.clone(), number, visit: None })
+    });
+    (room, server.unwrap())
+}
+
+fn limits(history: usize) -> RoomLimits {
+    let mut limits = RoomLimits::default();
+    limits.history_max = history;
+    limits
+}
+
+fn connect(server: &ServerHandle) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(server.address().ip().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    BufReader::new(stream)
+}
+
+fn next_line(stream: &mut BufReader<TcpStream>) -> String {
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn a_newcomer_gets_every_message_once_in_its_history_or_afterwards() {
+    let (room, server) = serve_room(limits(8), 3);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        let numbers = scope.spawn(|| {
+            let mut number = 0_u32;
+            while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                room.send(&Encoded::of(format!("{number}\n").into())).unwrap();
+                number += 1;
+                thread::sleep(Duration::from_micros(50));
+            }
+        });
+        let guests: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        let mut guest = connect(&server);
+                        assert!(next_line(&mut guest).starts_with("present "));
+                        let first: u32 = next_line(&mut guest).parse().unwrap();
+                        for expected in first + 1..first + 200 {
+                            assert_eq!(next_line(&mut guest).parse(), Ok(expected));
+                        }
+                    }
+                })
+            })
+            .collect();
+        let ends: Vec<_> = guests.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+        numbers.join().unwrap();
+        assert!(ends.iter().all(Result::is_ok));
+    });
+    drop(server);
+}
+
+#[test]
+fn a_room_knows_its_members_and_has_a_bound_on_them() {
+    let mut limits = limits(0);
+    limits.members_max = 2;
+    let (room, server) = serve_room(limits, 1);
+    let mut first = connect(&server);
+    assert_eq!(next_line(&mut first), "present 0");
+    let mut second = connect(&server);
+    assert_eq!(next_line(&mut second), "present 0,1");
+    assert_eq!(room.present(), [0, 1]);
+    let mut third = connect(&server);
+    assert_eq!(next_line(&mut third), "", "the room is full");
+    second.get_mut().write_all(b"ahoy\n").unwrap();
+    assert_eq!((next_line(&mut first), next_line(&mut second)), ("ahoy".into(), "ahoy".into()));
+    drop(first);
+    let begun = Instant::now();
+    while room.len() == 2 && begun.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(room.present(), [1]);
+    let mut fourth = connect(&server);
+    assert_eq!(next_line(&mut fourth), "present 1,3");
+}
+
+#[test]
+fn a_loop_that_newcomers_left_before_they_joined_gets_no_more_messages() {
+    let group = Group::<Lines>::new(Slow::Skip);
+    let mut by_hand = ByHand::new(&Group::new(Slow::Skip), 1);
+    let member = by_hand.remotes[0].member();
+    group.join_with(&member, &[Encoded::of("first\n".into())]).unwrap();
+    group.send(&Encoded::of("second\n".into())).unwrap();
+    by_hand.turn();
+    assert_eq!((by_hand.read(0), group.len()), ("first\nsecond\n".into(), 1));
+    // A connection that has ended joins nothing.
+    drop(by_hand);
+    group.join_with(&member, &[Encoded::of("first\n".into())]).unwrap();
+    assert_eq!(group.len(), 0);
 }

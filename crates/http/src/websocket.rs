@@ -1,13 +1,15 @@
 //! `WebSocketUpgrade`: a request that opens a WebSocket, and the response that accepts it.
 
 use std::error::Error;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 
 use http::StatusCode;
 use tidegate_codec::DynOver;
-use tidegate_engine::{Channel, Handler};
+use tidegate_engine::{Channel, Handler, WriteHalf};
 use tidegate_http1::InvalidField;
 use tidegate_websocket::handshake::{HandshakeError, Offer, VERSION};
 use tidegate_websocket::{Config, WebSocket};
@@ -126,6 +128,55 @@ impl WebSocketUpgrade {
         self.accept(|codec| Upgrade::channel(codec, serve))
     }
 
+    /// Accepts the request. A task serves the connection that only sends: what the client sends is read and dropped, so
+    /// the codec sends pings and sees their answers, and a client that closes, or is gone, is noticed. Then the task is
+    /// dropped where it waits. A channel that never receives would send no pings.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::http::{Router, WebSocketUpgrade};
+    /// use tidegate::task;
+    ///
+    /// let router = Router::new().get("/clock", |upgrade: WebSocketUpgrade| {
+    ///     upgrade.push(async |mut writer| {
+    ///         for second in 0_u64.. {
+    ///             writer.send(second.to_string().into())?;
+    ///             // The client has to read before the next one is sent.
+    ///             writer.ready().await?;
+    ///             task::sleep(Duration::from_secs(1)).await;
+    ///         }
+    ///         Ok::<_, Box<dyn std::error::Error>>(())
+    ///     })
+    /// });
+    /// # drop(router);
+    /// ```
+    #[must_use]
+    pub fn push<F, E>(self, serve: impl FnOnce(WriteHalf<DynOver<WebSocket>>) -> F + 'static) -> Response
+    where
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        self.channel(async move |channel: Channel<DynOver<WebSocket>>| {
+            let (mut reader, writer) = channel.split();
+            let mut serving = pin!(serve(writer));
+            poll_fn(|cx| {
+                if let Poll::Ready(served) = serving.as_mut().poll(cx) {
+                    return Poll::Ready(served.map_err(Into::into));
+                }
+                for _ in 0..DROPPED_PER_POLL_MAX {
+                    match ready!(reader.poll_recv(cx)) {
+                        Ok(Some(_)) => {}
+                        Ok(None) => return Poll::Ready(Ok(())),
+                        Err(error) => return Poll::Ready(Err(error.into())),
+                    }
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await
+        })
+    }
+
     /// Accepts the request. A handler serves the connection, which then has the memory of no task.
     #[must_use]
     pub fn handler<H: Handler<DynOver<WebSocket>>>(self, handler: H) -> Response {
@@ -164,3 +215,6 @@ fn is_same_site(origin: &[u8], host: &str) -> bool {
     let authority = [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| origin.strip_prefix(scheme));
     authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host.as_bytes()))
 }
+
+/// Messages of a client that are dropped before other tasks have their turn.
+const DROPPED_PER_POLL_MAX: usize = 64;

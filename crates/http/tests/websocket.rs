@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::codec::DynOver;
 use tidegate::http::{Config, HttpHandler, Router, WebSocketUpgrade};
 use tidegate::websocket::{self, Message, WebSocket};
-use tidegate::{Channel, Context, Handler, Outcome, http1};
+use tidegate::{Channel, Context, Handler, Outcome, http1, task};
 use tidegate_testkit::Embedded;
 
 /// A text of a client with a mask of zeros.
@@ -51,6 +51,14 @@ fn connections() -> (http1::Server, HttpHandler) {
         .get("/later/handler", async |upgrade: WebSocketUpgrade| {
             tidegate::task::sleep(Duration::from_secs(1)).await;
             upgrade.handler(Echo)
+        })
+        .get("/push", |upgrade: WebSocketUpgrade| {
+            upgrade.push(async |mut writer| {
+                writer.send("ebb".into())?;
+                task::sleep(Duration::from_secs(100)).await;
+                writer.send("flow".into())?;
+                Ok::<_, Box<dyn std::error::Error>>(())
+            })
         })
         .get("/any", |upgrade: WebSocketUpgrade| upgrade.any_origin().handler(Echo))
         .get("/optional", |upgrade: Option<WebSocketUpgrade>| match upgrade {
@@ -149,4 +157,46 @@ fn a_websocket_that_opens_during_a_drain_is_told_to_close() {
         pipe.receive(b"\x88\x82\0\0\0\0\x03\xE9");
         assert!(pipe.is_write_closed(), "{path}");
     }
+}
+
+/// A pong with an empty payload, masked by zeros.
+const PONG: &[u8] = b"\x8A\x80\0\0\0\0";
+
+#[test]
+fn a_task_that_only_sends_has_pings_and_notices_a_client_that_is_gone() {
+    let open = || {
+        let (codec, handler) = connections();
+        let mut pipe = Embedded::new(codec, handler);
+        pipe.receive(format!("GET /push HTTP/1.1\r\nHost: sea:80\r\n{HANDSHAKE}\r\n").as_bytes());
+        assert!(pipe.take_written().ends_with(b"\r\n\r\n\x81\x03ebb"));
+        pipe
+    };
+    // A client that answers gets the rest.
+    let (mut pipe, mut pings) = (open(), 0);
+    let rest = loop {
+        pipe.advance(Duration::from_secs(1));
+        match &pipe.take_written()[..] {
+            b"" => {}
+            b"\x89\0" => {
+                pings += 1;
+                pipe.receive(&[PONG, EBB].concat());
+            }
+            rest => break rest.to_vec(),
+        }
+    };
+    assert_eq!(rest, b"\x81\x04flow\x88\x02\x03\xE8");
+    assert!(pings > 0);
+    // One that is silent is closed, before the task ends by itself.
+    let mut pipe = open();
+    let written: Vec<u8> = (0..99)
+        .flat_map(|_| {
+            pipe.advance(Duration::from_secs(1));
+            pipe.take_written()
+        })
+        .collect();
+    assert!(written.starts_with(b"\x89\0") && pipe.is_closed(), "{written:?}");
+    // One that closes is answered.
+    let mut pipe = open();
+    pipe.receive(b"\x88\x82\0\0\0\0\x03\xE8");
+    assert_eq!(pipe.take_written(), b"\x88\x02\x03\xE8");
 }

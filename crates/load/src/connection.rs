@@ -10,7 +10,7 @@ use std::time::Instant;
 use tidegate::codec::Stages;
 use tidegate::{CloseReason, Context, Event, Handler, Outcome, Remote};
 
-use super::pipeline::{Batch, Pipeline, Responses};
+use super::pipeline::{Batch, Responses};
 use super::worker::Worker;
 
 /// The role of a connection.
@@ -22,6 +22,8 @@ pub(crate) enum Role {
     Idle,
     /// It sends requests and never reads.
     NeverRead,
+    /// It receives broadcasts on a WebSocket, and sends none.
+    Listener,
 }
 
 /// The handler of one connection of a load.
@@ -34,25 +36,37 @@ pub(crate) struct LoadConnection {
     owed: u32,
     /// It is counted as an idle or never-reading connection.
     is_held: bool,
+    /// The handshake of its WebSocket is not complete.
+    is_opening: bool,
     /// Set at the first wait for a scheduled time, so only with a rate.
     remote: Option<Remote<Instant>>,
 }
 
 type Cx<'a, P> = Context<'a, P, Instant>;
 
-/// The requests of a load, over TCP or over TLS.
-pub(crate) trait Requests: Stages<Codec = Pipeline, In = Responses, Out = Batch> {}
+/// The requests of a load, or the messages of a WebSocket, over TCP or over TLS.
+pub(crate) trait Requests: Stages<In = Responses, Out = Batch> {}
 
-impl<P: Stages<Codec = Pipeline, In = Responses, Out = Batch>> Requests for P {}
+impl<P: Stages<In = Responses, Out = Batch>> Requests for P {}
 
 impl LoadConnection {
     pub(crate) fn new(worker: Rc<Worker>, role: Role, connector: Rc<Connector>) -> Self {
-        Self { worker, role, connector, begun: Instant::now(), owed: 0, is_held: false, remote: None }
+        Self {
+            worker,
+            role,
+            connector,
+            begun: Instant::now(),
+            owed: 0,
+            is_held: false,
+            is_opening: false,
+            remote: None,
+        }
     }
 
     fn send_batch<P: Requests>(&mut self, batch: Batch, begun: Instant, cx: &mut Cx<'_, P>) -> Outcome<P> {
         self.begun = begun;
         self.owed = match batch {
+            Batch::Opening => 0,
             Batch::One => 1,
             Batch::Run => self.worker.exchange.encoded.depth,
         };
@@ -85,42 +99,28 @@ impl<P: Requests> Handler<P> for LoadConnection {
     type Post = Instant;
 
     fn open(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
-        match self.role {
-            Role::Active => self.continue_load(Instant::now(), cx),
-            Role::Idle => self.send_batch(Batch::One, Instant::now(), cx),
-            Role::NeverRead => {
-                cx.pause();
-                self.worker.never_reads(cx.local().ok().and_then(|local| local.ip()), cx.peer().ip());
-                self.mark_held();
-                self.send_batch(Batch::Run, Instant::now(), cx)
-            }
+        if self.worker.exchange.encoded.message.is_some() {
+            self.is_opening = true;
+            return self.send_batch(Batch::Opening, Instant::now(), cx);
         }
+        self.begin(cx)
     }
 
     fn message(&mut self, responses: Responses, cx: &mut Cx<'_, P>) -> Outcome<P> {
-        let now = Instant::now();
-        self.owed -= responses.all;
-        if self.role == Role::Idle {
-            if responses.good > 0 {
-                self.connector.has_served.set(true);
-                self.mark_held();
-                return Outcome::Continue;
-            }
-            // Its only request got no good response, so there is nothing to keep open.
-            return Outcome::Close;
+        if std::mem::take(&mut self.is_opening) {
+            cx.deadline(None);
+            self.worker.exchange.stats.opened();
+            return self.begin(cx);
         }
-        self.worker.exchange.stats.count_responses(responses.good, now.saturating_duration_since(self.begun));
-        self.connector.has_served.set(true);
-        // After `Connection: close` the next requests go out on a new connection.
-        if self.owed > 0 || cx.codec().status().is_finished { Outcome::Continue } else { self.continue_load(now, cx) }
+        self.answered(responses, cx)
     }
 
     fn event(&mut self, event: Event<Instant>, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match event {
             Event::Posted(due) => self.send_batch(Batch::Run, due, cx),
-            Event::Deadline if self.owed > 0 => {
-                self.worker.exchange.stats.timed_out(self.owed);
-                self.owed = 0;
+            Event::Deadline if self.owed > 0 || self.is_opening => {
+                self.worker.exchange.stats.timed_out(self.owed.max(1));
+                (self.owed, self.is_opening) = (0, false);
                 Outcome::fail("not answered in time")
             }
             Event::Deadline => Outcome::Continue,
@@ -149,6 +149,47 @@ impl<P: Requests> Handler<P> for LoadConnection {
         }
         self.owed = 0;
         self.connector.open();
+    }
+}
+
+impl LoadConnection {
+    /// The connection can send requests.
+    fn begin<P: Requests>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        match self.role {
+            Role::Listener => {
+                self.connector.has_served.set(true);
+                Outcome::Continue
+            }
+            Role::Active => self.continue_load(Instant::now(), cx),
+            Role::Idle => self.send_batch(Batch::One, Instant::now(), cx),
+            Role::NeverRead => {
+                cx.pause();
+                self.worker.never_reads(cx.local().ok().and_then(|local| local.ip()), cx.peer().ip());
+                self.mark_held();
+                self.send_batch(Batch::Run, Instant::now(), cx)
+            }
+        }
+    }
+
+    fn answered<P: Requests>(&mut self, responses: Responses, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        let now = Instant::now();
+        self.owed -= responses.all;
+        if self.role == Role::Idle {
+            if responses.good > 0 {
+                self.connector.has_served.set(true);
+                self.mark_held();
+                return Outcome::Continue;
+            }
+            // Its only request got no good response, so there is nothing to keep open.
+            return Outcome::Close;
+        }
+        // The codec has counted the broadcasts.
+        if !self.worker.exchange.broadcasts {
+            self.worker.exchange.stats.count_responses(responses.good, now.saturating_duration_since(self.begun));
+        }
+        self.connector.has_served.set(true);
+        // After `Connection: close` the next requests go out on a new connection.
+        if self.owed > 0 || cx.codec().status().is_finished { Outcome::Continue } else { self.continue_load(now, cx) }
     }
 }
 

@@ -1,9 +1,10 @@
 //! `WorkerStats`: the counts of one loop, and `SharedStats`: those that all loops share.
 
 use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
@@ -43,6 +44,11 @@ pub(crate) struct SharedStats {
     length: AtomicU64,
     /// Whether responses may differ in their lengths.
     any_length: bool,
+    /// Broadcasts are stamped with the time since then.
+    epoch: Instant,
+    author: u64,
+    /// WebSockets that are open.
+    opened: AtomicU64,
 }
 
 /// The verdict on a response.
@@ -65,7 +71,15 @@ impl SharedStats {
             unconnected: AtomicU64::new(0),
             length: AtomicU64::new(UNKNOWN),
             any_length,
+            epoch: Instant::now(),
+            author: RandomState::new().hash_one(0),
+            opened: AtomicU64::new(0),
         }
+    }
+
+    /// How many WebSockets have been opened.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// Good responses so far, and errors.
@@ -99,6 +113,21 @@ impl WorkerStats {
         }
     }
 
+    /// The time since the load was prepared.
+    pub(crate) fn since_epoch(&self) -> Duration {
+        self.shared.epoch.elapsed()
+    }
+
+    /// As for [`Exchange`](super::pipeline::Exchange::author).
+    pub(crate) fn author(&self) -> u64 {
+        self.shared.author
+    }
+
+    /// Counts a WebSocket that is open.
+    pub(crate) fn opened(&self) {
+        self.shared.opened.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts received bytes.
     pub(crate) fn received(&self, bytes: usize) {
         self.bytes_read.set(self.bytes_read.get() + bytes as u64);
@@ -121,6 +150,11 @@ impl WorkerStats {
             Err(first) if first != length => Verdict::Length,
             _ => Verdict::Good,
         }
+    }
+
+    /// Whether responses may differ.
+    pub(crate) fn accepts_any_length(&self) -> bool {
+        self.shared.any_length
     }
 
     /// Counts bad responses.

@@ -1,4 +1,5 @@
-//! `tidegate load`: a load generator for HTTP/1.1, with wrk's flags and wrk's table, and features that wrk lacks.
+//! `tidegate load`: a load generator for HTTP/1.1 and WebSocket, with wrk's flags and wrk's table, and features that
+//! wrk lacks.
 //!
 //! | file | holds |
 //! |---|---|
@@ -6,6 +7,8 @@
 //! | `worker.rs` | one thread: its loop and its share of the connections |
 //! | `connection.rs` | the handler of a connection |
 //! | `pipeline.rs` | its codec: sends batches of requests and checks each response |
+//! | `messages.rs` | the codec of a connection that is a WebSocket: its handshake, messages, broadcasts |
+//! | `frames.rs` | its messages, encoded |
 //! | `request.rs`, `url.rs` | the request, as the flags describe it and encoded; the server and the target |
 //! | `schedule.rs` | `--rate`: when each batch is due |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
@@ -17,7 +20,9 @@
 
 mod connection;
 mod counters;
+mod frames;
 mod idle;
+mod messages;
 mod outputs;
 mod pipeline;
 mod report;
@@ -58,12 +63,13 @@ use self::worker::{Count, Part, WorkerConfig};
 /// The flags of `load`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// The URL to request: http://HOST[:PORT]/PATH, or https
+    /// The URL to request: http://HOST[:PORT]/PATH, or https. With ws or wss, messages are sent on WebSockets, and the
+    /// server is expected to send them back
     url: Url,
-    /// With https: trust every server, whatever its certificate is
+    /// With https or wss: trust every server, whatever its certificate is
     #[arg(long, conflicts_with = "root")]
     insecure: bool,
-    /// With https: a PEM file of the certificates to trust [default: the root certificates of the system, or of
+    /// With https or wss: a PEM file of the certificates to trust [default: the root certificates of the system, or of
     /// SSL_CERT_FILE]
     #[arg(long, value_name = "FILE")]
     root: Option<PathBuf>,
@@ -82,10 +88,18 @@ pub struct Options {
     /// Method of the request [default: GET, or POST with a body]
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
-    /// Body of the request, or @FILE
+    /// Body of the request, or @FILE. With ws the message: a text if it is UTF-8, otherwise binary
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// Requests that a connection sends at once (pipelining) before it waits for the responses
+    /// With ws: the length of the message, which is a text [default: 64]
+    #[arg(long, value_name = "N", conflicts_with = "body", value_parser = clap::value_parser!(u32).range(0..=67_108_864))]
+    message_bytes: Option<u32>,
+    /// With ws: the first connection sends messages, and the server delivers each to all connections, its sender
+    /// included, as /chat of `tidegate serve` does in a room. The figures count deliveries, and latency is that of a
+    /// delivery
+    #[arg(long, conflicts_with_all = ["never_read", "idle", "rate", "body"])]
+    broadcast: bool,
+    /// Requests that a connection sends at once (pipelining) before it waits for the responses; with ws, messages
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pipeline: u32,
     /// Constant request rate per second over all connections (open loop), whether or not the server keeps up; latency
@@ -148,7 +162,7 @@ pub fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
 
 /// The configuration of TLS, with the name that the server's certificate must have; `None` for plain HTTP.
 fn tls(options: &Options) -> Result<Option<(ClientConfig, String)>, Box<dyn Error>> {
-    if !options.url.is_https() {
+    if !options.url.is_secure() {
         return Ok(None);
     }
     let provider = Provider::aws_lc_rs();
@@ -170,6 +184,17 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
         Some(Err(text)) => text.into(),
         Some(Ok(path)) => fs::read(path).map_err(|error| format!("cannot read the body from '{path}': {error}"))?,
     };
+    let is_websocket = options.url.is_websocket();
+    if !is_websocket && (options.broadcast || options.message_bytes.is_some()) {
+        return Err("--broadcast and --message-bytes are for WebSockets: give a URL of ws or wss".into());
+    }
+    if is_websocket && options.never_read {
+        return Err("--never-read is for HTTP: a WebSocket begins with a response that has to be read".into());
+    }
+    let body = match options.message_bytes.unwrap_or(MESSAGE_BYTES) {
+        bytes if is_websocket && options.body.is_none() => vec![b'x'; bytes as usize],
+        _ => body,
+    };
     let depth = options.pipeline;
     let (url, headers, method) = (options.url.clone(), options.headers.clone(), method(options).to_owned());
     let template = RequestTemplate { url, method, headers, body, depth };
@@ -183,6 +208,7 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
         duration: options.duration,
         timeout: options.timeout,
         never_read: options.never_read,
+        broadcast: options.broadcast,
         connections: options.connections,
         shared: Arc::new(SharedStats::new(options.any_length)),
         stop: Arc::new(AtomicBool::new(false)),
@@ -190,7 +216,8 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
 }
 
 fn method(options: &Options) -> &str {
-    options.method.as_deref().unwrap_or(if options.body.is_some() { "POST" } else { "GET" })
+    let has_body = options.body.is_some() && !options.url.is_websocket();
+    options.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" })
 }
 
 fn threads(options: &Options) -> Result<usize, String> {
@@ -255,6 +282,7 @@ fn part(options: &Options, index: usize, threads: usize) -> Part {
     let share = |count: usize| before(count, index + 1) - before(count, index);
     let connections = share(options.connections);
     Part {
+        index,
         connections,
         idle: share(options.idle),
         idle_before: before(options.idle, index),
@@ -277,6 +305,8 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> LoadResults {
         rate: options.rate,
         duration: options.duration,
         never_read: options.never_read,
+        is_websocket: options.url.is_websocket(),
+        broadcast: options.broadcast,
     };
     let mut figures = LoadResults::nothing(parameters, cpu);
     for count in counts {
@@ -377,6 +407,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let time = number.parse().ok().map(|number: f64| number * seconds).filter(|time| (0.001..=1e6).contains(time));
     time.map(Duration::from_secs_f64).ok_or_else(|| "write a time above zero: 500ms, 30s, 2m or 1h".into())
 }
+
+/// The default length of a message, in bytes.
+const MESSAGE_BYTES: u32 = 64;
 
 /// The default number of threads.
 const THREADS: usize = 2;

@@ -19,6 +19,8 @@ use super::request::EncodedRequest;
 pub(crate) struct Exchange {
     pub(crate) encoded: EncodedRequest,
     pub(crate) stats: WorkerStats,
+    /// The messages of a WebSocket are delivered to all connections.
+    pub(crate) broadcasts: bool,
     known: RefCell<Known>,
 }
 
@@ -33,13 +35,25 @@ struct Known {
 
 impl Exchange {
     pub(crate) fn new(encoded: EncodedRequest, stats: WorkerStats) -> Self {
-        Self { encoded, stats, known: RefCell::default() }
+        Self { encoded, stats, broadcasts: false, known: RefCell::default() }
+    }
+
+    /// The exchange of a load whose messages are delivered to all connections.
+    pub(crate) fn of_broadcast(encoded: EncodedRequest, stats: WorkerStats) -> Self {
+        Self { broadcasts: true, ..Self::new(encoded, stats) }
+    }
+
+    /// A number that no other load has at the same time, as far as chance goes: the author of its broadcasts.
+    pub(crate) fn author(&self) -> u64 {
+        self.stats.author()
     }
 }
 
 /// How many requests to send at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Batch {
+    /// The handshake that opens a WebSocket.
+    Opening,
     /// One: the request of an idle connection.
     One,
     /// The number given with `--pipeline`.
@@ -241,6 +255,7 @@ impl Codec for Pipeline {
     fn encode(&mut self, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
         let EncodedRequest { one, run, depth, .. } = &self.exchange.encoded;
         let (bytes, count) = match batch {
+            Batch::Opening => return Ok(()),
             Batch::One => (one, 1),
             Batch::Run => (run, *depth),
         };

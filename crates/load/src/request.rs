@@ -9,6 +9,7 @@ use tidegate::codec::{Codec, Outbound, Output, Pool, Time};
 use tidegate::http1::client::{Config, Limits, Outgoing};
 use tidegate::http1::{Client, Request};
 
+use super::frames;
 use super::url::Url;
 
 /// The request of a load: for the codec that decodes responses, and as encoded bytes.
@@ -24,6 +25,9 @@ pub(crate) struct EncodedRequest {
     pub(crate) run: Bytes,
     /// The number of requests in `run`.
     pub(crate) depth: u32,
+    /// The message of a WebSocket. `one` and `run` are frames with it then, and `request` is the handshake without its
+    /// key.
+    pub(crate) message: Option<Bytes>,
 }
 
 /// The request as the user describes it.
@@ -33,6 +37,7 @@ pub(crate) struct RequestTemplate {
     pub(crate) method: String,
     /// Each `Name: value`.
     pub(crate) headers: Vec<String>,
+    /// With a WebSocket, the message.
     pub(crate) body: Vec<u8>,
     /// The number of requests sent at once.
     pub(crate) depth: u32,
@@ -74,9 +79,12 @@ impl RequestTemplate {
         let host = host.unwrap_or(url.authority());
         let request =
             request.host(host).map_err(|error| BadRequest(format!("cannot ask the host '{host}': {error}")))?;
-        let request = if body.is_empty() { request } else { request.body(body.clone()) };
         let config =
             Arc::new(Config::new(Limits { pipeline_max: 2, body_bytes_max: u64::MAX / 2, ..Limits::default() }));
+        if url.is_websocket() {
+            return self.messages(request.upgrade("websocket"), config);
+        }
+        let request = if body.is_empty() { request } else { request.body(body.clone()) };
         let mut one = encoded(request.clone(), config.clone())?;
         if keeps_alive {
             // The default in HTTP/1.1, so the codec does not write it. The user wants the server to parse it.
@@ -91,7 +99,31 @@ impl RequestTemplate {
             )));
         }
         let run = one.repeat(*depth as usize).into();
-        Ok(EncodedRequest { request, config, one: one.into(), run, depth: *depth })
+        Ok(EncodedRequest { request, config, one: one.into(), run, depth: *depth, message: None })
+    }
+
+    /// Encodes the messages of a load on a WebSocket that this request opens.
+    fn messages(&self, request: Request, config: Arc<Config>) -> Result<EncodedRequest, BadRequest> {
+        if self.method != "GET" {
+            return Err(BadRequest("a WebSocket is opened by GET: leave out --method".into()));
+        }
+        let (message, depth) = (Bytes::from(self.body.clone()), self.depth);
+        let run_bytes = (message.len() as u64 + FRAME_HEAD_BYTES_MAX) * u64::from(depth);
+        if run_bytes > RUN_BYTES_MAX {
+            let bytes = message.len();
+            return Err(BadRequest(format!(
+                "{depth} messages of {bytes} bytes are {run_bytes} at once, and {RUN_BYTES_MAX} is the most: pipeline fewer"
+            )));
+        }
+        let encode = |depth| {
+            let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+            let mut queue = Outbound::new(&pool);
+            let written = frames::write(&message, depth, &mut Output::new(&mut queue, &pool, &time));
+            written.map_err(|error| BadRequest(format!("cannot send this message: {error}")))?;
+            Ok::<_, BadRequest>(Bytes::from(drained(&mut queue)))
+        };
+        let (one, run) = (encode(1)?, encode(depth)?);
+        Ok(EncodedRequest { request, config, one, run, depth, message: Some(message) })
     }
 }
 
@@ -101,6 +133,11 @@ fn encoded(request: Request, config: Arc<Config>) -> Result<Vec<u8>, BadRequest>
     let mut queue = Outbound::new(&pool);
     let sent = Client::new(config).encode(Outgoing::Request(request), &mut Output::new(&mut queue, &pool, &time));
     sent.map_err(|error| BadRequest(format!("cannot send this request: {error}")))?;
+    Ok(drained(&mut queue))
+}
+
+/// All bytes of a queue.
+fn drained(queue: &mut Outbound) -> Vec<u8> {
     queue.flush();
     let mut bytes = Vec::new();
     while let Some(piece) = queue.front() {
@@ -108,7 +145,7 @@ fn encoded(request: Request, config: Arc<Config>) -> Result<Vec<u8>, BadRequest>
         bytes.extend_from_slice(piece);
         queue.advance(length as u64);
     }
-    Ok(bytes)
+    bytes
 }
 
 /// Why a request cannot be sent.
@@ -125,6 +162,9 @@ impl std::error::Error for BadRequest {}
 
 /// The maximum length of `EncodedRequest::run`, which stays in memory.
 const RUN_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// The longest head of a frame that a client sends (RFC 6455 §5.2).
+const FRAME_HEAD_BYTES_MAX: u64 = 14;
 
 #[cfg(test)]
 mod tests {

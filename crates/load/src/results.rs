@@ -77,6 +77,10 @@ pub(crate) struct Parameters {
     pub(crate) duration: Duration,
     /// Whether connections never read.
     pub(crate) never_read: bool,
+    /// Requests are messages of a WebSocket.
+    pub(crate) is_websocket: bool,
+    /// Responses are deliveries of such messages.
+    pub(crate) broadcast: bool,
 }
 
 /// Failed requests and failed connection attempts, by kind.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// `http://HOST[:PORT][/TARGET]` or the same with `https`, parsed.
+/// `http://HOST[:PORT][/TARGET]` or the same with `https`, `ws` or `wss`, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
     text: String,
@@ -14,12 +14,19 @@ pub(crate) struct Url {
     host: String,
     port: u16,
     target: String,
-    is_https: bool,
+    is_secure: bool,
+    is_websocket: bool,
 }
 
 impl Url {
-    pub(crate) fn is_https(&self) -> bool {
-        self.is_https
+    /// Whether the connection is encrypted: `https` and `wss`.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
+    /// Whether the load is one of messages: `ws` and `wss`.
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.is_websocket
     }
 
     /// The name or address of the server, without brackets.
@@ -50,12 +57,15 @@ impl FromStr for Url {
     type Err = BadUrl;
 
     fn from_str(text: &str) -> Result<Self, BadUrl> {
-        let bad = |why: &str| Err(BadUrl(format!("'{text}' {why}; write http://HOST[:PORT]/PATH")));
-        let (is_https, rest) = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
-            Some(_) => return bad("has a scheme other than http and https"),
-            None => return bad("has no scheme"),
+        let bad =
+            |why: &str| Err(BadUrl(format!("'{text}' {why}; write http://HOST[:PORT]/PATH, or https, ws or wss")));
+        let Some((scheme, rest)) = text.split_once("://") else { return bad("has no scheme") };
+        let (is_secure, is_websocket) = match &*scheme.to_ascii_lowercase() {
+            "http" => (false, false),
+            "https" => (true, false),
+            "ws" => (false, true),
+            "wss" => (true, true),
+            _ => return bad("has a scheme other than http, https, ws and wss"),
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
@@ -70,7 +80,7 @@ impl FromStr for Url {
         };
         // Rust's integer parser accepts a sign.
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
-        let usual_port = if is_https { USUAL_TLS_PORT } else { USUAL_PORT };
+        let usual_port = if is_secure { USUAL_TLS_PORT } else { USUAL_PORT };
         let Some(port) = (if port.is_empty() { Some(usual_port) } else { port.parse().ok().filter(|_| is_number) })
         else {
             return bad("has a bad port");
@@ -84,7 +94,8 @@ impl FromStr for Url {
         }
         let authority = if port == usual_port { host.to_owned() } else { format!("{host}:{port}") };
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        Ok(Self { text: text.to_owned(), authority, host: bare.unwrap_or(host).to_owned(), port, target, is_https })
+        let (text, host) = (text.to_owned(), bare.unwrap_or(host).to_owned());
+        Ok(Self { text, authority, host, port, target, is_secure, is_websocket })
     }
 }
 
@@ -136,6 +147,8 @@ mod tests {
             ("http://localhost:/", "localhost", "localhost", 80, "/"),
             ("https://localhost/a", "localhost", "localhost", 443, "/a"),
             ("https://localhost:80/", "localhost:80", "localhost", 80, "/"),
+            ("ws://localhost/a", "localhost", "localhost", 80, "/a"),
+            ("WSS://localhost", "localhost", "localhost", 443, "/"),
         ] {
             assert_eq!(parts(text), expected(authority, host, port, target), "{text}");
         }

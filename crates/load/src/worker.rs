@@ -18,6 +18,7 @@ use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, 
 use super::connection::{Connector, LoadConnection, Role};
 use super::counters::{SharedStats, WorkerStats};
 use super::idle;
+use super::messages::Messages;
 use super::pipeline::{Exchange, Pipeline};
 use super::request::{BadRequest, RequestTemplate};
 use super::results::{Errors, Held, Interval};
@@ -36,6 +37,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) duration: Duration,
     pub(crate) timeout: Duration,
     pub(crate) never_read: bool,
+    /// One connection sends messages, and all others receive them.
+    pub(crate) broadcast: bool,
     /// Connections that send requests, over all threads.
     pub(crate) connections: usize,
     pub(crate) shared: Arc<SharedStats>,
@@ -52,6 +55,8 @@ impl WorkerConfig {
 /// The share of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
+    /// The number of the thread.
+    pub(crate) index: usize,
     pub(crate) connections: usize,
     pub(crate) idle: usize,
     /// Idle connections of the threads before this one: they determine the next source address.
@@ -140,7 +145,11 @@ impl Worker {
         let addresses = config.addresses.iter().copied().map(Address::from);
         let client = Client::at_each(addresses).connect_timeout(config.timeout).limits(limits);
         Ok(Self {
-            exchange: Rc::new(Exchange::new(config.template.encode()?, WorkerStats::new(config.shared.clone()))),
+            exchange: Rc::new(if config.broadcast {
+                Exchange::of_broadcast(config.template.encode()?, WorkerStats::new(config.shared.clone()))
+            } else {
+                Exchange::new(config.template.encode()?, WorkerStats::new(config.shared.clone()))
+            }),
             schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.template.depth))),
             timeout: config.timeout,
             client,
@@ -177,21 +186,33 @@ impl Worker {
         }
     }
 
+    /// Keeps the connection that sends broadcasts open, from when all others can receive them.
+    async fn keep_author(self: Rc<Self>, shared: Arc<SharedStats>, connections: usize) {
+        while shared.opened() + 1 < connections as u64 {
+            task::sleep(LISTENERS_GRAIN).await;
+        }
+        self.keep(Role::Active).await;
+    }
+
     pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, connector: Rc<Connector>) -> bool {
         let _turn = self.connect_permits.enter().await;
         let connection = LoadConnection::new(self.clone(), role, connector);
         self.connecting.set(self.connecting.get() + 1);
-        let requests = Pipeline::new(self.exchange.clone());
-        let connected = match &self.tls {
-            None => client.connect_with(requests, connection).await,
-            Some((config, name)) => {
-                let tls = config.connect(name).expect("the name was checked");
-                client.connect_with(Over::new(tls, requests), connection).await
+        let exchange = self.exchange.clone();
+        let tls = self.tls.as_ref().map(|(config, name)| config.connect(name).expect("the name was checked"));
+        let connected = match (tls, exchange.encoded.message.is_some()) {
+            (None, false) => client.connect_with(Pipeline::new(exchange), connection).await.map(drop),
+            (None, true) => client.connect_with(Messages::new(exchange), connection).await.map(drop),
+            (Some(tls), false) => {
+                client.connect_with(Over::new(tls, Pipeline::new(exchange)), connection).await.map(drop)
+            }
+            (Some(tls), true) => {
+                client.connect_with(Over::new(tls, Messages::new(exchange)), connection).await.map(drop)
             }
         };
         self.connecting.set(self.connecting.get() - 1);
         match connected {
-            Ok(_) => {
+            Ok(()) => {
                 self.exchange.stats.connected();
                 true
             }
@@ -278,9 +299,17 @@ async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Run
             }
         });
     }
-    let role = if config.never_read { Role::NeverRead } else { Role::Active };
-    for _ in 0..connections {
-        task::spawn(worker.clone().keep(role));
+    for index in 0..connections {
+        let role = match (config.never_read, config.broadcast) {
+            (true, _) => Role::NeverRead,
+            (false, true) if part.index > 0 || index > 0 => Role::Listener,
+            (false, _) => Role::Active,
+        };
+        if config.broadcast && role == Role::Active {
+            task::spawn(worker.clone().keep_author(config.shared.clone(), config.connections));
+        } else {
+            task::spawn(worker.clone().keep(role));
+        }
     }
 
     let ticks_per_interval = (config.duration.as_millis() / TICK.as_millis()).div_ceil(INTERVALS_MAX).max(1);
@@ -358,6 +387,9 @@ const INTERVALS_MAX: u128 = 100;
 /// The first and the longest pause after a connection that got no response.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How often the author of broadcasts looks whether all others are there.
+const LISTENERS_GRAIN: Duration = Duration::from_millis(10);
 
 /// Longer than any load.
 const FOREVER: Duration = Duration::from_secs(1_000_000);

@@ -12,7 +12,7 @@
 //! | [`task`] | futures on the loop's own thread: spawn, sleep, timeouts; [`blocking`] for work that would block it |
 //! | [`Server`] | an address and its event loops, one per core |
 //! | [`Client`] | the address to connect to; returns a [`Channel`], or runs a [`Handler`] on the connection |
-//! | [`Group`] | connections on any loop that get the same messages |
+//! | [`Group`], [`Room`] | connections on any loop that get the same messages; with presence and history |
 //!
 //! A server that echoes every line:
 //!
@@ -116,8 +116,8 @@ pub use tidegate_engine::Companion;
 pub use tidegate_engine::{
     Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError, ConnectionRate,
     Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome,
-    PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, SendError, Server,
-    ServerHandle, Session, Shaping, Slow, StartError, WriteHalf, blocking, task,
+    PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, Room, RoomError, RoomLimits,
+    Rooms, SendError, Server, ServerHandle, Session, Shaping, Slow, StartError, Visit, WriteHalf, blocking, task,
 };
 /// HTTP for applications.
 #[cfg(feature = "http")]

@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "load",
-        &["", "connection", "counters", "idle", "pipeline", "start_barrier", "worker"],
+        &["", "connection", "counters", "idle", "messages", "pipeline", "start_barrier", "worker"],
         "the root has the options of a run, and starts it",
     ),
     (

@@ -201,6 +201,10 @@ impl WebSocket {
         let is_compressed = header.is_compressed || self.partial.as_ref().is_some_and(|partial| partial.is_compressed);
         let before = self.partial.as_ref().map_or(0, |partial| partial.written);
         let total = if is_compressed { 0 } else { before.saturating_add(header.length) };
+        if is_compressed {
+            let received = self.partial.as_ref().map_or(0, |partial| partial.read);
+            self.check_compressed(received.saturating_add(header.length))?;
+        }
         let in_pieces = self.config.pieces_after.is_some_and(|after| total > u64::from(after));
         self.check_total(total, in_pieces)?;
         if let Some(kind) = kind {
@@ -225,6 +229,13 @@ impl WebSocket {
     fn check_total(&self, total: u64, in_pieces: bool) -> Result<(), Exceeded> {
         let held_max = if in_pieces { u64::MAX } else { WHOLE_BYTES_MAX };
         if total > self.config.message_bytes_max.min(held_max) { Err(Exceeded::MessageBytes) } else { Ok(()) }
+    }
+
+    /// Bounds what is decompressed of a message: blocks without content take input, and bring no output.
+    fn check_compressed(&self, bytes: u64) -> Result<(), Exceeded> {
+        let most = self.config.message_bytes_max;
+        let most = most.saturating_add(most / COMPRESSED_SHARE).saturating_add(COMPRESSED_BYTES);
+        if bytes > most { Err(Exceeded::MessageBytes) } else { Ok(()) }
     }
 
     fn count_control(&mut self, now: Instant) -> Result<(), Exceeded> {
@@ -593,6 +604,10 @@ impl Codec for WebSocket {
 
 /// Bytes of a message that is yielded whole, whatever the configuration allows: it has to fit into an [`Input`].
 const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// A message that does not compress may have this share of its bytes more on the wire, and so many bytes.
+const COMPRESSED_SHARE: u64 = 8;
+const COMPRESSED_BYTES: u64 = 1024;
 
 /// The space to decompress into: for each byte of input, at least, and at most.
 const SPACE_PER_BYTE: usize = 4;

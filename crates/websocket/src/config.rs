@@ -10,7 +10,8 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct Config {
     /// Bytes of a message, after decompression, in one frame or many; 1 MiB unless set. A longer one closes the
-    /// connection with the code 1009, and so does one of more than 512 MiB that is to be yielded whole.
+    /// connection with the code 1009, and so does one of more than 512 MiB that is to be yielded whole, and one whose
+    /// compressed bytes are an eighth and 1 KiB more than this: blocks without content would take time without end.
     pub message_bytes_max: u64,
     /// Messages of more bytes are yielded [piece by piece](crate::Message::Piece) as they arrive, and the codec
     /// buffers none of them. `None` unless set: every message is yielded whole.

@@ -6,6 +6,7 @@
 //! | limits, pings, compression | [`Config`] and [`Deflate`] |
 //! | the handshake of a server | [`handshake::Offer`]: what the request offers, and the fields of the response |
 //! | the handshake of a client | [`handshake::Request`]: the fields of the request, and the check of the response |
+//! | peers that send too many messages | [`MessageRate`] |
 //! | many connections that get the same message | [`WebSocket`] is a [`Broadcast`](tidegate_codec::Broadcast): encoded once, compressed once |
 //!
 //! A message is unmasked where it was received, and yielded as a view of those bytes if it came in one frame. Text is
@@ -28,6 +29,7 @@ mod mask;
 mod message;
 mod partial;
 mod permessage_deflate;
+mod rate;
 mod role;
 mod utf8;
 
@@ -37,4 +39,5 @@ pub use config::{Config, Deflate};
 pub use error::{Error, Exceeded, Misuse, Violation};
 pub use message::{Kind, Message, Piece, Text};
 pub use permessage_deflate::Parameters;
+pub use rate::MessageRate;
 pub use role::Role;

@@ -210,3 +210,34 @@ fn a_silent_peer_gets_a_ping_and_then_is_given_up() {
     harness.advance_time(Duration::from_secs(19)).unwrap();
     assert_eq!(harness.advance_time(Duration::from_secs(1)).unwrap_err(), Error::Limit(Exceeded::PongTimeout));
 }
+
+/// Blocks without content take input and bring no output: the bytes on the wire have a limit of their own.
+#[test]
+fn compressed_bytes_have_a_limit_that_their_output_does_not_reach() {
+    let mut small = deflating();
+    small.message_bytes_max = 8_000;
+    let make = || WebSocket::server(Arc::new(small.clone()), Some(without_takeover()));
+    // A header is enough: an eighth and 1 KiB more than a message may have, and one byte.
+    let long = [&[FIN | RSV1 | BINARY, 0xFE][..], &10_025_u16.to_be_bytes(), &[0; 4]].concat();
+    assert_eq!(refused(make, &long), exceeds(Exceeded::MessageBytes, 1009));
+    // So are many frames together. Each has a hundred empty stored blocks.
+    let blocks = [0, 0, 0, 0xFF, 0xFF].repeat(100);
+    let mut wire = masked(RSV1 | BINARY, &blocks);
+    for _ in 0..19 {
+        wire.extend(masked(CONTINUATION, &blocks));
+    }
+    let mut harness = CodecHarness::new(make());
+    assert_eq!(harness.decode(&wire).unwrap().len(), 0, "10,000 bytes are within the limit");
+    wire.extend(masked(CONTINUATION, &blocks));
+    assert_eq!(CodecHarness::new(make()).decode(&wire).unwrap_err(), Error::Limit(Exceeded::MessageBytes));
+    // A message that does not compress fits, in blocks that are stored.
+    let bytes: Vec<u8> = (0..8_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut stored = Vec::new();
+    for block in bytes.chunks(100) {
+        let length = block.len() as u16;
+        stored.extend([&[0][..], &length.to_le_bytes(), &(!length).to_le_bytes(), block].concat());
+    }
+    stored.push(0);
+    let decoded = CodecHarness::new(make()).decode(&masked(FIN | RSV1 | BINARY, &stored)).unwrap();
+    assert!(matches!(&decoded[..], [Message::Binary(decoded)] if decoded.as_ref() == bytes));
+}

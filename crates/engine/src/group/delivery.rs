@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::GroupMessage;
+use bytes::Bytes;
+
 use super::local_members::{Delivery, DeliveryOutcome, token};
+use super::{Audience, GroupMessage, Member};
 use crate::limits::{DELIVERIES_PER_TURN_MAX, MESSAGE_TIME, RECIPIENTS_PER_TURN_MAX};
 use crate::loop_core::Core;
 use crate::phase::Phase;
@@ -41,12 +43,35 @@ impl DeliveryBudget {
 }
 
 impl Delivery {
-    /// Copies a message into the loop's memory, if the group has members on the loop.
-    pub(crate) fn begin(message: &Arc<GroupMessage>, core: &Core) -> Option<Self> {
+    /// Copies a message into the loop's memory, if the group has members on the loop. A newcomer joins the group, and
+    /// gets its messages.
+    pub(crate) fn begin(message: &Arc<GroupMessage>, core: &mut Core) -> Option<Self> {
+        if let Audience::Newcomer(member, first) = &message.audience {
+            Self::admit(message, member, first, core);
+            return None;
+        }
         if !core.groups.groups.contains_key(&message.group.number) {
             return None;
         }
         Some(Self { message: message.clone(), bytes: core.pool.copy(&message.bytes), next: Some(0) })
+    }
+
+    fn admit(message: &Arc<GroupMessage>, newcomer: &Member, first: &[Bytes], core: &mut Core) {
+        let (group, token) = (&message.group, newcomer.token);
+        if core.slots.contains(token) {
+            core.join(group, token);
+            for bytes in first.iter().filter(|bytes| !bytes.is_empty()) {
+                let delivery = Self { message: message.clone(), bytes: core.pool.copy(bytes), next: None };
+                match core.deliver(token, &delivery) {
+                    DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => {}
+                    DeliveryOutcome::Dropped => {
+                        group.skipped.fetch_add(1, Relaxed);
+                    }
+                    DeliveryOutcome::Closed => break,
+                }
+            }
+        }
+        group.loops().update(&newcomer.mailbox, |there| there.joining = there.joining.saturating_sub(1));
     }
 
     /// Delivers the message to members until the budget is used up. Returns whether all members have it.
@@ -54,7 +79,11 @@ impl Delivery {
         let group = &self.message.group;
         // Taken out, because the dispatched connections may change the groups.
         let Some(mut local) = core.groups.groups.remove(&group.number) else { return true };
-        let except = self.message.except.as_ref().filter(|except| Arc::ptr_eq(&except.mailbox, &local.mailbox));
+        let except = match &self.message.audience {
+            Audience::Members { except } => except.as_ref(),
+            Audience::Newcomer(..) => None,
+        };
+        let except = except.filter(|except| Arc::ptr_eq(&except.mailbox, &local.mailbox));
         let except = except.map(|except| except.token);
         let (mut skipped, mut gone) = (0, Vec::new());
         let mut members = self.next.into_iter().flat_map(|next| local.members.range(next..)).copied();

@@ -9,10 +9,12 @@
 //! different loops see the messages of a group in the same order. A mailbox keeps the order in which one thread puts
 //! messages in, broadcasts and posts alike.
 //!
-//! Read next: `local_members.rs`, the members on one loop, and `delivery.rs`, a message on its way to them.
+//! Read next: `local_members.rs`, the members on one loop, and `delivery.rs`, a message on its way to them; `room.rs`
+//! for groups with presence and history.
 
 mod delivery;
 mod local_members;
+mod room;
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -27,6 +29,7 @@ use tidegate_sys::Token;
 
 pub(crate) use self::delivery::DeliveryBudget;
 pub(crate) use self::local_members::{Delivery, DeliveryOutcome, Groups};
+pub use self::room::{Room, RoomError, RoomLimits, Rooms, Visit};
 use crate::mailbox::{LoopMessage, Mailbox, Refused};
 
 /// Connections that get the same messages: the members of a chat, the subscribers of a topic.
@@ -152,17 +155,43 @@ impl<C: Broadcast> Group<C> {
         self.send(&encoded).map_err(PublishError::Full)
     }
 
+    /// Makes a connection a member, from any thread, and sends messages to it alone. It gets these first, then all
+    /// messages that are sent to the group from now on, and none that was sent before.
+    ///
+    /// # Errors
+    /// [`GroupFull`] if the loop of the connection does not keep up. The connection is no member then.
+    ///
+    /// # Panics
+    /// If one of the messages is 4 GiB long or longer.
+    pub fn join_with(&self, member: &Member, first: &[Encoded<C>]) -> Result<(), GroupFull> {
+        assert!(first.iter().all(|encoded| encoded.len() < MESSAGE_BYTES_MAX), "a message of 4 GiB");
+        let first = first.iter().map(|encoded| encoded.bytes().clone()).collect();
+        let audience = Audience::Newcomer(member.clone(), first);
+        let message = Arc::new(GroupMessage { group: self.shared.clone(), bytes: Bytes::new(), audience });
+        let mut loops = self.shared.loops();
+        match member.mailbox.send(LoopMessage::Broadcast(message)) {
+            Ok(()) => {
+                // From now on messages go to this loop, and find the member there, since they come later.
+                loops.of(&member.mailbox).joining += 1;
+                Ok(())
+            }
+            Err(Refused::Full(_)) => Err(GroupFull { loops: 1 }),
+            // The connection has ended with its loop.
+            Err(Refused::Ended(_)) => Ok(()),
+        }
+    }
+
     fn send_to_all(&self, encoded: &Encoded<C>, except: Option<&Member>) -> Result<(), GroupFull> {
         assert!(encoded.len() < MESSAGE_BYTES_MAX, "a message of {} bytes", encoded.len());
         let mut loops = self.shared.loops();
-        if loops.is_empty() || encoded.is_empty() {
+        if loops.0.is_empty() || encoded.is_empty() {
             return Ok(());
         }
-        let message =
-            GroupMessage { group: self.shared.clone(), bytes: encoded.bytes().clone(), except: except.cloned() };
+        let audience = Audience::Members { except: except.cloned() };
+        let message = GroupMessage { group: self.shared.clone(), bytes: encoded.bytes().clone(), audience };
         let message = Arc::new(message);
         let mut full = 0;
-        loops.retain(|mailbox| match mailbox.send(LoopMessage::Broadcast(message.clone())) {
+        loops.0.retain(|there| match there.mailbox.send(LoopMessage::Broadcast(message.clone())) {
             Ok(()) => true,
             Err(Refused::Full(_)) => {
                 full += 1;
@@ -252,7 +281,7 @@ pub(crate) struct Shared {
     kind: TypeId,
     write: WriteEncoded,
     /// The loops that have members. Each adds and removes itself.
-    loops: Mutex<Vec<Arc<Mailbox>>>,
+    loops: Mutex<Loops>,
     members: AtomicUsize,
     skipped: AtomicU64,
 }
@@ -266,8 +295,43 @@ fn write_encoded<C: Broadcast>(codec: &mut dyn Any, bytes: Slice, out: &mut Outp
 }
 
 impl Shared {
-    fn loops(&self) -> MutexGuard<'_, Vec<Arc<Mailbox>>> {
+    fn loops(&self) -> MutexGuard<'_, Loops> {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The loops that messages go to.
+#[derive(Default)]
+struct Loops(Vec<MemberLoop>);
+
+/// A loop that has members, or is about to have some.
+struct MemberLoop {
+    mailbox: Arc<Mailbox>,
+    /// It has members.
+    has_members: bool,
+    /// Members that [`Group::join_with`] has put into the mailbox.
+    joining: usize,
+}
+
+impl Loops {
+    /// The entry of a loop, which is added if there is none.
+    fn of(&mut self, mailbox: &Arc<Mailbox>) -> &mut MemberLoop {
+        let at = self.0.iter().position(|there| Arc::ptr_eq(&there.mailbox, mailbox)).unwrap_or_else(|| {
+            self.0.push(MemberLoop { mailbox: mailbox.clone(), has_members: false, joining: 0 });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// Changes the entry of a loop, if it exists, and removes it if no message has to go there any more.
+    fn update(&mut self, mailbox: &Arc<Mailbox>, update: impl Fn(&mut MemberLoop)) {
+        self.0.retain_mut(|there| {
+            if !Arc::ptr_eq(&there.mailbox, mailbox) {
+                return true;
+            }
+            update(there);
+            there.has_members || there.joining > 0
+        });
     }
 }
 
@@ -275,7 +339,15 @@ impl Shared {
 pub(crate) struct GroupMessage {
     group: Arc<Shared>,
     bytes: Bytes,
-    except: Option<Member>,
+    audience: Audience,
+}
+
+/// The connections that a message is for.
+enum Audience {
+    /// The members, apart from one.
+    Members { except: Option<Member> },
+    /// A connection that becomes a member, and gets these messages first.
+    Newcomer(Member, Vec<Bytes>),
 }
 
 /// Some loops' mailboxes are full: a million messages wait there already. The members on these loops did not get the

@@ -20,7 +20,6 @@ use super::origin::Origin;
 use super::proxy::{Proxies, Proxy, ProxyKind};
 use super::resolve::Resolve;
 use super::socks;
-#[cfg(feature = "tls")]
 use super::tunnel;
 
 /// What the connections of a client have in common.
@@ -73,28 +72,26 @@ impl Connector {
     ) -> Result<Box<dyn Connection>, ClientError> {
         let connect = client_of(self.addresses(&proxy.host, proxy.port, limits).await?, limits);
         match proxy.kind {
-            ProxyKind::Http if !origin.is_secure => open(&connect, self.http()).await,
-            #[cfg(feature = "tls")]
+            ProxyKind::Http if proxy.forwards(origin) => open(&connect, self.http()).await,
             ProxyKind::Http => self.tunnel(&connect, self.http(), proxy, origin).await,
             #[cfg(feature = "tls")]
             ProxyKind::Https => {
                 let codec = Over::new(self.tls(&proxy.host)?, self.http());
-                if origin.is_secure {
-                    self.tunnel(&connect, codec, proxy, origin).await
-                } else {
+                if proxy.forwards(origin) {
                     open(&connect, codec).await
+                } else {
+                    self.tunnel(&connect, codec, proxy, origin).await
                 }
             }
             #[cfg(not(feature = "tls"))]
-            ProxyKind::Http | ProxyKind::Https => Err(ClientError::NoTls),
+            ProxyKind::Https => Err(ClientError::NoTls),
             ProxyKind::Socks5 | ProxyKind::Socks5h | ProxyKind::Socks4 | ProxyKind::Socks4a => {
                 self.connect_by_socks(origin, proxy, &connect, limits).await
             }
         }
     }
 
-    /// Makes a tunnel to an origin of `https`.
-    #[cfg(feature = "tls")]
+    /// Makes a tunnel to an origin.
     async fn tunnel<C: ClientCodec>(
         &self,
         connect: &engine::Client,
@@ -102,10 +99,21 @@ impl Connector {
         proxy: &Proxy,
         origin: &Origin,
     ) -> Result<Box<dyn Connection>, ClientError> {
-        let above = Over::new(self.tls(&origin.host)?, self.http());
-        let channel = connect.connect(codec).await.map_err(ClientError::Connect)?;
-        let channel = tunnel::connect(channel, proxy, origin, |filters| filters.stack(above)).await?;
-        Ok(Box::new(Http1(channel)))
+        let http = self.http();
+        if !origin.is_secure {
+            let channel = connect.connect(codec).await.map_err(ClientError::Connect)?;
+            let channel = tunnel::connect(channel, proxy, origin, |filters| filters.stack(http)).await?;
+            return Ok(Box::new(Http1(channel)));
+        }
+        #[cfg(feature = "tls")]
+        {
+            let above = Over::new(self.tls(&origin.host)?, http);
+            let channel = connect.connect(codec).await.map_err(ClientError::Connect)?;
+            let channel = tunnel::connect(channel, proxy, origin, |filters| filters.stack(above)).await?;
+            Ok(Box::new(Http1(channel)))
+        }
+        #[cfg(not(feature = "tls"))]
+        Err(ClientError::NoTls)
     }
 
     async fn connect_by_socks(

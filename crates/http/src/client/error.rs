@@ -9,6 +9,8 @@ use http::StatusCode;
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
 use tidegate_http1::{InvalidField, InvalidRequest, Status};
 use tidegate_socks::Refusal;
+#[cfg(feature = "websocket")]
+use tidegate_websocket::handshake::HandshakeError;
 
 use crate::exchange::BodyError;
 
@@ -21,9 +23,9 @@ use crate::exchange::BodyError;
 pub enum ClientError {
     /// The text is not a URI, or has no host.
     Uri,
-    /// The scheme of the URI is neither `http` nor `https`.
+    /// The scheme of the URI is neither `http` nor `https`; of a WebSocket, none of `ws`, `wss` and these.
     Scheme,
-    /// The URI is one of `https`, and the client has no configuration of TLS.
+    /// The URI is one of `https` or `wss`, and the client has no configuration of TLS.
     NoTls,
     /// The name of the host cannot be that of a certificate.
     ServerName,
@@ -54,6 +56,9 @@ pub enum ClientError {
     Closed(Rc<CloseReason>),
     /// The status of the response is an error: from [`Response::error_for_status`](crate::client::Response::error_for_status).
     Status(StatusCode),
+    /// The server did not open a WebSocket: it refuses the handshake, or answers it wrongly.
+    #[cfg(feature = "websocket")]
+    WebSocket(HandshakeError),
     /// The body of the response could not be received.
     Body(BodyError),
     /// The body of the response is not what the caller expects: no UTF-8, or no JSON of this type.
@@ -126,8 +131,12 @@ impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Uri => f.write_str("the URI is malformed, or has no host"),
-            Self::Scheme => f.write_str("the scheme of the URI is neither http nor https"),
-            Self::NoTls => f.write_str("the URI is one of https, and the client has no TLS: set ClientBuilder::tls"),
+            Self::Scheme => {
+                f.write_str("the scheme of the URI is neither http nor https, nor ws or wss for a WebSocket")
+            }
+            Self::NoTls => {
+                f.write_str("the URI is one of https or wss, and the client has no TLS: set ClientBuilder::tls")
+            }
             Self::ServerName => f.write_str("the host is no name that a certificate can have"),
             Self::Request(error) => write!(f, "the request cannot be sent: {error}"),
             Self::Field(error) => write!(f, "a field of the request cannot be sent: {error}"),
@@ -146,6 +155,8 @@ impl fmt::Display for ClientError {
             Self::Proxy(error) => error.fmt(f),
             Self::Closed(reason) => write!(f, "the connection ended before the response: {reason}"),
             Self::Status(status) => write!(f, "the server answered with {status}"),
+            #[cfg(feature = "websocket")]
+            Self::WebSocket(error) => write!(f, "the WebSocket cannot be opened: {error}"),
             Self::Body(error) => write!(f, "the body of the response cannot be received: {error}"),
             Self::Decoding(error) => write!(f, "the body of the response is not as expected: {error}"),
         }

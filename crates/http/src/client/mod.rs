@@ -6,6 +6,7 @@
 //! | read responses | [`Response`], [`Body`](crate::Body) |
 //! | set limits, TLS, proxies, cookies | [`ClientBuilder`], [`ClientLimits`] |
 //! | resolve names in another way | [`Resolve`] |
+//! | open a WebSocket, and open it again, by the feature `websocket` | `WebSocketBuilder`, `Reconnect` |
 //!
 //! Read next: `send.rs`, the way from a request to its response; `pool.rs` for connections and the requests that wait for
 //! them; `exchange.rs` for one request on its connection; `connect.rs` for how connections are made.
@@ -23,6 +24,8 @@ mod limits;
 mod origin;
 mod pool;
 mod proxy;
+#[cfg(feature = "websocket")]
+mod reconnect;
 mod redirect;
 mod reference;
 mod request;
@@ -30,8 +33,9 @@ mod resolve;
 mod response;
 mod send;
 mod socks;
-#[cfg(feature = "tls")]
 mod tunnel;
+#[cfg(feature = "websocket")]
+mod websocket;
 
 use std::fmt;
 use std::rc::Rc;
@@ -54,10 +58,14 @@ pub use self::limits::ClientLimits;
 use self::origin::Origin;
 use self::pool::Pool;
 pub use self::proxy::{Proxies, Proxy};
+#[cfg(feature = "websocket")]
+pub use self::reconnect::Reconnect;
 use self::redirect::Redirects;
 pub use self::request::RequestBuilder;
 pub use self::resolve::{Resolve, Resolving, SystemResolver};
 pub use self::response::Response;
+#[cfg(feature = "websocket")]
+pub use self::websocket::{WebSocketBuilder, WebSocketChannel};
 #[cfg(feature = "compress")]
 use crate::compression::supported_names;
 
@@ -143,6 +151,12 @@ impl Client {
     /// The same with a URI that is parsed already.
     pub fn request_to(&self, method: Method, uri: Uri) -> RequestBuilder {
         RequestBuilder::of_uri(self.clone(), method, Ok(uri))
+    }
+
+    /// A WebSocket. The URI has the scheme `ws` or `wss`, and a host.
+    #[cfg(feature = "websocket")]
+    pub fn websocket(&self, uri: impl AsRef<str>) -> WebSocketBuilder {
+        WebSocketBuilder::new(self.clone(), uri.as_ref())
     }
 
     /// How many connections are idle.

@@ -18,6 +18,8 @@ pub(crate) struct Origin {
     pub(super) port: u16,
     /// Where to connect in the place of the host.
     pub(super) at: Option<Address>,
+    /// A proxy makes a tunnel to it, even where it could forward requests.
+    pub(super) tunnels: bool,
     /// The proxy through which it is reached.
     pub(super) via: Option<Rc<Proxy>>,
 }
@@ -38,7 +40,7 @@ impl Origin {
             return Err(ClientError::Uri);
         }
         let port = port(authority, default_port(is_secure))?;
-        Ok(Self { is_secure, host: host.to_ascii_lowercase().into(), port, at, via: None })
+        Ok(Self { is_secure, host: host.to_ascii_lowercase().into(), port, at, tunnels: false, via: None })
     }
 
     /// The same origin, reached through a proxy if one is for it.

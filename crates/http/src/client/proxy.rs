@@ -16,7 +16,7 @@ use crate::percent;
 ///
 /// | scheme | how the proxy is asked |
 /// |---|---|
-/// | `http` | a request of `https` goes through a tunnel (CONNECT), one of `http` to the proxy itself (RFC 9112 §3.2.2) |
+/// | `http` | `https` and WebSockets go through a tunnel (CONNECT), requests of `http` to the proxy (RFC 9112 §3.2.2) |
 /// | `https` | the same, and the connection to the proxy is encrypted |
 /// | `socks5` | a tunnel by SOCKS 5 to an address, which the client resolves |
 /// | `socks5h` | the same to a name, which the proxy resolves |
@@ -90,7 +90,7 @@ impl Proxy {
 
     /// Whether a request to this origin goes to the proxy itself, and not through a tunnel.
     pub(super) fn forwards(&self, origin: &Origin) -> bool {
-        !origin.is_secure && matches!(self.kind, ProxyKind::Http | ProxyKind::Https)
+        !origin.is_secure && !origin.tunnels && matches!(self.kind, ProxyKind::Http | ProxyKind::Https)
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) struct Request {
     pub(super) head_timeout: Option<Duration>,
     pub(super) redirects: Option<bool>,
     pub(super) upgrade: Option<String>,
+    /// A proxy makes a tunnel, whatever the scheme is.
+    pub(super) tunnels: bool,
 }
 
 impl RequestBuilder {
@@ -73,6 +75,7 @@ impl RequestBuilder {
             head_timeout: None,
             redirects: None,
             upgrade: None,
+            tunnels: false,
         });
         Self { client, request }
     }
@@ -198,6 +201,22 @@ impl RequestBuilder {
             request.upgrade = Some(protocol.into());
             Ok(())
         })
+    }
+
+    /// Has a proxy make a tunnel, whatever the scheme is.
+    #[cfg(feature = "websocket")]
+    pub(super) fn through_tunnel(self) -> Self {
+        self.change(|request| {
+            request.tunnels = true;
+            Ok(())
+        })
+    }
+
+    /// Whether the request has a field of this name.
+    #[cfg(feature = "websocket")]
+    pub(super) fn has_header(&self, name: &str) -> bool {
+        let is_it = |found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
+        self.request.as_ref().is_ok_and(|request| request.fields.iter().any(|(found, _)| is_it(found)))
     }
 
     /// How long the request may take, with its redirects, up to the end of the response's body, in the place of

@@ -37,7 +37,9 @@ pub(super) async fn send(client: &Client, mut request: Request) -> Result<Respon
         set_field(&mut request.fields, "Authorization", &credentials)?;
     }
     let proxies = &client.connector().proxies;
-    let mut origin = Rc::new(Origin::of(&request.uri, request.at.take())?.through(proxies));
+    let tunnels = request.tunnels;
+    let origin = Origin { tunnels, ..Origin::of(&request.uri, request.at.take())? };
+    let mut origin = Rc::new(origin.through(proxies));
     request.was_whole = matches!(request.body.0, Kind::Whole(_));
     let mut redirects = client.redirects();
     redirects.follows = request.redirects.unwrap_or(redirects.follows);

@@ -12,3 +12,4 @@ mod proxies;
 mod redirects;
 mod support;
 mod upgrades;
+mod websockets;

@@ -105,7 +105,7 @@ fn a_proxy_that_refuses_or_sends_garbage_is_the_error() {
 }
 
 /// Bytes both ways between two sockets, until one of them ends.
-fn relay(one: &TcpStream, other: &TcpStream) {
+pub(crate) fn relay(one: &TcpStream, other: &TcpStream) {
     std::thread::scope(|scope| {
         for (mut from, mut to) in [(one, other), (other, one)] {
             scope.spawn(move || {

@@ -20,6 +20,8 @@ pub(super) fn empty() -> LoadResults {
             rate: None,
             duration: Duration::from_secs(2),
             never_read: false,
+            is_websocket: false,
+            broadcast: false,
         },
         elapsed: Duration::ZERO,
         requests: 0,

@@ -49,6 +49,11 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
     if let Some(message) = no_responses(figures) {
         writeln!(text, "{message}")?;
     }
+    if figures.parameters.broadcast {
+        writeln!(text, "Requests are deliveries of messages to the connections; each was sent once")?;
+    } else if figures.parameters.is_websocket {
+        writeln!(text, "Requests are messages of a WebSocket that came back")?;
+    }
     let [.., length, invalid, closed] = errors_by_kind(&figures.errors).map(|(_, count)| count);
     if length + invalid + closed > 0 {
         writeln!(text, "Other errors: length {length}, invalid {invalid}, closed {closed}")?;

@@ -1,0 +1,188 @@
+//! `Reconnect`: a WebSocket that is opened again whenever it ends.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use tidegate_engine::task;
+use tidegate_websocket::handshake::HandshakeError;
+
+use super::error::{ClientError, ProxyError};
+use super::websocket::{WebSocketBuilder, WebSocketChannel};
+
+/// How a WebSocket is opened again after it has ended, or could not be opened.
+///
+/// Before each attempt the client waits for a random part of a delay, so that the clients of a server that restarts do
+/// not all come back in the same moment. The delay begins at 5 seconds, doubles with each failure up to a minute, and
+/// begins anew after a connection that has lasted for longer than it (RFC 6455 §7.2.3).
+///
+/// ```no_run
+/// use std::ops::ControlFlow;
+/// use tidegate::http::Client;
+/// use tidegate::http::client::{ClientError, Reconnect};
+/// use tidegate::websocket::Message;
+///
+/// # async fn example(client: Client, token: impl Fn() -> String) -> Result<(), ClientError> {
+/// let last = Reconnect::new()
+///     .run(
+///         || client.websocket("wss://sea.example/tides").bearer_auth(&token()),
+///         async |mut channel| {
+///             while let Ok(Some(message)) = channel.recv().await {
+///                 if let Message::Text(text) = message {
+///                     return ControlFlow::Break(text.to_string());
+///                 }
+///             }
+///             ControlFlow::Continue(())
+///         },
+///     )
+///     .await?;
+/// # drop(last);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "it does nothing until it runs"]
+pub struct Reconnect {
+    delay_min: Duration,
+    delay_max: Duration,
+    attempts_max: Option<u32>,
+    random: RandomState,
+}
+
+impl Default for Reconnect {
+    fn default() -> Self {
+        Self {
+            delay_min: Duration::from_secs(5),
+            delay_max: Duration::from_secs(60),
+            attempts_max: None,
+            random: RandomState::new(),
+        }
+    }
+}
+
+impl Reconnect {
+    /// Delays from 5 seconds to a minute, and any number of attempts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The first and the longest delay.
+    pub fn delays(mut self, min: Duration, max: Duration) -> Self {
+        (self.delay_min, self.delay_max) = (min, max);
+        self
+    }
+
+    /// How many attempts in a row may fail: the error of the last is returned. Any number unless set.
+    pub fn attempts_max(mut self, attempts: u32) -> Self {
+        self.attempts_max = Some(attempts);
+        self
+    }
+
+    /// Opens a WebSocket with what `open` makes, passes it to `serve`, and opens the next one when that returns
+    /// `Continue`. `open` is called for each attempt, so that each has a fresh token.
+    ///
+    /// # Errors
+    /// An error that the next attempt would have as well: of the URI, of TLS, of a field; a server that answers the
+    /// handshake wrongly, or refuses it with a status below 500 other than 408, 425 and 429. Also that of the last
+    /// attempt, of [`attempts_max`](Self::attempts_max).
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread.
+    pub async fn run<T>(
+        self,
+        mut open: impl FnMut() -> WebSocketBuilder,
+        mut serve: impl AsyncFnMut(WebSocketChannel) -> ControlFlow<T>,
+    ) -> Result<T, ClientError> {
+        let (mut failures, mut refused) = (0_u32, 0_u32);
+        for attempt in 0_u64.. {
+            match open().open().await {
+                Ok(channel) => {
+                    refused = 0;
+                    let begun = task::now();
+                    if let ControlFlow::Break(value) = serve(channel).await {
+                        return Ok(value);
+                    }
+                    let lasted = task::now().saturating_duration_since(begun);
+                    failures = if lasted > self.delay(failures) { 0 } else { failures.saturating_add(1) };
+                }
+                Err(error) => {
+                    refused += 1;
+                    if is_final(&error) || self.attempts_max.is_some_and(|most| refused >= most) {
+                        return Err(error);
+                    }
+                    failures = failures.saturating_add(1);
+                }
+            }
+            task::sleep(self.part_of(self.delay(failures.saturating_sub(1)), attempt)).await;
+        }
+        Err(ClientError::Uri)
+    }
+
+    /// The delay after so many failures.
+    fn delay(&self, failures: u32) -> Duration {
+        let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX).max(1);
+        self.delay_min.saturating_mul(factor).min(self.delay_max)
+    }
+
+    /// A random part of a delay.
+    fn part_of(&self, delay: Duration, attempt: u64) -> Duration {
+        // The upper half of a keyed hash: evenly distributed, and unlike that of any other client.
+        let random = (self.random.hash_one(attempt) >> 32) as u32;
+        delay.mul_f64(f64::from(random) / f64::from(u32::MAX))
+    }
+}
+
+/// Whether the next attempt would have the same error.
+fn is_final(error: &ClientError) -> bool {
+    match error {
+        ClientError::WebSocket(HandshakeError::Status(status)) => *status < 500 && !matches!(status, 408 | 425 | 429),
+        ClientError::Proxy(error) => matches!(error, ProxyError::Target),
+        ClientError::Uri
+        | ClientError::Scheme
+        | ClientError::NoTls
+        | ClientError::ServerName
+        | ClientError::Request(_)
+        | ClientError::Field(_)
+        | ClientError::WebSocket(_) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_longest() {
+        let reconnect = Reconnect::new();
+        let delays: Vec<_> = (0..6).map(|failures| reconnect.delay(failures).as_secs()).collect();
+        assert_eq!(delays, [5, 10, 20, 40, 60, 60]);
+        assert_eq!(reconnect.delay(u32::MAX), Duration::from_secs(60));
+        let longest = Reconnect::new().delays(Duration::MAX, Duration::MAX);
+        assert_eq!(longest.delay(40), Duration::MAX);
+    }
+
+    #[test]
+    fn a_client_waits_for_another_part_of_the_delay_each_time() {
+        let (one, other) = (Reconnect::new(), Reconnect::new());
+        let delay = Duration::from_secs(60);
+        let parts: Vec<_> = (0..1000).map(|attempt| one.part_of(delay, attempt)).collect();
+        assert!(parts.iter().all(|part| *part <= delay));
+        let mean = parts.iter().sum::<Duration>() / 1000;
+        assert!(mean > Duration::from_secs(25) && mean < Duration::from_secs(35), "{mean:?}");
+        assert_ne!(parts[..4], (0..4).map(|attempt| other.part_of(delay, attempt)).collect::<Vec<_>>()[..]);
+    }
+
+    #[test]
+    fn an_error_that_would_come_again_ends_the_attempts() {
+        let of_status = |status| ClientError::WebSocket(HandshakeError::Status(status));
+        for error in
+            [ClientError::Scheme, of_status(200), of_status(401), ClientError::WebSocket(HandshakeError::Accept)]
+        {
+            assert!(is_final(&error), "{error}");
+        }
+        for error in [of_status(503), of_status(429), ClientError::PoolFull] {
+            assert!(!is_final(&error), "{error}");
+        }
+    }
+}
