@@ -198,6 +198,46 @@ fn connect_info() {
     server.drain(Duration::from_secs(5));
 }
 
+#[test]
+fn serve_takes_what_makes_services() {
+    let whose = || {
+        Router::new().route(
+            "/",
+            get(|info: Option<axum::Extension<ConnectInfo<SocketAddr>>>| async move {
+                info.map_or("unknown".to_owned(), |info| info.0.0.ip().is_loopback().to_string())
+            }),
+        )
+    };
+    /// The result of a call, as a service that is started.
+    fn started<S, M>(service: S) -> (SocketAddr, tidegate::ServerHandle)
+    where
+        S: tidegate::axum::IntoService<M>,
+    {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tidegate::axum::serve(listener, service).server(|server| server.loops(1)).start().unwrap();
+        (address, server)
+    }
+    for ((address, server), wanted) in [
+        (started(whose()), "unknown"),
+        (started(whose().into_make_service()), "unknown"),
+        (started(whose().into_make_service_with_connect_info::<SocketAddr>()), "true"),
+        (started(get(async || "method")), "method"),
+        (started(get(async || "method").into_make_service()), "method"),
+        (
+            started(axum::ServiceExt::<axum::extract::Request>::into_make_service(NormalizePath::trim_trailing_slash(
+                whose(),
+            ))),
+            "unknown",
+        ),
+        (started(axum::handler::HandlerWithoutStateExt::into_make_service(async || "function")), "function"),
+    ] {
+        let answer = fetch(address);
+        assert!(answer.ends_with(wanted), "{wanted}: {answer}");
+        server.drain(Duration::from_secs(5));
+    }
+}
+
 /// One request on a connection of its own.
 fn fetch(address: SocketAddr) -> String {
     use std::io::{Read, Write};
