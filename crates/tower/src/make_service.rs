@@ -5,7 +5,6 @@
 //! itself is cloned once for each loop, and one that wants the address is made for each request.
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};

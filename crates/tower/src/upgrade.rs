@@ -255,7 +255,7 @@ const POLLS_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
     use std::task::Wake;
 
     use super::*;

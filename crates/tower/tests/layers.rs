@@ -248,6 +248,40 @@ fn fetch(address: SocketAddr) -> String {
     answer
 }
 
+/// The interface of the service below.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(tide))]
+struct Interface;
+
+#[utoipa::path(get, path = "/tide", responses((status = 200, description = "where the water goes")))]
+async fn tide() -> &'static str {
+    "rising"
+}
+
+#[test]
+fn the_pages_of_utoipa() {
+    use utoipa::OpenApi;
+    let pages = utoipa_swagger_ui::SwaggerUi::new("/pages").url("/interface.json", Interface::openapi());
+    let mut pipe = open(Router::new().route("/tide", get(tide)).merge(pages));
+    let answer = get_with(&mut pipe, "/interface.json", "");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("where the water goes"), "{answer}");
+    let answer = get_with(&mut pipe, "/pages", "");
+    assert!(
+        answer.starts_with("HTTP/1.1 303 ") && answer.to_lowercase().contains("\r\nlocation: /pages/\r\n"),
+        "{answer}"
+    );
+    for (path, kind) in
+        [("/pages/", "text/html"), ("/pages/swagger-ui.css", "text/css"), ("/pages/swagger-ui-bundle.js", "javascript")]
+    {
+        let answer = get_with(&mut pipe, path, "");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains(kind), "{path}: {head}");
+        assert!(head.to_lowercase().contains(&format!("content-length: {}", body.len())), "{path}: {head}");
+    }
+    assert!(get_with(&mut pipe, "/pages/nothing", "").starts_with("HTTP/1.1 404 "));
+    assert!(get_with(&mut pipe, "/tide", "").ends_with("rising"));
+}
+
 #[test]
 fn serve_is_awaited_as_that_of_axum() {
     runtime().block_on(async {
