@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use tidegate::compress::{Algorithm, Compression, Compressor};
+
 /// Writes the files into a folder, unless they are there.
 ///
 /// # Errors
@@ -10,16 +12,40 @@ use std::path::Path;
 pub fn write(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     for (name, length) in FILES {
-        let path = folder.join(name);
-        if std::fs::metadata(&path).is_ok_and(|there| there.len() == *length as u64) {
+        if std::fs::metadata(folder.join(name)).is_ok_and(|there| there.len() == *length as u64) {
             continue;
         }
-        // Renamed into its place, so that another server never sends a part of it.
-        let unfinished = folder.join(format!(".{name}.{}", std::process::id()));
-        std::fs::write(&unfinished, content(name, *length))?;
-        std::fs::rename(unfinished, path)?;
+        write_whole(folder, name, &content(name, *length))?;
     }
     Ok(())
+}
+
+/// Writes variants of the files of text into a folder, in brotli and gzip, unless they are there.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write_variants(folder: &Path) -> io::Result<()> {
+    let texts = FILES.iter().filter(|(name, _)| TEXTS.iter().any(|suffix| name.ends_with(suffix)));
+    for (name, length) in texts {
+        for (suffix, algorithm, level) in [("br", Algorithm::Brotli, 11), ("gz", Algorithm::Gzip, 9)] {
+            let name_of_variant = format!("{name}.{suffix}");
+            if folder.join(&name_of_variant).exists() {
+                continue;
+            }
+            let mut variant = Vec::new();
+            let mut compressor = Compressor::new(Compression::new(algorithm).level(level));
+            compressor.finish_with(&content(name, *length), &mut variant).map_err(io::Error::other)?;
+            write_whole(folder, &name_of_variant, &variant)?;
+        }
+    }
+    Ok(())
+}
+
+/// Renamed into its place, so that another server never sends a part of it.
+fn write_whole(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    let unfinished = folder.join(format!(".{name}.{}", std::process::id()));
+    std::fs::write(&unfinished, content)?;
+    std::fs::rename(unfinished, folder.join(name))
 }
 
 /// The content of a file: words in an order that depends on its name.
@@ -58,6 +84,9 @@ pub const FILES: &[(&str, usize)] = &[
     ("manifest.json", 3_000),
     ("strings.json", 25_000),
 ];
+
+/// Ends of the names of files that are worth compressing.
+const TEXTS: [&str; 5] = [".css", ".js", ".html", ".svg", ".json"];
 
 const WORDS: [&str; 16] = [
     "tide ", "gate ", "water\n", "moon ", "ebb ", "flow ", "spring ", "neap\n", "shore ", "harbour ", "buoy ", "lock ",

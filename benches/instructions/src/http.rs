@@ -27,10 +27,21 @@ pub(crate) fn async_<const DEPTH: usize>(rounds: usize) {
     serve(Router::new().get("/plaintext", async || hello()), DEPTH, rounds);
 }
 
-/// The same by an async function that waits once.
+/// The same by an async function that waits once: it is complete when it is polled again.
 pub(crate) fn awaits<const DEPTH: usize>(rounds: usize) {
-    let waits = async || {
-        yield_once().await;
+    awaits_polls::<DEPTH>(1, rounds);
+}
+
+/// The same by an async function that its task waits for: it is woken again and again before it is complete.
+pub(crate) fn suspends<const DEPTH: usize>(rounds: usize) {
+    awaits_polls::<DEPTH>(4, rounds);
+}
+
+fn awaits_polls<const DEPTH: usize>(waits: u32, rounds: usize) {
+    let waits = async move || {
+        for _ in 0..waits {
+            yield_once().await;
+        }
         hello()
     };
     serve(Router::new().get("/plaintext", waits), DEPTH, rounds);

@@ -1,6 +1,7 @@
 //! `Context`: a handler's view of its connection while it handles an event.
 
 use std::fmt;
+use std::future::Future;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use crate::peer_deadlines::Deadlines;
 use crate::remote::Remote;
 use crate::shaping::Shaping;
 use crate::slots::connection_id;
+use crate::task::HandlerTask;
 use crate::wheel::DeadlineTick;
 
 /// A handler's view of its connection: the codec and the outbound queue, never the handler itself.
@@ -162,6 +164,52 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     pub(crate) fn defer(&mut self, act: impl FnOnce(Token) + 'static) {
         let token = self.token;
         self.core.tasks.defer(move || act(token));
+    }
+
+    /// Runs a future in a task of this loop, as soon as the handler has returned. The handler stays the application of the
+    /// connection, and gets [`Event::TaskFinished`](crate::Event::TaskFinished) when the future is complete. Dropping the
+    /// result drops the future: a handler that keeps it has it dropped when the connection is closed.
+    ///
+    /// A protocol that decodes nothing before the reply, as HTTP/1.1 does, has its back-pressure by that. In another one
+    /// the handler [pauses](Context::pause), or has several futures at once.
+    ///
+    /// ```
+    /// use tidegate::framing::Lines;
+    /// use tidegate::task::{self, HandlerTask};
+    /// use tidegate::{Context, Event, Handler, Outcome, Slice};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// /// Answers every line with its length, for which it waits.
+    /// struct Length(Option<HandlerTask<usize>>);
+    ///
+    /// impl Handler<Lines> for Length {
+    ///     type Post = ();
+    ///
+    ///     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    ///         let length = line.len();
+    ///         cx.pause();
+    ///         self.0 = Some(cx.spawn(async move { task::spawn(async move { length }).await.unwrap_or(0) }));
+    ///         Outcome::Continue
+    ///     }
+    ///
+    ///     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    ///         match (event, self.0.as_mut().and_then(HandlerTask::take_output)) {
+    ///             (Event::TaskFinished, Some(length)) => {
+    ///                 cx.resume();
+    ///                 cx.send(length.to_string().into()).into()
+    ///             }
+    ///             (event, _) => event.by_default(cx),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let mut pipe = Embedded::new(Lines::new(), Length(None));
+    /// pipe.receive(b"one\nthree\n");
+    /// assert_eq!(pipe.take_written(), b"3\n5\n");
+    /// ```
+    pub fn spawn<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> HandlerTask<T> {
+        self.core.has_spawned = true;
+        HandlerTask::new(&self.core.tasks, self.token, future)
     }
 
     /// Requests [`Event::Deadline`](crate::Event::Deadline) after a duration.

@@ -68,6 +68,8 @@ pub enum Event<P> {
     Flushed,
     /// The deadline that the handler set has come.
     Deadline,
+    /// The future of a [`HandlerTask`](crate::task::HandlerTask) is complete.
+    TaskFinished,
     /// Another thread has posted this.
     Posted(P),
     /// No further message will come: the peer shut down its sending side, or the protocol ended. It may still read.

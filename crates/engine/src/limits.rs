@@ -69,6 +69,10 @@ impl Default for Limits {
 /// Messages that one connection may decode before others get their turn.
 pub(crate) const MESSAGES_PER_DISPATCH_MAX: u32 = 1024;
 
+/// Messages for which the handler of one connection may wait for a future, one after the other, before others get their
+/// turn.
+pub(crate) const HANDLER_TASKS_PER_DISPATCH_MAX: u32 = 64;
+
 /// Tasks that run before the next completion. One completion wakes fewer, unless it is a broadcast.
 pub(crate) const TASKS_PER_RUN_MAX: usize = 1024;
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tidegate_sys::Token;
 
 use crate::activity::Activity;
-use crate::limits::{BACKLOG_TIME, FLUSH_TIME, UNFLUSHED_MAX};
+use crate::limits::{BACKLOG_TIME, FLUSH_TIME, HANDLER_TASKS_PER_DISPATCH_MAX, UNFLUSHED_MAX};
 use crate::loop_core::Core;
 use crate::phase::Phase;
 use crate::slot_entry::SlotEvent;
@@ -60,6 +60,24 @@ impl Local {
 
     #[inline]
     pub(crate) fn run_tasks(self: &Rc<Self>) {
+        self.run_woken();
+        let mut core = self.core.borrow_mut();
+        if let Some(token) = core.pending_reader.take() {
+            core.dispatch(token, SlotEvent::Scheduled);
+            if core.pending_reader.is_some() {
+                drop(core);
+                self.continue_handler();
+                core = self.core.borrow_mut();
+            }
+        }
+        if core.unflushed >= UNFLUSHED_MAX {
+            drop(core);
+            self.dispatch_scheduled();
+        }
+    }
+
+    #[inline]
+    fn run_woken(self: &Rc<Self>) {
         if self.tasks.has_runnable() {
             let panicked = self.tasks.panicked();
             self.tasks.run();
@@ -67,13 +85,19 @@ impl Local {
                 self.core.borrow_mut().log.task_panicked(self.now());
             }
         }
-        let mut core = self.core.borrow_mut();
-        if let Some(token) = core.pending_reader.take() {
+    }
+
+    /// A handler waits for a future once more, in the dispatch that followed the last one. What it has sent leaves when all
+    /// of its futures were polled, but after a few of them at the latest.
+    #[inline(never)]
+    fn continue_handler(self: &Rc<Self>) {
+        for left in (0..HANDLER_TASKS_PER_DISPATCH_MAX).rev() {
+            self.run_woken();
+            let mut core = self.core.borrow_mut();
+            let Some(token) = core.pending_reader.take() else { return };
+            core.may_await_tasks = left > 0;
             core.dispatch(token, SlotEvent::Scheduled);
-        }
-        if core.unflushed >= UNFLUSHED_MAX {
-            drop(core);
-            self.dispatch_scheduled();
+            core.may_await_tasks = true;
         }
     }
 

@@ -58,6 +58,10 @@ pub(crate) struct Core {
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is dispatched
     /// again.
     pub(crate) pending_reader: Option<Token>,
+    /// The handler that is dispatched waits for a future.
+    pub(crate) has_spawned: bool,
+    /// The dispatch of a handler that waits for a future may be continued once the future was polled.
+    pub(crate) may_await_tasks: bool,
     /// Of the last connection that was connected from here: most have the same.
     client_settings: Option<Rc<Settings>>,
     /// What deadlines of peers need to know.
@@ -117,6 +121,8 @@ impl Core {
             backlog: VecDeque::new(),
             lag: None,
             pending_reader: None,
+            has_spawned: false,
+            may_await_tasks: true,
             client_settings: None,
             deadline_states: DeadlineStates::default(),
             shaping: ShapingStates::new(now),

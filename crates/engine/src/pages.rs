@@ -1,4 +1,5 @@
-//! `Pages`: a table whose places are named by tokens, in pages that are given back when they are empty.
+//! `Pages`: a table whose places are named by tokens, in pages that are given back when they are empty, but for one: a place
+//! that is reserved and freed again and again would make a page each time.
 //!
 //! A place that is freed and reserved again has another generation, so a stale token finds nothing there.
 
@@ -13,6 +14,8 @@ pub(crate) struct Pages<T> {
     vacant: Vec<u32>,
     generation: u32,
     len: usize,
+    /// Whether an empty page is kept.
+    has_empty: bool,
 }
 
 struct Page<T> {
@@ -39,8 +42,10 @@ impl<T: Default> Pages<T> {
         if injected::is_injected(Bug::DoubleSlotAllocation) && index > 2 {
             index -= 1;
         }
+        let was_empty = page.used == 0;
         page.used += 1;
         page.places[index].generation = generation;
+        self.has_empty &= !was_empty;
         self.len += 1;
         Token { slot: number * PAGE_PLACES as u32 + index as u32, generation }
     }
@@ -53,7 +58,7 @@ impl<T: Default> Pages<T> {
         let number = token.slot / PAGE_PLACES as u32;
         let page = self.pages[number as usize].as_mut().expect("the place was in it");
         page.used -= 1;
-        if page.used == 0 {
+        if page.used == 0 && std::mem::replace(&mut self.has_empty, true) {
             self.pages[number as usize] = None;
             self.vacant.push(number);
         } else if !page.listed {
@@ -131,7 +136,7 @@ impl<T: Default> Pages<T> {
 
 impl<T> Default for Pages<T> {
     fn default() -> Self {
-        Self { pages: Vec::new(), non_full: Vec::new(), vacant: Vec::new(), generation: 0, len: 0 }
+        Self { pages: Vec::new(), non_full: Vec::new(), vacant: Vec::new(), generation: 0, len: 0, has_empty: false }
     }
 }
 

@@ -103,6 +103,8 @@ pub(crate) enum SlotEvent {
     /// The slot's timer fired.
     Timer,
     Posted(Box<dyn Any + Send>),
+    /// The future that its handler waits for is complete.
+    TaskFinished,
     /// It requested another dispatch.
     Scheduled,
     Drain,

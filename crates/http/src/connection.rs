@@ -1,9 +1,9 @@
 //! `HttpHandler`: the application of a connection while nothing of it needs a task.
 //!
-//! It answers requests for functions that are not async, and for async ones that are complete when they are polled for
-//! the first time, with bodies in memory or of files. Everything else goes to a task (`task.rs`), which takes the
-//! connection over and returns it when it is idle again. So a connection has the memory of a task only while a task has
-//! something to do.
+//! It answers requests whose bodies are in memory, of functions that are async or not, with bodies in memory or of files.
+//! An async function that is not complete when it is polled for the first time goes on in a task of its own, while the
+//! handler waits. Everything else goes to a task (`task.rs`), which takes the connection over and returns it when it is
+//! idle again. So a connection has the memory of a task only while a task has something to do.
 //!
 //! An async function is polled within the dispatch of its connection, where handles of other connections cannot be used.
 //! So it is not while the application may have such a handle: then it begins in a task (decision 52).
@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::task::{self as future, Poll, Waker};
 
 use tidegate_engine::activity::Label;
+use tidegate_engine::task::HandlerTask;
 use tidegate_engine::{Context, Event, Handler, Outcome};
 use tidegate_http1::{Incoming, Outgoing, RequestHead, Status};
 use tidegate_sys::Address;
@@ -21,6 +22,7 @@ use crate::app::App;
 use crate::body::{Body, Collected};
 use crate::codec::HttpCodec;
 use crate::endpoint::{Call, Endpoint, Responding};
+use crate::exchange::Late;
 use crate::extract::BodyUse;
 use crate::http2;
 use crate::middleware::{self, MiddlewareList, Passed};
@@ -28,7 +30,7 @@ use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response};
 use crate::router::MakeState;
 use crate::running::Running;
-use crate::task::{self, Work};
+use crate::task::{self, CaughtResponse, Work, late_response};
 
 /// The application of a connection while nothing of it needs a task; see
 /// [`Config::connections`](crate::Config::connections).
@@ -41,7 +43,15 @@ pub struct HttpHandler {
 #[derive(Default)]
 struct More {
     collecting: Option<Collecting>,
+    awaited: Option<Awaited>,
     state: Option<AnyState>,
+}
+
+/// A request whose function has not responded yet.
+struct Awaited {
+    task: HandlerTask<Response>,
+    passed: Passed,
+    is_head: bool,
 }
 
 /// A request whose body is collected.
@@ -62,7 +72,7 @@ impl HttpHandler {
 
     /// The handler of a connection that has served requests.
     pub(crate) fn with_state(app: Rc<App>, state: Option<AnyState>) -> Self {
-        Self { app, more: state.map(|state| Box::new(More { collecting: None, state: Some(state) })) }
+        Self { app, more: state.map(|state| Box::new(More { state: Some(state), ..More::default() })) }
     }
 
     fn collecting(&mut self) -> Option<&mut Collecting> {
@@ -70,12 +80,21 @@ impl HttpHandler {
     }
 
     fn take_collecting(&mut self) -> Option<Collecting> {
+        self.take_of_more(|more| more.collecting.take())
+    }
+
+    fn take_awaited(&mut self) -> Option<Awaited> {
+        self.take_of_more(|more| more.awaited.take())
+    }
+
+    /// Takes what the connection has no longer.
+    fn take_of_more<T>(&mut self, take: impl FnOnce(&mut More) -> Option<T>) -> Option<T> {
         let more = self.more.as_mut()?;
-        let collecting = more.collecting.take();
-        if more.state.is_none() {
+        let taken = take(more);
+        if more.state.is_none() && more.collecting.is_none() && more.awaited.is_none() {
             self.more = None;
         }
-        collecting
+        taken
     }
 
     /// The state of the connection, which the first request makes.
@@ -165,7 +184,7 @@ impl HttpHandler {
     /// Polls an async function for the first time. If it is not complete, a task goes on with it.
     #[inline]
     fn poll<C: HttpCodec>(
-        &self,
+        &mut self,
         endpoint: &Endpoint,
         call: &dyn Fn(Request) -> Responding,
         request: Request,
@@ -181,7 +200,7 @@ impl HttpHandler {
 
     #[inline(always)]
     fn on_polled<C: HttpCodec>(
-        &self,
+        &mut self,
         polled: Result<Response, Responding>,
         passed: Passed,
         (is_head, label): (bool, Label),
@@ -190,11 +209,45 @@ impl HttpHandler {
         match polled {
             Ok(response) => self.respond(response, &passed, is_head, cx),
             Err(responding) => {
-                let running = Running::of_last(&self.app.activity, label);
-                let work = Work::Responding(responding, passed.detach(), is_head, running);
-                self.take_over(work)
+                self.await_response(responding, passed, (is_head, label), cx);
+                Outcome::Continue
             }
         }
+    }
+
+    /// Waits for the response of a function. The codec decodes no other request before it.
+    #[inline(never)]
+    fn await_response<C: HttpCodec>(
+        &mut self,
+        responding: Responding,
+        passed: Passed,
+        (is_head, label): (bool, Label),
+        cx: &mut Context<'_, C>,
+    ) {
+        let activity = self.app.activity.clone();
+        let running = Running::of_last(&activity, label);
+        let task = cx.spawn(CaughtResponse { responding, running, activity });
+        cx.deadline_after(self.app.limits.request_timeout);
+        let awaited = Awaited { task, passed: passed.detach(), is_head };
+        self.more.get_or_insert_default().awaited = Some(awaited);
+    }
+
+    /// The function has responded.
+    fn on_response<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        let Some(Awaited { mut task, passed, is_head }) = self.take_awaited() else { return Outcome::Continue };
+        cx.deadline(None);
+        let response = task.take_output().unwrap_or_else(panicked);
+        self.respond(response, &passed, is_head, cx)
+    }
+
+    /// The body of the request, or the response of its function, is late.
+    #[cold]
+    fn on_deadline<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if let Some(Awaited { task, passed, is_head }) = self.take_awaited() {
+            drop(task);
+            return self.respond(late_response(Late::Function), &passed, is_head, cx);
+        }
+        self.abandon(late_response(Late::Peer), cx)
     }
 
     /// Responds to a request that has no function.
@@ -344,7 +397,8 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         match event {
-            Event::Deadline => self.abandon(Response::of_error(Status::REQUEST_TIMEOUT).close(), cx),
+            Event::TaskFinished => self.on_response(cx),
+            Event::Deadline => self.on_deadline(cx),
             _ => Outcome::Continue,
         }
     }

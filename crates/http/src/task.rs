@@ -1,5 +1,5 @@
-//! The task that serves a connection while something of it needs one: an async function, or a body that is received or
-//! sent piece by piece. It takes the connection over from its handler, and returns it when no request is left.
+//! The task that serves a connection while something of it needs one: a body that is received or sent piece by piece, or a
+//! function that cannot begin within a dispatch. It takes the connection over from its handler, and returns it when no request is left.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,9 +29,6 @@ use crate::upgrade::Upgrade;
 pub(crate) enum Work {
     /// A request whose function is called.
     Request(Box<Pending>),
-    /// The future of a function that was polled; whether the request, which has no body left, was a HEAD; and the name
-    /// of the function.
-    Responding(Responding, Passed, bool, Running),
     /// A response whose body is sent; whether the request was a HEAD.
     Respond(Message, bool),
 }
@@ -67,14 +64,6 @@ async fn serve<C: HttpCodec>(
     while let Some(work) = next {
         let upgrade = match work {
             Work::Request(pending) => serving.handle(*pending).await?,
-            Work::Responding(responding, passed, is_head, running) => {
-                let number = serving.exchanges.begin(Inbound::Nothing);
-                let responding = pin!(CaughtResponse { responding, running, activity: &app.activity });
-                let mut response = serving.within_time(responding).await?.unwrap_or_else(late_response);
-                passed.after(&mut response);
-                response.drop_forbidden_body();
-                serving.send(response.into_message(), number, is_head).await?
-            }
             Work::Respond(message, is_head) => {
                 let number = serving.exchanges.begin(Inbound::Nothing);
                 serving.send(message, number, is_head).await?
@@ -253,7 +242,7 @@ impl<C: HttpCodec> Serving<C> {
         match &endpoint.call {
             Call::Sync(call) => Ok(running.during(activity, || call_caught(call, request))),
             Call::Async(call) => match catch_unwind(AssertUnwindSafe(|| call(request))) {
-                Ok(responding) => Ok(CaughtResponse { responding, running, activity }.await),
+                Ok(responding) => Ok(CaughtResponse { responding, running, activity: activity.clone() }.await),
                 Err(_) => Ok(panicked()),
             },
             Call::Polled(call) => {
@@ -265,14 +254,14 @@ impl<C: HttpCodec> Serving<C> {
                 });
                 match polled.await {
                     Ok(Ok(response)) => Ok(response),
-                    Ok(Err(responding)) => Ok(CaughtResponse { responding, running, activity }.await),
+                    Ok(Err(responding)) => Ok(CaughtResponse { responding, running, activity: activity.clone() }.await),
                     Err(_) => Ok(panicked()),
                 }
             }
             Call::Interim(call) => {
                 let interims = InterimWriter { exchange: self.exchanges.clone(), number };
                 match catch_unwind(AssertUnwindSafe(|| call(request, interims))) {
-                    Ok(responding) => Ok(CaughtResponse { responding, running, activity }.await),
+                    Ok(responding) => Ok(CaughtResponse { responding, running, activity: activity.clone() }.await),
                     Err(_) => Ok(panicked()),
                 }
             }
@@ -365,24 +354,25 @@ impl<C: HttpCodec> Serving<C> {
 
 /// The response when a function, or the body that it waits for, took too long.
 #[cold]
-fn late_response(late: Late) -> Response {
+pub(crate) fn late_response(late: Late) -> Response {
     let status = match late {
         Late::Peer => Status::REQUEST_TIMEOUT,
         Late::Function => Status::SERVICE_UNAVAILABLE,
     };
     Response::of_error(status).close()
 }
+
 /// How many references to the exchanges the task itself has: that of `serve`, and that of `Serving`.
 const EXCHANGES_OF_THE_TASK: usize = 2;
 
 /// The future of a function. If it panics, the response is a 500.
-struct CaughtResponse<'a> {
-    responding: Responding,
-    running: Running,
-    activity: &'a Activity,
+pub(crate) struct CaughtResponse {
+    pub(crate) responding: Responding,
+    pub(crate) running: Running,
+    pub(crate) activity: Activity,
 }
 
-impl Future for CaughtResponse<'_> {
+impl Future for CaughtResponse {
     type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {

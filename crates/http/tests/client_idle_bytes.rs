@@ -22,6 +22,13 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 #[test]
 fn an_idle_connection_of_the_pool_is_small() {
+    // How many responses arrive at once decides what memory the loop keeps for the next ones: that is no connection's.
+    let bytes = (0..ROUNDS).map(|_| idle_bytes()).min().expect("a round");
+    println!("bytes for an idle connection of the pool: {bytes}, beside {TABLE_BYTES} in tables");
+    assert!(bytes + TABLE_BYTES <= IDLE_BYTES_MAX, "{bytes} bytes");
+}
+
+fn idle_bytes() -> usize {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let uri: Arc<str> = format!("http://{}/", listener.local_addr().expect("an address")).into();
     let wanted = Arc::new(AtomicUsize::new(usize::MAX));
@@ -37,8 +44,10 @@ fn an_idle_connection_of_the_pool_is_small() {
         let client = || Client::builder().limits(limits.clone()).build();
         // The loop keeps what requests in progress need, for the next ones. The connections of this client stay open.
         let (first, client) = (client(), client());
-        fill(&first, &uri, 2 * COUNT, &wanted).await?;
         fill(&client, &uri, COUNT, &wanted).await?;
+        for _ in 0..ROUNDS {
+            fill(&first, &uri, 2 * COUNT, &wanted).await?;
+        }
         let region = Region::new(ALLOCATOR);
         fill(&client, &uri, 2 * COUNT, &wanted).await?;
         let change = region.change();
@@ -46,9 +55,7 @@ fn an_idle_connection_of_the_pool_is_small() {
     });
     is_over.store(true, Ordering::SeqCst);
     server.join().expect("the server does not panic");
-    let bytes = measured.expect("the loop runs").expect("the requests succeed");
-    println!("bytes for an idle connection of the pool: {bytes}");
-    assert!(bytes <= IDLE_BYTES_MAX, "{bytes} bytes");
+    measured.expect("the loop runs").expect("the requests succeed")
 }
 
 /// Has as many idle connections: as many requests are in progress at a time.
@@ -90,8 +97,13 @@ fn serve(listener: &TcpListener, wanted: &AtomicUsize, is_over: &AtomicBool) {
     }
 }
 
-/// A power of two, so that tables grow by as much as they hold.
-const COUNT: usize = 64;
+/// So few that the tables of the loop are large enough before: they have had room for requests of twice as many.
+const COUNT: usize = 62;
 
-/// The most bytes of an idle connection. A run measures 334 to 368: what the loop keeps besides differs by a few KiB.
-const IDLE_BYTES_MAX: usize = 400;
+/// What these tables have for a connection: 40 bytes for its slot, and 12 in the driver's.
+const TABLE_BYTES: usize = 40 + 12;
+
+/// The most bytes of an idle connection. 248 are measured: 208 for the connection in the loop, 16 and 24 for it in the pool.
+const IDLE_BYTES_MAX: usize = 320;
+
+const ROUNDS: usize = 5;

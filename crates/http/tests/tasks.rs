@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::http::{Body, BodyError, Config, Limits, Request, Response, Router};
+use tidegate::http::{Body, BodyError, Config, Limits, Path, Request, Response, Router};
 use tidegate::task;
 use tidegate_testkit::Embedded;
 
@@ -52,6 +52,60 @@ fn a_function_that_never_responds_gets_its_peer_a_503() {
     let answer = text(&mut pipe);
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");
     assert!(pipe.is_write_closed());
+}
+
+#[test]
+fn functions_that_wait_are_answered_in_order_however_many_requests_there_are() {
+    for times in [1, 4] {
+        let router = Router::new().get("/{number}", async move |Path(number): Path<String>| {
+            for _ in 0..times {
+                task::spawn(async {}).await.expect("it neither panics nor is cancelled");
+            }
+            number
+        });
+        let mut pipe = open(router);
+        let requests: String = (0..200).map(|number| format!("GET /{number} HTTP/1.1\r\nHost: sea\r\n\r\n")).collect();
+        pipe.receive(requests.as_bytes());
+        let answers = text(&mut pipe);
+        let numbers: Vec<&str> =
+            answers.split("HTTP/1.1 200 OK").skip(1).filter_map(|one| one.lines().last()).collect();
+        assert_eq!(numbers, (0..200).map(|number| number.to_string()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_peer_that_sends_no_more_gets_the_response_of_a_function_that_waits() {
+    let router = Router::new().get("/", async || {
+        task::sleep(Duration::from_secs(1)).await;
+        "ebb"
+    });
+    let mut pipe = open(router);
+    pipe.receive(GET);
+    pipe.receive_fin();
+    assert_eq!(text(&mut pipe), "");
+    assert!(!pipe.is_closed());
+    pipe.advance(Duration::from_millis(1_001));
+    assert!(text(&mut pipe).ends_with("\r\n\r\nebb"));
+    assert!(pipe.is_write_closed());
+}
+
+#[test]
+fn a_function_that_waits_is_dropped_when_its_peer_resets_the_connection() {
+    let alive = Rc::new(Cell::new(0));
+    let router = {
+        let alive = alive.clone();
+        Router::new().get("/", async move || {
+            let _alive = Alive::new(&alive);
+            std::future::pending::<&'static str>().await
+        })
+    };
+    let mut pipe = open(router);
+    pipe.receive(GET);
+    assert_eq!(alive.get(), 1);
+    pipe.reset();
+    pipe.run();
+    assert!(pipe.is_closed());
+    assert_eq!(alive.get(), 0);
 }
 
 #[test]

@@ -37,6 +37,7 @@ use tidegate_engine::{Listener, ServerHandle, StartError};
 use tidegate_http::Server;
 
 use crate::function::{ServiceFunction, TowerService};
+pub use crate::make_service::{IntoService, Itself, Made, MadeWithConnectInfo, PerPeer};
 
 /// The body of a request that a service of axum receives.
 pub type Body = ::axum::body::Body;
@@ -50,7 +51,7 @@ where
     ServiceFunction::new(service)
 }
 
-/// Serves a `Router` of axum, or any other service of its requests, on a listener that is bound already: of `std`, of
+/// Serves a `Router` of axum, any other service of its requests, or what [makes](IntoService) one, on a listener that is bound already: of `std`, of
 /// tokio, or any other socket that listens, TCP or Unix. Loops on threads of their own accept its connections, one for
 /// each core unless [`server`](Serve::server) sets it.
 ///
@@ -63,13 +64,13 @@ where
 /// # server.drain(std::time::Duration::ZERO);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn serve<S>(listener: impl AsFd, service: S) -> Serve<S>
+pub fn serve<S, M>(listener: impl AsFd, service: S) -> Serve<S::Service>
 where
-    S: TowerService<Body> + Clone + Send + Sync + 'static,
+    S: IntoService<M>,
 {
     // A second descriptor of the same socket: what the first belongs to, such as a runtime, may close it.
     let listener = listener.as_fd().try_clone_to_owned().map(|descriptor| Listener::on(vec![descriptor]));
-    Serve::new(listener.map_err(StartError::System).map(Server::on), service)
+    Serve::of(listener.map_err(StartError::System).map(Server::on), service)
 }
 
 /// Serves a `Router` of axum at the addresses of a [`Listener`].
@@ -83,11 +84,11 @@ where
 /// # Ok(())
 /// # }
 /// ```
-pub fn serve_on<S>(listener: Listener, service: S) -> Serve<S>
+pub fn serve_on<S, M>(listener: Listener, service: S) -> Serve<S::Service>
 where
-    S: TowerService<Body> + Clone + Send + Sync + 'static,
+    S: IntoService<M>,
 {
-    Serve::new(Ok(Server::on(listener)), service)
+    Serve::of(Ok(Server::on(listener)), service)
 }
 
 /// A server of a service of axum, which is not started yet: [`start`](Self::start) it, or await it as `axum::serve`.
@@ -104,8 +105,9 @@ impl<S> Serve<S>
 where
     S: TowerService<Body> + Clone + Send + Sync + 'static,
 {
-    fn new(server: Result<Server, StartError>, service: S) -> Self {
-        Self { server, function: function(service), drain_timeout: DRAIN_TIMEOUT }
+    fn of<I: IntoService<M, Service = S>, M>(server: Result<Server, StartError>, service: I) -> Self {
+        let serve = Self { server, function: function(service.into_service()), drain_timeout: DRAIN_TIMEOUT };
+        if I::WANTS_CONNECT_INFO { serve.with_connect_info() } else { serve }
     }
 
     /// Sets what a [`Server`] sets: loops, limits, TLS, PROXY headers.
@@ -115,7 +117,7 @@ where
     }
 
     /// Adds the address of the client to each request, for the extractor `ConnectInfo<SocketAddr>`: as
-    /// `into_make_service_with_connect_info`.
+    /// `into_make_service_with_connect_info`, for less: axum makes a service for each address.
     pub fn with_connect_info(mut self) -> Self {
         self.function = self.function.with_connect_info();
         self

@@ -24,6 +24,8 @@
 #[cfg(feature = "axum")]
 pub mod axum;
 mod function;
+#[cfg(feature = "axum")]
+mod make_service;
 mod request;
 mod request_body;
 mod response;

@@ -102,7 +102,7 @@ impl RequestBody {
 
     pub(crate) fn register(body: Body, length: Option<u64>) -> (Self, Registered) {
         let number = NEXT.with(|next| next.replace(next.get() + 1));
-        BODIES.with_borrow_mut(|bodies| bodies.insert(number, body));
+        BODIES.with_borrow_mut(|bodies| bodies.insert(number, Some(body)));
         let place = Place { thread: THREAD.with(|thread| *thread), number };
         (Self { place: Some(place), length, has_ended: false }, Registered(number))
     }
@@ -112,22 +112,33 @@ impl RequestBody {
         if THREAD.with(|thread| *thread) != place.thread {
             return Poll::Ready(Some(Err(BodyError::OtherThread)));
         }
-        // Taken out meanwhile: polling a body may run code of the application.
-        let Some(mut body) = BODIES.with_borrow_mut(|bodies| bodies.remove(&place.number)) else {
-            return Poll::Ready(Some(Err(BodyError::Over)));
-        };
-        let polled = Pin::new(&mut body).poll_next(cx);
-        let trailers = match &polled {
-            Poll::Ready(None) => body.trailers().map(header_map),
-            _ => None,
-        };
-        BODIES.with_borrow_mut(|bodies| bodies.insert(place.number, body));
-        polled.map(|piece| match piece {
-            Some(Ok(data)) => Some(Ok(Frame::data(data.into_bytes()))),
-            Some(Err(error)) => Some(Err(error.into())),
-            None => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
-        })
+        let polled = with_body(place.number, |body| {
+            let polled = Pin::new(&mut *body).poll_next(cx);
+            let trailers = match &polled {
+                Poll::Ready(None) => body.trailers().map(header_map),
+                _ => None,
+            };
+            polled.map(|piece| match piece {
+                Some(Ok(data)) => Some(Ok(Frame::data(data.into_bytes()))),
+                Some(Err(error)) => Some(Err(error.into())),
+                None => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+            })
+        });
+        polled.unwrap_or(Poll::Ready(Some(Err(BodyError::Over))))
     }
+}
+
+/// Calls `act` with a body of the table, which is out of its place meanwhile: polling a body may run code of the
+/// application. If that code removes the body, it is dropped behind the call.
+fn with_body<T>(number: u64, act: impl FnOnce(&mut Body) -> T) -> Option<T> {
+    let mut body = BODIES.with_borrow_mut(|bodies| bodies.get_mut(&number).and_then(Option::take))?;
+    let result = act(&mut body);
+    let removed = BODIES.with_borrow_mut(|bodies| match bodies.get_mut(&number) {
+        Some(place) => place.replace(body),
+        None => Some(body),
+    });
+    drop(removed);
+    Some(result)
 }
 
 fn header_map(trailers: &tidegate_http::Trailers) -> http::HeaderMap {
@@ -225,5 +236,35 @@ static THREADS: AtomicU64 = AtomicU64::new(0);
 thread_local! {
     static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
     static NEXT: Cell<u64> = const { Cell::new(0) };
-    static BODIES: RefCell<HashMap<u64, Body>> = RefCell::default();
+    /// A body is `None` while it is polled.
+    static BODIES: RefCell<HashMap<u64, Option<Body>>> = RefCell::default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_is_removed_while_it_is_polled_is_dropped() {
+        let (body, registered) = RequestBody::register(Body::empty(), None);
+        let number = registered.0;
+        let called = with_body(number, |_| {
+            drop(registered);
+            with_body(number, |_| ()).is_none()
+        });
+        assert_eq!(called, Some(true), "it is not polled within itself");
+        assert!(BODIES.with_borrow(HashMap::is_empty));
+        drop(body);
+        assert!(BODIES.with_borrow(HashMap::is_empty));
+    }
+
+    #[test]
+    fn a_body_whose_poll_panics_is_removed_with_its_exchange() {
+        let (_body, registered) = RequestBody::register(Body::empty(), None);
+        let number = registered.0;
+        let panicked = std::panic::catch_unwind(|| with_body(number, |_| panic!("as a service may")));
+        assert!(panicked.is_err() && with_body(number, |_| ()).is_none());
+        drop(registered);
+        assert!(BODIES.with_borrow(HashMap::is_empty));
+    }
 }

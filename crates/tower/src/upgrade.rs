@@ -12,7 +12,6 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use hyper::body::Incoming;
@@ -26,6 +25,7 @@ use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, ReadHalf, WriteHalf};
 use tidegate_http::{Response, Upgrade};
 use tokio::io::{AsyncRead, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::sync::oneshot;
 
 /// A connection that a service may take over.
 pub(crate) struct Offer {
@@ -34,8 +34,8 @@ pub(crate) struct Offer {
     /// Whether the service has accepted.
     accepted: Rc<Cell<bool>>,
     pipe: DuplexStream,
-    /// Whether the service has the stream still.
-    stream: Weak<()>,
+    /// Complete when the service has dropped the stream.
+    dropped: Dropped,
 }
 
 impl Offer {
@@ -43,8 +43,7 @@ impl Offer {
     #[cold]
     pub(crate) fn make(extensions: &mut http::Extensions) -> Option<Box<Self>> {
         let (pipe, end) = tokio::io::duplex(PIPE_BYTES);
-        let alive = Arc::new(());
-        let stream = Arc::downgrade(&alive);
+        let (alive, dropped) = oneshot::channel();
         let accepted = Rc::new(Cell::new(false));
         let offered = Rc::new(RefCell::new(None));
         let respond = {
@@ -68,7 +67,7 @@ impl Offer {
                 tracing::error!("an upgrade failed: {error}");
             }
         });
-        let mut offer = Box::new(Self { hyper, accepted, pipe, stream });
+        let mut offer = Box::new(Self { hyper, accepted, pipe, dropped });
         offer.poll_hyper(|| offered.borrow().is_some());
         let on_upgrade: Option<OnUpgrade> = offered.take();
         debug_assert!(on_upgrade.is_some(), "hyper has called its service");
@@ -98,7 +97,7 @@ impl Offer {
             if !self.poll_hyper(|| false) {
                 return Err("hyper has not upgraded the stream".into());
             }
-            connect(channel, self.pipe, self.stream).await
+            connect(channel, self.pipe, self.dropped).await
         });
         response.with_upgrade(upgrade)
     }
@@ -107,8 +106,8 @@ impl Offer {
 /// The stream that hyper has. While it is a server it reads a request from memory, and writes to nowhere. Its stream of an
 /// upgrade is one end of a pipe.
 struct Port {
-    /// Dropped before the pipe, so that the other end finds it gone when the pipe has ended.
-    _alive: Arc<()>,
+    /// Dropping it wakes the task that has the other end of the pipe, also once the pipe has ended.
+    _alive: oneshot::Sender<Infallible>,
     /// What is left of the request that hyper reads.
     request: &'static [u8],
     /// Whether the stream is hyper's as a server: until hyper has written its response, and so before the service has the
@@ -163,27 +162,35 @@ impl Write for Port {
 
 type Connection = DynOver<Raw>;
 
+type Dropped = oneshot::Receiver<Infallible>;
+
 /// Moves bytes between a connection and the pipe, both ways, until both have ended or the service has dropped its end.
-async fn connect(mut channel: Channel<Connection>, pipe: DuplexStream, stream: Weak<()>) -> Result<(), Box<dyn Error>> {
+async fn connect(
+    mut channel: Channel<Connection>,
+    pipe: DuplexStream,
+    mut dropped: Dropped,
+) -> Result<(), Box<dyn Error>> {
     // The service knows when its protocol is over; a drain ends at its deadline.
     channel.ignore_drain();
     let (reader, writer) = channel.split();
     let (from_service, to_service) = tokio::io::split(pipe);
     let mut inbound = pin!(receive(reader, to_service));
-    let mut outbound = pin!(send(writer, from_service, stream));
+    let mut outbound = pin!(send(writer, from_service));
     let (mut has_received, mut has_sent) = (false, false);
     poll_fn(|cx| {
         if !has_received && let Poll::Ready(received) = inbound.as_mut().poll(cx) {
             received?;
             has_received = true;
         }
-        if !has_sent && let Poll::Ready(end) = outbound.as_mut().poll(cx) {
+        if !has_sent && let Poll::Ready(sent) = outbound.as_mut().poll(cx) {
+            sent?;
             has_sent = true;
-            if end? == End::Dropped {
-                return Poll::Ready(Ok(()));
-            }
         }
-        if has_received && has_sent { Poll::Ready(Ok(())) } else { Poll::Pending }
+        // What the service wrote before it dropped the stream is sent, and nothing reads what the peer sends now.
+        if has_sent && (has_received || Pin::new(&mut dropped).poll(cx).is_ready()) {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Pending
     })
     .await
 }
@@ -204,20 +211,11 @@ async fn receive(
     Ok(())
 }
 
-/// How the service has ended its side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// It sends no more, and may still receive.
-    Shutdown,
-    Dropped,
-}
-
-/// Moves what the service sends to the peer, as fast as the peer reads.
+/// Moves what the service sends to the peer, as fast as the peer reads, and the end behind it.
 async fn send(
     mut writer: WriteHalf<Connection>,
     mut pipe: tokio::io::ReadHalf<DuplexStream>,
-    stream: Weak<()>,
-) -> Result<End, Box<dyn Error>> {
+) -> Result<(), Box<dyn Error>> {
     loop {
         writer.ready().await?;
         // The buffer is there only within a poll: a connection that is idle keeps none.
@@ -233,13 +231,8 @@ async fn send(
         }
         writer.send(piece.into())?;
     }
-    if stream.strong_count() == 0 {
-        return Ok(End::Dropped);
-    }
     writer.shutdown_write();
-    poll_fn(|cx| writer.poll_flush(cx)).await?;
-    // Dropping the half would do the same.
-    Ok(End::Shutdown)
+    Ok(poll_fn(|cx| writer.poll_flush(cx)).await?)
 }
 
 impl fmt::Debug for Offer {
@@ -262,7 +255,7 @@ const POLLS_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
     use std::task::Wake;
 
     use super::*;

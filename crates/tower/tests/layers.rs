@@ -198,6 +198,46 @@ fn connect_info() {
     server.drain(Duration::from_secs(5));
 }
 
+#[test]
+fn serve_takes_what_makes_services() {
+    let whose = || {
+        Router::new().route(
+            "/",
+            get(|info: Option<axum::Extension<ConnectInfo<SocketAddr>>>| async move {
+                info.map_or("unknown".to_owned(), |info| info.0.0.ip().is_loopback().to_string())
+            }),
+        )
+    };
+    /// The result of a call, as a service that is started.
+    fn started<S, M>(service: S) -> (SocketAddr, tidegate::ServerHandle)
+    where
+        S: tidegate::axum::IntoService<M>,
+    {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tidegate::axum::serve(listener, service).server(|server| server.loops(1)).start().unwrap();
+        (address, server)
+    }
+    for ((address, server), wanted) in [
+        (started(whose()), "unknown"),
+        (started(whose().into_make_service()), "unknown"),
+        (started(whose().into_make_service_with_connect_info::<SocketAddr>()), "true"),
+        (started(get(async || "method")), "method"),
+        (started(get(async || "method").into_make_service()), "method"),
+        (
+            started(axum::ServiceExt::<axum::extract::Request>::into_make_service(NormalizePath::trim_trailing_slash(
+                whose(),
+            ))),
+            "unknown",
+        ),
+        (started(axum::handler::HandlerWithoutStateExt::into_make_service(async || "function")), "function"),
+    ] {
+        let answer = fetch(address);
+        assert!(answer.ends_with(wanted), "{wanted}: {answer}");
+        server.drain(Duration::from_secs(5));
+    }
+}
+
 /// One request on a connection of its own.
 fn fetch(address: SocketAddr) -> String {
     use std::io::{Read, Write};
@@ -206,6 +246,40 @@ fn fetch(address: SocketAddr) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the server responds");
     answer
+}
+
+/// The interface of the service below.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(tide))]
+struct Interface;
+
+#[utoipa::path(get, path = "/tide", responses((status = 200, description = "where the water goes")))]
+async fn tide() -> &'static str {
+    "rising"
+}
+
+#[test]
+fn the_pages_of_utoipa() {
+    use utoipa::OpenApi;
+    let pages = utoipa_swagger_ui::SwaggerUi::new("/pages").url("/interface.json", Interface::openapi());
+    let mut pipe = open(Router::new().route("/tide", get(tide)).merge(pages));
+    let answer = get_with(&mut pipe, "/interface.json", "");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("where the water goes"), "{answer}");
+    let answer = get_with(&mut pipe, "/pages", "");
+    assert!(
+        answer.starts_with("HTTP/1.1 303 ") && answer.to_lowercase().contains("\r\nlocation: /pages/\r\n"),
+        "{answer}"
+    );
+    for (path, kind) in
+        [("/pages/", "text/html"), ("/pages/swagger-ui.css", "text/css"), ("/pages/swagger-ui-bundle.js", "javascript")]
+    {
+        let answer = get_with(&mut pipe, path, "");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains(kind), "{path}: {head}");
+        assert!(head.to_lowercase().contains(&format!("content-length: {}", body.len())), "{path}: {head}");
+    }
+    assert!(get_with(&mut pipe, "/pages/nothing", "").starts_with("HTTP/1.1 404 "));
+    assert!(get_with(&mut pipe, "/tide", "").ends_with("rising"));
 }
 
 #[test]

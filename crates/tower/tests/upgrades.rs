@@ -153,6 +153,31 @@ fn a_stream_that_the_service_drops_ends_its_connection() {
 }
 
 #[test]
+fn a_stream_that_is_dropped_after_its_end_was_sent_ends_its_connection() {
+    let mut pipe = open(Router::new().route(
+        "/",
+        get(|mut request: Request| async move {
+            let upgrade = hyper::upgrade::on(&mut request);
+            drop(task::spawn(async move {
+                let mut stream = TokioIo::new(upgrade.await.expect("the connection is upgraded"));
+                stream.write_all(b"last").await.expect("the peer reads");
+                stream.shutdown().await.expect("the peer reads");
+                // The connection has nothing more to send by now, and the peer sends nothing.
+                task::sleep(Duration::from_secs(1)).await;
+                drop(stream);
+            }));
+            switching()
+        }),
+    ));
+    assert!(ask(&mut pipe, ASKS).ends_with("\r\n\r\nlast"));
+    assert!(pipe.is_write_closed() && !pipe.is_closed());
+    pipe.advance(Duration::from_millis(1_001));
+    // The connection lingers for the peer's end.
+    pipe.advance(Duration::from_secs(2));
+    assert!(pipe.is_closed());
+}
+
+#[test]
 fn an_upgrade_that_the_service_refuses_is_an_error_of_on_upgrade() {
     let refused = Arc::new(AtomicU32::new(0));
     let count = refused.clone();

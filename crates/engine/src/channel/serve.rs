@@ -15,7 +15,7 @@ use crate::connection::{ChannelState, Switch};
 use crate::handler::Outcome;
 use crate::local::Local;
 use crate::loop_core::Core;
-use crate::task::NO_LOOP;
+use crate::task::{NO_LOOP, Tasks};
 
 /// Starts the task of a connection that has just been opened, as soon as no dispatch is under way.
 pub(crate) fn start_later<C, F, E>(core: &Core, token: Token, serve: impl FnOnce(Channel<C>) -> F + 'static)
@@ -35,7 +35,7 @@ where
 {
     let local = Local::current().expect(NO_LOOP);
     let channel = Channel::new(Handle::new(local.clone(), token));
-    let serving = ServingGuard::new(&local);
+    let serving = ServingGuard::of(&local.tasks);
     local.tasks.spawn(Box::pin(ServedTask { future: serve(channel), token, serving }));
 }
 
@@ -95,11 +95,11 @@ fn report(token: Token, error: Box<dyn Error>) {
 
 /// Counts a task that serves a connection. It finds its loop by itself, so that it takes no memory in the task: a loop
 /// drops its tasks within a turn, or at its own end, and is the current one then.
-struct ServingGuard;
+pub(crate) struct ServingGuard;
 
 impl ServingGuard {
-    fn new(local: &Local) -> Self {
-        local.tasks.count_serving(1);
+    pub(crate) fn of(tasks: &Tasks) -> Self {
+        tasks.count_serving(1);
         Self
     }
 }

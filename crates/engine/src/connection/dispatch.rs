@@ -286,6 +286,13 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 self.schedule(core, token);
                 return Ok(Next::UpdateInterest);
             }
+            SlotEvent::TaskFinished => {
+                self.notify(core, token, Event::TaskFinished)?;
+                if core.pending_reader != Some(token) {
+                    self.continue_after_task(core, token);
+                }
+                return Ok(Next::AwaitTasks);
+            }
             SlotEvent::Drain => self.drain(core, token)?,
             SlotEvent::ServingDone => self.on_serving_done(core),
             SlotEvent::DrainTimeout => {
@@ -311,6 +318,18 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             core.deadline_states.set_used();
         }
         self.call(core, token, |application, cx| application.open(cx))
+    }
+
+    /// What the handler has sent leaves at the end of the pass. If there are more messages, others come first: each may be
+    /// one that the handler waits for.
+    fn continue_after_task(&mut self, core: &mut Core, token: Token) {
+        if self.link.input.is_empty() {
+            return self.schedule(core, token);
+        }
+        if !self.link.take(Link::SCHEDULED) {
+            core.continue_later(token);
+        }
+        self.link.set(Link::SCHEDULED, true);
     }
 
     fn on_received(&mut self, core: &mut Core, token: Token, bytes: Slice) {
@@ -395,6 +414,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             if !self.link.is_closing() && self.codec.status().is_finished {
                 self.link.closing = Some(Rc::new(CloseReason::Done));
             }
+            if !A::PULLS && std::mem::take(&mut core.has_spawned) && self.awaits_task(core, token) {
+                return Err(Disposition::Keep);
+            }
             self.flush(core, token, &mut budget)?;
             let notified = self.notify_edges(core, token, &mut budget)?;
             if budget.messages == 0 || budget.sends == 0 {
@@ -408,6 +430,17 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 return Ok(false);
             }
         }
+    }
+
+    /// The handler waits for a future, which the loop polls as soon as the dispatch is over. Returns whether the dispatch
+    /// goes on after that, so that the rest of the input stays where it is, and one flush sends all replies.
+    fn awaits_task(&mut self, core: &mut Core, token: Token) -> bool {
+        if !core.may_await_tasks || core.pending_reader.is_some() || self.link.is_stream() || self.link.is_closing() {
+            return false;
+        }
+        self.link.set(Link::SCHEDULED, true);
+        core.pending_reader = Some(token);
+        true
     }
 
     /// Whether another message may be decoded now.

@@ -6,6 +6,7 @@
 //! that must not run on a loop.
 
 pub(crate) mod blocking;
+mod handler_task;
 mod join;
 mod table;
 mod time;
@@ -19,6 +20,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_sys::Token;
 
+pub use self::handler_task::HandlerTask;
 pub use self::join::{TryJoin, try_join};
 pub(crate) use self::table::{BlockOnWaker, Tasks};
 pub(crate) use self::time::Timer;

@@ -11,3 +11,4 @@ mod flow;
 mod memory;
 mod support;
 mod switch;
+mod tasks;
