@@ -344,6 +344,11 @@ impl ServerHandle {
         self.0.begin_drain(deadline);
     }
 
+    /// Where messages for a loop go.
+    pub(super) fn mailbox(&self, event_loop: usize) -> Option<&Mailbox> {
+        self.0.loops.get(event_loop).map(|running| &*running.mailbox)
+    }
+
     pub(super) fn running_loops(&self) -> Arc<RunningLoops> {
         self.0.running.clone()
     }
