@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod admission;
 mod byte_log;
 mod counts;
@@ -19,6 +20,7 @@ mod serve;
 mod server;
 mod site;
 mod site_codec;
+mod site_metrics;
 mod sites;
 mod sum;
 mod tls;

@@ -14,6 +14,7 @@ use tidegate::engine::RunningListener;
 use tidegate::proxy::{Networks, Policy};
 use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http, http1};
 
+use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::AdmissionOptions;
 use crate::counts;
 use crate::limits::LimitOptions;
@@ -78,6 +79,8 @@ pub(crate) struct ServerOptions {
     proxy_trusted: Vec<Networks>,
     #[command(flatten)]
     tls: TlsOptions,
+    #[command(flatten)]
+    pub(crate) admin: AdminOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -161,6 +164,11 @@ impl ServerOptions {
         limits
     }
 
+    /// Whether a successor takes the listeners over.
+    pub(crate) fn has_takeover(&self) -> bool {
+        self.takeover.is_some()
+    }
+
     /// What serves HTTPS; `None` without its flags.
     pub(crate) fn tls(&self) -> Result<Option<Tls>, Box<dyn Error>> {
         self.tls.configure(self.limits.handshake_timeout())
@@ -193,13 +201,16 @@ pub(crate) fn signals() -> Result<Signals, StartError> {
 /// has closed its connections.
 pub(crate) fn supervise(
     server: &ServerHandle,
+    admin: RunningAdmin,
     signals: Signals,
     on_hangup: impl Fn() + Send + 'static,
 ) -> Result<bool, StartError> {
     let shutdown = Arc::new(Shutdown::default());
-    let (handle, on_superseded) = (server.clone(), shutdown.clone());
+    let (handle, on_superseded, superseded_admin) = (server.clone(), shutdown.clone(), admin.clone());
     let on_takeover = move || {
         if handle.superseded().wait() {
+            // The successor has one at the same address.
+            superseded_admin.end();
             on_superseded.has_begun.store(true, Ordering::Relaxed);
             handle.begin_drain(DRAIN_DEADLINE);
         }
@@ -218,6 +229,7 @@ pub(crate) fn supervise(
             break;
         }
     }
+    admin.end();
     Ok(shutdown.is_cut_short.load(Ordering::Relaxed))
 }
 

@@ -11,8 +11,8 @@ use tidegate_engine::{
 };
 use tidegate_http1 as http1;
 use tidegate_http2 as http2;
-#[cfg(feature = "tls")]
 use tidegate_metrics::{HttpMetrics, HttpRecorder};
+#[cfg(feature = "tls")]
 use tidegate_proxy::Strip;
 use tidegate_proxy::{Policy, Proxied};
 use tidegate_sys::{Address, ListenOptions};
