@@ -6,7 +6,7 @@
 //! | path | what it is |
 //! |---|---|
 //! | `/metrics` | metrics, in the text format of Prometheus or as OpenMetrics |
-//! | `/health` | 200 while all loops run, otherwise 503: whether a restart would help |
+//! | `/health` | 200 while all loops run and none hangs, otherwise 503: whether a restart would help |
 //! | `/ready` | 200 while the server accepts connections, 503 when it drains: whether to send it requests |
 //! | `/dashboard` | the live page |
 //! | `/dashboard/snapshot` | the figures of the page, as JSON |

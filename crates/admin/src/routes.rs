@@ -99,10 +99,13 @@ fn metrics(State(shared): State<Shared>, request: Request) -> Response {
 }
 
 fn health(State(shared): State<Shared>) -> (StatusCode, &'static str) {
-    if shared.server.all_loops_run() || shared.server.is_draining() {
-        (StatusCode::OK, "healthy\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "an event loop has ended\n")
+    let server = &shared.server;
+    match () {
+        () if server.counts().iter().any(|counts| counts.is_stalled) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "an event loop hangs\n")
+        }
+        () if server.all_loops_run() || server.is_draining() => (StatusCode::OK, "healthy\n"),
+        () => (StatusCode::SERVICE_UNAVAILABLE, "an event loop has ended\n"),
     }
 }
 

@@ -286,6 +286,8 @@ fn it_responds_while_every_loop_of_the_server_hangs() {
         assert!(begun.elapsed() < PATIENCE, "{body}");
         std::thread::sleep(Duration::from_millis(50));
     }
+    let health = send(admin.address(), &format!("GET /health HTTP/1.1\r\nHost: {}\r\n\r\n", admin.address()));
+    assert_eq!((health.0, health.2.as_str()), (503, "an event loop hangs\n"));
     drop(release);
     peer.read_exact(&mut [0; 12]).unwrap();
     server.drain(Duration::ZERO);

@@ -18,6 +18,7 @@ use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::AdmissionOptions;
 use crate::counts;
 use crate::limits::LimitOptions;
+use crate::service::Service;
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of a server.
@@ -205,6 +206,9 @@ pub(crate) fn supervise(
     signals: Signals,
     on_hangup: impl Fn() + Send + 'static,
 ) -> Result<bool, StartError> {
+    let mut service = Service::of_environment();
+    service.ready(server);
+    let mut is_stopping = false;
     let shutdown = Arc::new(Shutdown::default());
     let (handle, on_superseded, superseded_admin) = (server.clone(), shutdown.clone(), admin.clone());
     let on_takeover = move || {
@@ -220,7 +224,11 @@ pub(crate) fn supervise(
     let on_signal = move || handle_signals(signals, &handle, &on_signal, on_hangup);
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
-        let has_ended = server.wait_timeout(LOOK_AGAIN);
+        let has_ended = server.wait_timeout(service.wait_max(LOOK_AGAIN));
+        if server.is_draining() && !std::mem::replace(&mut is_stopping, true) {
+            service.stopping();
+        }
+        service.check(server);
         if !server.all_loops_run() && !shutdown.has_begun.load(Ordering::Relaxed) {
             eprintln!("tidegate: an event loop has ended; nothing can be served without it");
             std::process::exit(1);

@@ -61,6 +61,8 @@ pub struct Counts {
     /// most half a second later, and again as slow turns if they end. Only the loops of a [`Server`](crate::Server)
     /// are watched.
     pub stalls: u64,
+    /// The loop is in a turn that was counted as a stall.
+    pub is_stalled: bool,
     /// Connections that were closed in good order.
     pub closed_done: u64,
     /// Connections that the application reset.
@@ -189,6 +191,8 @@ pub(crate) struct Published {
     /// The turn that the loop is busy with, counted from one; zero while it waits.
     busy_turn: AtomicU64,
     stalls: AtomicU64,
+    /// The turn that was counted last among them.
+    stalled_turn: AtomicU64,
     activity: Activity,
 }
 
@@ -250,7 +254,8 @@ impl Published {
     }
 
     /// Counts a turn that hangs. The watchdog's thread calls it.
-    pub(crate) fn count_stall(&self) {
+    pub(crate) fn count_stall(&self, turn: u64) {
+        self.stalled_turn.store(turn, Relaxed);
         self.stalls.fetch_add(1, Relaxed);
     }
 
@@ -295,6 +300,7 @@ impl Published {
             busy_time: Duration::from_nanos(busy_time),
             slow_turns,
             stalls: self.stalls.load(Relaxed),
+            is_stalled: self.busy_turn().is_some_and(|turn| turn == self.stalled_turn.load(Relaxed)),
             closed_done: closed(Cause::Done),
             closed_aborted: closed(Cause::Aborted),
             closed_broken: closed(Cause::Broken),

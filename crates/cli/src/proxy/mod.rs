@@ -7,14 +7,21 @@ mod flags;
 mod routes;
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 
 use signal_hook::consts::SIGHUP;
 use tidegate::{Server, StartError, http};
 
+use self::config::Config;
 pub(crate) use self::flags::Options;
 use self::routes::Routes;
 use crate::server::{CUT_SHORT_STATUS, announce, log_to_stderr, signals, supervise};
+
+/// Checks a file as a proxy would read it. Returns what it has.
+pub(crate) fn check(file: &Path) -> Result<String, Box<dyn Error>> {
+    routes::check(Config::read(file)?)
+}
 
 /// Passes requests on until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all
 /// connections. SIGUSR1 prints the counts, SIGHUP reads the files again.

@@ -3,6 +3,7 @@
 //! All connections use loopback, with ports that the kernel chooses, or Unix sockets in a temporary directory. No test
 //! asserts durations; [`PATIENCE`](support::program::PATIENCE) bounds every wait. Read first: `support/`.
 
+mod admin;
 mod backends;
 mod bad_input;
 mod breaks;
@@ -16,6 +17,7 @@ mod faults_on_uring;
 mod limits;
 mod load;
 mod load_held;
+mod manual;
 mod memory;
 mod panics;
 mod process;
@@ -23,6 +25,7 @@ mod proxy;
 mod proxy_protocol;
 mod rates;
 mod serve;
+mod service;
 mod sites;
 mod support;
 mod suspension;
