@@ -1,4 +1,4 @@
-"""A headless Chromium, by the WebDriver protocol of chromedriver (W3C WebDriver, and the DevTools Protocol for screens)."""
+"""A headless Chromium, by the WebDriver protocol of chromedriver, and the DevTools Protocol for screens."""
 
 import base64
 import json

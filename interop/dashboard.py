@@ -75,16 +75,18 @@ def sort_and_search(page):
     )
     print(f"  {took[2]} connections sorted and {took[1]} rows received in {took[0]:.0f} ms")
     page.run("document.querySelector('th[data-by=peer] button').click()")
-    page.until("return document.querySelector('th[data-by=peer]').getAttribute('aria-sort') === 'ascending'", "it sorts")
+    sorted_by = "document.querySelector('th[data-by=peer]').getAttribute('aria-sort')"
+    page.until(f"return {sorted_by} === 'ascending'", "it sorts")
     up = page.run(FIRST_PEER)
     page.run("document.querySelector('th[data-by=peer] button').click()")
     page.until(f"{FIRST_PEER} !== arguments[0]".replace("arguments[0]", repr(up)), "it sorts the other way")
     page.run("document.dispatchEvent(new KeyboardEvent('keydown', { key: '/' }))")
     check("the focus", "search", page.run("return document.activeElement.id"))
-    page.run("const s = document.getElementById('search'); s.value = '<b>none</b>'; s.dispatchEvent(new Event('input'))")
+    search = "const box = document.getElementById('search'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))"
+    page.run(search, "<b>none</b>")
     page.until("return document.querySelector('#rows td').textContent === 'nothing yet'", "nothing matches")
     check("markup from a text", 0, page.run("return document.querySelectorAll('#connections b').length"))
-    page.run("const s = document.getElementById('search'); s.value = ''; s.dispatchEvent(new Event('input'))")
+    page.run(search, "")
     page.until(FIRST_PEER, "the rows are back")
 
 
@@ -98,8 +100,8 @@ def close_one(page):
     page.run("document.querySelector('#rows button').click()")
     page.until("return document.getElementById('said').textContent.includes('is closed')", "the connection is closed")
     page.run("document.getElementById('pause').click()")
-    gone = f"return fetch('/dashboard/connections?search={peer}').then(one => one.json()).then(one => one.matching === 0)"
-    page.until(gone, f"{peer} is gone")
+    listed = f"fetch('/dashboard/connections?search={peer}').then(one => one.json())"
+    page.until(f"return {listed}.then(one => one.matching === 0)", f"{peer} is gone")
 
 
 def shown(number):

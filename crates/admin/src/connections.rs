@@ -1,7 +1,7 @@
 //! The list of connections: read from the loops page by page, searched, and sorted.
 //!
-//! The loops only describe; everything else happens on the loop of the administrative server. A row is searched when its
-//! page arrives, so no turn of any loop has more than one page to deal with, except for the sort at the end.
+//! The loops only describe; everything else happens on the loop of the administrative server. A row is searched when
+//! its page arrives, so no turn of any loop has more than one page to deal with, except for the sort at the end.
 
 use std::cell::Cell;
 use std::cmp::Reverse;

@@ -1,7 +1,7 @@
 //! The administrative server: metrics, health, readiness and a live page of a running server.
 //!
-//! It is a server of its own, with a listener and a loop of its own, so it responds while the loops that it is about hang
-//! or drain, and a scrape takes no time of theirs. Nothing of it is served anywhere else.
+//! It is a server of its own, with a listener and a loop of its own, so it responds while the loops that it is about
+//! hang or drain, and a scrape takes no time of theirs. Nothing of it is served anywhere else.
 //!
 //! | path | what it is |
 //! |---|---|
@@ -82,8 +82,8 @@ impl Admin {
         self
     }
 
-    /// Responds to requests for a host of this name, too. Without it requests must name an IP address or `localhost`, which
-    /// stops pages of other sites that have their name resolve to the address of this server (DNS rebinding).
+    /// Responds to requests for a host of this name, too. Without it requests must name an IP address or `localhost`,
+    /// which stops pages of other sites that have their name resolve to the address of this server (DNS rebinding).
     pub fn host(mut self, name: &str) -> Self {
         self.hosts.push(name.to_ascii_lowercase());
         self
@@ -96,8 +96,8 @@ impl Admin {
         self
     }
 
-    /// Lets the administrative server of a successor listen at the same address before this one ends: for restarts without
-    /// a gap. Another program of the same user can do so, too.
+    /// Lets the administrative server of a successor listen at the same address before this one ends: for restarts
+    /// without a gap. Another program of the same user can do so, too.
     pub fn share_address(mut self) -> Self {
         self.shares_address = true;
         self
@@ -107,8 +107,8 @@ impl Admin {
     /// unless that is drained.
     ///
     /// # Errors
-    /// [`AdminError::Remote`] for an address that is not a loopback address, [`AdminError::Start`] if the server does not
-    /// start.
+    /// [`AdminError::Remote`] for an address that is not a loopback address, [`AdminError::Start`] if the server does
+    /// not start.
     pub fn start(self, address: &Address) -> Result<AdminHandle, AdminError> {
         let reaches_far = address.ip().is_some_and(|address| !is_loopback(address.ip()));
         if reaches_far && !self.allows_remote {

@@ -12,14 +12,15 @@ use tidegate::{Address, ServerHandle};
 /// The flags of the administrative server.
 #[derive(Debug, Args)]
 pub(crate) struct AdminOptions {
-    /// Serve /metrics (Prometheus and OpenMetrics), /health, /ready and /dashboard at ADDRESS, and nowhere else. It asks for
-    /// no password, so ADDRESS has to be a loopback address or a Unix socket, except with --admin-open
+    /// Serve /metrics (Prometheus and OpenMetrics), /health, /ready and /dashboard at ADDRESS, and nowhere else. It
+    /// asks for no password, so ADDRESS has to be a loopback address or a Unix socket, except with --admin-open
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<Address>,
     /// Let --admin be an address that other machines may reach: any of them can read the figures, and close connections
     #[arg(long, requires = "admin")]
     admin_open: bool,
-    /// Name at which --admin responds besides IP addresses and localhost, may be repeated: what browsers and scrapers call it
+    /// Name at which --admin responds besides IP addresses and localhost, may be repeated: what browsers and scrapers
+    /// call it
     #[arg(long, value_name = "NAME", requires = "admin")]
     admin_host: Vec<String>,
 }

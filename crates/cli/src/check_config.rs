@@ -28,8 +28,8 @@ enum Purpose {
     Proxy,
 }
 
-/// Reads the file as the server would, opens the folders of its sites and reads the certificates that it names. It listens
-/// nowhere and asks no upstream.
+/// Reads the file as the server would, opens the folders of its sites and reads the certificates that it names. It
+/// listens nowhere and asks no upstream.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let file = &options.file;
     let (purpose, what) = match options.r#for.map_or_else(|| guess(file), Ok)? {

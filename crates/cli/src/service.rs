@@ -1,8 +1,8 @@
 //! `Service`: what a service manager such as systemd is notified of (`sd_notify(3)`), and its watchdog.
 //!
-//! The manager names a socket in `NOTIFY_SOCKET`, and the interval of its watchdog in `WATCHDOG_USEC`. It is notified when the
-//! server listens, when it drains, and twice in each interval that the loops get on. A loop that hangs is no failure at
-//! first: but if it still hangs when the interval is over, the manager ends the process, and starts another.
+//! The manager names a socket in `NOTIFY_SOCKET`, and the interval of its watchdog in `WATCHDOG_USEC`. It is notified
+//! when the server listens, when it drains, and twice in each interval that the loops get on. A loop that hangs is no
+//! failure at first: but if it still hangs when the interval is over, the manager ends the process, and starts another.
 
 use std::env;
 use std::io;

@@ -1,6 +1,7 @@
 //! `tidegate top`: the figures of a running server in the terminal, every second.
 //!
-//! It asks the administrative server for `/dashboard/snapshot`, and computes rates from two of them. `draw` is free of I/O.
+//! It asks the administrative server for `/dashboard/snapshot`, and computes rates from two of them. `draw` is free of
+//! I/O.
 
 use std::error::Error;
 use std::fmt::Write as _;

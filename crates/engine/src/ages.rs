@@ -1,8 +1,8 @@
 //! `Ages`: when the connections of a loop were opened, without memory in any of them.
 //!
-//! The generation of a slot grows with every connection, so one mark a second, a generation with its time, says when every
-//! connection was opened that came before the next mark. Marks thin out as they get older: an age is known to a second, or
-//! to a sixteenth of itself.
+//! The generation of a slot grows with every connection, so one mark a second, a generation with its time, says when
+//! every connection was opened that came before the next mark. Marks thin out as they get older: an age is known to a
+//! second, or to a sixteenth of itself.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! Descriptions of the connections of a loop, for an operator: [`ServerHandle::connections`].
 //!
 //! Only the loop's own thread can look at them, so another thread sends a request, which the loop answers between other
-//! messages. One request concerns at most [`SLOTS_PER_REQUEST`] slots, which takes the loop a fraction of a millisecond:
-//! a list of all connections is made of many pages, and other work comes between them.
+//! messages. One request concerns at most [`SLOTS_PER_REQUEST`] slots, which takes the loop a fraction of a
+//! millisecond: a list of all connections is made of many pages, and other work comes between them.
 //!
 //! [`ServerHandle::connections`]: crate::ServerHandle::connections
 

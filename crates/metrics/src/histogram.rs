@@ -1,7 +1,7 @@
 //! `Histogram`: how long something took, in buckets of fixed bounds.
 //!
-//! There are two buckets for each power of two of microseconds, from 16 microseconds to 16 seconds, so a quantile is known
-//! to a third of itself.
+//! There are two buckets for each power of two of microseconds, from 16 microseconds to 16 seconds, so a quantile is
+//! known to a third of itself.
 
 use std::time::Duration;
 

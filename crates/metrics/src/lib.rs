@@ -1,8 +1,8 @@
 //! Metrics of a server: what its loops count, and the requests of HTTP that they answer.
 //!
-//! **Recording takes no lock.** Each number is a [`Cell`] that one loop writes and any thread reads: adding to it is a load
-//! and a store, without a bus lock, and a reader sums the cells of all loops. Numbers that are read together may be a few
-//! requests apart.
+//! **Recording takes no lock.** Each number is a [`Cell`] that one loop writes and any thread reads: adding to it is a
+//! load and a store, without a bus lock, and a reader sums the cells of all loops. Numbers that are read together may
+//! be a few requests apart.
 //!
 //! **The memory is bounded.** A route is a label only if a router has it, a method only if HTTP defines it: a peer
 //! cannot make labels. Beyond [`SERIES_MAX`] pairs of route and method a loop counts requests under the route `other`.

@@ -1,11 +1,11 @@
 //! Requests of HTTP, by route, method and class of status.
 //!
-//! Each loop has a recorder, and each recorder its own cells for each route and method, which only that loop writes. The
-//! list of cells is locked when a route gets its first request of a method, and when the metrics are read.
+//! Each loop has a recorder, and each recorder its own cells for each route and method, which only that loop writes.
+//! The list of cells is locked when a route gets its first request of a method, and when the metrics are read.
 //!
-//! **The clock is read once for several requests.** Of requests that are answered in the turn in which they came, the first
-//! of a turn is timed, and then every sixteenth; it counts for those of its route since the last timed one. Requests
-//! that wait are timed each. So the histogram of a route may lack a few of its last requests.
+//! **The clock is read once for several requests.** Of requests that are answered in the turn in which they came, the
+//! first of a turn is timed, and then every sixteenth; it counts for those of its route since the last timed one.
+//! Requests that wait are timed each. So the histogram of a route may lack a few of its last requests.
 
 use std::cell::{self, OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -96,8 +96,8 @@ impl HttpMetrics {
         sums.into_values().collect()
     }
 
-    /// Writes the requests so far: `tidegate_http_requests_total`, by route, method and class of status, and the histogram
-    /// `tidegate_http_request_duration_seconds`, by route and method.
+    /// Writes the requests so far: `tidegate_http_requests_total`, by route, method and class of status, and the
+    /// histogram `tidegate_http_request_duration_seconds`, by route and method.
     pub fn write(&self, text: &mut MetricsText) {
         let all = self.snapshot();
         text.family("tidegate_http_requests", Kind::Counter, "Requests that got a response.");
@@ -185,7 +185,8 @@ pub struct RouteMetrics {
 }
 
 impl RouteMetrics {
-    /// A request was answered: its head arrived at `began`, and the loop's turn began at `turn`, both by the loop's clock.
+    /// A request was answered: its head arrived at `began`, and the loop's turn began at `turn`, both by the loop's
+    /// clock.
     #[inline]
     pub fn record(&self, method: Method, status: u16, began: Instant, turn: Instant) {
         let series = self.by_method[method as usize].get_or_init(|| self.new_series(method));

@@ -14,8 +14,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format for a request with this `Accept` field (RFC 9110 §12.5.1): OpenMetrics only if it is named, and wanted
-    /// at least as much as plain text.
+    /// The format for a request with this `Accept` field (RFC 9110 §12.5.1): OpenMetrics only if it is named, and
+    /// wanted at least as much as plain text.
     ///
     /// ```
     /// use tidegate::metrics::Format;
@@ -107,8 +107,8 @@ impl MetricsText {
         self.line(suffix, labels, None, value);
     }
 
-    /// A histogram: the bounds of its buckets, each with its number of events; `shows` says which bounds are written. The
-    /// number of a bound that is not is part of the next.
+    /// A histogram: the bounds of its buckets, each with its number of events; `shows` says which bounds are written.
+    /// The number of a bound that is not is part of the next.
     pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],
