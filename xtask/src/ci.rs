@@ -47,7 +47,7 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 23] = [
+const EXAMPLES: [&str; 24] = [
     "axum",
     "behind_proxy",
     "chat",
@@ -61,6 +61,7 @@ const EXAMPLES: [&str; 23] = [
     "heartbeat",
     "http_service",
     "long_poll",
+    "operations",
     "plaintext",
     "push",
     "socks_server",
@@ -89,6 +90,7 @@ fn measurements() -> Vec<NamedStep> {
         }),
         step("no descriptors", measure::descriptors),
         step("behind nginx and HAProxy", || python("interop/proxies.py").run()),
+        step("the live page in a browser", || python("interop/dashboard.py").args(["--backends", "epoll"]).run()),
         step("in front of Python and nginx", || python("interop/gateway.py").run()),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
         step("TLS by sslyze and OpenSSL", || {

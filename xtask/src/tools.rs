@@ -29,10 +29,11 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("/usr/lib/postgresql", "postgresql"),
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
+    ("systemd-analyze", "systemd"),
 ];
 
 /// What the long checks need beside those.
-pub(crate) const OF_LONG: &[(&str, &str)] = &[("testssl", "testssl.sh")];
+pub(crate) const OF_LONG: &[(&str, &str)] = &[("testssl", "testssl.sh"), ("musl-gcc", "musl-tools")];
 
 /// What the servers of the comparison need beside those. The comparison skips a server whose toolchain is missing, with
 /// a message.

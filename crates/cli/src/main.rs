@@ -4,30 +4,37 @@
 //! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
 //! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. With
 //! `--root` or `--config` it serves files: `sites/`. `proxy` passes requests on: `proxy/`. `server.rs` has what both need
-//! of a server. `load` generates load: the crate `tidegate-load`. `experiment` runs
+//! of a server, with `service.rs` for a service manager and `admin.rs` for the administrative server, whose figures
+//! `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`. `experiment` runs
 //! both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade crate.
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod admission;
 mod byte_log;
 mod chat;
+mod check_config;
 mod counts;
 mod experiment;
 mod limits;
+mod manual;
 mod proxy;
 mod serve;
 mod server;
+mod service;
 mod site;
 mod site_codec;
+mod site_metrics;
 mod sites;
 mod sum;
 mod tls;
+mod top;
 mod web_socket;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// An asynchronous, event-driven network application framework, as a program.
 #[derive(Debug, Parser)]
@@ -47,6 +54,14 @@ enum Command {
     Proxy(Box<proxy::Options>),
     /// Generate load on an HTTP/1.1 server and report throughput, latency and errors; exit code 1 if there were errors
     Load(tidegate_load::Options),
+    /// Check a file of `serve --config` or `proxy --config`, with what it names, and start nothing
+    CheckConfig(check_config::Options),
+    /// Show the figures of a running server in the terminal: what its --admin shows, every second
+    Top(top::Options),
+    /// Print the completions of a shell
+    Completions(manual::Completions),
+    /// Print the manual page of the program or, with --out, write one for each subcommand into a folder
+    Man(manual::Man),
     /// Compare the outbound queue with two others in the same server: Netty's queue before its change #2693, and that
     /// change as published; all are built from the source tree
     Experiment(experiment::Options),
@@ -69,6 +84,10 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::run(&options).map(|()| true),
         Command::Proxy(options) => proxy::run(&options).map(|()| true),
         Command::Load(options) => tidegate_load::run(&options),
+        Command::CheckConfig(options) => check_config::run(&options).map(|()| true),
+        Command::Top(options) => top::run(&options).map(|()| true),
+        Command::Completions(options) => manual::completions(&options, &mut Arguments::command()).map(|()| true),
+        Command::Man(options) => manual::man(&options, Arguments::command()).map(|()| true),
         Command::Experiment(options) => experiment::run(&options),
     };
     match done {

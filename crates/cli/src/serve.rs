@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tidegate::http1::Config;
+use tidegate::metrics::HttpMetrics;
 use tidegate::proxy::{Proxied, Strip};
 use tidegate::{Address, Over, Server, ServerHandle, StartError, http, http1, http2};
 
@@ -16,6 +17,7 @@ use crate::chat::{Chat, ChatOptions};
 use crate::server::{CUT_SHORT_STATUS, ServerOptions, announce, log_to_stderr, signals, supervise};
 use crate::site::{Site, serve_http2};
 use crate::site_codec::SiteCodec;
+use crate::site_metrics;
 use crate::sites::{Sites, SitesOptions};
 use crate::tls::Tls;
 
@@ -51,8 +53,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if tls.is_some() || sites.is_some() {
         signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
     }
-    let server = start(options, inherited, byte_logs.clone(), tls.as_ref(), sites.as_ref())?;
+    let metrics = options.server.admin.metrics();
+    let server = start(options, inherited, byte_logs.clone(), tls.as_ref(), sites.as_ref(), metrics.as_ref())?;
+    let admin = options.server.admin.start(&server, metrics.as_ref(), options.server.has_takeover())?;
     announce(&server, tls.is_some());
+    admin.announce();
 
     let on_hangup = move || {
         if let Some(tls) = &tls {
@@ -62,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             sites.reload();
         }
     };
-    let is_cut_short = supervise(&server, signals, on_hangup)?;
+    let is_cut_short = supervise(&server, admin, signals, on_hangup)?;
     if let Some(byte_logs) = byte_logs {
         byte_logs.finish();
     }
@@ -78,11 +83,15 @@ fn start(
     byte_logs: Option<ByteLogs>,
     tls: Option<&Tls>,
     sites: Option<&Arc<Sites>>,
+    metrics: Option<&HttpMetrics>,
 ) -> Result<ServerHandle, StartError> {
     let server = options.server.server(inherited);
     let limits_of_http = options.server.limits_of_http1();
     if let Some(sites) = sites {
         let mut config = http::Config::new().limits(options.server.limits_of_http()).reload(sites.reload_handle());
+        if let Some(metrics) = metrics {
+            config = config.metrics(metrics);
+        }
         if let Some(tls) = tls {
             config = config.tls(tls.config.clone());
         }
@@ -92,6 +101,7 @@ fn start(
         let sites = sites.clone();
         return server.run_main(move |listener| config.serve(listener, move || sites.router()));
     }
+    let metrics = metrics.cloned();
     let http2 = Arc::new(http2::Config::new(http2::Limits {
         body_bytes_max: limits_of_http.body_bytes_max,
         body_timeout: limits_of_http.body_timeout,
@@ -106,20 +116,22 @@ fn start(
     let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));
     // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
     match (policy, tls.map(|tls| tls.config.clone()), byte_logs) {
-        (None, None, None) => serve(server, (http2, chat), move |_| http()),
-        (None, None, Some(logs)) => serve(server, (http2, chat), move |peer| Over::new(logs.filter(peer), http())),
-        (None, Some(tls), None) => serve(server, (http2, chat), move |_| Over::new(tls.accept(), http())),
+        (None, None, None) => serve(server, (http2, chat), metrics, move |_| http()),
+        (None, None, Some(logs)) => serve(server, (http2, chat), metrics, move |peer| Over::new(logs.filter(peer), http())),
+        (None, Some(tls), None) => serve(server, (http2, chat), metrics, move |_| Over::new(tls.accept(), http())),
         (None, Some(tls), Some(logs)) => {
-            serve(server, (http2, chat), move |peer| Over::new(tls.accept(), Over::new(logs.filter(peer), http())))
+            serve(server, (http2, chat), metrics, move |peer| Over::new(tls.accept(), Over::new(logs.filter(peer), http())))
         }
-        (Some(policy), None, None) => serve(server, (http2, chat), move |peer| Proxied::new(&policy, ip(peer), http())),
-        (Some(policy), None, Some(logs)) => serve(server, (http2, chat), move |peer| {
+        (Some(policy), None, None) => {
+            serve(server, (http2, chat), metrics, move |peer| Proxied::new(&policy, ip(peer), http()))
+        }
+        (Some(policy), None, Some(logs)) => serve(server, (http2, chat), metrics, move |peer| {
             Over::new(logs.filter(peer), Proxied::new(&policy, ip(peer), http()))
         }),
-        (Some(policy), Some(tls), None) => serve(server, (http2, chat), move |peer| {
+        (Some(policy), Some(tls), None) => serve(server, (http2, chat), metrics, move |peer| {
             Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http()))
         }),
-        (Some(policy), Some(tls), Some(logs)) => serve(server, (http2, chat), move |peer| {
+        (Some(policy), Some(tls), Some(logs)) => serve(server, (http2, chat), metrics, move |peer| {
             let above_tls = Over::new(logs.filter(peer), http());
             Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), above_tls))
         }),
@@ -134,11 +146,13 @@ fn ip(address: &Address) -> Option<IpAddr> {
 fn serve<C: SiteCodec>(
     server: Server,
     (config, chat): (Arc<http2::Config>, Chat),
+    metrics: Option<HttpMetrics>,
     codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
 ) -> Result<ServerHandle, StartError> {
     server.start_each(move |_| {
         serve_http2(&config);
         chat.serve();
+        site_metrics::count(metrics.as_ref());
         let codec = codec.clone();
         move |peer: &Address| (codec(peer), Site::new())
     })

@@ -14,9 +14,11 @@ use tidegate::engine::RunningListener;
 use tidegate::proxy::{Networks, Policy};
 use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http, http1};
 
+use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::AdmissionOptions;
 use crate::counts;
 use crate::limits::LimitOptions;
+use crate::service::Service;
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of a server.
@@ -78,6 +80,8 @@ pub(crate) struct ServerOptions {
     proxy_trusted: Vec<Networks>,
     #[command(flatten)]
     tls: TlsOptions,
+    #[command(flatten)]
+    pub(crate) admin: AdminOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -161,6 +165,11 @@ impl ServerOptions {
         limits
     }
 
+    /// Whether a successor takes the listeners over.
+    pub(crate) fn has_takeover(&self) -> bool {
+        self.takeover.is_some()
+    }
+
     /// What serves HTTPS; `None` without its flags.
     pub(crate) fn tls(&self) -> Result<Option<Tls>, Box<dyn Error>> {
         self.tls.configure(self.limits.handshake_timeout())
@@ -193,13 +202,19 @@ pub(crate) fn signals() -> Result<Signals, StartError> {
 /// has closed its connections.
 pub(crate) fn supervise(
     server: &ServerHandle,
+    admin: RunningAdmin,
     signals: Signals,
     on_hangup: impl Fn() + Send + 'static,
 ) -> Result<bool, StartError> {
+    let mut service = Service::of_environment();
+    service.ready(server);
+    let mut is_stopping = false;
     let shutdown = Arc::new(Shutdown::default());
-    let (handle, on_superseded) = (server.clone(), shutdown.clone());
+    let (handle, on_superseded, superseded_admin) = (server.clone(), shutdown.clone(), admin.clone());
     let on_takeover = move || {
         if handle.superseded().wait() {
+            // The successor has one at the same address.
+            superseded_admin.end();
             on_superseded.has_begun.store(true, Ordering::Relaxed);
             handle.begin_drain(DRAIN_DEADLINE);
         }
@@ -209,7 +224,11 @@ pub(crate) fn supervise(
     let on_signal = move || handle_signals(signals, &handle, &on_signal, on_hangup);
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
-        let has_ended = server.wait_timeout(LOOK_AGAIN);
+        let has_ended = server.wait_timeout(service.wait_max(LOOK_AGAIN));
+        if server.is_draining() && !std::mem::replace(&mut is_stopping, true) {
+            service.stopping();
+        }
+        service.check(server);
         if !server.all_loops_run() && !shutdown.has_begun.load(Ordering::Relaxed) {
             eprintln!("tidegate: an event loop has ended; nothing can be served without it");
             std::process::exit(1);
@@ -218,6 +237,7 @@ pub(crate) fn supervise(
             break;
         }
     }
+    admin.end();
     Ok(shutdown.is_cut_short.load(Ordering::Relaxed))
 }
 

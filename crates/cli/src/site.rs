@@ -13,6 +13,7 @@ use tidegate::{Context, Event, Handler, Outcome, Slice};
 
 use crate::chat;
 use crate::site_codec::{SiteCodec, StreamAddresses};
+use crate::site_metrics::record;
 use crate::sum::Sum;
 use crate::web_socket;
 
@@ -77,6 +78,7 @@ impl Site {
         let (path, method) = (head.path_bytes(), head.method());
         // One comparison of the whole path: a `match` pattern would compare byte by byte.
         if path == b"/plaintext" && matches!(method, Method::Get | Method::Head) {
+            record(head, Status::OK, cx);
             return send(cx, Outgoing::Response(Response::text("Hello, World!")));
         }
         let response = match path {
@@ -86,8 +88,14 @@ impl Site {
             }
             // The codec accepts this target with OPTIONS alone (RFC 9112 §3.2.4).
             b"*" => Response::new(Status::OK).fields(ALLOW_ANY),
-            b"/echo" => return self.echo(head, cx),
-            b"/sum" => return self.sum(head, cx),
+            b"/echo" => {
+                record(head, Status::OK, cx);
+                return self.echo(head, cx);
+            }
+            b"/sum" => {
+                record(head, Status::OK, cx);
+                return self.sum(head, cx);
+            }
             _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
                 Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_GET)
             }
@@ -105,12 +113,17 @@ impl Site {
                     Response::new(Status::OK).content_type(ContentType::BYTES).body(body)
                 }
                 (Some(length), _) => {
+                    record(head, Status::OK, cx);
                     return self.stream(StreamedResponse::new(Status::OK).length(length), length, method, cx);
                 }
-                (_, Some(length)) => return self.stream(StreamedResponse::new(Status::OK), length, method, cx),
+                (_, Some(length)) => {
+                    record(head, Status::OK, cx);
+                    return self.stream(StreamedResponse::new(Status::OK), length, method, cx);
+                }
                 _ => Response::new(Status::NOT_FOUND).content_type(ContentType::TEXT).body("There is nothing here.\n"),
             },
         };
+        record(head, response.status(), cx);
         send(cx, Outgoing::Response(response))
     }
 

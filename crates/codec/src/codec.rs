@@ -41,6 +41,13 @@ impl<T> Step<T> {
     }
 }
 
+/// The name of a type, without its path and its parameters.
+pub(crate) fn type_name<T: ?Sized>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    let name = name.split('<').next().unwrap_or(name);
+    name.rsplit("::").next().unwrap_or(name)
+}
+
 /// What happens to a connection, for [`Codec::on`].
 ///
 /// ```text
@@ -185,6 +192,11 @@ pub trait Codec: 'static {
     /// dispatch, so it must be cheap.
     fn bulk_bytes(&self) -> u64 {
         0
+    }
+
+    /// The name of the protocol, for lists of connections: that of the type, unless the codec has a better one.
+    fn protocol(&self) -> &'static str {
+        type_name::<Self>()
     }
 
     /// The time of the next call of [`handle_timeout`](Codec::handle_timeout), if any.

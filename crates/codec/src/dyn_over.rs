@@ -149,6 +149,7 @@ trait ErasedFilter {
     fn buffered_bytes(&self) -> usize;
     fn is_established(&self) -> bool;
     fn allows_file_bypass(&self) -> bool;
+    fn protocol(&self) -> &'static str;
     fn receive_hint(&self) -> Option<ReceiveHint>;
     fn poll_timeout(&self) -> Option<Instant>;
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), DynFault>;
@@ -185,6 +186,10 @@ impl<F: Filter> ErasedFilter for F {
 
     fn allows_file_bypass(&self) -> bool {
         Filter::allows_file_bypass(self)
+    }
+
+    fn protocol(&self) -> &'static str {
+        Filter::protocol(self)
     }
 
     fn receive_hint(&self) -> Option<ReceiveHint> {
@@ -233,6 +238,10 @@ impl Filter for DynFilter {
 
     fn allows_file_bypass(&self) -> bool {
         self.0.allows_file_bypass()
+    }
+
+    fn protocol(&self) -> &'static str {
+        self.0.protocol()
     }
 
     fn receive_hint(&self) -> Option<ReceiveHint> {
@@ -331,6 +340,10 @@ impl<C: Pipeline> Stages for DynOver<C> {
 
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error> {
         either!(self, below => Stages::handle_timeout(below, reply))
+    }
+
+    fn protocols(&self, name: &mut dyn FnMut(&'static str)) {
+        ask!(self, below => Stages::protocols(below, name))
     }
 
     fn receive_hint(&self) -> Option<ReceiveHint> {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use tidegate_buffer::{Input, Outbound, ReceiveHint};
 
 use crate::codec::Step;
+use crate::codec::type_name;
 use crate::fault::Fault;
 use crate::output::Output;
 
@@ -118,6 +119,11 @@ pub trait Filter: 'static {
     /// Buffered bytes; they count against the water marks.
     fn buffered_bytes(&self) -> usize {
         0
+    }
+
+    /// The name of the protocol, for lists of connections: that of the type, unless the filter has a better one.
+    fn protocol(&self) -> &'static str {
+        type_name::<Self>()
     }
 
     /// Whether the handshake is complete.

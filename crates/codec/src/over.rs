@@ -223,6 +223,11 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
         self.filter.receive_hint()
     }
 
+    fn protocols(&self, name: &mut dyn FnMut(&'static str)) {
+        self.codec.protocols(name);
+        name(self.filter.protocol());
+    }
+
     fn is_established(&self) -> bool {
         self.filter.is_established() && self.codec.is_established()
     }

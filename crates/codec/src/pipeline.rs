@@ -89,6 +89,11 @@ pub trait Stages: sealed::Sealed + 'static {
         None
     }
 
+    /// The names of the protocols, the uppermost first.
+    fn protocols(&self, name: &mut dyn FnMut(&'static str)) {
+        name(self.codec().protocol());
+    }
+
     /// Whether messages can be exchanged; false while a filter is in its handshake.
     fn is_established(&self) -> bool {
         true

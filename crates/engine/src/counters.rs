@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
+use tidegate_buffer::Ledger;
+
 use crate::activity::Activity;
 use crate::admission::Refusal;
 use crate::close_reason::{CAUSES, Cause};
@@ -38,8 +40,19 @@ pub struct Counts {
     pub memory_bytes: u64,
     /// Tasks that panicked.
     pub tasks_panicked: u64,
+    /// Bytes of memory that the loop's connections may use together, or `usize::MAX`: see
+    /// [`Limits::memory_max`](crate::Limits::memory_max).
+    pub memory_budget_bytes: u64,
+    /// Handshakes of filters, such as TLS, that were completed.
+    pub handshakes: u64,
+    /// Connections that ended within the handshake of a filter.
+    pub handshakes_failed: u64,
     /// Turns of the loop.
     pub turns: u64,
+    /// How long turns took, without the time spent waiting for events.
+    pub turn_times: TurnTimes,
+    /// The sum of all turns that have ended.
+    pub busy_time: Duration,
     /// The longest turn that has ended, without the time spent waiting for events.
     pub longest_turn: Duration,
     /// Turns that took longer than 100 ms: a handler or a task blocked the loop. They are counted when they have ended.
@@ -48,6 +61,8 @@ pub struct Counts {
     /// most half a second later, and again as slow turns if they end. Only the loops of a [`Server`](crate::Server)
     /// are watched.
     pub stalls: u64,
+    /// The loop is in a turn that was counted as a stall.
+    pub is_stalled: bool,
     /// Connections that were closed in good order.
     pub closed_done: u64,
     /// Connections that the application reset.
@@ -82,6 +97,48 @@ pub struct Counts {
     pub closed_drained: u64,
 }
 
+/// How long the turns of a loop took: numbers of turns by powers of two.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tidegate::engine::TurnTimes;
+///
+/// let mut times = TurnTimes::default();
+/// times.add(Duration::from_micros(3));
+/// assert_eq!(times.buckets()[2], 1);
+/// assert_eq!(TurnTimes::bound(2), Some(Duration::from_micros(4)));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TurnTimes([u64; TURN_BUCKETS]);
+
+impl TurnTimes {
+    /// The number of turns that took less than `bound(n)`, and not less than the bound before it.
+    #[must_use]
+    pub fn buckets(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// The exclusive upper bound of a bucket: 2 to the power of `n` microseconds. The last bucket has none.
+    #[must_use]
+    pub fn bound(bucket: usize) -> Option<Duration> {
+        (bucket + 1 < TURN_BUCKETS).then(|| Duration::from_micros(1 << bucket))
+    }
+
+    /// Counts a turn.
+    pub fn add(&mut self, took: Duration) {
+        self.0[turn_bucket(took)] += 1;
+    }
+}
+
+fn turn_bucket(took: Duration) -> usize {
+    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    ((u64::BITS - micros.leading_zeros()) as usize).min(TURN_BUCKETS - 1)
+}
+
+/// The last but one ends at four seconds.
+const TURN_BUCKETS: usize = 24;
+
 /// The loop's own side: plain numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -94,6 +151,9 @@ pub(crate) struct Counters {
     pub(crate) turns: u64,
     pub(crate) tasks_panicked: u64,
     pub(crate) longest_turn: Duration,
+    pub(crate) busy_time: Duration,
+    pub(crate) handshakes: u64,
+    pub(crate) handshakes_failed: u64,
     pub(crate) slow_turns: u64,
     pub(crate) connections: u64,
     pub(crate) streams: u64,
@@ -105,6 +165,7 @@ impl Counters {
     pub(crate) fn count_turn(&mut self, took: Duration) {
         self.turns += 1;
         self.longest_turn = self.longest_turn.max(took);
+        self.busy_time += took;
         self.slow_turns += u64::from(took > SLOW_TURN);
     }
 
@@ -125,27 +186,42 @@ pub(crate) struct Published {
     connections: AtomicU64,
     numbers: [AtomicU64; NUMBERS],
     closed: [AtomicU64; CAUSES],
+    /// No copy: the loop counts a turn here, in one place of many.
+    turn_times: [AtomicU64; TURN_BUCKETS],
     /// The turn that the loop is busy with, counted from one; zero while it waits.
     busy_turn: AtomicU64,
     stalls: AtomicU64,
+    /// The turn that was counted last among them.
+    stalled_turn: AtomicU64,
     activity: Activity,
 }
 
 impl Published {
-    pub(crate) fn publish(&self, counters: &Counters, memory_bytes: usize) {
+    /// Counts how long a turn took. Only the loop calls it.
+    #[inline]
+    pub(crate) fn count_turn_time(&self, took: Duration) {
+        let bucket = &self.turn_times[turn_bucket(took)];
+        bucket.store(bucket.load(Relaxed) + 1, Relaxed);
+    }
+
+    pub(crate) fn publish(&self, counters: &Counters, ledger: &Ledger) {
         let numbers = [
             counters.accepted,
             counters.accepts_failed,
             counters.messages,
             counters.received_bytes,
             counters.sent_bytes,
-            memory_bytes as u64,
+            ledger.used() as u64,
             counters.turns,
             counters.tasks_panicked,
-            u64::try_from(counters.longest_turn.as_nanos()).unwrap_or(u64::MAX),
+            nanos(counters.longest_turn),
             counters.slow_turns,
             counters.streams,
             counters.refused,
+            ledger.budget() as u64,
+            counters.handshakes,
+            counters.handshakes_failed,
+            nanos(counters.busy_time),
         ];
         for (shown, number) in self.numbers.iter().zip(numbers) {
             shown.store(number, Relaxed);
@@ -178,7 +254,8 @@ impl Published {
     }
 
     /// Counts a turn that hangs. The watchdog's thread calls it.
-    pub(crate) fn count_stall(&self) {
+    pub(crate) fn count_stall(&self, turn: u64) {
+        self.stalled_turn.store(turn, Relaxed);
         self.stalls.fetch_add(1, Relaxed);
     }
 
@@ -193,10 +270,14 @@ impl Published {
             memory_bytes,
             turns,
             tasks_panicked,
-            nanos,
+            longest_turn,
             slow_turns,
             streams,
             refused,
+            memory_budget_bytes,
+            handshakes,
+            handshakes_failed,
+            busy_time,
         ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
         let closed = |cause: Cause| self.closed[cause as usize].load(Relaxed);
         Counts {
@@ -211,9 +292,15 @@ impl Published {
             memory_bytes,
             turns,
             tasks_panicked,
-            longest_turn: Duration::from_nanos(nanos),
+            longest_turn: Duration::from_nanos(longest_turn),
+            memory_budget_bytes,
+            handshakes,
+            handshakes_failed,
+            turn_times: TurnTimes(self.turn_times.each_ref().map(|count| count.load(Relaxed))),
+            busy_time: Duration::from_nanos(busy_time),
             slow_turns,
             stalls: self.stalls.load(Relaxed),
+            is_stalled: self.busy_turn().is_some_and(|turn| turn == self.stalled_turn.load(Relaxed)),
             closed_done: closed(Cause::Done),
             closed_aborted: closed(Cause::Aborted),
             closed_broken: closed(Cause::Broken),
@@ -234,7 +321,11 @@ impl Published {
     }
 }
 
-const NUMBERS: usize = 12;
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+const NUMBERS: usize = 16;
 
 /// The connections of one listener, on all loops.
 #[derive(Debug, Default)]

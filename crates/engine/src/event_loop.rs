@@ -514,10 +514,11 @@ impl EventLoop {
         let took = self.last_turn_end.saturating_duration_since(begun);
         self.last_turn_time = took;
         core.counters.count_turn(took);
+        self.published.count_turn_time(took);
         if took >= STALL_MIN {
             core.log.slow_turn(self.last_turn_end, took);
         }
-        self.published.publish(&core.counters, core.pool.ledger().used());
+        self.published.publish(&core.counters, core.pool.ledger());
         self.published.end_turn();
         Ok(())
     }
@@ -728,6 +729,8 @@ impl EventLoop {
                     let left = by.saturating_duration_since(self.local.now());
                     self.begin_drain(left);
                 }
+                Some(LoopMessage::Inspect(request)) => request.answer(&self.local.core.borrow()),
+                Some(LoopMessage::Close(token)) => self.local.core.borrow_mut().close_by_operator(token),
                 None => break,
             }
             if budget.is_over_after_message(&self.local.core.borrow()) {

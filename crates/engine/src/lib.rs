@@ -23,6 +23,7 @@
 
 pub mod activity;
 mod admission;
+mod ages;
 mod backend;
 mod channel;
 mod client;
@@ -36,6 +37,7 @@ mod counters;
 mod event_loop;
 mod group;
 mod handler;
+mod inspection;
 mod limits;
 mod load_balancing;
 mod local;
@@ -71,10 +73,11 @@ pub use close_reason::CloseReason;
 pub use companion::Companion;
 pub use connection::Switch;
 pub use context::{Context, SendError};
-pub use counters::{Counts, ListenerCounts};
+pub use counters::{Counts, ListenerCounts, TurnTimes};
 pub use event_loop::EventLoop;
 pub use group::{Group, GroupFull, Member, PublishError, Room, RoomError, RoomLimits, Rooms, Slow, Visit};
 pub use handler::{Event, Handler, Outcome};
+pub use inspection::{ConnectionCursor, ConnectionInfo, ConnectionPage, ConnectionState, Inspect, ProtocolNames};
 pub use ipnet::IpNet;
 pub use limits::Limits;
 pub use load_balancing::LoadBalancing;

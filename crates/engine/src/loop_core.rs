@@ -14,6 +14,7 @@ use tidegate_buffer::{Outbound, Pool, Room, Slice};
 use tidegate_codec::Time;
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token};
 
+use crate::ages::Ages;
 use crate::close_reason::CloseReason;
 use crate::connection::Settings;
 use crate::counters::Counters;
@@ -42,6 +43,7 @@ pub(crate) struct Core {
     pub(crate) tasks: Rc<Tasks>,
     reachable: RemoteTargets,
     pub(crate) counters: Counters,
+    pub(crate) ages: Ages,
     pub(crate) log: Log,
     pub(crate) groups: Groups,
     pub(crate) sessions: Sessions,
@@ -114,6 +116,7 @@ impl Core {
             slots: Slots::default(),
             wheel: Wheel::new(now),
             counters: Counters::default(),
+            ages: Ages::new(now),
             log: Log::new(now),
             groups: Groups::default(),
             sessions: Sessions::default(),
@@ -385,6 +388,7 @@ impl Core {
     /// succeeded already, the completion is returned.
     pub(crate) fn reserve(&mut self, operation: Operation<'_>) -> io::Result<(Token, Option<Completion>)> {
         let token = self.slots.reserve();
+        self.ages.note(token.generation, self.time.now());
         match self.driver.submit(token, operation) {
             Some(Completion::Failed(error) | Completion::Connected(Err(error))) => {
                 self.release(token);
@@ -529,6 +533,15 @@ impl Core {
                 self.closing += 1;
                 self.slots.put(token, Box::new(Closing { entry, reason, closing_memory }));
             }
+        }
+    }
+
+    /// Resets a connection that an operator wants to end. Other entries stay.
+    pub(crate) fn close_by_operator(&mut self, token: Token) {
+        let Some(entry) = self.slots.take(token) else { return };
+        match entry.describe(self) {
+            Some(_) => self.close(token, entry, Rc::new(CloseReason::Aborted), true),
+            None => self.slots.put(token, entry),
         }
     }
 

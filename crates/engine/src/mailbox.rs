@@ -28,6 +28,7 @@ use std::time::Instant;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Token, Waker};
 
+use crate::inspection::InspectRequest;
 use crate::limits::MAILBOX_MESSAGES_MAX;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
@@ -183,6 +184,10 @@ pub(crate) enum LoopMessage {
     Broadcast(Arc<dyn Any + Send + Sync>),
     /// Stop accepting, let connections finish, and end by then.
     Drain(Instant),
+    /// Describe some of the loop's connections.
+    Inspect(InspectRequest),
+    /// Reset a connection.
+    Close(Token),
 }
 
 impl LoopMessage {
@@ -190,7 +195,7 @@ impl LoopMessage {
     pub(crate) fn into_post<P: 'static>(self) -> P {
         match self {
             Self::Post { post, .. } => *post.downcast().expect("a mailbox refuses the message that it was given"),
-            Self::Broadcast(_) | Self::Drain(_) => unreachable!("a mailbox refuses the message that it was given"),
+            _ => unreachable!("a mailbox refuses the message that it was given"),
         }
     }
 }

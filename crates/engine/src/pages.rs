@@ -95,12 +95,24 @@ impl<T: Default> Pages<T> {
 
     /// All places in use, with their tokens.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
-        self.pages.iter().enumerate().flat_map(|(number, page)| {
+        self.iter_between(0, self.end())
+    }
+
+    /// The same of the places from a multiple of [`PAGE_PLACES`] on, up to another one.
+    pub(crate) fn iter_between(&self, from: u32, to: u32) -> impl Iterator<Item = (Token, &T)> {
+        let last = (to as usize / PAGE_PLACES).min(self.pages.len());
+        let first = (from as usize / PAGE_PLACES).min(last);
+        self.pages[first..last].iter().zip(first..).flat_map(|(page, number)| {
             let places = page.iter().flat_map(|page| &page.places).enumerate();
             places.filter(|(_, place)| place.generation != 0).map(move |(index, place)| {
                 (Token { slot: (number * PAGE_PLACES + index) as u32, generation: place.generation }, &place.value)
             })
         })
+    }
+
+    /// One more than the highest place that may be in use.
+    pub(crate) fn end(&self) -> u32 {
+        (self.pages.len() * PAGE_PLACES) as u32
     }
 
     #[inline]
@@ -145,4 +157,5 @@ pub(crate) const fn place_bytes<T>() -> usize {
     size_of::<Place<T>>()
 }
 
-const PAGE_PLACES: usize = 64;
+/// Places in a page.
+pub(crate) const PAGE_PLACES: usize = 64;

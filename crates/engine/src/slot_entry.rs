@@ -12,6 +12,7 @@ use tidegate_sys::{Accepted, Token};
 
 use crate::close_reason::CloseReason;
 use crate::group::{Delivery, DeliveryOutcome};
+use crate::inspection::Description;
 use crate::loop_core::Core;
 use crate::session::StreamId;
 
@@ -38,6 +39,11 @@ pub(crate) trait SlotEntry {
     /// Bytes of memory that wait with it, in either direction: the loop sheds the connection with most of them first.
     fn memory_bytes(&self) -> usize {
         0
+    }
+
+    /// What an operator sees of it, if it is a connection that is not closed.
+    fn describe(&self, _core: &Core) -> Option<Description> {
+        None
     }
 
     /// The task that serves it has failed: that becomes the reason why it is closed, unless there is another one.

@@ -106,6 +106,20 @@ impl<E: ?Sized> Slots<E> {
         self.table.iter().filter_map(|(token, slot)| Some((token, &**slot.entry.as_ref()?))).chain(at_hand)
     }
 
+    /// The same of some slots: those from a multiple of [`PAGE_PLACES`] on, up to another one.
+    pub(crate) fn iter_between(&self, from: u32, to: u32) -> impl Iterator<Item = (Token, &E)> {
+        let slots = from..to;
+        let in_table = self.table.iter_between(from, to);
+        let at_hand = self.at_hand.iter().map(|entry| (self.token_at_hand, &**entry));
+        let at_hand = at_hand.filter(move |(token, _)| slots.contains(&token.slot));
+        in_table.filter_map(|(token, slot)| Some((token, &**slot.entry.as_ref()?))).chain(at_hand)
+    }
+
+    /// One more than the highest slot that may be in use.
+    pub(crate) fn end(&self) -> u32 {
+        self.table.end()
+    }
+
     /// The token of the present entry of a slot.
     pub(crate) fn token(&self, slot: u32) -> Option<Token> {
         self.table.token(slot)
@@ -130,6 +144,11 @@ impl<E: ?Sized> Default for Slot<E> {
     fn default() -> Self {
         Self { node: Node::default(), entry: None }
     }
+}
+
+/// The token of a connection's number.
+pub(crate) const fn token_of(connection_id: u64) -> Token {
+    Token { slot: connection_id as u32, generation: (connection_id >> 32) as u32 }
 }
 
 /// A connection's number on its loop, as an application sees it.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_engine::activity::Activity;
+use tidegate_metrics::{HttpRecorder, RouteMetrics};
 
 use crate::limits::Limits;
 use crate::router::Table;
@@ -23,6 +24,15 @@ pub(crate) struct App {
     pub(crate) served: Rc<Cell<usize>>,
     /// What the loop executes now.
     pub(crate) activity: Activity,
+    /// Counts requests, if they are counted.
+    pub(crate) counting: Option<Counting>,
+}
+
+/// Counts the requests of a loop.
+pub(crate) struct Counting {
+    recorder: HttpRecorder,
+    /// For requests that no route matches.
+    pub(crate) unmatched: Rc<RouteMetrics>,
 }
 
 struct Reloading {
@@ -82,7 +92,14 @@ impl App {
         let activity = Activity::of_this_loop();
         table.label(&activity);
         let table = RefCell::new(Rc::new(table));
-        Self { limits, table, reloading: None, sessions: None, served: Rc::default(), activity }
+        Self { limits, table, reloading: None, sessions: None, served: Rc::default(), activity, counting: None }
+    }
+
+    /// Counts requests from now on.
+    pub(crate) fn counting(mut self, recorder: HttpRecorder) -> Self {
+        self.table.borrow().count(&recorder);
+        self.counting = Some(Counting { unmatched: recorder.route(""), recorder });
+        self
     }
 
     pub(crate) fn reloading(limits: Limits, make: impl Fn() -> Table + 'static, reload: Reload) -> Self {
@@ -108,6 +125,9 @@ impl App {
         match catch_unwind(AssertUnwindSafe(|| (reloading.make)())) {
             Ok(table) => {
                 table.label(&self.activity);
+                if let Some(counting) = &self.counting {
+                    table.count(&counting.recorder);
+                }
                 *self.table.borrow_mut() = Rc::new(table);
             }
             Err(_) => tracing::error!("the router could not be made anew; the loop keeps the one that it has"),

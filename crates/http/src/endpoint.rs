@@ -1,6 +1,6 @@
 //! `Endpoint`: a function of the application, without its type; and the functions that become one.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -8,6 +8,7 @@ use std::task::Context;
 
 use tidegate_engine::activity::Label;
 use tidegate_http1::{Interim, Outgoing};
+use tidegate_metrics::RouteMetrics;
 
 use crate::exchange::Exchange;
 use crate::extract::{BodyUse, FromRequest};
@@ -20,11 +21,13 @@ pub struct Endpoint {
     pub(crate) body: BodyUse,
     /// Names it for the watchdog.
     pub(crate) label: Cell<Label>,
+    /// Counts its requests, if they are counted.
+    pub(crate) metrics: OnceCell<Rc<RouteMetrics>>,
 }
 
 impl Endpoint {
     pub(crate) fn new(call: Call, body: BodyUse) -> Self {
-        Self { call, body, label: Cell::new(Label::NONE) }
+        Self { call, body, label: Cell::new(Label::NONE), metrics: OnceCell::new() }
     }
 }
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use http::Method;
 use tidegate_engine::activity::Activity;
 use tidegate_http1::{self as http1, Fields, RequestHead, Status};
+use tidegate_metrics::HttpRecorder;
 use tidegate_sys::Address;
 
 use crate::endpoint::{Endpoint, RequestFunction};
@@ -320,6 +321,20 @@ impl Table {
         self.hosts.values().for_each(|table| table.label(activity));
     }
 
+    /// Has the requests of every function be counted.
+    pub(crate) fn count(&self, recorder: &HttpRecorder) {
+        for route in &self.routes {
+            let metrics = recorder.route(&route.pattern.text);
+            let named = route.methods.iter().map(|(_, endpoint)| endpoint);
+            let named = named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any);
+            named.for_each(|endpoint| drop(endpoint.metrics.set(metrics.clone())));
+        }
+        if let Some(endpoint) = &self.fallback {
+            let _ = endpoint.metrics.set(recorder.route(OTHER_PATHS));
+        }
+        self.hosts.values().for_each(|table| table.count(recorder));
+    }
+
     /// The routes of the host that a request names.
     #[inline]
     pub(crate) fn of_host(&self, head: &RequestHead) -> &Self {
@@ -369,6 +384,9 @@ impl Table {
         self.routes[*found.value].found(head, values)
     }
 }
+
+/// The route of metrics for the paths that no route matches.
+const OTHER_PATHS: &str = "*";
 
 /// The order of paths without parameters.
 #[inline]

@@ -11,6 +11,7 @@ use tidegate_engine::{
 };
 use tidegate_http1 as http1;
 use tidegate_http2 as http2;
+use tidegate_metrics::{HttpMetrics, HttpRecorder};
 #[cfg(feature = "tls")]
 use tidegate_proxy::Strip;
 use tidegate_proxy::{Policy, Proxied};
@@ -133,6 +134,12 @@ impl Server {
         self
     }
 
+    /// Counts requests by route, method and class of status, as [`Config::metrics`].
+    pub fn metrics(mut self, metrics: &HttpMetrics) -> Self {
+        self.config = self.config.metrics(metrics);
+        self
+    }
+
     /// How many loops run, each on a thread of its own; one per core unless set.
     pub fn loops(mut self, loops: usize) -> Self {
         self.engine = self.engine.loops(loops);
@@ -236,6 +243,7 @@ pub struct Config {
     proxy: Option<Arc<Policy>>,
     server_name: Option<String>,
     reload: Option<Reload>,
+    metrics: Option<HttpMetrics>,
 }
 
 impl Config {
@@ -280,6 +288,13 @@ impl Config {
         self
     }
 
+    /// Counts requests by route, method and class of status, with their latency; they are not counted unless set. A request
+    /// counts when the head of its response is ready.
+    pub fn metrics(mut self, metrics: &HttpMetrics) -> Self {
+        self.metrics = Some(metrics.clone());
+        self
+    }
+
     /// Serves a listener with the router that `router` makes for each loop.
     pub fn serve<S: 'static>(
         self,
@@ -306,7 +321,12 @@ impl Config {
     pub fn connections<S: 'static>(self, router: Router<S>) -> impl Fn() -> (http1::Server, HttpHandler) {
         let config = self.http1();
         let http2 = self.http2();
-        let app = LoopApp::new(App::new(self.limits, router.into_table()), http2);
+        let app = App::new(self.limits, router.into_table());
+        let app = match &self.metrics {
+            Some(metrics) => app.counting(HttpRecorder::new(metrics)),
+            None => app,
+        };
+        let app = LoopApp::new(app, http2);
         let app = move || app.0.clone();
         move || (http1::Server::new(config.clone()), HttpHandler::new(app()))
     }
@@ -331,12 +351,16 @@ impl Config {
         let config = self.http1();
         let http = move || http1::Server::new(config.clone());
         let (limits, http2) = (self.limits.clone(), self.http2());
-        let (table, reload) = (Arc::new(table), self.reload.clone());
+        let (table, reload, metrics) = (Arc::new(table), self.reload.clone(), self.metrics.clone());
         let app = move || {
             let (table, limits) = (table.clone(), limits.clone());
             let app = match reload.clone() {
                 Some(reload) => App::reloading(limits, move || table(), reload),
                 None => App::new(limits, table()),
+            };
+            let app = match &metrics {
+                Some(metrics) => app.counting(HttpRecorder::new(metrics)),
+                None => app,
             };
             LoopApp::new(app, http2.clone())
         };

@@ -156,7 +156,9 @@ impl<C: HttpCodec> Serving<C> {
         let state = outer.connection_state.as_ref().map(|make| self.state.get_or_insert_with(|| make(&peer)).clone());
         let mut request = Request::new(head, peer, is_secure, route);
         state.into_iter().for_each(|state| request.set_connection_state(state));
-        let (passed, result) = middleware::before(&table.middleware, &mut request, now);
+        let (mut passed, result) = middleware::before(&table.middleware, &mut request, now);
+        let function = endpoint.as_ref().ok().map(|endpoint| &**endpoint);
+        passed.count(&self.app, function, request.head().method(), now);
         match (result, endpoint) {
             (Ok(()), Ok(endpoint)) => Work::request(request, endpoint, passed),
             (Ok(()), Err(mut response)) | (Err(mut response), _) => {

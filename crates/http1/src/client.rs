@@ -425,6 +425,10 @@ impl Codec for Client {
     type Out = Outgoing;
     type Error = Error;
 
+    fn protocol(&self) -> &'static str {
+        "HTTP/1.1"
+    }
+
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.inbound {
             Inbound::Head => self.decode_head(input, reply),

@@ -435,6 +435,10 @@ impl Codec for Server {
     type Out = Outgoing;
     type Error = Error;
 
+    fn protocol(&self) -> &'static str {
+        "HTTP/1.1"
+    }
+
     // The fast path of a loop: a complete and valid head. Everything else is on the slow path.
     #[inline(always)]
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {

@@ -210,6 +210,10 @@ impl Codec for ClientStream {
     type Out = Outgoing;
     type Error = Error;
 
+    fn protocol(&self) -> &'static str {
+        "HTTP/2"
+    }
+
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         if self.inbound == Inbound::End {
             self.inbound = Inbound::Done;

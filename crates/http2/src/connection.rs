@@ -373,6 +373,10 @@ impl Codec for Connection {
     type Out = Infallible;
     type Error = Error;
 
+    fn protocol(&self) -> &'static str {
+        "HTTP/2"
+    }
+
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<StreamEvent>, Error> {
         if let Some(event) = self.pending.next() {
             return Ok(Step::Message(event));

@@ -433,6 +433,10 @@ impl<T: 'static> Codec for ServerStream<T> {
     type Out = Outgoing;
     type Error = Error;
 
+    fn protocol(&self) -> &'static str {
+        "HTTP/2"
+    }
+
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         if self.inbound == Inbound::End {
             self.inbound = Inbound::Done;

@@ -47,6 +47,10 @@ impl<C: Codec> Codec for Announced<C> {
     type Out = C::Out;
     type Error = C::Error;
 
+    fn protocol(&self) -> &'static str {
+        self.codec.protocol()
+    }
+
     #[inline]
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, C::Error> {
         self.codec.decode(input, reply)

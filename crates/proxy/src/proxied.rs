@@ -113,6 +113,10 @@ impl<C: Codec> Codec for Proxied<C> {
     type Out = C::Out;
     type Error = ProxiedError<C::Error>;
 
+    fn protocol(&self) -> &'static str {
+        self.codec.protocol()
+    }
+
     #[inline(always)]
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
         if self.receiver.is_waiting() && !self.receive(input, reply)? {

@@ -72,6 +72,10 @@ impl Strip {
 impl Filter for Strip {
     type Error = Error;
 
+    fn protocol(&self) -> &'static str {
+        "PROXY"
+    }
+
     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Error> {
         if self.receiver.is_waiting() {
             // Progress even without bytes: the codec above may speak first now.

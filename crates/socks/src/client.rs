@@ -181,6 +181,10 @@ impl Codec for Client {
     type Out = Infallible;
     type Error = Error;
 
+    fn protocol(&self) -> &'static str {
+        "SOCKS"
+    }
+
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Error> {
         if self.state == State::Done {
             // The application did not switch: no second message, and the bytes stay.

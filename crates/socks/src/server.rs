@@ -214,6 +214,10 @@ impl Codec for Server {
     type Out = Answer;
     type Error = Error;
 
+    fn protocol(&self) -> &'static str {
+        "SOCKS"
+    }
+
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Event>, Error> {
         self.advance(input, reply)
     }

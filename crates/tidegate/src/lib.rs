@@ -64,6 +64,8 @@
 //! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
 //! | [`http1`] | HTTP/1.1, server and client |
 //! | [`http2`] | HTTP/2: connections, streams, HPACK |
+//! | `admin`, by the feature of that name | metrics, health and a live page of a running server, on a listener of its own |
+//! | `metrics`, by the feature of that name | what loops count, and requests of HTTP, as text for Prometheus |
 //! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
@@ -86,6 +88,10 @@
 pub mod entry;
 
 pub use bytes::Bytes;
+/// The administrative server: metrics, health, and a live page of a running server.
+#[cfg(feature = "admin")]
+#[doc(inline)]
+pub use tidegate_admin as admin;
 /// Bytes and their owners: the queue of a connection, its input, and the memory that both take.
 #[doc(inline)]
 pub use tidegate_buffer as buffer;
@@ -132,6 +138,10 @@ pub use tidegate_http1 as http1;
 pub use tidegate_http2 as http2;
 /// An async `main`, and async tests, on an event loop.
 pub use tidegate_macros::{main, test};
+/// What the loops of a server count, and the requests of HTTP that they answer, as text for Prometheus.
+#[cfg(feature = "metrics")]
+#[doc(inline)]
+pub use tidegate_metrics as metrics;
 /// The PROXY protocol.
 #[cfg(feature = "proxy")]
 #[doc(inline)]

@@ -139,6 +139,10 @@ impl Tls {
 impl Filter for Tls {
     type Error = Error;
 
+    fn protocol(&self) -> &'static str {
+        "TLS"
+    }
+
     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Error> {
         if self.peer_closed {
             return Ok(Step::End);

@@ -7,14 +7,21 @@ mod flags;
 mod routes;
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 
 use signal_hook::consts::SIGHUP;
 use tidegate::{Server, StartError, http};
 
+use self::config::Config;
 pub(crate) use self::flags::Options;
 use self::routes::Routes;
 use crate::server::{CUT_SHORT_STATUS, announce, log_to_stderr, signals, supervise};
+
+/// Checks a file as a proxy would read it. Returns what it has.
+pub(crate) fn check(file: &Path) -> Result<String, Box<dyn Error>> {
+    routes::check(Config::read(file)?)
+}
 
 /// Passes requests on until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all
 /// connections. SIGUSR1 prints the counts, SIGHUP reads the files again.
@@ -31,6 +38,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // Upstreams have their own times, and their own response to a client for whom one is late.
     limits.request_timeout = Routes::RESPONSE_TIMEOUT_CEILING;
     let mut config = http::Config::new().limits(limits).server_name("").reload(routes.reload_handle());
+    let metrics = options.server.admin.metrics();
+    if let Some(metrics) = &metrics {
+        config = config.metrics(metrics);
+    }
     if let Some(tls) = &tls {
         config = config.tls(tls.config.clone());
     }
@@ -40,14 +51,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let of_loop = routes.clone();
     let server = options.server.server(inherited);
     let server = server.run_main(move |listener| config.serve(listener, move || of_loop.router()))?;
+    let admin = options.server.admin.start(&server, metrics.as_ref(), options.server.has_takeover())?;
     announce(&server, tls.is_some());
+    admin.announce();
     let on_hangup = move || {
         if let Some(tls) = &tls {
             tls.reload();
         }
         routes.reload();
     };
-    if supervise(&server, signals, on_hangup)? {
+    if supervise(&server, admin, signals, on_hangup)? {
         std::process::exit(CUT_SHORT_STATUS);
     }
     Ok(())

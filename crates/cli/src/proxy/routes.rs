@@ -115,6 +115,18 @@ impl Prepared {
     }
 }
 
+/// Checks what a file names, without asking an upstream.
+pub(super) fn check(config: Config) -> Result<String, Box<dyn Error>> {
+    let what = format!("{} upstreams, {} routes", config.upstream.len(), config.route.len());
+    for group in config.upstream {
+        built(&group.into_inner())?;
+    }
+    for route in config.route {
+        route.into_inner().rate().map_err(|(_, text)| text)?;
+    }
+    Ok(what)
+}
+
 /// The upstreams of a group.
 fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
     let mut builder = Upstreams::builder().balance(group.balance.balance());

@@ -21,6 +21,12 @@ pub(crate) use self::config::{AccessLogFormat, ConfigError, parse_toml, resolve}
 use self::config::{Config, Site};
 pub(crate) use self::flags::SitesOptions;
 
+/// Checks a file as a server would read it. Returns what it has.
+pub(crate) fn check(file: &std::path::Path) -> Result<String, Box<dyn Error>> {
+    let prepared = Prepared::new(Config::read(file)?)?;
+    Ok(format!("{} sites", prepared.sites.len()))
+}
+
 /// What is served, and where it is read from.
 pub(crate) struct Sites {
     /// The file, if there is one.

@@ -3,6 +3,7 @@
 //! All connections use loopback, with ports that the kernel chooses, or Unix sockets in a temporary directory. No test
 //! asserts durations; [`PATIENCE`](support::program::PATIENCE) bounds every wait. Read first: `support/`.
 
+mod admin;
 mod backends;
 mod bad_input;
 mod breaks;
@@ -18,6 +19,7 @@ mod limits;
 mod load;
 mod load_held;
 mod load_websocket;
+mod manual;
 mod memory;
 mod panics;
 mod process;
@@ -25,6 +27,7 @@ mod proxy;
 mod proxy_protocol;
 mod rates;
 mod serve;
+mod service;
 mod sites;
 mod support;
 mod suspension;

@@ -39,6 +39,10 @@ impl Codec for Raw {
     type Out = Payload;
     type Error = Infallible;
 
+    fn protocol(&self) -> &'static str {
+        "bytes"
+    }
+
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
         Ok(if input.is_empty() { Step::NeedMore } else { Step::Message(input.take_all()) })
     }

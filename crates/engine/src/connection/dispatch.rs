@@ -19,6 +19,7 @@ use crate::close_reason::CloseReason;
 use crate::context::Context;
 use crate::group::{Delivery, DeliveryOutcome, Slow};
 use crate::handler::{Event, Outcome};
+use crate::inspection::Description;
 use crate::limits::{MESSAGES_PER_DISPATCH_MAX, SENDS_PER_DISPATCH_MAX};
 use crate::loop_core::Core;
 use crate::session::{StreamId, StreamRequestKind};
@@ -106,6 +107,7 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         } else {
             core.counters.connections -= 1;
             core.counters.count_closed(reason.cause());
+            core.counters.handshakes_failed += u64::from(self.link.intersects(Link::HANDSHAKE));
             if reason.blame().is_some() {
                 let (now, peer) = (core.time.now(), self.link.peer(&core.sessions));
                 if self.link.intersects(Link::HANDSHAKE) {
@@ -156,6 +158,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
 
     fn memory_bytes(&self) -> usize {
         self.link.memory_bytes() + self.codec.buffered_bytes() + self.codec.input_memory()
+    }
+
+    fn describe(&self, core: &Core) -> Option<Description> {
+        (!self.is_closed() && !self.link.is_stream()).then(|| self.description(core))
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -551,6 +557,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         if self.codec.is_established() {
             self.link.set(Link::HANDSHAKE, false);
+            core.counters.handshakes += 1;
             self.notify(core, token, Event::Established)?;
         }
         Ok(())
@@ -579,6 +586,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         let mut notified = false;
         if self.link.intersects(Link::HANDSHAKE) && self.codec.is_established() {
             self.link.set(Link::HANDSHAKE, false);
+            core.counters.handshakes += 1;
             self.notify(core, token, Event::Established)?;
             notified = true;
         }

@@ -131,6 +131,11 @@ impl Link {
         self.outbound.memory_bytes() + self.input.memory_bytes()
     }
 
+    /// Written bytes that were not sent.
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.outbound.pending()
+    }
+
     pub(super) fn outbound_is_empty(&self) -> bool {
         self.outbound.is_empty()
     }

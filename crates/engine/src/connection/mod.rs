@@ -8,6 +8,7 @@
 mod application;
 mod closing;
 mod deadlines;
+mod describe;
 mod dispatch;
 mod link;
 mod peer;

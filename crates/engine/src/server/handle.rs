@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -69,6 +70,8 @@ pub(crate) struct ServerState {
     threads: Mutex<Vec<JoinHandle<()>>>,
     running: Arc<RunningLoops>,
     superseded: Superseded,
+    /// A drain has begun.
+    is_draining: AtomicBool,
     /// Hands our listeners over, if a path was given for that.
     control: Mutex<Option<TakeoverListener>>,
     /// Watches the loops while they end, too: it is dropped after them.
@@ -344,6 +347,17 @@ impl ServerHandle {
         self.0.begin_drain(deadline);
     }
 
+    /// Whether a drain has begun, or is over.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.0.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Where messages for a loop go.
+    pub(super) fn mailbox(&self, event_loop: usize) -> Option<&Mailbox> {
+        self.0.loops.get(event_loop).map(|running| &*running.mailbox)
+    }
+
     pub(super) fn running_loops(&self) -> Arc<RunningLoops> {
         self.0.running.clone()
     }
@@ -358,6 +372,7 @@ impl ServerState {
             threads: Mutex::default(),
             running: Arc::default(),
             superseded: Superseded::default(),
+            is_draining: AtomicBool::new(false),
             control: Mutex::default(),
             watchdog: None,
         }
@@ -399,6 +414,7 @@ impl ServerState {
     }
 
     fn begin_drain(&self, deadline: Duration) {
+        self.is_draining.store(true, Ordering::Relaxed);
         // First, since it holds the listeners too: a queue that no loop accepts from has to refuse connections.
         let control = self.control().take();
         drop(control);

@@ -4,6 +4,7 @@
 //! stream becomes a channel with a task; `ended.rs`, waiting for the end; `takeover.rs`, the other source of listeners.
 
 pub(crate) mod acceptor;
+mod connections;
 mod control_socket;
 mod ended;
 mod handle;

@@ -112,7 +112,7 @@ impl Watched {
             return None;
         }
         self.logged = true;
-        self.published.count_stall();
+        turn.inspect(|turn| self.published.count_stall(*turn));
         Some(busy)
     }
 }
@@ -150,10 +150,12 @@ mod tests {
         assert_eq!(watched.check(start + HALF), None);
         assert_eq!(watched.check(start + 2 * HALF), Some(2 * HALF));
         assert_eq!(watched.check(start + 3 * HALF), None);
-        assert_eq!(published.read().stalls, 1);
+        assert_eq!((published.read().stalls, published.read().is_stalled), (1, true));
         // The next long turn is reported again.
         published.end_turn();
+        assert!(!published.read().is_stalled);
         published.begin_turn(8);
+        assert!(!published.read().is_stalled);
         for at in 4..6 {
             assert_eq!(watched.check(start + at * HALF), None);
         }

@@ -10,6 +10,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use tidegate_engine::task;
+use tidegate_http1 as http1;
+use tidegate_metrics::RouteMetrics;
 
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
@@ -17,6 +19,7 @@ pub use self::error_pages::ErrorPages;
 pub use self::request_id::{RequestId, RequestIds};
 pub use self::trace_context::{TraceContext, TraceContexts};
 
+use crate::app::App;
 use crate::endpoint::{Call, Endpoint, Responding};
 use crate::request::Request;
 use crate::response::Response;
@@ -81,7 +84,17 @@ impl RequestInfo {
 
 /// Middleware that has seen a request, and has yet to see its response.
 #[derive(Default)]
-pub(crate) struct Passed(Option<Box<PassedMiddleware>>);
+pub(crate) struct Passed {
+    middleware: Option<Box<PassedMiddleware>>,
+    counted: Option<Counted>,
+}
+
+/// A request that is counted when it has its response.
+struct Counted {
+    route: Rc<RouteMetrics>,
+    method: http1::Method,
+    began: Instant,
+}
 
 struct PassedMiddleware {
     info: RequestInfo,
@@ -116,13 +129,14 @@ fn before_some(middleware: &MiddlewareList, request: &mut Request, now: Instant)
         count += 1;
     }
     let info = RequestInfo::of(request, now);
-    (Passed(Some(Box::new(PassedMiddleware { info, middleware: middleware.clone(), count }))), result)
+    let passed = PassedMiddleware { info, middleware: middleware.clone(), count };
+    (Passed { middleware: Some(Box::new(passed)), counted: None }, result)
 }
 
 impl Passed {
     /// The same, which no longer keeps the memory of the loop that the request was received into.
     pub(crate) fn detach(mut self) -> Self {
-        if let Some(passed) = &mut self.0 {
+        if let Some(passed) = &mut self.middleware {
             passed.info.request.detach_head();
         }
         self
@@ -131,9 +145,30 @@ impl Passed {
     /// Passes the response back.
     #[inline]
     pub(crate) fn after(&self, response: &mut Response) {
-        if let Some(passed) = &self.0 {
+        if let Some(passed) = &self.middleware {
             passed.after(response);
         }
+        if let Some(counted) = &self.counted {
+            counted.record(response);
+        }
+    }
+}
+
+impl Passed {
+    /// Counts the request when it has its response, if requests are counted. `endpoint` is its function, if it has one.
+    #[inline]
+    pub(crate) fn count(&mut self, app: &App, endpoint: Option<&Endpoint>, method: http1::Method, began: Instant) {
+        if let Some(counting) = &app.counting {
+            let route = endpoint.and_then(|endpoint| endpoint.metrics.get()).unwrap_or(&counting.unmatched);
+            self.counted = Some(Counted { route: route.clone(), method, began });
+        }
+    }
+}
+
+impl Counted {
+    #[inline]
+    fn record(&self, response: &Response) {
+        self.route.record(self.method, response.status_code().as_u16(), self.began, task::now());
     }
 }
 

@@ -1,0 +1,190 @@
+//! The administrative server: metrics, health, readiness and a live page of a running server.
+//!
+//! It is a server of its own, with a listener and a loop of its own, so it responds while the loops that it is about
+//! hang or drain, and a scrape takes no time of theirs. Nothing of it is served anywhere else.
+//!
+//! | path | what it is |
+//! |---|---|
+//! | `/metrics` | metrics, in the text format of Prometheus or as OpenMetrics |
+//! | `/health` | 200 while all loops run and none hangs, otherwise 503: whether a restart would help |
+//! | `/ready` | 200 while the server accepts connections, 503 when it drains: whether to send it requests |
+//! | `/dashboard` | the live page |
+//! | `/dashboard/snapshot` | the figures of the page, as JSON |
+//! | `/dashboard/events` | the same every second, as Server-Sent Events |
+//! | `/dashboard/connections` | connections, sorted and searched, as JSON |
+//! | `/dashboard/close` | POST: resets a connection |
+//!
+//! **It asks for no password.** So it listens on loopback addresses and Unix sockets only, unless it is
+//! [opened](Admin::allow_remote); and it refuses requests that a page of another site could have made a browser send
+//! (`guard.rs`).
+//!
+//! Read next: `guard.rs`, `snapshot.rs`, `connections.rs`, and `dashboard.html`, which is the page.
+
+#![forbid(unsafe_code)]
+
+mod connections;
+mod guard;
+mod page;
+mod routes;
+mod snapshot;
+
+use std::error::Error;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tidegate_engine::{ServerHandle, StartError};
+use tidegate_http::{Limits, Server};
+use tidegate_metrics::HttpMetrics;
+use tidegate_sys::{Address, ListenOptions};
+
+use crate::guard::Guard;
+
+/// The administrative server of a running server.
+///
+/// ```
+/// use tidegate::admin::Admin;
+/// use tidegate::http::{Router, Server};
+/// use tidegate::metrics::HttpMetrics;
+///
+/// let metrics = HttpMetrics::new();
+/// let server = Server::bind("127.0.0.1:0")?.metrics(&metrics).start(|| Router::new().get("/", || "Hello!"))?;
+/// let admin = Admin::new(&server).requests(&metrics).start(&"127.0.0.1:0".parse()?)?;
+/// println!("http://{}/dashboard", admin.address());
+/// # server.drain(std::time::Duration::ZERO);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is served until it is started"]
+pub struct Admin {
+    server: ServerHandle,
+    requests: HttpMetrics,
+    hosts: Vec<String>,
+    allows_remote: bool,
+    shares_address: bool,
+}
+
+impl Admin {
+    /// For this server.
+    pub fn new(server: &ServerHandle) -> Self {
+        Self {
+            server: server.clone(),
+            requests: HttpMetrics::new(),
+            hosts: Vec::new(),
+            allows_remote: false,
+            shares_address: false,
+        }
+    }
+
+    /// Shows these requests of HTTP.
+    pub fn requests(mut self, metrics: &HttpMetrics) -> Self {
+        self.requests = metrics.clone();
+        self
+    }
+
+    /// Responds to requests for a host of this name, too. Without it requests must name an IP address or `localhost`,
+    /// which stops pages of other sites that have their name resolve to the address of this server (DNS rebinding).
+    pub fn host(mut self, name: &str) -> Self {
+        self.hosts.push(name.to_ascii_lowercase());
+        self
+    }
+
+    /// Listens at addresses that other machines may reach, too. Any of them can then read the figures, and close
+    /// connections.
+    pub fn allow_remote(mut self) -> Self {
+        self.allows_remote = true;
+        self
+    }
+
+    /// Lets the administrative server of a successor listen at the same address before this one ends: for restarts
+    /// without a gap. Another program of the same user can do so, too.
+    pub fn share_address(mut self) -> Self {
+        self.shares_address = true;
+        self
+    }
+
+    /// Starts it, on a thread of its own. It runs until the handle is dropped; it keeps the server running until then,
+    /// unless that is drained.
+    ///
+    /// # Errors
+    /// [`AdminError::Remote`] for an address that is not a loopback address, [`AdminError::Start`] if the server does
+    /// not start.
+    pub fn start(self, address: &Address) -> Result<AdminHandle, AdminError> {
+        let reaches_far = address.ip().is_some_and(|address| !is_loopback(address.ip()));
+        if reaches_far && !self.allows_remote {
+            return Err(AdminError::Remote(address.clone()));
+        }
+        let mut limits = Limits::default();
+        limits.connections_max = CONNECTIONS_MAX;
+        limits.memory_max = MEMORY_MAX;
+        limits.body_bytes_max = 0;
+        let guard = Guard::new(self.hosts);
+        let (server, requests) = (self.server, self.requests);
+        let router = move || routes::router(&server, &requests, guard.clone());
+        let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("");
+        let options = ListenOptions { reuse_port: self.shares_address, ..ListenOptions::default() };
+        let admin = admin.options(options).start(router);
+        admin.map(AdminHandle).map_err(AdminError::Start)
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// A running administrative server. Dropping it ends it at once.
+#[derive(Debug)]
+#[must_use = "dropping it ends the administrative server"]
+pub struct AdminHandle(ServerHandle);
+
+impl AdminHandle {
+    /// Its address; the port is the real one.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        self.0.address()
+    }
+}
+
+impl Drop for AdminHandle {
+    fn drop(&mut self) {
+        self.0.drain(Duration::ZERO);
+    }
+}
+
+/// Why there is no administrative server.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// Other machines may reach the address.
+    Remote(Address),
+    /// The server did not start.
+    Start(StartError),
+}
+
+impl fmt::Display for AdminError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Remote(address) => write!(
+                f,
+                "the administrative server asks for no password, and other machines may reach {address}: \
+                 use a loopback address, such as 127.0.0.1, or allow remote addresses"
+            ),
+            Self::Start(error) => write!(f, "the administrative server did not start: {error}"),
+        }
+    }
+}
+
+impl Error for AdminError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Remote(_) => None,
+            Self::Start(error) => Some(error),
+        }
+    }
+}
+
+/// Connections at once: scrapers, and pages that are open.
+const CONNECTIONS_MAX: usize = 256;
+
+/// Memory of them all, which slow readers of long metrics take.
+const MEMORY_MAX: usize = 64 * 1024 * 1024;

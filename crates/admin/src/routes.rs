@@ -1,0 +1,189 @@
+//! The paths of the administrative server.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use tidegate_engine::{ServerHandle, task};
+use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
+use tidegate_metrics::{Format, HttpMetrics, Kind, MetricsText, write_process, write_server};
+
+use crate::connections::{self, Listing};
+use crate::guard::Guard;
+use crate::page;
+use crate::snapshot::Snapshot;
+
+/// What the functions share.
+pub(crate) struct Shared {
+    server: ServerHandle,
+    requests: HttpMetrics,
+    began: Instant,
+    /// Lists of connections that are made at the moment.
+    lists: Rc<Cell<usize>>,
+    /// Pages that receive events.
+    pages: Rc<Cell<usize>>,
+    /// The last metrics in each format, and the last snapshot, each with its time: many readers at once get the same.
+    texts: RefCell<[Option<(Instant, Bytes)>; 3]>,
+}
+
+pub(crate) fn router(server: &ServerHandle, requests: &HttpMetrics, guard: Guard) -> Router<Shared> {
+    let shared = Shared {
+        server: server.clone(),
+        requests: requests.clone(),
+        began: Instant::now(),
+        lists: Rc::default(),
+        pages: Rc::default(),
+        texts: RefCell::default(),
+    };
+    Router::with_state(shared)
+        .get("/metrics", metrics)
+        .get("/health", health)
+        .get("/ready", ready)
+        .get("/dashboard", page::page)
+        .get("/dashboard/snapshot", |State(shared): State<Shared>| json(shared.snapshot()))
+        .get("/dashboard/events", events)
+        .get("/dashboard/connections", async |State(shared): State<Shared>, Query(listing): Query<Listing>| {
+            match connections::list(&shared.server, &shared.lists, listing).await {
+                Some(listed) => Json(listed).into_response(),
+                None => busy(),
+            }
+        })
+        .post("/dashboard/close", close)
+        .with(guard)
+}
+
+impl Shared {
+    fn metrics(&self, format: Format) -> Bytes {
+        self.recent(format as usize, || {
+            let mut text = MetricsText::new(format);
+            text.family("tidegate_build_info", Kind::Gauge, "The version of the server.");
+            text.sample(&[("version", env!("CARGO_PKG_VERSION")), ("backend", self.server.backend())], 1);
+            text.family("tidegate_draining", Kind::Gauge, "Whether the server drains.");
+            text.sample(&[], u8::from(self.server.is_draining()));
+            write_server(&self.server, &mut text);
+            self.requests.write(&mut text);
+            write_process(&mut text);
+            text.finish()
+        })
+    }
+
+    fn snapshot(&self) -> Bytes {
+        let at = task::now().saturating_duration_since(self.began);
+        self.recent(SNAPSHOT, || Snapshot::of(&self.server, &self.requests, at).to_json())
+    }
+
+    /// A text that was made a moment ago, or a new one.
+    fn recent(&self, which: usize, make: impl FnOnce() -> String) -> Bytes {
+        let now = task::now();
+        let known = self.texts.borrow()[which].clone();
+        if let Some((_, text)) = known.filter(|(at, _)| now.saturating_duration_since(*at) < RECENT) {
+            return text;
+        }
+        let text = Bytes::from(make());
+        self.texts.borrow_mut()[which] = Some((now, text.clone()));
+        text
+    }
+}
+
+fn metrics(State(shared): State<Shared>, request: Request) -> Response {
+    let accept = request.header("accept").unwrap_or_default();
+    let format = Format::negotiate(&String::from_utf8_lossy(accept));
+    let content_type = match format {
+        Format::Prometheus => ContentType::from_static(Format::Prometheus.content_type()),
+        Format::OpenMetrics => ContentType::from_static(Format::OpenMetrics.content_type()),
+    };
+    let response = StatusCode::OK.into_response().content_type(content_type).body(shared.metrics(format));
+    response.header("Vary", "Accept").expect("the field is valid")
+}
+
+fn health(State(shared): State<Shared>) -> (StatusCode, &'static str) {
+    let server = &shared.server;
+    match () {
+        () if server.counts().iter().any(|counts| counts.is_stalled) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "an event loop hangs\n")
+        }
+        () if server.all_loops_run() || server.is_draining() => (StatusCode::OK, "healthy\n"),
+        () => (StatusCode::SERVICE_UNAVAILABLE, "an event loop has ended\n"),
+    }
+}
+
+fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
+    let server = &shared.server;
+    match () {
+        () if server.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        () if server.is_superseded() => (StatusCode::SERVICE_UNAVAILABLE, "another server has taken over\n"),
+        () if !server.all_loops_run() => (StatusCode::SERVICE_UNAVAILABLE, "an event loop has ended\n"),
+        () => (StatusCode::OK, "ready\n"),
+    }
+}
+
+fn events(State(shared): State<Shared>) -> Response {
+    if shared.pages.get() >= PAGES_MAX {
+        return busy();
+    }
+    let place = Place::new(&shared.pages);
+    let events = Sse::new(async move |mut events| {
+        let _place = place;
+        loop {
+            let snapshot = shared.snapshot();
+            events.send(Event::new().data(String::from_utf8_lossy(&snapshot))).await?;
+            task::sleep(EVENT_INTERVAL).await;
+        }
+    });
+    events.into_response()
+}
+
+/// A connection, as the list names it.
+#[derive(Debug, Deserialize)]
+struct Named {
+    #[serde(rename = "loop")]
+    event_loop: usize,
+    id: u64,
+}
+
+fn close(State(shared): State<Shared>, Query(named): Query<Named>) -> StatusCode {
+    if shared.server.close_connection(named.event_loop, named.id) {
+        StatusCode::NO_CONTENT
+    } else {
+        StatusCode::NOT_FOUND
+    }
+}
+
+fn json(text: Bytes) -> Response {
+    StatusCode::OK.into_response().content_type(ContentType::JSON).body(text)
+}
+
+fn busy() -> Response {
+    let response = StatusCode::SERVICE_UNAVAILABLE.into_response().content_type(ContentType::TEXT);
+    response.body("Too many pages are open.\n").header("Retry-After", "2").expect("the field is valid")
+}
+
+/// Counts a page while it receives events.
+struct Place(Rc<Cell<usize>>);
+
+impl Place {
+    fn new(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Pages that receive events at once.
+const PAGES_MAX: usize = 32;
+
+/// How often a page receives figures.
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How old the figures may be.
+const RECENT: Duration = Duration::from_millis(200);
+
+/// Where the last snapshot is, behind the formats of metrics.
+const SNAPSHOT: usize = 2;

@@ -1,0 +1,230 @@
+//! Descriptions of the connections of a loop, for an operator: [`ServerHandle::connections`].
+//!
+//! Only the loop's own thread can look at them, so another thread sends a request, which the loop answers between other
+//! messages. One request concerns at most [`SLOTS_PER_REQUEST`] slots, which takes the loop a fraction of a
+//! millisecond: a list of all connections is made of many pages, and other work comes between them.
+//!
+//! [`ServerHandle::connections`]: crate::ServerHandle::connections
+
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tidegate_sys::Address;
+
+use crate::loop_core::Core;
+use crate::pages::PAGE_PLACES;
+use crate::slots::connection_id;
+
+/// A connection, as an operator sees it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConnectionInfo {
+    /// The number of its loop.
+    pub event_loop: usize,
+    /// Its number on that loop, which no later connection gets.
+    pub id: u64,
+    /// The address of the peer.
+    pub peer: Address,
+    /// Whether a listener has accepted it; otherwise it was connected from here.
+    pub is_accepted: bool,
+    /// How long it has been open: to a second, or to a sixteenth of it.
+    pub age: Duration,
+    /// Its protocols.
+    pub protocols: ProtocolNames,
+    /// What it does, or waits for.
+    pub state: ConnectionState,
+    /// Received bytes that the application has not taken.
+    pub inbound_bytes: u64,
+    /// Written bytes that the kernel has not taken.
+    pub outbound_bytes: u64,
+}
+
+/// What a connection does, or waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// A filter, such as TLS, is in its handshake.
+    Handshake,
+    /// It is open, and nothing waits.
+    Open,
+    /// Bytes wait because the peer does not read them fast enough.
+    WaitsForPeer,
+    /// The application does not take what the peer sends.
+    WaitsForApplication,
+    /// Our side has ended, or ends when what waits is sent.
+    Closing,
+}
+
+impl ConnectionState {
+    /// The state in a few words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Handshake => "handshake",
+            Self::Open => "open",
+            Self::WaitsForPeer => "waits for peer",
+            Self::WaitsForApplication => "waits for application",
+            Self::Closing => "closing",
+        }
+    }
+}
+
+/// The names of the protocols of a connection, the uppermost first; printed as `HTTP/1.1 over TLS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ProtocolNames([&'static str; PROTOCOLS_MAX]);
+
+impl ProtocolNames {
+    /// Adds a name below the others. Those beyond four are left out.
+    pub(crate) fn add(&mut self, name: &'static str) {
+        if let Some(free) = self.0.iter_mut().find(|name| name.is_empty()) {
+            *free = name;
+        }
+    }
+
+    /// The names.
+    pub fn iter(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.0.iter().copied().filter(|name| !name.is_empty())
+    }
+}
+
+impl fmt::Display for ProtocolNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, name) in self.iter().enumerate() {
+            let between = if number == 0 { "" } else { " over " };
+            write!(f, "{between}{name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What an entry knows about itself.
+pub(crate) struct Description {
+    pub(crate) peer: Address,
+    pub(crate) is_accepted: bool,
+    pub(crate) protocols: ProtocolNames,
+    pub(crate) state: ConnectionState,
+    pub(crate) inbound_bytes: u64,
+    pub(crate) outbound_bytes: u64,
+}
+
+/// Where the next page of a loop's connections begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConnectionCursor(u32);
+
+/// Some connections of a loop.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ConnectionPage {
+    /// The connections, in no particular order. A page may be empty although others follow.
+    pub connections: Vec<ConnectionInfo>,
+    /// Where the next page begins; `None` after the last.
+    pub next: Option<ConnectionCursor>,
+}
+
+impl Core {
+    /// Describes the connections of some slots.
+    fn page(&self, event_loop: usize, cursor: ConnectionCursor) -> ConnectionPage {
+        let (from, end) = (cursor.0, self.slots.end());
+        let to = from.saturating_add(SLOTS_PER_REQUEST).min(end);
+        let now = self.time.now();
+        let described = self.slots.iter_between(from, to).filter_map(|(token, entry)| {
+            let about = entry.describe(self)?;
+            Some(ConnectionInfo {
+                event_loop,
+                id: connection_id(token),
+                peer: about.peer,
+                is_accepted: about.is_accepted,
+                age: self.ages.age(token.generation, now),
+                protocols: about.protocols,
+                state: about.state,
+                inbound_bytes: about.inbound_bytes,
+                outbound_bytes: about.outbound_bytes,
+            })
+        });
+        let connections = described.collect();
+        ConnectionPage { connections, next: (to < end).then_some(ConnectionCursor(to)) }
+    }
+}
+
+/// A request to a loop. Dropping it without an answer answers with nothing.
+pub(crate) struct InspectRequest {
+    event_loop: usize,
+    cursor: ConnectionCursor,
+    answer: Arc<Mutex<Answer>>,
+}
+
+enum Answer {
+    Awaited(Option<Waker>),
+    Given(Option<ConnectionPage>),
+}
+
+impl InspectRequest {
+    pub(crate) fn new(event_loop: usize, cursor: ConnectionCursor) -> (Self, Inspect) {
+        let answer = Arc::new(Mutex::new(Answer::Awaited(None)));
+        (Self { event_loop, cursor, answer: answer.clone() }, Inspect { answer })
+    }
+
+    pub(crate) fn answer(self, core: &Core) {
+        self.give(Some(core.page(self.event_loop, self.cursor)));
+    }
+
+    fn give(&self, page: Option<ConnectionPage>) {
+        let mut answer = lock(&self.answer);
+        if let Answer::Awaited(waker) = &mut *answer {
+            let waker = waker.take();
+            *answer = Answer::Given(page);
+            drop(answer);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl Drop for InspectRequest {
+    fn drop(&mut self) {
+        self.give(None);
+    }
+}
+
+/// A page of connections that a loop has been asked for: a future, for any executor. It yields `None` if the loop has
+/// ended, or too many messages wait for it.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Inspect {
+    answer: Arc<Mutex<Answer>>,
+}
+
+impl Future for Inspect {
+    type Output = Option<ConnectionPage>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *lock(&self.answer) {
+            Answer::Given(page) => Poll::Ready(mem::take(page)),
+            Answer::Awaited(waker) => {
+                *waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Inspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inspect")
+    }
+}
+
+fn lock(answer: &Mutex<Answer>) -> MutexGuard<'_, Answer> {
+    answer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Slots that one request concerns: eight pages of the table.
+const SLOTS_PER_REQUEST: u32 = 8 * PAGE_PLACES as u32;
+
+/// Names of protocols that a list shows of one connection.
+const PROTOCOLS_MAX: usize = 4;

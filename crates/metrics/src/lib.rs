@@ -1,0 +1,32 @@
+//! Metrics of a server: what its loops count, and the requests of HTTP that they answer.
+//!
+//! **Recording takes no lock.** Each number is a [`Cell`] that one loop writes and any thread reads: adding to it is a
+//! load and a store, without a bus lock, and a reader sums the cells of all loops. Numbers that are read together may
+//! be a few requests apart.
+//!
+//! **The memory is bounded.** A route is a label only if a router has it, a method only if HTTP defines it: a peer
+//! cannot make labels. Beyond [`SERIES_MAX`] pairs of route and method a loop counts requests under the route `other`.
+//!
+//! | to | use |
+//! |---|---|
+//! | record requests in an application of HTTP | `Config::metrics` of `tidegate::http`, with [`HttpMetrics`] |
+//! | record requests in a handler of one's own | [`HttpRecorder`] |
+//! | write all of it as text | [`write_server`], [`HttpMetrics::write`], [`MetricsText`] |
+//!
+//! Read next: `cell.rs`, then `requests.rs`.
+
+#![forbid(unsafe_code)]
+
+mod cell;
+mod histogram;
+mod process;
+mod requests;
+mod server;
+mod text;
+
+pub use cell::Cell;
+pub use histogram::{Histogram, LATENCY_BUCKETS, LatencySnapshot};
+pub use process::write_process;
+pub use requests::{HttpMetrics, HttpRecorder, HttpSnapshot, RouteMetrics, SERIES_MAX};
+pub use server::{closed_by_cause, write_server};
+pub use text::{Format, Kind, MetricsText};

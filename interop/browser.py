@@ -1,0 +1,99 @@
+"""A headless Chromium, by the WebDriver protocol of chromedriver, and the DevTools Protocol for screens."""
+
+import base64
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import program
+from program import Failure
+
+START_SECONDS_MAX = 60
+REQUEST_SECONDS_MAX = 120
+ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"]
+
+
+class Browser:
+    """A context manager: one window of a browser that ends with it."""
+
+    def __init__(self):
+        (self.port,) = program.free_ports(1)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.driver = subprocess.Popen(["chromedriver", f"--port={self.port}"], **quiet)
+        self.session = None
+
+    def __enter__(self):
+        begun = time.monotonic()
+        while True:
+            try:
+                self._send("GET", "/status")
+                break
+            except (OSError, Failure):
+                if time.monotonic() - begun > START_SECONDS_MAX:
+                    self.driver.kill()
+                    raise Failure("chromedriver does not start") from None
+                time.sleep(0.1)
+        options = {"args": ARGUMENTS}
+        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        try:
+            made = self._send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        except BaseException:
+            self.driver.kill()
+            raise
+        self.session = f"/session/{made['sessionId']}"
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self._send("DELETE", self.session)
+        except (OSError, Failure):
+            pass
+        self.driver.kill()
+        self.driver.wait()
+
+    def _send(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        url = f"http://127.0.0.1:{self.port}{path}"
+        request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_SECONDS_MAX) as response:
+                return json.load(response)["value"]
+        except urllib.error.HTTPError as error:
+            raise Failure(error.read().decode(errors="replace")[:500]) from None
+
+    def open(self, url):
+        self._send("POST", f"{self.session}/url", {"url": url})
+
+    def run(self, script, *arguments):
+        """The value that a script returns."""
+        return self._send("POST", f"{self.session}/execute/sync", {"script": script, "args": list(arguments)})
+
+    def devtools(self, command, **parameters):
+        return self._send("POST", f"{self.session}/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def errors(self):
+        """What the console has shown, apart from notes."""
+        lines = self._send("POST", f"{self.session}/se/log", {"type": "browser"})
+        return [line["message"] for line in lines if line["level"] in ("SEVERE", "WARNING")]
+
+    def screen(self, width, theme, height=1000):
+        """Sets the size of the screen and its theme."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.devtools("Emulation.setDeviceMetricsOverride", **metrics)
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        self.devtools("Emulation.setEmulatedMedia", features=features)
+
+    def screenshot(self, path):
+        path.write_bytes(base64.b64decode(self.devtools("Page.captureScreenshot", format="png")["data"]))
+
+    def until(self, script, what, seconds=30):
+        """Waits until a script returns something true, and returns it."""
+        begun = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            value = self.run(script)
+            if value:
+                return value
+            time.sleep(0.05)
+        raise Failure(f"not within {seconds} seconds: {what}")
