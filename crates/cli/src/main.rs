@@ -44,7 +44,7 @@ enum Command {
     /// Pass requests on to other HTTP servers: a reverse proxy, by --upstream or by --config. SIGUSR1 makes it print its
     /// counts, SIGHUP makes it read its files again
     Proxy(Box<proxy::Options>),
-    /// Generate load on an HTTP/1.1 server and report throughput, latency and errors; exit code 1 if there were errors
+    /// Generate load on an HTTP server and report throughput, latency and errors; exit code 1 if there were errors
     Load(tidegate_load::Options),
     /// Compare the outbound queue with two others in the same server: Netty's queue before its change #2693, and that
     /// change as published; all are built from the source tree

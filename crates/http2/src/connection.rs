@@ -63,6 +63,8 @@ pub struct Connection {
     pub(crate) next_id: u32,
     /// The last stream of GOAWAY from the peer.
     pub(crate) goaway: Option<u32>,
+    /// The error code of it.
+    pub(crate) goaway_code: ErrorCode,
     /// SETTINGS_MAX_FRAME_SIZE of the peer.
     pub(crate) frame_bytes_max: u32,
     /// SETTINGS_MAX_CONCURRENT_STREAMS of the peer.
@@ -165,6 +167,7 @@ impl Connection {
             skipped: [0; 2],
             next_id: if role == Role::Client { 1 } else { 2 },
             goaway: None,
+            goaway_code: ErrorCode::NO_ERROR,
             frame_bytes_max: FRAME_BYTES_MAX,
             peer_streams_max: u32::MAX,
             config,
@@ -181,6 +184,19 @@ impl Connection {
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.phase == Phase::Ending || self.goaway.is_some()
+    }
+
+    /// How many streams this side may have open at a time: SETTINGS_MAX_CONCURRENT_STREAMS of the peer. `None` before the
+    /// peer has sent its first SETTINGS.
+    #[must_use]
+    pub fn peer_streams_max(&self) -> Option<u32> {
+        (!matches!(self.phase, Phase::Preface | Phase::Settings)).then_some(self.peer_streams_max)
+    }
+
+    /// The error code of the last GOAWAY of the peer, if it has sent one.
+    #[must_use]
+    pub fn peer_goaway(&self) -> Option<ErrorCode> {
+        self.goaway.map(|_| self.goaway_code)
     }
 
     /// Whether a number is one of a stream that the peer opens.

@@ -1,4 +1,4 @@
-//! `tidegate load`: a load generator for HTTP/1.1, with wrk's flags and wrk's table, and features that wrk lacks.
+//! `tidegate load`: a load generator for HTTP/1.1 and HTTP/2, with wrk's flags and table, and features that wrk lacks.
 //!
 //! | file | holds |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | `worker.rs` | one thread: its loop and its share of the connections |
 //! | `connection.rs` | the handler of a connection |
 //! | `pipeline.rs` | its codec: sends batches of requests and checks each response |
+//! | `http2/` | the same two for HTTP/2 |
 //! | `request.rs`, `url.rs` | the request, as the flags describe it and encoded; the server and the target |
 //! | `schedule.rs` | `--rate`: when each batch is due |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
@@ -17,6 +18,7 @@
 
 mod connection;
 mod counters;
+mod http2;
 mod idle;
 mod outputs;
 mod pipeline;
@@ -88,6 +90,13 @@ pub struct Options {
     /// Requests that a connection sends at once (pipelining) before it waits for the responses
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pipeline: u32,
+    /// Speak HTTP/2: by ALPN with https, by prior knowledge with http
+    #[arg(long, conflicts_with = "pipeline")]
+    http2: bool,
+    /// With --http2: streams that each connection keeps open, each with a request, or as many as the server permits
+    #[arg(short = 'm', long, value_name = "N", default_value = "1", requires = "http2",
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    streams: u32,
     /// Constant request rate per second over all connections (open loop), whether or not the server keeps up; latency
     /// starts at the scheduled send time, unanswered requests included [default: closed loop, as fast as it goes]
     #[arg(long, value_name = "N", value_parser = rate)]
@@ -158,6 +167,7 @@ fn tls(options: &Options) -> Result<Option<(ClientConfig, String)>, Box<dyn Erro
         None => ClientConfig::builder_with_platform_roots(&provider)
             .map_err(|error| format!("{error}: use --root FILE with those to trust, or --insecure"))?,
     };
+    let builder = if options.http2 { builder.alpn(["h2"]) } else { builder };
     let config = builder.handshake_timeout(options.timeout).build()?;
     // Errors in the name are reported here, before the threads start.
     config.connect(options.url.host())?;
@@ -172,7 +182,7 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     };
     let depth = options.pipeline;
     let (url, headers, method) = (options.url.clone(), options.headers.clone(), method(options).to_owned());
-    let template = RequestTemplate { url, method, headers, body, depth };
+    let template = RequestTemplate { url, method, headers, body, depth, is_http2: options.http2 };
     // Each thread encodes its own request; errors in it are reported here, before the threads start.
     template.encode()?;
     Ok(WorkerConfig {
@@ -183,6 +193,7 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
         duration: options.duration,
         timeout: options.timeout,
         never_read: options.never_read,
+        streams: options.streams,
         connections: options.connections,
         shared: Arc::new(SharedStats::new(options.any_length)),
         stop: Arc::new(AtomicBool::new(false)),
@@ -274,6 +285,7 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> LoadResults {
         connections: options.connections,
         idle: options.idle,
         pipeline: options.pipeline as usize,
+        streams: options.http2.then_some(options.streams),
         rate: options.rate,
         duration: options.duration,
         never_read: options.never_read,
@@ -287,6 +299,7 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> LoadResults {
         figures.errors += count.errors;
         figures.idle += count.idle;
         figures.stuck += count.stuck;
+        figures.goaways += count.goaways;
         figures.unanswered += count.unanswered;
         figures.connecting += count.connecting;
         figures.unsent += count.unsent;

@@ -17,6 +17,7 @@ use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, 
 
 use super::connection::{Connector, LoadConnection, Role};
 use super::counters::{SharedStats, WorkerStats};
+use super::http2::{Multiplexed, StreamsConnection};
 use super::idle;
 use super::pipeline::{Exchange, Pipeline};
 use super::request::{BadRequest, RequestTemplate};
@@ -36,6 +37,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) duration: Duration,
     pub(crate) timeout: Duration,
     pub(crate) never_read: bool,
+    /// Streams that a connection of HTTP/2 keeps open.
+    pub(crate) streams: u32,
     /// Connections that send requests, over all threads.
     pub(crate) connections: usize,
     pub(crate) shared: Arc<SharedStats>,
@@ -71,6 +74,7 @@ pub(crate) struct Count {
     pub(crate) errors: Errors,
     pub(crate) idle: Held,
     pub(crate) stuck: Held,
+    pub(crate) goaways: u64,
     pub(crate) over_time: Vec<Interval>,
     pub(crate) rates: Vec<f64>,
     /// Requests in flight at the end.
@@ -89,6 +93,8 @@ pub(crate) struct Worker {
     pub(crate) exchange: Rc<Exchange>,
     pub(crate) schedule: Option<Schedule>,
     pub(crate) timeout: Duration,
+    /// Streams that a connection of HTTP/2 keeps open.
+    pub(crate) streams: u32,
     pub(crate) client: Client,
     tls: Option<(ClientConfig, String)>,
     connect_permits: Semaphore,
@@ -143,6 +149,7 @@ impl Worker {
             exchange: Rc::new(Exchange::new(config.template.encode()?, WorkerStats::new(config.shared.clone()))),
             schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.template.depth))),
             timeout: config.timeout,
+            streams: config.streams,
             client,
             tls: config.tls.clone(),
             connect_permits: Semaphore::new(CONNECTING_MAX),
@@ -179,14 +186,24 @@ impl Worker {
 
     pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, connector: Rc<Connector>) -> bool {
         let _turn = self.connect_permits.enter().await;
-        let connection = LoadConnection::new(self.clone(), role, connector);
         self.connecting.set(self.connecting.get() + 1);
-        let requests = Pipeline::new(self.exchange.clone());
-        let connected = match &self.tls {
-            None => client.connect_with(requests, connection).await,
-            Some((config, name)) => {
-                let tls = config.connect(name).expect("the name was checked");
-                client.connect_with(Over::new(tls, requests), connection).await
+        let tls = self.tls.as_ref().map(|(config, name)| config.connect(name).expect("the name was checked"));
+        let connected = match &self.exchange.encoded.http2 {
+            None => {
+                let requests = Pipeline::new(self.exchange.clone());
+                let connection = LoadConnection::new(self.clone(), role, connector);
+                match tls {
+                    None => client.connect_with(requests, connection).await,
+                    Some(tls) => client.connect_with(Over::new(tls, requests), connection).await,
+                }
+            }
+            Some(request) => {
+                let requests = Multiplexed::new(self.exchange.clone(), request.clone());
+                let connection = StreamsConnection::new(self.clone(), role, connector);
+                match tls {
+                    None => client.connect_with(requests, connection).await,
+                    Some(tls) => client.connect_with(Over::new(tls, requests), connection).await,
+                }
             }
         };
         self.connecting.set(self.connecting.get() - 1);
@@ -250,6 +267,7 @@ impl Worker {
             errors: stats.errors(),
             idle: stats.idle(),
             stuck: stats.stuck(),
+            goaways: stats.goaways(),
             over_time,
             rates,
             unanswered: stats.unanswered(),

@@ -16,6 +16,7 @@ mod faults_on_uring;
 mod limits;
 mod load;
 mod load_held;
+mod load_http2;
 mod memory;
 mod panics;
 mod process;
