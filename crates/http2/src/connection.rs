@@ -8,8 +8,11 @@
 //! - A frame is decoded once it has arrived whole. It has at most 16 KiB.
 //! - One frame may cause several events. They wait in `pending`, and are yielded before the next frame is decoded.
 
+use std::cell::Cell;
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
 use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, Streams, WindowUpdate, Windows};
@@ -42,6 +45,8 @@ pub struct Connection {
     pub(crate) pending: Pending,
     /// Streams that this side has reset lately: what the peer sent before it knew is no error.
     pub(crate) reset: Option<Box<RecentlyReset>>,
+    /// The task to wake when the connection takes more requests, or no more.
+    observer: Observer,
     /// Since when the connection is in its phase, or without a frame, or within one.
     pub(crate) since: Option<Instant>,
     pub(crate) role: Role,
@@ -116,6 +121,16 @@ impl Pending {
     }
 }
 
+/// A task that waits for a change. In a box, since few connections have one.
+#[derive(Default)]
+struct Observer(Cell<Option<Box<Waker>>>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
+}
+
 /// The numbers of streams that were reset last.
 #[derive(Debug, Default)]
 pub(crate) struct RecentlyReset {
@@ -155,6 +170,7 @@ impl Connection {
             block: None,
             pending: Pending::default(),
             reset: None,
+            observer: Observer::default(),
             since: None,
             role,
             phase: if role == Role::Server { Phase::Preface } else { Phase::Settings },
@@ -197,6 +213,19 @@ impl Connection {
     #[must_use]
     pub fn peer_goaway(&self) -> Option<ErrorCode> {
         self.goaway.map(|_| self.goaway_code)
+    }
+
+    /// Wakes a task, once, when how many streams this side may open has changed: the peer has sent settings or GOAWAY, or
+    /// the connection ends.
+    pub fn wake_on_change(&mut self, waker: &Waker) {
+        *self.observer.0.get_mut() = Some(Box::new(waker.clone()));
+    }
+
+    /// How many streams this side may open has changed.
+    pub(crate) fn wake_observer(&self) {
+        if let Some(waker) = self.observer.0.take() {
+            waker.wake();
+        }
     }
 
     /// Whether a number is one of a stream that the peer opens.
@@ -265,6 +294,7 @@ impl Connection {
         self.greet_once(out);
         self.write_goaway(self.processed_id, error.code(), out);
         self.phase = Phase::Ending;
+        self.wake_observer();
         error
     }
 
@@ -307,6 +337,7 @@ impl Connection {
     pub(crate) fn end_drain(&mut self, out: &mut Output<'_>) {
         self.write_goaway(self.processed_id, ErrorCode::NO_ERROR, out);
         self.phase = Phase::Ending;
+        self.wake_observer();
     }
 
     /// Takes note of a stream that this side has reset.
@@ -413,6 +444,7 @@ impl Codec for Connection {
             return Ok(step);
         }
         self.phase = Phase::Ending;
+        self.wake_observer();
         if input.is_empty() { Ok(Step::End) } else { Err(Violation::Truncated.into()) }
     }
 
@@ -474,7 +506,7 @@ impl Mux for Connection {
         {
             return Err(OpenError::Ending);
         }
-        if self.streams.len() - self.streams.opened_by_peer() >= self.peer_streams_max as usize {
+        if self.streams.opened_locally() >= self.peer_streams_max as usize {
             return Err(OpenError::Full);
         }
         let id = self.next_id;
@@ -497,6 +529,10 @@ impl Mux for Connection {
 
     fn write_reset(&mut self, stream: StreamKey, cause: ResetCause, out: &mut Output<'_>) {
         self.write_reset_code(stream.id(), code(cause), out);
+    }
+
+    fn on_session_closed(&self) {
+        self.wake_observer();
     }
 
     fn frame_bytes_max(&self) -> u32 {

@@ -175,6 +175,7 @@ impl Connection {
             self.phase = Phase::Open;
             self.since = Some(reply.now());
         }
+        self.wake_observer();
         reply.write(&FrameHead { length: 0, kind: kind::SETTINGS, flags: flag::ACK, stream: 0 }.bytes());
         if std::mem::take(&mut self.drains_later) {
             self.drain(reply);
@@ -236,6 +237,7 @@ impl Connection {
         if self.goaway.is_some_and(|before| last > before) {
             return Err(Violation::GoAwayOrder.into());
         }
+        self.wake_observer();
         (self.goaway, self.goaway_code) = (Some(last), ErrorCode(u32::from_be_bytes([e, f, g, h])));
         let unprocessed: Vec<_> =
             self.streams.iter().filter(|key| !self.is_by_peer(key.id()) && key.id() > last).collect();

@@ -106,7 +106,18 @@ impl SessionApplication {
         }
     }
 
-    fn handle_request<M: Mux>(&mut self, request: StreamRequest, mux: &mut M, out: &mut Output<'_>) {
+    /// Handles what streams have requested of the session.
+    pub(super) fn handle_requests<C: Pipeline<Codec: Mux>>(&self, codec: &mut C, link: &mut Link, core: &mut Core) {
+        while let Some(requests) = core.sessions.take_requests(self.session) {
+            let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
+            for request in requests.iter() {
+                self.handle_request(*request, mux, &mut out);
+            }
+            core.sessions.recycle(self.session, requests);
+        }
+    }
+
+    fn handle_request<M: Mux>(&self, request: StreamRequest, mux: &mut M, out: &mut Output<'_>) {
         let Some(key) = mux.streams().at(request.index) else { return };
         match request.kind {
             StreamRequestKind::Send => mux.streams_mut().set_ready(key),
@@ -223,13 +234,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     }
 
     fn transmit(&mut self, codec: &mut C, link: &mut Link, core: &mut Core) -> bool {
-        while let Some(requests) = core.sessions.take_requests(self.session) {
-            let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
-            for request in requests.iter() {
-                self.handle_request(*request, mux, &mut out);
-            }
-            core.sessions.recycle(self.session, requests);
-        }
+        self.handle_requests(codec, link, core);
         if injected::is_injected(Bug::SessionStopsReading) && codec.codec().streams().unconsumed_bytes() == 0 {
             link.pause(false);
         }
@@ -259,6 +264,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
 
     fn on_session_closed(&mut self, codec: &mut C, core: &mut Core) {
         core.sessions.remove(self.session);
+        codec.codec().on_session_closed();
         let streams = codec.codec().streams();
         let tokens: Vec<_> = streams.iter().filter_map(|key| streams.owner(key)).filter_map(token).collect();
         for token in tokens {
