@@ -528,7 +528,9 @@ impl Mux for Connection {
     }
 
     fn write_reset(&mut self, stream: StreamKey, cause: ResetCause, out: &mut Output<'_>) {
-        self.write_reset_code(stream.id(), code(cause), out);
+        if self.is_known_to_peer(stream) {
+            self.write_reset_code(stream.id(), code(cause), out);
+        }
     }
 
     fn on_session_closed(&self) {

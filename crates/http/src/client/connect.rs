@@ -66,11 +66,7 @@ impl Connector {
     }
 
     /// Connects to an origin, through its proxy if it has one.
-    pub(super) async fn connect(
-        &self,
-        origin: &Origin,
-        limits: &ClientLimits,
-    ) -> Result<Made, ClientError> {
+    pub(super) async fn connect(&self, origin: &Origin, limits: &ClientLimits) -> Result<Made, ClientError> {
         match &origin.via {
             None => {
                 let addresses = self.addresses_of(origin, limits).await?;

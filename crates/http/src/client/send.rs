@@ -13,9 +13,9 @@ use tidegate_http1::client::Outgoing;
 use tidegate_http1::{self as http1, ResponseHead, Status, StreamedRequest};
 
 use super::Client;
-use super::error::{ClientError, Phase};
 use super::codec::Retry;
 use super::connection::Made;
+use super::error::{ClientError, Phase};
 use super::exchange::{ClientExchange, Failure};
 use super::origin::{Origin, origin_form, userinfo};
 use super::pool::Checkout;
