@@ -14,6 +14,7 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("valgrind", "valgrind"),
     ("python3", "python3"),
     ("h2load", "nghttp2-client"),
+    ("nghttpd", "nghttp2-server"),
     ("taskset", "util-linux"),
     ("c++", "g++"),
     ("objdump", "binutils"),

@@ -52,7 +52,7 @@ enum Command {
     /// Pass requests on to other HTTP servers: a reverse proxy, by --upstream or by --config. SIGUSR1 makes it print its
     /// counts, SIGHUP makes it read its files again
     Proxy(Box<proxy::Options>),
-    /// Generate load on an HTTP/1.1 server and report throughput, latency and errors; exit code 1 if there were errors
+    /// Generate load on an HTTP server and report throughput, latency and errors; exit code 1 if there were errors
     Load(tidegate_load::Options),
     /// Check a file of `serve --config` or `proxy --config`, with what it names, and start nothing
     CheckConfig(check_config::Options),

@@ -100,6 +100,15 @@ impl<C: Pipeline> DynOver<C> {
             }
         }
     }
+
+    /// What is above the filters.
+    #[must_use]
+    pub fn above(&self) -> &C {
+        match &self.0 {
+            Below::Nothing(codec) => codec,
+            Below::Filter(over) => over.codec().above(),
+        }
+    }
 }
 
 /// A filter whose type is erased.

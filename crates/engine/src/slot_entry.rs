@@ -99,7 +99,7 @@ pub(crate) enum SlotEvent {
     /// The peer has reset the stream, with this number.
     StreamReset(u64),
     /// The session of the stream is closed, or will receive nothing more.
-    SessionClosed,
+    SessionClosed(Option<Rc<CloseReason>>),
     Sent(io::Result<usize>),
     Failed(io::Error),
     Accepted(io::Result<Accepted>),

@@ -1,6 +1,8 @@
 //! `ClientStream`: the codec of one stream of a client: a request and its response.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
 use tidegate_http1::client::{Incoming, Limits, Outgoing, Parts, Request, StreamedRequest};
@@ -12,8 +14,8 @@ use crate::server_stream::{write_data, write_end};
 
 /// The codec of a stream that a client opens: one request, and one response.
 ///
-/// It takes and yields the messages of [`tidegate_http1::client`]. Of the limits, those of heads and bodies, and of interim
-/// responses, count here; time-outs are those of the connection and of the application.
+/// It takes and yields the messages of [`tidegate_http1::client`]. Of the limits, those of heads and bodies, of interim
+/// responses, and their time-outs count here.
 #[derive(Debug)]
 pub struct ClientStream {
     limits: Arc<Limits>,
@@ -22,9 +24,17 @@ pub struct ClientStream {
     budget: u64,
     /// How many more bytes of the request's body must follow.
     owed: u64,
+    /// Since when the server is to send: its head, or more of its body.
+    since: Option<Instant>,
+    /// How late the body is, in milliseconds, while the codec does not wait for it.
+    late: u32,
     interim: u8,
     inbound: Inbound,
     outbound: Outbound,
+    /// The codec waits for more of the body.
+    waits: bool,
+    /// The request expects `100 Continue`.
+    expects: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +62,20 @@ impl ClientStream {
     #[must_use]
     pub fn new(limits: Arc<Limits>, scheme: &'static str) -> Self {
         let budget = limits.body_bytes_max;
-        Self { limits, scheme, budget, owed: 0, interim: 0, inbound: Inbound::Head, outbound: Outbound::Idle }
+        let (inbound, outbound) = (Inbound::Head, Outbound::Idle);
+        Self {
+            limits,
+            scheme,
+            budget,
+            owed: 0,
+            since: None,
+            late: 0,
+            interim: 0,
+            inbound,
+            outbound,
+            waits: false,
+            expects: false,
+        }
     }
 
     fn decode_record(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
@@ -66,6 +89,7 @@ impl ClientStream {
         match (head.kind, self.inbound) {
             (kind::HEADERS, Inbound::Head) => {
                 let head = ResponseHead::of_http2(content, ends, &self.limits)?;
+                self.since = Some(reply.now());
                 if head.status().is_interim() {
                     self.interim += 1;
                     if self.interim > self.limits.interim_max {
@@ -93,6 +117,7 @@ impl ClientStream {
                 if ends {
                     self.inbound = Inbound::End;
                 }
+                self.feed(content.len(), reply.now());
                 self.budget = self.budget.checked_sub(content.len() as u64).ok_or(Error::Limit(Exceeded::Body))?;
                 if content.is_empty() {
                     return self.decode(input, reply);
@@ -100,6 +125,41 @@ impl ClientStream {
                 Ok(Step::Message(Incoming::Data(content)))
             }
         }
+    }
+
+    /// The server has to send more of the body.
+    fn wait(&mut self, now: Instant) {
+        if self.inbound == Inbound::Body && !self.waits {
+            self.waits = true;
+            self.since = now.checked_sub(Duration::from_millis(self.late.into()));
+        }
+    }
+
+    /// Counts a piece of the body: each byte earns the time that it takes at the least rate. Without one any byte earns all.
+    fn feed(&mut self, bytes: usize, now: Instant) {
+        if !std::mem::take(&mut self.waits) {
+            return;
+        }
+        let late = self.since.map_or(0, |since| now.saturating_duration_since(since).as_millis() as u64);
+        let earned = (bytes as u64 * 1000).checked_div(self.limits.body_rate_min.into()).unwrap_or(u64::MAX);
+        self.late = u32::try_from(late.saturating_sub(earned)).unwrap_or(u32::MAX);
+    }
+
+    /// When the stream fails, and why.
+    fn deadline(&self) -> Option<(Instant, Exceeded)> {
+        let (after, error) = match (self.inbound, self.outbound) {
+            (Inbound::Head, Outbound::Idle) => return None,
+            // The server may wait for the end of the request, but not while this side waits for `100 Continue`.
+            (Inbound::Head, Outbound::Length | Outbound::Any) if !self.expects => return None,
+            (Inbound::Head, _) => (self.limits.head_timeout, Exceeded::HeadTime),
+            (Inbound::Body, _) if self.waits => (self.limits.body_timeout, Exceeded::BodyTime),
+            _ => return None,
+        };
+        Some((self.since?.checked_add(after)?, error))
+    }
+
+    fn fail(&mut self) {
+        (self.inbound, self.outbound) = (Inbound::Done, Outbound::Done);
     }
 
     fn send_request(&mut self, request: Request, out: &mut Output<'_>) -> Result<(), Misuse> {
@@ -110,6 +170,7 @@ impl ClientStream {
             write_data(body, true, out);
         }
         self.outbound = Outbound::Done;
+        self.since = Some(out.now());
         Ok(())
     }
 
@@ -117,6 +178,8 @@ impl ClientStream {
         let (parts, length, expects) = request.into_parts();
         self.write_head(&parts, length, expects, false, out)?;
         self.owed = length.unwrap_or_default();
+        self.expects = expects;
+        self.since = Some(out.now());
         self.outbound = if length.is_some() { Outbound::Length } else { Outbound::Any };
         Ok(())
     }
@@ -129,6 +192,7 @@ impl ClientStream {
             Outbound::Length => self.owed -= length,
             Outbound::Any => {}
         }
+        self.expects = false;
         if length > 0 {
             write_data(data, false, out);
         }
@@ -140,12 +204,13 @@ impl ClientStream {
             Outbound::Idle | Outbound::Done => return Err(Misuse::NoRequestUnderWay),
             Outbound::Length if self.owed > 0 => {
                 // The stream closes without its end, so the codec of the connection resets it.
-                (self.inbound, self.outbound) = (Inbound::Done, Outbound::Done);
+                self.fail();
                 return Err(Misuse::BodyTooShort);
             }
             Outbound::Length | Outbound::Any => write_end(trailers, out),
         }
         self.outbound = Outbound::Done;
+        self.since = Some(out.now());
         Ok(())
     }
 
@@ -164,7 +229,9 @@ impl ClientStream {
         if parts.has_upgrade() || parts.fields().iter().any(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {
             return Err(Misuse::UpgradeForbidden);
         }
-        let host = parts.host().filter(|host| !host.is_empty()).ok_or(Misuse::HostMissing)?;
+        // Of a tunnel the target is the authority (RFC 9113 §8.5).
+        let host = if parts.method() == Method::Connect { Some(parts.target()) } else { parts.host() };
+        let host = host.filter(|host| !host.is_empty()).ok_or(Misuse::HostMissing)?;
         let mut lines = Vec::with_capacity(256);
         let mut line = |name: &str, value: &[u8]| {
             for piece in [name.as_bytes(), b": ", value, b"\r\n"] {
@@ -174,7 +241,7 @@ impl ClientStream {
         line(":method", parts.method_text().as_bytes());
         if parts.method() != Method::Connect {
             line(":scheme", self.scheme.as_bytes());
-            line(":path", path(parts.target()).as_bytes());
+            line(":path", path(parts.target(), parts.method()).as_bytes());
         }
         line(":authority", host.as_bytes());
         if let Some(content_type) = parts.content_type().map(ContentType::as_str) {
@@ -197,11 +264,17 @@ impl ClientStream {
     }
 }
 
-/// The path of a target, which is empty in none (RFC 9113 §8.3.1).
-fn path(target: &str) -> &str {
-    match target.split_once("://") {
-        Some((_, rest)) if !target.starts_with('/') => rest.find(['/', '?']).map_or("/", |start| &rest[start..]),
-        _ => target,
+/// The path of a target, which is empty in none (RFC 9113 §8.3.1): `/` where a URI has none, `*` in OPTIONS.
+fn path(target: &str, method: Method) -> Cow<'_, str> {
+    if target.starts_with('/') {
+        return target.into();
+    }
+    let Some((_, rest)) = target.split_once("://") else { return target.into() };
+    match rest.find(['/', '?']).map(|start| &rest[start..]) {
+        None if method == Method::Options => "*".into(),
+        None => "/".into(),
+        Some(path) if path.starts_with('?') => format!("/{path}").into(),
+        Some(path) => path.into(),
     }
 }
 
@@ -219,9 +292,11 @@ impl Codec for ClientStream {
             self.inbound = Inbound::Done;
             return Ok(Step::Message(Incoming::End));
         }
-        self.decode_record(input, reply).inspect_err(|_| {
-            (self.inbound, self.outbound) = (Inbound::Done, Outbound::Done);
-        })
+        let step = self.decode_record(input, reply).inspect_err(|_| self.fail())?;
+        if matches!(step, Step::NeedMore) {
+            self.wait(reply.now());
+        }
+        Ok(step)
     }
 
     fn encode(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Error> {
@@ -246,9 +321,14 @@ impl Codec for ClientStream {
         }
     }
 
-    fn on(&mut self, event: Lifecycle, _: &mut Output<'_>) -> Result<(), Error> {
-        if event == Lifecycle::Fail {
-            (self.inbound, self.outbound) = (Inbound::Done, Outbound::Done);
+    fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
+        match event {
+            Lifecycle::Resumed if self.waits => {
+                self.since = out.now().checked_sub(Duration::from_millis(self.late.into()));
+            }
+            Lifecycle::Resumed => self.since = self.since.map(|_| out.now()),
+            Lifecycle::Fail => self.fail(),
+            _ => {}
         }
         Ok(())
     }
@@ -260,6 +340,44 @@ impl Codec for ClientStream {
             reports_finish: true,
             is_close_delimited: matches!(outbound, Outbound::Length | Outbound::Any),
             ..CodecStatus::default()
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline().map(|(at, _)| at)
+    }
+
+    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        match self.deadline() {
+            // The request is still being sent, slowly, so the peer cannot have answered it.
+            Some((_, Exceeded::HeadTime)) if reply.pending() > 0 => self.since = Some(reply.now()),
+            Some((at, exceeded)) if at <= reply.now() => {
+                self.fail();
+                return Err(Error::Limit(exceeded));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_never_empty() {
+        for (target, method, expected) in [
+            ("/a?b", Method::Get, "/a?b"),
+            ("//a", Method::Get, "//a"),
+            ("/redirect?to=http://b/", Method::Get, "/redirect?to=http://b/"),
+            ("*", Method::Options, "*"),
+            ("http://a", Method::Get, "/"),
+            ("http://a", Method::Options, "*"),
+            ("http://a/b", Method::Get, "/b"),
+            ("http://a?b=/c", Method::Get, "/?b=/c"),
+        ] {
+            assert_eq!(path(target, method), expected, "{target}");
         }
     }
 }

@@ -8,8 +8,11 @@
 //! - A frame is decoded once it has arrived whole. It has at most 16 KiB.
 //! - One frame may cause several events. They wait in `pending`, and are yielded before the next frame is decoded.
 
+use std::cell::Cell;
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
 use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, Streams, WindowUpdate, Windows};
@@ -42,6 +45,8 @@ pub struct Connection {
     pub(crate) pending: Pending,
     /// Streams that this side has reset lately: what the peer sent before it knew is no error.
     pub(crate) reset: Option<Box<RecentlyReset>>,
+    /// The task to wake when the connection takes more requests, or no more.
+    observer: Observer,
     /// Since when the connection is in its phase, or without a frame, or within one.
     pub(crate) since: Option<Instant>,
     pub(crate) role: Role,
@@ -63,6 +68,8 @@ pub struct Connection {
     pub(crate) next_id: u32,
     /// The last stream of GOAWAY from the peer.
     pub(crate) goaway: Option<u32>,
+    /// The error code of it.
+    pub(crate) goaway_code: ErrorCode,
     /// SETTINGS_MAX_FRAME_SIZE of the peer.
     pub(crate) frame_bytes_max: u32,
     /// SETTINGS_MAX_CONCURRENT_STREAMS of the peer.
@@ -114,6 +121,16 @@ impl Pending {
     }
 }
 
+/// A task that waits for a change. In a box, since few connections have one.
+#[derive(Default)]
+struct Observer(Cell<Option<Box<Waker>>>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
+}
+
 /// The numbers of streams that were reset last.
 #[derive(Debug, Default)]
 pub(crate) struct RecentlyReset {
@@ -153,6 +170,7 @@ impl Connection {
             block: None,
             pending: Pending::default(),
             reset: None,
+            observer: Observer::default(),
             since: None,
             role,
             phase: if role == Role::Server { Phase::Preface } else { Phase::Settings },
@@ -165,6 +183,7 @@ impl Connection {
             skipped: [0; 2],
             next_id: if role == Role::Client { 1 } else { 2 },
             goaway: None,
+            goaway_code: ErrorCode::NO_ERROR,
             frame_bytes_max: FRAME_BYTES_MAX,
             peer_streams_max: u32::MAX,
             config,
@@ -181,6 +200,32 @@ impl Connection {
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.phase == Phase::Ending || self.goaway.is_some()
+    }
+
+    /// How many streams this side may have open at a time: SETTINGS_MAX_CONCURRENT_STREAMS of the peer. `None` before the
+    /// peer has sent its first SETTINGS.
+    #[must_use]
+    pub fn peer_streams_max(&self) -> Option<u32> {
+        (!matches!(self.phase, Phase::Preface | Phase::Settings)).then_some(self.peer_streams_max)
+    }
+
+    /// The error code of the last GOAWAY of the peer, if it has sent one.
+    #[must_use]
+    pub fn peer_goaway(&self) -> Option<ErrorCode> {
+        self.goaway.map(|_| self.goaway_code)
+    }
+
+    /// Wakes a task, once, when how many streams this side may open has changed: the peer has sent settings or GOAWAY, or
+    /// the connection ends.
+    pub fn wake_on_change(&mut self, waker: &Waker) {
+        *self.observer.0.get_mut() = Some(Box::new(waker.clone()));
+    }
+
+    /// How many streams this side may open has changed.
+    pub(crate) fn wake_observer(&self) {
+        if let Some(waker) = self.observer.0.take() {
+            waker.wake();
+        }
     }
 
     /// Whether a number is one of a stream that the peer opens.
@@ -249,6 +294,7 @@ impl Connection {
         self.greet_once(out);
         self.write_goaway(self.processed_id, error.code(), out);
         self.phase = Phase::Ending;
+        self.wake_observer();
         error
     }
 
@@ -291,6 +337,7 @@ impl Connection {
     pub(crate) fn end_drain(&mut self, out: &mut Output<'_>) {
         self.write_goaway(self.processed_id, ErrorCode::NO_ERROR, out);
         self.phase = Phase::Ending;
+        self.wake_observer();
     }
 
     /// Takes note of a stream that this side has reset.
@@ -401,6 +448,7 @@ impl Codec for Connection {
             return Ok(step);
         }
         self.phase = Phase::Ending;
+        self.wake_observer();
         if input.is_empty() { Ok(Step::End) } else { Err(Violation::Truncated.into()) }
     }
 
@@ -462,7 +510,7 @@ impl Mux for Connection {
         {
             return Err(OpenError::Ending);
         }
-        if self.streams.len() - self.streams.opened_by_peer() >= self.peer_streams_max as usize {
+        if self.streams.opened_locally() >= self.peer_streams_max as usize {
             return Err(OpenError::Full);
         }
         let id = self.next_id;
@@ -484,7 +532,13 @@ impl Mux for Connection {
     }
 
     fn write_reset(&mut self, stream: StreamKey, cause: ResetCause, out: &mut Output<'_>) {
-        self.write_reset_code(stream.id(), code(cause), out);
+        if self.is_known_to_peer(stream) {
+            self.write_reset_code(stream.id(), code(cause), out);
+        }
+    }
+
+    fn on_session_closed(&self) {
+        self.wake_observer();
     }
 
     fn frame_bytes_max(&self) -> u32 {

@@ -175,6 +175,7 @@ impl Connection {
             self.phase = Phase::Open;
             self.since = Some(reply.now());
         }
+        self.wake_observer();
         reply.write(&FrameHead { length: 0, kind: kind::SETTINGS, flags: flag::ACK, stream: 0 }.bytes());
         if std::mem::take(&mut self.drains_later) {
             self.drain(reply);
@@ -229,14 +230,15 @@ impl Connection {
         if head.stream != 0 {
             return Err(Violation::FrameStream.into());
         }
-        let Some(&[a, b, c, d]) = content.first_chunk().filter(|_| content.len() >= 8) else {
+        let Some(&[a, b, c, d, e, f, g, h]) = content.first_chunk() else {
             return Err(Violation::FrameSize.into());
         };
         let last = u32::from_be_bytes([a, b, c, d]) & STREAM_ID_MAX;
         if self.goaway.is_some_and(|before| last > before) {
             return Err(Violation::GoAwayOrder.into());
         }
-        self.goaway = Some(last);
+        self.wake_observer();
+        (self.goaway, self.goaway_code) = (Some(last), ErrorCode(u32::from_be_bytes([e, f, g, h])));
         let unprocessed: Vec<_> =
             self.streams.iter().filter(|key| !self.is_by_peer(key.id()) && key.id() > last).collect();
         for key in unprocessed {

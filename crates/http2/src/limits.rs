@@ -92,7 +92,7 @@ impl Default for Limits {
 
 impl Limits {
     fn check(&self) {
-        assert!(self.head_bytes_max < HEAD_BYTES_CEILING, "head_bytes_max is at most 48 KiB");
+        assert!(self.head_bytes_max <= HEAD_BYTES_CEILING, "head_bytes_max is at most 48 KiB");
         assert!(self.field_block_bytes_max >= FRAME_BYTES_MAX, "a field block may have one frame");
         assert!(self.header_table_bytes_max <= TABLE_BYTES_CEILING, "header_table_bytes_max is at most 64 KiB");
         assert!(self.stream_window_bytes >= WINDOW_BYTES_DEFAULT, "no peer knows of a smaller window when it begins");

@@ -82,11 +82,19 @@ impl Connection {
         }
     }
 
+    /// Whether the peer has seen a stream. One that this side has given up before its head was written is idle for the peer,
+    /// and a reset of it would be an error of the connection (RFC 9113 §6.4).
+    pub(crate) fn is_known_to_peer(&mut self, key: StreamKey) -> bool {
+        self.role == Role::Server || self.has_flag(key, HEAD_WRITTEN)
+    }
+
     /// Resets a stream whose message has no end.
     #[cold]
     pub(crate) fn reset_unended(&mut self, key: StreamKey, out: &mut Output<'_>) {
         if !self.streams.has_ended_locally(key) {
-            self.write_reset_code(key.id(), ErrorCode::INTERNAL_ERROR, out);
+            if self.is_known_to_peer(key) {
+                self.write_reset_code(key.id(), ErrorCode::INTERNAL_ERROR, out);
+            }
             self.streams.stop_peer(key);
             self.streams.end_locally(key);
         }

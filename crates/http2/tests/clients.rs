@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use support::{GOAWAY, Peer, frame};
-use tidegate::codec::mux::{OpenError, RawStreams, StreamCommand, StreamEvent, StreamKey};
+use tidegate::codec::mux::{OpenError, RawStreams, ResetCause, StreamCommand, StreamEvent, StreamKey};
 use tidegate::http1::client::{self, Incoming, Outgoing};
 use tidegate::http1::{Fields, Method, Request, StreamedRequest};
 use tidegate::http2::{ClientStream, Config, Connection, ErrorCode, Limits};
@@ -159,4 +159,19 @@ fn pushes_are_refused() {
     assert!(sent.starts_with(support::PREFACE), "a client begins with the preface");
     let last = support::frames(&sent[support::PREFACE.len()..]).pop().expect("a frame");
     assert_eq!((last.kind, &last.content[4..8]), (GOAWAY, &[0, 0, 0, 1][..]));
+}
+
+#[test]
+fn a_stream_that_is_given_up_before_its_head_is_written_is_unknown_to_the_server() {
+    let mut pair = Pair::new(Limits::default());
+    pair.run();
+    for cause in [ResetCause::Cancelled, ResetCause::Failed] {
+        let given_up = pair.open().expect("a stream");
+        let key = pair.streams[&given_up].0;
+        pair.client.encode(StreamCommand::Reset(key, cause)).expect("a command");
+        // A reset of an idle stream would end the connection.
+        let next = pair.open().expect("a stream");
+        pair.send(next, Outgoing::Request(Request::get("http://sea/hello").expect("a request")));
+        assert_eq!(response(&pair.run()[&next]).0, 200);
+    }
 }

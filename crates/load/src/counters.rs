@@ -21,6 +21,7 @@ pub(crate) struct WorkerStats {
     unanswered: Cell<u64>,
     idle: Cell<Held>,
     stuck: Cell<Held>,
+    goaways: Cell<u64>,
     latency: RefCell<Histogram<u64>>,
     interval: RefCell<Current>,
 }
@@ -108,6 +109,7 @@ impl WorkerStats {
             unanswered: Cell::default(),
             idle: Cell::default(),
             stuck: Cell::default(),
+            goaways: Cell::default(),
             latency: RefCell::new(histogram(DIGITS)),
             interval: RefCell::new(Current { since_requests: 0, latency: histogram(DIGITS_OF_INTERVALS) }),
         }
@@ -228,6 +230,20 @@ impl WorkerStats {
     /// Counts a close by the server with responses outstanding.
     pub(crate) fn closed(&self) {
         self.count(|errors| errors.closed += 1);
+    }
+
+    /// Counts a stream that the server has reset, or not processed before GOAWAY.
+    pub(crate) fn reset(&self) {
+        self.count(|errors| errors.reset += 1);
+    }
+
+    /// Counts a connection on which the server has sent GOAWAY.
+    pub(crate) fn goaway(&self) {
+        self.goaways.set(self.goaways.get() + 1);
+    }
+
+    pub(crate) fn goaways(&self) -> u64 {
+        self.goaways.get()
     }
 
     fn count(&self, count: impl FnOnce(&mut Errors)) {

@@ -1,4 +1,4 @@
-//! `tidegate load`: a load generator for HTTP/1.1 and WebSocket, with wrk's flags and wrk's table, and features that
+//! `tidegate load`: a load generator for HTTP/1.1, HTTP/2 and WebSocket, with wrk's flags and table, and features that
 //! wrk lacks.
 //!
 //! | file | holds |
@@ -9,6 +9,7 @@
 //! | `pipeline.rs` | its codec: sends batches of requests and checks each response |
 //! | `messages.rs` | the codec of a connection that is a WebSocket: its handshake, messages, broadcasts |
 //! | `frames.rs` | its messages, encoded |
+//! | `http2/` | the same two for HTTP/2 |
 //! | `request.rs`, `url.rs` | the request, as the flags describe it and encoded; the server and the target |
 //! | `schedule.rs` | `--rate`: when each batch is due |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
@@ -21,6 +22,7 @@
 mod connection;
 mod counters;
 mod frames;
+mod http2;
 mod idle;
 mod messages;
 mod outputs;
@@ -102,6 +104,13 @@ pub struct Options {
     /// Requests that a connection sends at once (pipelining) before it waits for the responses; with ws, messages
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pipeline: u32,
+    /// Speak HTTP/2: by ALPN with https, by prior knowledge with http
+    #[arg(long, conflicts_with = "pipeline")]
+    http2: bool,
+    /// With --http2: streams that each connection keeps open, each with a request, or as many as the server permits
+    #[arg(short = 'm', long, value_name = "N", default_value = "1", requires = "http2",
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    streams: u32,
     /// Constant request rate per second over all connections (open loop), whether or not the server keeps up; latency
     /// starts at the scheduled send time, unanswered requests included [default: closed loop, as fast as it goes]
     #[arg(long, value_name = "N", value_parser = rate)]
@@ -172,6 +181,7 @@ fn tls(options: &Options) -> Result<Option<(ClientConfig, String)>, Box<dyn Erro
         None => ClientConfig::builder_with_platform_roots(&provider)
             .map_err(|error| format!("{error}: use --root FILE with those to trust, or --insecure"))?,
     };
+    let builder = if options.http2 { builder.alpn(["h2"]) } else { builder };
     let config = builder.handshake_timeout(options.timeout).build()?;
     // Errors in the name are reported here, before the threads start.
     config.connect(options.url.host())?;
@@ -197,7 +207,7 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     };
     let depth = options.pipeline;
     let (url, headers, method) = (options.url.clone(), options.headers.clone(), method(options).to_owned());
-    let template = RequestTemplate { url, method, headers, body, depth };
+    let template = RequestTemplate { url, method, headers, body, depth, is_http2: options.http2 };
     // Each thread encodes its own request; errors in it are reported here, before the threads start.
     template.encode()?;
     Ok(WorkerConfig {
@@ -209,6 +219,7 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
         timeout: options.timeout,
         never_read: options.never_read,
         broadcast: options.broadcast,
+        streams: options.streams,
         connections: options.connections,
         shared: Arc::new(SharedStats::new(options.any_length)),
         stop: Arc::new(AtomicBool::new(false)),
@@ -302,6 +313,7 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> LoadResults {
         connections: options.connections,
         idle: options.idle,
         pipeline: options.pipeline as usize,
+        streams: options.http2.then_some(options.streams),
         rate: options.rate,
         duration: options.duration,
         never_read: options.never_read,
@@ -317,6 +329,7 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> LoadResults {
         figures.errors += count.errors;
         figures.idle += count.idle;
         figures.stuck += count.stuck;
+        figures.goaways += count.goaways;
         figures.unanswered += count.unanswered;
         figures.connecting += count.connecting;
         figures.unsent += count.unsent;

@@ -295,7 +295,8 @@ mod tests {
     /// Sends `depth` requests, and receives these pieces.
     fn receive(method: &str, depth: u32, pieces: &[&[u8]], ends: bool) -> Outcome {
         let url = "http://a/".parse().expect("a URL");
-        let template = RequestTemplate { url, method: method.into(), headers: vec![], body: vec![], depth };
+        let template =
+            RequestTemplate { url, method: method.into(), headers: vec![], body: vec![], depth, is_http2: false };
         let exchange =
             Exchange::new(template.encode().expect("it is good"), WorkerStats::new(Arc::new(SharedStats::new(false))));
         let mut codec = Pipeline::new(Rc::new(exchange));

@@ -1,13 +1,15 @@
 //! `RequestTemplate` and `EncodedRequest`: the request of a load, as the user describes it, and in its encoded form.
 
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tidegate::Bytes;
 use tidegate::codec::{Codec, Outbound, Output, Pool, Time};
 use tidegate::http1::client::{Config, Limits, Outgoing};
 use tidegate::http1::{Client, Request};
+use tidegate::http2::{self, ClientStream};
 
 use super::frames;
 use super::url::Url;
@@ -28,6 +30,20 @@ pub(crate) struct EncodedRequest {
     /// The message of a WebSocket. `one` and `run` are frames with it then, and `request` is the handshake without its
     /// key.
     pub(crate) message: Option<Bytes>,
+    /// The same request on a stream of HTTP/2, if the load is one.
+    pub(crate) http2: Option<Rc<StreamRequest>>,
+}
+
+/// The request of a load over HTTP/2.
+#[derive(Debug)]
+pub(crate) struct StreamRequest {
+    /// What the codec of a stream passes to that of the connection.
+    pub(crate) records: Bytes,
+    /// The limits of streams.
+    pub(crate) limits: Arc<Limits>,
+    /// The configuration of connections.
+    pub(crate) config: Arc<http2::Config>,
+    pub(crate) scheme: &'static str,
 }
 
 /// The request as the user describes it.
@@ -41,15 +57,17 @@ pub(crate) struct RequestTemplate {
     pub(crate) body: Vec<u8>,
     /// The number of requests sent at once.
     pub(crate) depth: u32,
+    /// By HTTP/2.
+    pub(crate) is_http2: bool,
 }
 
 impl RequestTemplate {
     /// Encodes the request, for the connections of one loop.
     ///
     /// # Errors
-    /// If a part is not valid in HTTP/1.1: names the part.
+    /// If a part is not valid in HTTP: names the part.
     pub(crate) fn encode(&self) -> Result<EncodedRequest, BadRequest> {
-        let Self { url, method, headers, body, depth } = self;
+        let Self { url, method, headers, body, depth, is_http2 } = self;
         if method.eq_ignore_ascii_case("CONNECT") {
             return Err(BadRequest("CONNECT asks for a tunnel, which is no load of requests".into()));
         }
@@ -85,7 +103,8 @@ impl RequestTemplate {
             return self.messages(request.upgrade("websocket"), config);
         }
         let request = if body.is_empty() { request } else { request.body(body.clone()) };
-        let mut one = encoded(request.clone(), config.clone())?;
+        let http2 = if *is_http2 { Some(Rc::new(stream_request(request.clone(), url.is_https())?)) } else { None };
+        let mut one = encoded(request.clone(), Client::new(config.clone()))?;
         if keeps_alive {
             // The default in HTTP/1.1, so the codec does not write it. The user wants the server to parse it.
             let fields = one.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -99,7 +118,7 @@ impl RequestTemplate {
             )));
         }
         let run = one.repeat(*depth as usize).into();
-        Ok(EncodedRequest { request, config, one: one.into(), run, depth: *depth, message: None })
+        Ok(EncodedRequest { request, config, one: one.into(), run, depth: *depth, message: None, http2 })
     }
 
     /// Encodes the messages of a load on a WebSocket that this request opens.
@@ -123,15 +142,27 @@ impl RequestTemplate {
             Ok::<_, BadRequest>(Bytes::from(drained(&mut queue)))
         };
         let (one, run) = (encode(1)?, encode(depth)?);
-        Ok(EncodedRequest { request, config, one, run, depth, message: Some(message) })
+        Ok(EncodedRequest { request, config, one, run, depth, message: Some(message), http2: None })
     }
 }
 
+/// The request for the streams of HTTP/2.
+fn stream_request(request: Request, is_https: bool) -> Result<StreamRequest, BadRequest> {
+    let limits = Arc::new(Limits { body_bytes_max: u64::MAX / 2, ..Limits::default() });
+    let scheme = if is_https { "https" } else { "http" };
+    let records = encoded(request, ClientStream::new(limits.clone(), scheme))?;
+    let config = http2::Limits { idle_timeout: FOREVER, head_bytes_max: 32 * 1024, ..http2::Limits::default() };
+    Ok(StreamRequest { records: records.into(), limits, config: Arc::new(http2::Config::new(config)), scheme })
+}
+
 /// Encodes a request.
-fn encoded(request: Request, config: Arc<Config>) -> Result<Vec<u8>, BadRequest> {
+fn encoded(
+    request: Request,
+    mut codec: impl Codec<Out = Outgoing, Error = tidegate::http1::Error>,
+) -> Result<Vec<u8>, BadRequest> {
     let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
     let mut queue = Outbound::new(&pool);
-    let sent = Client::new(config).encode(Outgoing::Request(request), &mut Output::new(&mut queue, &pool, &time));
+    let sent = codec.encode(Outgoing::Request(request), &mut Output::new(&mut queue, &pool, &time));
     sent.map_err(|error| BadRequest(format!("cannot send this request: {error}")))?;
     Ok(drained(&mut queue))
 }
@@ -166,6 +197,9 @@ const RUN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The longest head of a frame that a client sends (RFC 6455 §5.2).
 const FRAME_HEAD_BYTES_MAX: u64 = 14;
 
+/// Longer than any load: idle connections are kept open.
+const FOREVER: Duration = Duration::from_secs(1_000_000);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,7 +207,7 @@ mod tests {
     fn request(method: &str, headers: &[&str], body: &str, depth: u32) -> Result<EncodedRequest, BadRequest> {
         let headers = headers.iter().map(ToString::to_string).collect();
         let url = "http://a:81/b?c".parse().expect("a URL");
-        RequestTemplate { url, method: method.into(), headers, body: body.into(), depth }.encode()
+        RequestTemplate { url, method: method.into(), headers, body: body.into(), depth, is_http2: true }.encode()
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) struct LoadResults {
     pub(crate) idle: Held,
     /// Connections that have sent requests and never read.
     pub(crate) stuck: Held,
+    /// With HTTP/2: connections on which the server has sent GOAWAY.
+    pub(crate) goaways: u64,
     /// CPU time of the load generator. If it is as long as the elapsed time, the load generator was the bottleneck.
     pub(crate) cpu: CpuTime,
     /// The results of each interval, oldest first, summed over the threads.
@@ -51,6 +53,7 @@ impl LoadResults {
             errors: Errors::default(),
             idle: Held::default(),
             stuck: Held::default(),
+            goaways: 0,
             cpu,
             over_time: Vec::new(),
             thread_rates: Vec::new(),
@@ -72,6 +75,8 @@ pub(crate) struct Parameters {
     /// Idle connections.
     pub(crate) idle: usize,
     pub(crate) pipeline: usize,
+    /// With HTTP/2: streams that each connection keeps open.
+    pub(crate) streams: Option<u32>,
     /// Requests per second over all connections, if the load has a rate.
     pub(crate) rate: Option<f64>,
     pub(crate) duration: Duration,
@@ -98,17 +103,19 @@ pub(crate) struct Errors {
     pub(crate) status: u64,
     /// Responses of another length than the first.
     pub(crate) length: u64,
-    /// Connections with input that is no valid HTTP/1.1 response.
+    /// Connections with input that is no valid HTTP response; with HTTP/2, also streams.
     pub(crate) invalid: u64,
     /// Connections that the server closed in good order with responses outstanding.
     pub(crate) closed: u64,
+    /// With HTTP/2: streams that the server has reset, or has not processed before GOAWAY.
+    pub(crate) reset: u64,
 }
 
 impl Errors {
     /// The sum over all kinds.
     pub(crate) fn total(&self) -> u64 {
-        let Self { connect, read, write, timeout, status, length, invalid, closed } = self;
-        connect + read + write + timeout + status + length + invalid + closed
+        let Self { connect, read, write, timeout, status, length, invalid, closed, reset } = self;
+        connect + read + write + timeout + status + length + invalid + closed + reset
     }
 }
 
@@ -122,6 +129,7 @@ impl AddAssign for Errors {
         self.length += other.length;
         self.invalid += other.invalid;
         self.closed += other.closed;
+        self.reset += other.reset;
     }
 }
 

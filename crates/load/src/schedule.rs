@@ -62,6 +62,11 @@ impl Schedule {
         Some(due)
     }
 
+    /// Gives a batch back that was not sent: the next connection takes it.
+    pub(crate) fn give_back(&self) {
+        self.sent.set(self.sent.get() - 1);
+    }
+
     /// Registers a connection as free to send.
     pub(crate) fn wait_for_turn(&self, connection: Remote<Instant>) {
         self.free.borrow_mut().push(connection);
@@ -91,7 +96,7 @@ impl Schedule {
                 };
                 // The connection has closed: the batch goes to the next one.
                 if connection.post(due).is_err() {
-                    self.sent.set(self.sent.get() - 1);
+                    self.give_back();
                 }
             }
         }

@@ -17,6 +17,7 @@ use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, 
 
 use super::connection::{Connector, LoadConnection, Role};
 use super::counters::{SharedStats, WorkerStats};
+use super::http2::{Multiplexed, StreamsConnection};
 use super::idle;
 use super::messages::Messages;
 use super::pipeline::{Exchange, Pipeline};
@@ -39,6 +40,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) never_read: bool,
     /// One connection sends messages, and all others receive them.
     pub(crate) broadcast: bool,
+    /// Streams that a connection of HTTP/2 keeps open.
+    pub(crate) streams: u32,
     /// Connections that send requests, over all threads.
     pub(crate) connections: usize,
     pub(crate) shared: Arc<SharedStats>,
@@ -76,6 +79,7 @@ pub(crate) struct Count {
     pub(crate) errors: Errors,
     pub(crate) idle: Held,
     pub(crate) stuck: Held,
+    pub(crate) goaways: u64,
     pub(crate) over_time: Vec<Interval>,
     pub(crate) rates: Vec<f64>,
     /// Requests in flight at the end.
@@ -94,6 +98,8 @@ pub(crate) struct Worker {
     pub(crate) exchange: Rc<Exchange>,
     pub(crate) schedule: Option<Schedule>,
     pub(crate) timeout: Duration,
+    /// Streams that a connection of HTTP/2 keeps open.
+    pub(crate) streams: u32,
     pub(crate) client: Client,
     tls: Option<(ClientConfig, String)>,
     connect_permits: Semaphore,
@@ -152,6 +158,7 @@ impl Worker {
             }),
             schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.template.depth))),
             timeout: config.timeout,
+            streams: config.streams,
             client,
             tls: config.tls.clone(),
             connect_permits: Semaphore::new(CONNECTING_MAX),
@@ -196,18 +203,30 @@ impl Worker {
 
     pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, connector: Rc<Connector>) -> bool {
         let _turn = self.connect_permits.enter().await;
-        let connection = LoadConnection::new(self.clone(), role, connector);
         self.connecting.set(self.connecting.get() + 1);
-        let exchange = self.exchange.clone();
         let tls = self.tls.as_ref().map(|(config, name)| config.connect(name).expect("the name was checked"));
-        let connected = match (tls, exchange.encoded.message.is_some()) {
-            (None, false) => client.connect_with(Pipeline::new(exchange), connection).await.map(drop),
-            (None, true) => client.connect_with(Messages::new(exchange), connection).await.map(drop),
-            (Some(tls), false) => {
-                client.connect_with(Over::new(tls, Pipeline::new(exchange)), connection).await.map(drop)
+        let exchange = self.exchange.clone();
+        let connected = match &self.exchange.encoded.http2 {
+            None => {
+                let connection = LoadConnection::new(self.clone(), role, connector);
+                match (tls, exchange.encoded.message.is_some()) {
+                    (None, false) => client.connect_with(Pipeline::new(exchange), connection).await.map(drop),
+                    (None, true) => client.connect_with(Messages::new(exchange), connection).await.map(drop),
+                    (Some(tls), false) => {
+                        client.connect_with(Over::new(tls, Pipeline::new(exchange)), connection).await.map(drop)
+                    }
+                    (Some(tls), true) => {
+                        client.connect_with(Over::new(tls, Messages::new(exchange)), connection).await.map(drop)
+                    }
+                }
             }
-            (Some(tls), true) => {
-                client.connect_with(Over::new(tls, Messages::new(exchange)), connection).await.map(drop)
+            Some(request) => {
+                let requests = Multiplexed::new(exchange, request.clone());
+                let connection = StreamsConnection::new(self.clone(), role, connector);
+                match tls {
+                    None => client.connect_with(requests, connection).await.map(drop),
+                    Some(tls) => client.connect_with(Over::new(tls, requests), connection).await.map(drop),
+                }
             }
         };
         self.connecting.set(self.connecting.get() - 1);
@@ -271,6 +290,7 @@ impl Worker {
             errors: stats.errors(),
             idle: stats.idle(),
             stuck: stats.stuck(),
+            goaways: stats.goaways(),
             over_time,
             rates,
             unanswered: stats.unanswered(),

@@ -117,6 +117,23 @@ impl ClientConfig {
         Ok(Tls::client(self, name)?)
     }
 
+    /// The same configuration, offering these protocols instead, the preferred one first (ALPN, RFC 7301).
+    ///
+    /// # Errors
+    /// [`ConfigError::ProtocolName`].
+    pub fn with_alpn<P: Into<Vec<u8>>>(&self, protocols: impl IntoIterator<Item = P>) -> Result<Self, ConfigError> {
+        let protocols: Vec<_> = protocols.into_iter().map(Into::into).collect();
+        check_protocols(&protocols)?;
+        let mut tls = rustls::ClientConfig::clone(&self.tls);
+        tls.alpn_protocols = protocols;
+        Ok(Self { tls: Arc::new(tls), ..self.clone() })
+    }
+
+    /// The protocols that the client offers.
+    pub fn alpn(&self) -> impl Iterator<Item = &[u8]> {
+        self.tls.alpn_protocols.iter().map(Vec::as_slice)
+    }
+
     pub(crate) fn tls(&self) -> &Arc<rustls::ClientConfig> {
         &self.tls
     }

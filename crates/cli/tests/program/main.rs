@@ -20,6 +20,7 @@ mod load;
 mod load_held;
 mod load_websocket;
 mod manual;
+mod load_http2;
 mod memory;
 mod panics;
 mod process;

@@ -33,10 +33,10 @@ fn client(name: &str, arguments: &[&str], input: &str) -> Option<String> {
 }
 
 /// Certificates that an authority of the test's has signed, as files: `ca.pem`, and NAME.pem with NAME.key for each.
-struct Files(Directory);
+pub(crate) struct Files(Directory);
 
 impl Files {
-    fn new(names: &[&str]) -> Self {
+    pub(crate) fn new(names: &[&str]) -> Self {
         let folder = Directory::new();
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -55,11 +55,11 @@ impl Files {
         Self(folder)
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.path(name)
     }
 
-    fn serve(&self, names: &[&str], more: &[&str]) -> Program {
+    pub(crate) fn serve(&self, names: &[&str], more: &[&str]) -> Program {
         let mut arguments = vec!["--loops".to_owned(), "1".to_owned()];
         for name in names {
             let paths = [self.path(&format!("{name}.pem")), self.path(&format!("{name}.key"))];

@@ -143,6 +143,9 @@ pub trait Mux: Codec<In = StreamEvent> {
     /// Writes a reset of a stream that is open.
     fn write_reset(&mut self, stream: StreamKey, cause: ResetCause, out: &mut Output<'_>);
 
+    /// The connection closes: nothing more is read or written. Streams that are open learn of it separately.
+    fn on_session_closed(&self) {}
+
     /// The most bytes of one frame: a stream's turn.
     fn frame_bytes_max(&self) -> u32 {
         16 * 1024

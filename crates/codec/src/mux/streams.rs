@@ -81,6 +81,8 @@ pub struct Streams<S = ()> {
     /// How large receive windows become; 0 if they stay as they are.
     window_max: u32,
     by_peer: u32,
+    /// Streams that this side has opened and that have not ended in both directions.
+    by_us: u32,
     /// Streams of the peer that it has reset, less those that have ended since.
     resets: u32,
     resets_max: u32,
@@ -215,6 +217,17 @@ const VACANT: u8 = 1 << 6;
 /// It sends all that it has before the next stream of its urgency takes a turn.
 const IN_ORDER: u8 = 1 << 7;
 
+/// Nothing more is sent or received on it.
+const BOTH_ENDED: u8 = LOCAL_ENDED | PEER_ENDED;
+
+impl<S> Entry<S> {
+    /// Whether this side has opened it, and it counts as open. Of a stream of the peer the flag is cleared when both sides
+    /// have ended it.
+    fn is_open_by_us(&self) -> bool {
+        self.flags & BY_PEER == 0 && self.flags & BOTH_ENDED != BOTH_ENDED
+    }
+}
+
 impl<S: Default> Streams<S> {
     /// A table without streams.
     ///
@@ -232,6 +245,7 @@ impl<S: Default> Streams<S> {
             windows,
             window_max: 0,
             by_peer: 0,
+            by_us: 0,
             resets: 0,
             resets_max: RESETS_MAX,
         }
@@ -273,6 +287,12 @@ impl<S: Default> Streams<S> {
         self.by_peer as usize
     }
 
+    /// Streams that this side has opened and that have not ended in both directions. The peer bounds them.
+    #[must_use]
+    pub fn opened_locally(&self) -> usize {
+        self.by_us as usize
+    }
+
     /// Adds a stream. The caller has checked that the number is not in use.
     pub fn open(&mut self, id: u32, by_peer: bool) -> StreamKey {
         debug_assert!(self.find(id).is_none(), "stream {id} is open");
@@ -288,6 +308,7 @@ impl<S: Default> Streams<S> {
             state: S::default(),
         };
         self.by_peer += u32::from(by_peer);
+        self.by_us += u32::from(!by_peer);
         let index = self.tables.get_or_insert_default().insert(entry);
         StreamKey { index, id }
     }
@@ -335,10 +356,12 @@ impl<S: Default> Streams<S> {
         let Some(entry) = self.entry_mut(key) else { return };
         let rest = entry.receive.outstanding - entry.receive.consumed;
         let was_by_peer = entry.flags & BY_PEER != 0;
+        let was_by_us = entry.is_open_by_us();
         let listed = entry.flags & (LISTED | UPDATES);
         entry.flags = VACANT | listed;
         entry.state = S::default();
         self.by_peer -= u32::from(was_by_peer);
+        self.by_us -= u32::from(was_by_us);
         if !injected::is_injected(Bug::WindowLeaked) {
             self.consume_session(rest);
         }
@@ -416,8 +439,12 @@ impl<S: Default> Streams<S> {
     fn end(&mut self, key: StreamKey, side: u8) -> bool {
         let Some(entry) = self.entry_mut(key) else { return false };
         let is_new = entry.flags & side == 0;
+        let was_by_us = entry.is_open_by_us();
         entry.flags |= side;
-        if entry.flags & BY_PEER != 0 && entry.flags & (LOCAL_ENDED | PEER_ENDED) == LOCAL_ENDED | PEER_ENDED {
+        let has_ended = entry.flags & BOTH_ENDED == BOTH_ENDED;
+        if has_ended && was_by_us {
+            self.by_us -= 1;
+        } else if has_ended && entry.flags & BY_PEER != 0 {
             entry.flags &= !BY_PEER;
             self.by_peer -= 1;
             self.resets = self.resets.saturating_sub(1);
@@ -431,8 +458,9 @@ impl<S: Default> Streams<S> {
     /// [`FlowError::ResetFlood`].
     pub fn reset_by_peer(&mut self, key: StreamKey) -> Result<(), FlowError> {
         let Some(entry) = self.entry_mut(key) else { return Ok(()) };
-        let was_by_peer = entry.flags & BY_PEER != 0;
-        entry.flags = entry.flags & !BY_PEER | LOCAL_ENDED | PEER_ENDED;
+        let (was_by_peer, was_by_us) = (entry.flags & BY_PEER != 0, entry.is_open_by_us());
+        entry.flags = entry.flags & !BY_PEER | BOTH_ENDED;
+        self.by_us -= u32::from(was_by_us);
         self.by_peer -= u32::from(was_by_peer);
         self.resets = self.resets.saturating_add(was_by_peer.into());
         if self.resets > self.resets_max { Err(FlowError::ResetFlood) } else { Ok(()) }
@@ -453,8 +481,7 @@ impl<S: Default> Streams<S> {
     /// Whether a stream has ended in both directions.
     #[must_use]
     pub fn has_ended(&self, key: StreamKey) -> bool {
-        let both = LOCAL_ENDED | PEER_ENDED;
-        self.entry(key).is_some_and(|entry| entry.flags & both == both)
+        self.entry(key).is_some_and(|entry| entry.flags & BOTH_ENDED == BOTH_ENDED)
     }
 
     // The inbound direction.

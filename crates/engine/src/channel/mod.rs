@@ -25,6 +25,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
+use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::{Address, Side};
 
@@ -39,6 +40,7 @@ use crate::context::SendError;
 use crate::group::{Group, Member};
 use crate::handler::Handler;
 use crate::peer_deadlines::Deadlines;
+use crate::session::Session;
 use crate::shaping::Shaping;
 use crate::slots::connection_id;
 
@@ -176,6 +178,19 @@ impl<C: Pipeline> Channel<C> {
     /// [`ChannelError::Closed`] if the connection broke before everything was sent.
     pub fn close(self) -> Close<C> {
         Close::begin(self)
+    }
+
+    /// Whether the handshakes of filters such as TLS are over, or a promise to wake the task when they are: for a task that
+    /// chooses the protocol by what was agreed on in the handshake, and so must not [receive](Channel::recv) before. The
+    /// loop drives the handshake meanwhile. A channel wakes one task for this, [`ready`](Channel::ready) and
+    /// [`flushed`](Channel::flushed).
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] with the reason if the handshake has failed, [`ChannelError::Busy`] from within a handler.
+    pub fn poll_established(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        let waker = cx.waker();
+        self.handle
+            .with_or(|connection, core, _| connection.poll_established(core, waker), |error| Poll::Ready(Err(error)))
     }
 
     /// Whether the connection is gone, or a promise to wake the task when it is: for a task that neither receives nor sends
@@ -377,6 +392,21 @@ impl<C: Pipeline> Channel<C> {
     /// As [`into_handler`](Self::into_handler). The switch is dropped then.
     pub fn switch_by(mut self, switch: Switch<C>) -> Result<(), ChannelError> {
         self.handle.switch_by(switch)
+    }
+
+    /// Continues as a session, with the multiplexing codec that `to` makes of the present codec: this side opens streams on
+    /// it, and refuses those of the peer. What the channel has queued is sent first, and bytes that its codec has not
+    /// decoded go to the new one. The session has the limits of the channel.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] if the connection is closed, [`ChannelError::Busy`] from within a handler.
+    pub fn into_session<P>(mut self, to: impl FnOnce(C) -> P + 'static) -> Result<Session<P>, ChannelError>
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+    {
+        let (local, token) = (self.handle.local().clone(), self.handle.token());
+        self.handle.switch_by(Switch::client_session(to))?;
+        Ok(Session::new(local, token))
     }
 
     /// Whether the pending bytes are within the water marks.

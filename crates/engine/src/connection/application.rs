@@ -1,6 +1,8 @@
 //! `Application`: the user of a connection. Either a handler, which is called with each message, or the handles of a
 //! channel, which request one message at a time.
 
+use std::rc::Rc;
+
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::Pipeline;
 
@@ -95,8 +97,12 @@ pub(crate) trait Application<C: Pipeline>: 'static {
         false
     }
 
+    /// Of a session: it closes, so nothing more is received or sent on its streams. They are closed now, before the orderly
+    /// close of the session is over.
+    fn on_session_closing(&mut self, _codec: &mut C, _core: &mut Core, _reason: Option<Rc<CloseReason>>) {}
+
     /// Of a session: it is closed, and with it all of its streams.
-    fn on_session_closed(&mut self, _codec: &mut C, _core: &mut Core) {}
+    fn on_session_closed(&mut self, _codec: &mut C, _core: &mut Core, _reason: &Rc<CloseReason>) {}
 
     /// If it has handles: whether only these are left.
     fn is_closed(&self) -> bool {

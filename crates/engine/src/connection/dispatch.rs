@@ -118,7 +118,7 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
             }
         }
         if A::IS_SESSION {
-            self.application.on_session_closed(&mut self.codec, core);
+            self.application.on_session_closed(&mut self.codec, core, &reason);
         }
         self.link.outbound().clear();
         if !(injected::is_injected(Bug::ClosedEventLost) && matches!(*reason, CloseReason::Broken(_))) {
@@ -256,8 +256,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             SlotEvent::StreamReset(code) => {
                 return Err(Disposition::reset(CloseReason::StreamReset { code, by_peer: true }));
             }
-            SlotEvent::SessionClosed => {
-                return Err(self.on_io_error(io::Error::new(io::ErrorKind::ConnectionAborted, "its session is closed")));
+            SlotEvent::SessionClosed(reason) => {
+                let why = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+                let error = io::Error::new(io::ErrorKind::ConnectionAborted, format!("its session is closed{why}"));
+                return Err(self.on_io_error(error));
             }
             SlotEvent::Failed(error) => return Err(self.on_io_error(error)),
             SlotEvent::Opened => {
@@ -635,6 +637,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.codec.compact(&core.pool);
         if A::PULLS && self.link.is_closing() {
             self.application.on_closing();
+        }
+        if A::IS_SESSION && self.link.is_closing() {
+            let reason = self.link.closing.clone();
+            self.application.on_session_closing(&mut self.codec, core, reason);
         }
         if A::PULLS && !self.application.wants_message() && self.application.suspended() {
             self.schedule(core, token);

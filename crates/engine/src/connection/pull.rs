@@ -607,6 +607,21 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         flushed
     }
 
+    /// Whether the handshakes of filters are over, or a promise to wake `waker` when they are.
+    pub(crate) fn poll_established(&mut self, core: &Core, waker: &Waker) -> Poll<Result<(), ChannelError>> {
+        if self.link.is_closing() || self.application.intersects(ChannelState::CLOSED) {
+            return Poll::Ready(Err(self.write_error()));
+        }
+        if self.codec.is_established() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.is_overdue(core) {
+            return Poll::Ready(Err(ChannelError::Deadline));
+        }
+        register(&mut self.application.writer_state().writer, waker);
+        Poll::Pending
+    }
+
     /// Whether the connection is gone.
     pub(crate) fn poll_closed(&mut self, waker: &Waker) -> Poll<Result<(), ChannelError>> {
         if !self.application.intersects(ChannelState::CLOSED) {

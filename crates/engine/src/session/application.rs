@@ -33,6 +33,8 @@ pub(crate) struct SessionApplication {
     closes_when_empty: bool,
     /// A handle is left.
     has_handle: bool,
+    /// Its streams are closed, since it closes.
+    is_closing: bool,
     is_closed: bool,
     /// What serves the streams that the peer opens; without it they are refused.
     make: Option<Rc<dyn MakeStream>>,
@@ -42,7 +44,15 @@ pub(crate) struct SessionApplication {
 
 impl SessionApplication {
     pub(crate) fn new(make: Option<Rc<dyn MakeStream>>, settings: Rc<Settings>, has_handle: bool) -> Self {
-        Self { session: u32::MAX, closes_when_empty: false, has_handle, is_closed: false, make, settings }
+        Self {
+            session: u32::MAX,
+            closes_when_empty: false,
+            has_handle,
+            is_closing: false,
+            is_closed: false,
+            make,
+            settings,
+        }
     }
 
     /// The application of a session that a client has made: with a handle, and without streams of the peer.
@@ -106,7 +116,18 @@ impl SessionApplication {
         }
     }
 
-    fn handle_request<M: Mux>(&mut self, request: StreamRequest, mux: &mut M, out: &mut Output<'_>) {
+    /// Handles what streams have requested of the session.
+    pub(super) fn handle_requests<C: Pipeline<Codec: Mux>>(&self, codec: &mut C, link: &mut Link, core: &mut Core) {
+        while let Some(requests) = core.sessions.take_requests(self.session) {
+            let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
+            for request in requests.iter() {
+                self.handle_request(*request, mux, &mut out);
+            }
+            core.sessions.recycle(self.session, requests);
+        }
+    }
+
+    fn handle_request<M: Mux>(&self, request: StreamRequest, mux: &mut M, out: &mut Output<'_>) {
         let Some(key) = mux.streams().at(request.index) else { return };
         match request.kind {
             StreamRequestKind::Send => mux.streams_mut().set_ready(key),
@@ -185,7 +206,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
                     .collect::<Vec<_>>()
             });
             for token in unended {
-                cx.core_mut().dispatch(token, SlotEvent::SessionClosed);
+                cx.core_mut().dispatch(token, SlotEvent::SessionClosed(None));
             }
         }
         Outcome::Continue
@@ -223,13 +244,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     }
 
     fn transmit(&mut self, codec: &mut C, link: &mut Link, core: &mut Core) -> bool {
-        while let Some(requests) = core.sessions.take_requests(self.session) {
-            let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
-            for request in requests.iter() {
-                self.handle_request(*request, mux, &mut out);
-            }
-            core.sessions.recycle(self.session, requests);
-        }
+        self.handle_requests(codec, link, core);
         if injected::is_injected(Bug::SessionStopsReading) && codec.codec().streams().unconsumed_bytes() == 0 {
             link.pause(false);
         }
@@ -257,13 +272,27 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
         has_more
     }
 
-    fn on_session_closed(&mut self, codec: &mut C, core: &mut Core) {
-        core.sessions.remove(self.session);
-        let streams = codec.codec().streams();
-        let tokens: Vec<_> = streams.iter().filter_map(|key| streams.owner(key)).filter_map(token).collect();
-        for token in tokens {
-            core.dispatch(token, SlotEvent::SessionClosed);
+    #[cold]
+    fn on_session_closing(&mut self, codec: &mut C, core: &mut Core, reason: Option<Rc<CloseReason>>) {
+        if !std::mem::replace(&mut self.is_closing, true) {
+            codec.codec().on_session_closed();
+            close_streams(codec.codec(), core, reason);
         }
+    }
+
+    fn on_session_closed(&mut self, codec: &mut C, core: &mut Core, reason: &Rc<CloseReason>) {
+        core.sessions.remove(self.session);
+        codec.codec().on_session_closed();
+        close_streams(codec.codec(), core, Some(reason.clone()));
+    }
+}
+
+/// Closes all streams of a session that closes.
+fn close_streams(mux: &impl Mux, core: &mut Core, reason: Option<Rc<CloseReason>>) {
+    let streams = mux.streams();
+    let tokens: Vec<_> = streams.iter().filter_map(|key| streams.owner(key)).filter_map(token).collect();
+    for token in tokens {
+        core.dispatch(token, SlotEvent::SessionClosed(reason.clone()));
     }
 }
 

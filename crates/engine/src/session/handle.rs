@@ -130,7 +130,9 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Connection<P, SessionApplication
         if self.application().is_session_closed() || self.link().is_closing() {
             return Err(SessionError::Closed);
         }
-        let (link, codec, _) = self.parts();
+        let (link, codec, application) = self.parts();
+        // Streams that are over, or were reset, count no more.
+        application.handle_requests(codec, link, core);
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
         let key = mux.open(&mut out).map_err(SessionError::Open)?;
         let token = core.slots.reserve();

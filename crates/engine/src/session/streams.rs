@@ -110,6 +110,26 @@ impl<C: Pipeline> Outcome<C> {
     }
 }
 
+impl<C: Pipeline> Switch<C> {
+    /// Continues as a session on which this side opens streams, and that refuses those of the peer.
+    pub(crate) fn client_session<P>(to: impl FnOnce(C) -> P + 'static) -> Self
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+    {
+        Self::new(move |codec| Box::new(InstallClientSession(to(codec))))
+    }
+}
+
+/// A connection of a client becomes a session.
+struct InstallClientSession<P>(P);
+
+impl<P: Pipeline<In = StreamEvent, Codec: Mux>> InstallProtocol for InstallClientSession<P> {
+    fn install(self: Box<Self>, link: Link) -> Box<dyn SlotEntry> {
+        let application = SessionApplication::of_client(link.settings().limits.clone());
+        Box::new((self.0, application)).install(link)
+    }
+}
+
 /// A connection becomes a session.
 struct InstallSession<P> {
     mux: P,

@@ -1,12 +1,15 @@
 //! Messages both ways, ends, resets, drains.
 
-use std::io::Read;
-use std::net::TcpStream;
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Backend, Channel, Client, EventLoop, Listener, Server, SessionError, task};
+use tidegate_engine::{Backend, Channel, ChannelError, Client, EventLoop, Listener, Server, SessionError, task};
+use tidegate_testkit::filters::ToyTls;
 use tidegate_testkit::{ToyMux, ToyMuxConfig};
 
 use crate::support::{BOTH, By, Echo, PATIENCE, ask, backends, lines, serve, until, with_session};
@@ -135,5 +138,81 @@ fn streams_of_a_serving_task_outlast_the_begin_of_a_drain() {
         assert_eq!(rest, "ebb flow\n");
         drop(peer);
         gateway.wait();
+    }
+}
+
+#[test]
+fn a_channel_becomes_a_session_once_its_handshake_is_over() {
+    for backend in backends() {
+        let config = ToyMuxConfig::default();
+        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let mux = move || Over::new(ToyTls::server(3), ToyMux::server(config));
+        let listener = listener.handle_streams(mux, || (lines(), Echo));
+        let server = Server::new().loops(1).backend(backend).listener(listener).run().expect("the port is free");
+        let client = Client::at(server.address().clone());
+        let work = async move {
+            let mut channel = client.connect(Over::new(ToyTls::client(3), Lines::new())).await.expect("it listens");
+            poll_fn(|cx| channel.poll_established(cx)).await.expect("a handshake");
+            // Again, it is over.
+            poll_fn(|cx| channel.poll_established(cx)).await.expect("a handshake");
+            let session = channel.into_session(move |lines| lines.map(|_| ToyMux::client(config))).expect("it is open");
+            let mut streams: Vec<_> = (0..5).map(|_| session.open(lines()).expect("a stream")).collect();
+            for (number, stream) in streams.iter_mut().enumerate() {
+                assert_eq!(ask(stream, &number.to_string()).await, number.to_string());
+            }
+        };
+        let mut event_loop = EventLoop::on(backend).unwrap();
+        let result = event_loop.block_on(async { task::timeout(PATIENCE, work).await });
+        result.expect("the loop waits").expect("it ends");
+    }
+}
+
+#[test]
+fn a_handshake_that_fails_is_an_error() {
+    for backend in backends() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = Client::at(listener.local_addr().expect("it is bound"));
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let _ = stream.read(&mut [0; 10]);
+            stream.write_all(b"NO!!").expect("the client reads");
+        });
+        let work = async move {
+            let mut channel = client.connect(Over::new(ToyTls::client(3), Lines::new())).await.expect("it listens");
+            let failed = poll_fn(|cx| channel.poll_established(cx)).await;
+            assert!(matches!(failed, Err(ChannelError::Closed(_))), "{failed:?}");
+        };
+        let mut event_loop = EventLoop::on(backend).unwrap();
+        let result = event_loop.block_on(async { task::timeout(PATIENCE, work).await });
+        result.expect("the loop waits").expect("it ends");
+        server.join().expect("the server is good");
+    }
+}
+
+#[test]
+fn streams_of_a_session_that_fails_learn_of_it_at_once() {
+    for backend in backends() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = Client::at(listener.local_addr().expect("it is bound"));
+        let (sender, is_over) = std::sync::mpsc::channel();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            // A frame of no type, and an end of the connection that does not come before the streams have closed.
+            stream.write_all(&ToyMux::frame(99, 0, 1, b"ebb")).expect("the client reads");
+            is_over.recv_timeout(PATIENCE).expect("the streams close");
+        });
+        let work = async move {
+            let session = client.open_session(ToyMux::client(ToyMuxConfig::default())).await.expect("it listens");
+            let mut stream = session.open(lines()).expect("a stream");
+            stream.send("ebb".into()).expect("it is open");
+            let error = stream.recv().await.expect_err("the session has failed").to_string();
+            assert!(error.contains("its session is closed: "), "{error}");
+            assert!(matches!(session.open(lines()), Err(SessionError::Closed)));
+        };
+        let mut event_loop = EventLoop::on(backend).unwrap();
+        let result = event_loop.block_on(async { task::timeout(PATIENCE, work).await });
+        result.expect("the loop waits").expect("it ends");
+        sender.send(()).expect("the server waits");
+        server.join().expect("the server is good");
     }
 }

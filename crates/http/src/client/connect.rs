@@ -1,24 +1,27 @@
 //! `Connector`: makes the connections of a client.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
 #[cfg(feature = "tls")]
 use tidegate_codec::Over;
-use tidegate_engine::{self as engine, ConnectError, task};
+use tidegate_engine::{self as engine, Channel, ChannelError, ConnectError, task};
 use tidegate_http1::{self as http1, client};
+use tidegate_http2 as http2;
 use tidegate_socks::Target;
 use tidegate_sys::Address;
 #[cfg(feature = "tls")]
 use tidegate_tls::{ClientConfig, Tls};
 
 use super::codec::ClientCodec;
-use super::connection::{Connection, Http1};
+use super::connection::{Http1, Made};
 use super::error::{ClientError, Phase, ProxyError};
 use super::limits::ClientLimits;
 use super::origin::Origin;
 use super::proxy::{Proxies, Proxy, ProxyKind};
 use super::resolve::Resolve;
+use super::shared::Http2;
 use super::socks;
 use super::tunnel;
 
@@ -27,21 +30,46 @@ pub(super) struct Connector {
     pub(super) http1: Arc<client::Config>,
     pub(super) resolver: Rc<dyn Resolve>,
     pub(super) proxies: Proxies,
+    /// The limits of streams of HTTP/2.
+    pub(super) streams: Arc<client::Limits>,
+    /// The configuration of connections of HTTP/2; `None` if there are none.
+    pub(super) http2: Option<Arc<http2::Config>>,
+    /// Servers of `http` are known to speak HTTP/2.
+    pub(super) has_prior_knowledge: bool,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<ClientConfig>,
+    /// The same, offering HTTP/2.
+    #[cfg(feature = "tls")]
+    pub(super) tls_http2: Option<ClientConfig>,
 }
 
 impl Connector {
+    /// An origin with the proxy through which it is reached, and the versions that its connections may speak. A request that
+    /// `needs_http1` has connections of its own.
+    pub(super) fn route(&self, origin: Origin, needs_http1: bool) -> Rc<Origin> {
+        let mut origin = origin.through(&self.proxies);
+        let is_offered = if origin.is_secure { self.offers_http2() } else { self.has_prior_knowledge };
+        origin.may_be_http2 = is_offered && self.http2.is_some() && !needs_http1 && origin.forwarder().is_none();
+        Rc::new(origin)
+    }
+
+    /// Whether connections of `https` offer HTTP/2.
+    #[cfg(feature = "tls")]
+    fn offers_http2(&self) -> bool {
+        self.tls_http2.is_some()
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn offers_http2(&self) -> bool {
+        false
+    }
+
     /// Connects to an origin, through its proxy if it has one.
-    pub(super) async fn connect(
-        &self,
-        origin: &Origin,
-        limits: &ClientLimits,
-    ) -> Result<Box<dyn Connection>, ClientError> {
+    pub(super) async fn connect(&self, origin: &Origin, limits: &ClientLimits) -> Result<Made, ClientError> {
         match &origin.via {
             None => {
                 let addresses = self.addresses_of(origin, limits).await?;
-                self.connect_directly(origin, &client_of(addresses, limits)).await
+                self.connect_directly(origin, &client_of(addresses, limits), limits).await
             }
             Some(proxy) => {
                 let connecting = self.connect_through(origin, proxy, limits);
@@ -54,14 +82,21 @@ impl Connector {
         &self,
         origin: &Origin,
         connect: &engine::Client,
-    ) -> Result<Box<dyn Connection>, ClientError> {
+        limits: &ClientLimits,
+    ) -> Result<Made, ClientError> {
         if !origin.is_secure {
-            return open(connect, self.http()).await;
+            return self.choose(open(connect, self.http()).await?, origin).await;
         }
         #[cfg(feature = "tls")]
-        return open(connect, Over::new(self.tls(&origin.host)?, self.http())).await;
+        {
+            let channel = open(connect, Over::new(self.tls_of(origin)?, self.http())).await?;
+            task::timeout(limits.connect_timeout, self.choose(channel, origin)).await.unwrap_or(Err(TIMEOUT))
+        }
         #[cfg(not(feature = "tls"))]
-        Err(ClientError::NoTls)
+        {
+            let _ = limits;
+            Err(ClientError::NoTls)
+        }
     }
 
     async fn connect_through(
@@ -69,16 +104,16 @@ impl Connector {
         origin: &Origin,
         proxy: &Proxy,
         limits: &ClientLimits,
-    ) -> Result<Box<dyn Connection>, ClientError> {
+    ) -> Result<Made, ClientError> {
         let connect = client_of(self.addresses(&proxy.host, proxy.port, limits).await?, limits);
         match proxy.kind {
-            ProxyKind::Http if proxy.forwards(origin) => open(&connect, self.http()).await,
+            ProxyKind::Http if proxy.forwards(origin) => open(&connect, self.http()).await.map(http1),
             ProxyKind::Http => self.tunnel(&connect, self.http(), proxy, origin).await,
             #[cfg(feature = "tls")]
             ProxyKind::Https => {
                 let codec = Over::new(self.tls(&proxy.host)?, self.http());
                 if proxy.forwards(origin) {
-                    open(&connect, codec).await
+                    open(&connect, codec).await.map(http1)
                 } else {
                     self.tunnel(&connect, codec, proxy, origin).await
                 }
@@ -98,19 +133,19 @@ impl Connector {
         codec: C,
         proxy: &Proxy,
         origin: &Origin,
-    ) -> Result<Box<dyn Connection>, ClientError> {
+    ) -> Result<Made, ClientError> {
         let http = self.http();
         if !origin.is_secure {
             let channel = connect.connect(codec).await.map_err(ClientError::Connect)?;
             let channel = tunnel::connect(channel, proxy, origin, |filters| filters.stack(http)).await?;
-            return Ok(Box::new(Http1(channel)));
+            return self.choose(channel, origin).await;
         }
         #[cfg(feature = "tls")]
         {
-            let above = Over::new(self.tls(&origin.host)?, http);
+            let above = Over::new(self.tls_of(origin)?, http);
             let channel = connect.connect(codec).await.map_err(ClientError::Connect)?;
             let channel = tunnel::connect(channel, proxy, origin, |filters| filters.stack(above)).await?;
-            Ok(Box::new(Http1(channel)))
+            self.choose(channel, origin).await
         }
         #[cfg(not(feature = "tls"))]
         Err(ClientError::NoTls)
@@ -122,7 +157,7 @@ impl Connector {
         proxy: &Proxy,
         connect: &engine::Client,
         limits: &ClientLimits,
-    ) -> Result<Box<dyn Connection>, ClientError> {
+    ) -> Result<Made, ClientError> {
         let target = if matches!(proxy.kind, ProxyKind::Socks5 | ProxyKind::Socks4) {
             let addresses = self.addresses(&origin.host, origin.port, limits).await?;
             let is_version_4 = proxy.kind == ProxyKind::Socks4;
@@ -134,21 +169,43 @@ impl Connector {
         };
         let http = self.http();
         if !origin.is_secure {
-            let channel = socks::connect(connect, proxy, target, http).await?;
-            return Ok(Box::new(Http1(channel)));
+            return self.choose(socks::connect(connect, proxy, target, http).await?, origin).await;
         }
         #[cfg(feature = "tls")]
         {
-            let codec = Over::new(self.tls(&origin.host)?, http);
-            let channel = socks::connect(connect, proxy, target, codec).await?;
-            Ok(Box::new(Http1(channel)))
+            let codec = Over::new(self.tls_of(origin)?, http);
+            self.choose(socks::connect(connect, proxy, target, codec).await?, origin).await
         }
         #[cfg(not(feature = "tls"))]
         Err(ClientError::NoTls)
     }
 
+    /// A connection to an origin, in the version that its server has chosen.
+    async fn choose<C: ClientCodec>(&self, mut channel: Channel<C>, origin: &Origin) -> Result<Made, ClientError> {
+        let Some(config) = self.http2.as_ref().filter(|_| origin.may_be_http2) else { return Ok(http1(channel)) };
+        if origin.is_secure {
+            poll_fn(|cx| channel.poll_established(cx)).await.map_err(failed)?;
+            if !channel.with_codec(|codec| codec.alpn() == Some(b"h2")).map_err(failed)? {
+                return Ok(http1(channel));
+            }
+        }
+        let connection = http2::Connection::client(config.clone());
+        let session = channel.into_session(|codec| codec.into_filters().stack(connection)).map_err(failed)?;
+        let scheme = if origin.is_secure { "https" } else { "http" };
+        Ok(Made::Http2(Http2 { session, limits: self.streams.clone(), scheme }))
+    }
+
     fn http(&self) -> http1::Client {
         http1::Client::new(self.http1.clone())
+    }
+
+    /// TLS to an origin.
+    #[cfg(feature = "tls")]
+    fn tls_of(&self, origin: &Origin) -> Result<Tls, ClientError> {
+        match self.tls_http2.as_ref().filter(|_| origin.may_be_http2) {
+            Some(tls) => tls.connect(&origin.host).map_err(|_| ClientError::ServerName),
+            None => self.tls(&origin.host),
+        }
     }
 
     #[cfg(feature = "tls")]
@@ -181,9 +238,20 @@ fn client_of(addresses: Vec<Address>, limits: &ClientLimits) -> engine::Client {
     engine::Client::at_each(addresses).connect_timeout(limits.connect_timeout).limits(limits.engine())
 }
 
-async fn open<C: ClientCodec>(connect: &engine::Client, codec: C) -> Result<Box<dyn Connection>, ClientError> {
-    let channel = connect.connect(codec).await.map_err(ClientError::Connect)?;
-    Ok(Box::new(Http1(channel)))
+async fn open<C: ClientCodec>(connect: &engine::Client, codec: C) -> Result<Channel<C>, ClientError> {
+    connect.connect(codec).await.map_err(ClientError::Connect)
+}
+
+fn http1<C: ClientCodec>(channel: Channel<C>) -> Made {
+    Made::Http1(Box::new(Http1(channel)))
+}
+
+/// The handshake has failed.
+fn failed(error: ChannelError) -> ClientError {
+    match error {
+        ChannelError::Closed(reason) => ClientError::Closed(reason),
+        _ => TIMEOUT,
+    }
 }
 
 const TIMEOUT: ClientError = ClientError::Timeout(Phase::Connect);

@@ -6,13 +6,18 @@ use std::task::{Context, Poll};
 use tidegate_engine::{Channel, ChannelError};
 
 use super::codec::ClientCodec;
-use super::exchange::{ClientExchange, Http1Exchange};
+use super::exchange::{ChannelExchange, ClientExchange};
 use super::pool::Lease;
+use super::shared::Http2;
 
-/// A connection that carries one exchange at a time, while it carries none.
-///
-/// A version whose connections are shared by many exchanges has another place in the pool: it stays there while it has
-/// room, and begins exchanges from a reference.
+/// A connection that was made, by its version.
+pub(crate) enum Made {
+    Http1(Box<dyn Connection>),
+    Http2(Http2),
+}
+
+/// A connection that carries one exchange at a time, while it carries none. One of HTTP/2 is a
+/// [`Shared`](super::shared::Shared) instead.
 pub(crate) trait Connection {
     /// Whether the connection takes no request any more, or a promise to wake the task when that is so.
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()>;
@@ -35,6 +40,6 @@ impl<C: ClientCodec> Connection for Http1<C> {
     }
 
     fn begin(self: Box<Self>, lease: Lease) -> Rc<dyn ClientExchange> {
-        Rc::new(Http1Exchange::new(self.0, lease))
+        Rc::new(ChannelExchange::new(self.0, lease))
     }
 }

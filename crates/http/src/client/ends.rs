@@ -8,14 +8,13 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tidegate_engine::{Channel, ChannelError, ReadHalf, SendError, WriteHalf};
-use tidegate_http1 as http1;
 use tidegate_http1::client::{Incoming, Outgoing};
 
-use super::codec::ClientCodec;
+use super::codec::ExchangeCodec;
 
 /// The channel of an exchange.
 #[derive(Default)]
-pub(super) enum Ends<C: ClientCodec> {
+pub(super) enum Ends<C: ExchangeCodec> {
     /// The exchange is over.
     #[default]
     Over,
@@ -23,7 +22,7 @@ pub(super) enum Ends<C: ClientCodec> {
     Split(ReadHalf<C>, WriteHalf<C>),
 }
 
-impl<C: ClientCodec> Ends<C> {
+impl<C: ExchangeCodec> Ends<C> {
     /// A body follows.
     pub(super) fn split(&mut self) {
         *self = match std::mem::take(self) {
@@ -85,9 +84,9 @@ impl<C: ClientCodec> Ends<C> {
     }
 
     /// Reads the codec of a channel that is whole.
-    pub(super) fn with_codec<T>(&mut self, act: impl FnOnce(&http1::Client) -> T) -> Option<T> {
+    pub(super) fn with_codec<T>(&mut self, act: impl FnOnce(&C) -> T) -> Option<T> {
         match self {
-            Self::Whole(channel) => channel.with_codec(|codec| act(codec.codec())).ok(),
+            Self::Whole(channel) => channel.with_codec(|codec| act(codec)).ok(),
             Self::Over | Self::Split(..) => None,
         }
     }

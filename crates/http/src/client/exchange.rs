@@ -1,9 +1,9 @@
-//! One request and its response on a connection of HTTP/1.1.
+//! One request and its response, on a connection of HTTP/1.1 or on a stream of HTTP/2.
 //!
-//! [`ClientExchange`] is the seam between versions: the request is sent through it, its response is received through it,
-//! and it ends by returning the connection to the pool or by closing it. `Http1Exchange` owns its connection meanwhile.
-//! The two directions end each on their own: the connection returns to the pool when both have ended in good order, and
-//! the codec takes another request.
+//! [`ClientExchange`] hides the types of codecs: the request is sent through it, its response is received through it, and
+//! it ends by returning its place to the pool. `ChannelExchange` owns its connection or its stream meanwhile. The two
+//! directions end each on their own. When both have ended in good order, a connection of HTTP/1.1 returns to the pool if its
+//! codec takes another request.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,12 +14,10 @@ use tidegate_codec::DynOver;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError};
 use tidegate_http1::client::{Incoming, Outgoing};
-use tidegate_http1::{self as http1, ResponseHead, Status, Violation};
+use tidegate_http1::{self as http1, ResponseHead, Status};
 
-use super::codec::ClientCodec;
-use super::connection::Http1;
+use super::codec::{ExchangeCodec, Retry};
 use super::ends::Ends;
-use super::pool::Lease;
 use crate::exchange::{BodyError, Exchange, Piece};
 
 /// One request and its response, whatever the version is.
@@ -59,18 +57,18 @@ pub(crate) trait ClientExchange: Exchange {
 /// Why an exchange has failed before the head of its response.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The connection is closed. If `is_unanswered`, the server has sent no byte of a response.
-    Closed { reason: Rc<CloseReason>, is_unanswered: bool },
+    /// The connection or the stream is closed.
+    Closed { reason: Rc<CloseReason>, retry: Retry },
     /// The deadline has come.
     Deadline,
     /// The protocol cannot express the request.
     Misuse(&'static str),
 }
 
-/// An exchange on a connection that carries one at a time.
-pub(super) struct Http1Exchange<C: ClientCodec> {
+/// An exchange on a channel of its own.
+pub(super) struct ChannelExchange<C: ExchangeCodec> {
     ends: RefCell<Ends<C>>,
-    lease: Cell<Option<Lease>>,
+    lease: Cell<Option<C::Lease>>,
     /// The request is not complete.
     is_sending: Cell<bool>,
     /// The response is not complete.
@@ -87,8 +85,8 @@ pub(super) struct Http1Exchange<C: ClientCodec> {
     writer: Cell<Option<Waker>>,
 }
 
-impl<C: ClientCodec> Http1Exchange<C> {
-    pub(super) fn new(channel: Channel<C>, lease: Lease) -> Self {
+impl<C: ExchangeCodec> ChannelExchange<C> {
+    pub(super) fn new(channel: Channel<C>, lease: C::Lease) -> Self {
         Self {
             ends: RefCell::new(Ends::Whole(channel)),
             lease: Cell::new(Some(lease)),
@@ -112,12 +110,11 @@ impl<C: ClientCodec> Http1Exchange<C> {
         if self.has_deadline.take() {
             channel.set_deadline(None);
         }
-        if !self.is_cut_off.get() && channel.with_codec(|codec| codec.codec().is_ready()).unwrap_or(false) {
-            lease.put_back(Box::new(Http1(channel)));
-        }
+        C::end(channel, lease, self.is_cut_off.get());
     }
 
-    /// Closes the connection. The server sees that the request was not complete, or that its response is not wanted.
+    /// Closes the connection, or resets the stream. The server sees that the request was not complete, or that its response is
+    /// not wanted.
     fn close(&self) {
         self.is_sending.set(false);
         self.is_receiving.set(false);
@@ -171,8 +168,8 @@ impl<C: ClientCodec> Http1Exchange<C> {
     fn failure(&self, error: ChannelError) -> Failure {
         match error {
             ChannelError::Closed(reason) => {
-                let is_unanswered = !self.has_head.get() && is_unanswered::<C>(&reason);
-                Failure::Closed { reason, is_unanswered }
+                let retry = if self.has_head.get() { Retry::Never } else { C::retry(&reason) };
+                Failure::Closed { reason, retry }
             }
             ChannelError::Deadline => Failure::Deadline,
             _ => Failure::Misuse("the connection failed"),
@@ -199,20 +196,7 @@ impl<C: ClientCodec> Http1Exchange<C> {
     }
 }
 
-/// Whether the server closed the connection, or the network broke it, before any byte of a response.
-fn is_unanswered<C: ClientCodec>(reason: &CloseReason) -> bool {
-    match reason {
-        CloseReason::Done | CloseReason::Broken(_) => true,
-        CloseReason::Protocol(fault) => {
-            let error: &(dyn std::error::Error + 'static) = &**fault;
-            let error = error.downcast_ref::<C::Error>().and_then(C::http_error);
-            matches!(error, Some(http1::Error::Peer(Violation::Unanswered | Violation::UnsolicitedResponse)))
-        }
-        _ => false,
-    }
-}
-
-impl<C: ClientCodec> ClientExchange for Http1Exchange<C> {
+impl<C: ExchangeCodec> ClientExchange for ChannelExchange<C> {
     fn poll_send(&self, message: &mut Option<Outgoing>, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         let Some(outgoing) = message.take() else { return Poll::Ready(Ok(())) };
         let is_whole = matches!(outgoing, Outgoing::Request(_));
@@ -237,7 +221,7 @@ impl<C: ClientCodec> ClientExchange for Http1Exchange<C> {
             // The codec has closed since the connection was taken from the pool: nothing is sent.
             Some(Err(_)) | None => {
                 self.close();
-                Poll::Ready(Err(Failure::Closed { reason: Rc::new(CloseReason::Done), is_unanswered: true }))
+                Poll::Ready(Err(Failure::Closed { reason: Rc::new(CloseReason::Done), retry: Retry::IfIdempotent }))
             }
         }
     }
@@ -257,7 +241,7 @@ impl<C: ClientCodec> ClientExchange for Http1Exchange<C> {
                 }
                 return Poll::Ready(Ok(head));
             }
-            Ok(_) => Failure::Closed { reason: Rc::new(CloseReason::Done), is_unanswered: !self.has_head.get() },
+            Ok(_) => self.failure(ChannelError::Closed(Rc::new(CloseReason::Done))),
             Err(error) => self.failure(error),
         };
         self.close();
@@ -305,7 +289,7 @@ impl<C: ClientCodec> ClientExchange for Http1Exchange<C> {
     }
 
     fn has_left_http(&self) -> bool {
-        self.ends.borrow_mut().with_codec(http1::Client::is_switched).unwrap_or(false)
+        self.ends.borrow_mut().with_codec(C::has_left_http).unwrap_or(false)
     }
 
     fn take_switched(&self) -> Option<Channel<DynOver<Raw>>> {
@@ -322,7 +306,7 @@ impl<C: ClientCodec> ClientExchange for Http1Exchange<C> {
     }
 }
 
-impl<C: ClientCodec> Exchange for Http1Exchange<C> {
+impl<C: ExchangeCodec> Exchange for ChannelExchange<C> {
     fn poll_body(&self, _: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
         if !self.is_receiving.get() {
             return Poll::Ready(Ok(None));
@@ -383,7 +367,7 @@ impl<C: ClientCodec> Exchange for Http1Exchange<C> {
     }
 }
 
-impl<C: ClientCodec> Drop for Http1Exchange<C> {
+impl<C: ExchangeCodec> Drop for ChannelExchange<C> {
     fn drop(&mut self) {
         if !self.ends.get_mut().is_over() {
             self.close();

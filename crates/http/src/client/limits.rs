@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_engine as engine;
 use tidegate_http1::client as http1;
+use tidegate_http2 as http2;
 
 /// What protects a client from the servers that it asks, and the servers from the client. Every default protects.
 #[derive(Debug, Clone)]
@@ -12,8 +13,11 @@ pub struct ClientLimits {
     /// Connections of the pool, to all origins together, in use or idle. 512. A request beyond it closes an idle
     /// connection to another origin, or waits.
     pub connections_max: usize,
-    /// Connections to one origin, in use or idle. 64. A request beyond it waits.
+    /// Connections to one origin, in use or idle. 64; with HTTP/2 there is one, which requests share. A request beyond it
+    /// waits.
     pub connections_per_origin_max: usize,
+    /// Requests at a time on one connection of HTTP/2, also if the server permits more; a request beyond it waits. 1,000.
+    pub streams_per_connection_max: usize,
     /// Requests that wait for a connection; a request beyond it fails with [`ClientError::PoolFull`]. 4,096.
     ///
     /// [`ClientError::PoolFull`]: crate::client::ClientError::PoolFull
@@ -58,6 +62,25 @@ pub struct ClientLimits {
     /// The least rate of a response's body, in bytes per second; 0 means that any byte restarts `body_timeout`. 0, since
     /// event streams and long polls send little for a long time.
     pub body_rate_min: u32,
+    /// How much a connection of HTTP/2 may send that brings no response forward; see [`http2::Limits::nuisance_max`].
+    /// 1,000. It stops floods of control frames.
+    pub nuisance_max: u32,
+    /// How much of that a completed request makes good. 8.
+    pub nuisance_per_request: u32,
+    /// How much of that a second makes good. 20.
+    pub nuisance_per_second: u32,
+    /// Bytes of a compressed head of HTTP/2. 32 KiB. It stops CONTINUATION frames without end.
+    pub field_block_bytes_max: u32,
+    /// Bytes of the table for the compression of heads that a server sends by HTTP/2. 4 KiB. It bounds the memory of an idle
+    /// connection.
+    pub header_table_bytes_max: u32,
+    /// The window of a stream of HTTP/2 when it opens, in bytes. 64 KiB. It bounds what waits of a response that nothing
+    /// reads.
+    pub stream_window_bytes: u32,
+    /// How large it becomes if the response is read as fast as the server sends, in bytes. 16 MiB.
+    pub stream_window_bytes_max: u32,
+    /// The window of a connection of HTTP/2, in bytes. 1 MiB; it grows as well.
+    pub connection_window_bytes: u32,
     /// How long a server may read nothing of a request, or less than `write_rate_min`. 60 seconds.
     pub write_timeout: Duration,
     /// The least rate at which a server has to read, in bytes per second. 240.
@@ -66,17 +89,18 @@ pub struct ClientLimits {
     ///
     /// [`ClientError::TooManyRedirects`]: crate::client::ClientError::TooManyRedirects
     pub redirects_max: u32,
-    /// How often a request is sent again, where that is safe. 2. Each time the connection was one of the pool that its
-    /// server had closed.
+    /// How often a request is sent again, where that is safe. 2. Each time its server had closed a connection of the pool,
+    /// or has refused a stream of HTTP/2 without processing it.
     pub retries_max: u32,
 }
 
 impl Default for ClientLimits {
     fn default() -> Self {
-        let engine = engine::Limits::default();
+        let (engine, http2) = (engine::Limits::default(), http2::Limits::default());
         Self {
             connections_max: 512,
             connections_per_origin_max: 64,
+            streams_per_connection_max: 1000,
             waiting_max: 4096,
             idle_timeout: Duration::from_secs(60),
             pool_timeout: Duration::from_secs(30),
@@ -93,6 +117,14 @@ impl Default for ClientLimits {
             collected_body_bytes_max: 16 * 1024 * 1024,
             body_timeout: Duration::from_secs(60),
             body_rate_min: 0,
+            nuisance_max: http2.nuisance_max,
+            nuisance_per_request: http2.nuisance_per_request,
+            nuisance_per_second: http2.nuisance_per_second,
+            field_block_bytes_max: http2.field_block_bytes_max,
+            header_table_bytes_max: http2.header_table_bytes_max,
+            stream_window_bytes: http2.stream_window_bytes,
+            stream_window_bytes_max: http2.stream_window_bytes_max,
+            connection_window_bytes: http2.connection_window_bytes,
             write_timeout: engine.write_timeout,
             write_rate_min: engine.write_rate_min,
             redirects_max: 10,
@@ -113,6 +145,23 @@ impl ClientLimits {
             body_rate_min: self.body_rate_min,
             idle_timeout: self.idle_timeout,
             ..http1::Limits::default()
+        }
+    }
+
+    pub(super) fn http2(&self) -> http2::Limits {
+        http2::Limits {
+            headers_max: self.headers_max,
+            head_bytes_max: self.head_bytes_max.min(http2::HEAD_BYTES_CEILING),
+            field_block_bytes_max: self.field_block_bytes_max,
+            header_table_bytes_max: self.header_table_bytes_max,
+            nuisance_max: self.nuisance_max,
+            nuisance_per_request: self.nuisance_per_request,
+            nuisance_per_second: self.nuisance_per_second,
+            stream_window_bytes: self.stream_window_bytes,
+            stream_window_bytes_max: self.stream_window_bytes_max,
+            connection_window_bytes: self.connection_window_bytes,
+            idle_timeout: self.idle_timeout,
+            ..http2::Limits::default()
         }
     }
 

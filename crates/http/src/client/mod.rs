@@ -32,6 +32,7 @@ mod request;
 mod resolve;
 mod response;
 mod send;
+mod shared;
 mod socks;
 mod tunnel;
 #[cfg(feature = "websocket")]
@@ -46,6 +47,7 @@ use http::{Method, Uri};
 use tidegate_compress::DecompressionLimits;
 use tidegate_http1::Fields;
 use tidegate_http1::client::Config;
+use tidegate_http2 as http2;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
 
@@ -251,6 +253,8 @@ pub struct ClientBuilder {
     cookies: Option<CookieStore>,
     #[cfg(feature = "compress")]
     decompression: Option<DecompressionLimits>,
+    http2: bool,
+    has_prior_knowledge: bool,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
 }
@@ -266,6 +270,8 @@ impl Default for ClientBuilder {
             cookies: None,
             #[cfg(feature = "compress")]
             decompression: None,
+            http2: true,
+            has_prior_knowledge: false,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -324,6 +330,23 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether connections of `https` offer HTTP/2 to their servers (ALPN); they do, unless set. A server that does not
+    /// agree speaks HTTP/1.1. All requests to an origin of HTTP/2 share one connection.
+    ///
+    /// A request that [upgrades](RequestBuilder::upgrade) its connection, and one through a proxy that forwards it, goes by
+    /// HTTP/1.1 in any case.
+    pub fn http2(mut self, offers: bool) -> Self {
+        self.http2 = offers;
+        self
+    }
+
+    /// Whether servers of `http` are known to speak HTTP/2 (RFC 9113 §3.3); they are not, unless set. A server that does not
+    /// speak it fails every request then.
+    pub fn http2_prior_knowledge(mut self, is_known: bool) -> Self {
+        self.has_prior_knowledge = is_known;
+        self
+    }
+
     /// How servers of `https` are verified, and which certificate the client presents.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ClientConfig) -> Self {
@@ -337,12 +360,24 @@ impl ClientBuilder {
     /// If the limits contradict each other: `head_bytes_max` stays below 64 KiB.
     #[must_use]
     pub fn build(self) -> Client {
+        // A configuration with protocols of its own decides itself.
+        #[cfg(feature = "tls")]
+        let tls_http2 = self.tls.as_ref().filter(|_| self.http2).and_then(|tls| match tls.alpn().next() {
+            None => tls.with_alpn(["h2", "http/1.1"]).ok(),
+            Some(_) => Some(tls.clone()).filter(|tls| tls.alpn().any(|protocol| protocol == b"h2")),
+        });
+        let offers = self.http2 || self.has_prior_knowledge;
         let connector = Connector {
+            http2: offers.then(|| Arc::new(http2::Config::new(self.limits.http2()))),
+            streams: Arc::new(self.limits.http1()),
+            has_prior_knowledge: self.has_prior_knowledge,
+            #[cfg(feature = "tls")]
+            tls_http2,
             http1: Arc::new(Config::new(self.limits.http1())),
             resolver: self.resolver,
             proxies: self.proxies,
             #[cfg(feature = "tls")]
-            tls: self.tls,
+            tls: self.tls.map(without_http2),
         };
         Client(Rc::new(Shared {
             pool: Pool::new(&self.limits),
@@ -355,6 +390,13 @@ impl ClientBuilder {
             decompression: self.decompression,
         }))
     }
+}
+
+/// The configuration of connections that speak HTTP/1.1 in any case.
+#[cfg(feature = "tls")]
+fn without_http2(tls: ClientConfig) -> ClientConfig {
+    let others: Vec<_> = tls.alpn().filter(|protocol| *protocol != b"h2").map(<[u8]>::to_vec).collect();
+    if others.len() == tls.alpn().count() { tls } else { tls.with_alpn(others).unwrap_or(tls) }
 }
 
 impl fmt::Debug for ClientBuilder {

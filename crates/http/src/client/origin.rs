@@ -22,6 +22,8 @@ pub(crate) struct Origin {
     pub(super) tunnels: bool,
     /// The proxy through which it is reached.
     pub(super) via: Option<Rc<Proxy>>,
+    /// Its connections speak HTTP/2 if the server agrees. Those of requests that need HTTP/1.1 are apart.
+    pub(super) may_be_http2: bool,
 }
 
 impl Origin {
@@ -40,7 +42,7 @@ impl Origin {
             return Err(ClientError::Uri);
         }
         let port = port(authority, default_port(is_secure))?;
-        Ok(Self { is_secure, host: host.to_ascii_lowercase().into(), port, at, tunnels: false, via: None })
+        Ok(Self { is_secure, host: host.to_ascii_lowercase().into(), port, at, tunnels: false, via: None, may_be_http2: false })
     }
 
     /// The same origin, reached through a proxy if one is for it.

@@ -5,6 +5,8 @@
 //! a request of an origin that has all its connections is passed over. Invariants:
 //! - `open` is the number of leases and of idle connections, and at most `connections_max`; the same for each origin.
 //! - A request waits only while no idle connection of its origin is there.
+//! - An origin has one connection of HTTP/2 (`shared.rs`), and its requests wait for streams. While it is not known whether
+//!   an origin speaks HTTP/2, one connection is made, and other requests wait for the result.
 //!
 //! One task of the pool watches the idle connections: their peers may close them.
 
@@ -21,6 +23,7 @@ use super::connection::Connection;
 use super::error::ClientError;
 use super::limits::ClientLimits;
 use super::origin::Origin;
+use super::shared::{Http2, Shared, StreamLease};
 
 /// The connections of a client.
 pub(crate) struct Pool {
@@ -34,6 +37,7 @@ pub(crate) struct Pool {
 struct PoolLimits {
     connections_max: usize,
     connections_per_origin_max: usize,
+    streams_per_connection_max: usize,
     waiting_max: usize,
 }
 
@@ -52,15 +56,42 @@ struct State {
 struct Connections {
     /// The one that was used last is the last one.
     idle: Vec<Idle>,
+    /// Connections of HTTP/2 that take further requests: one, unless the server has changed its mind about versions.
+    shared: Vec<Rc<Shared>>,
     open: usize,
+    /// A connection is being made that will show which version the origin speaks.
+    is_probed: bool,
+    /// The origin has chosen HTTP/1.1.
+    is_http1: bool,
     /// The one that waits longest is the first one.
     waiting: VecDeque<Waiting>,
+}
+
+impl Connections {
+    /// Whether one more connection may be made now.
+    fn may_connect(&self, per_origin_max: usize) -> bool {
+        self.open < per_origin_max && self.shared.is_empty() && !self.is_probed
+    }
+
+    /// A connection is about to be made. Returns whether it shows which version the origin speaks.
+    fn begin_connecting(&mut self, origin: &Origin) -> bool {
+        self.open += 1;
+        self.is_probed = origin.may_be_http2 && !self.is_http1;
+        self.is_probed
+    }
 }
 
 struct Idle {
     connection: Box<dyn Connection>,
     /// Greater than that of every connection that became idle before.
     number: u64,
+}
+
+/// A connection without an exchange, which is closed when it is dropped.
+#[expect(dead_code, reason = "it is taken to be dropped")]
+enum Unused {
+    Http1(Idle),
+    Http2(Rc<Shared>),
 }
 
 /// A request that waits for a connection.
@@ -82,6 +113,8 @@ pub(super) enum Checkout {
     Reused(Box<dyn Connection>, Lease),
     /// A connection may be made.
     Connect(Lease),
+    /// A stream of a connection may be opened.
+    Stream(StreamLease),
 }
 
 enum Watcher {
@@ -95,6 +128,7 @@ impl Pool {
         let limits = PoolLimits {
             connections_max: limits.connections_max.max(1),
             connections_per_origin_max: limits.connections_per_origin_max.max(1),
+            streams_per_connection_max: limits.streams_per_connection_max.max(1),
             waiting_max: limits.waiting_max,
         };
         Rc::new(Self { state: RefCell::default(), limits, watcher: RefCell::new(Watcher::None) })
@@ -135,8 +169,14 @@ impl Pool {
             return Some(Checkout::Reused(connection, self.lease(origin)));
         }
         let mut state = self.state.borrow_mut();
-        if state.origins.get(origin).is_some_and(|one| one.open >= self.limits.connections_per_origin_max) {
-            return None;
+        if let Some(connections) = state.origins.get(origin) {
+            let streams_max = self.limits.streams_per_connection_max;
+            if let Some(lease) = connections.shared.iter().find_map(|shared| shared.lease(self, streams_max)) {
+                return Some(Checkout::Stream(lease));
+            }
+            if !connections.may_connect(self.limits.connections_per_origin_max) {
+                return None;
+            }
         }
         if state.open >= self.limits.connections_max {
             // The place of an idle connection to another origin is taken, unless a request waits for that place.
@@ -146,8 +186,8 @@ impl Pool {
             state = self.state.borrow_mut();
         }
         state.open += 1;
-        state.origins.entry(origin.clone()).or_default().open += 1;
-        Some(Checkout::Connect(self.lease(origin)))
+        let is_probe = state.origins.entry(origin.clone()).or_default().begin_connecting(origin);
+        Some(Checkout::Connect(self.lease_to_connect(origin, is_probe)))
     }
 
     /// An idle connection, if there is one that has not ended. `None` if others wait for one.
@@ -172,7 +212,11 @@ impl Pool {
     }
 
     fn lease(self: &Rc<Self>, origin: &Rc<Origin>) -> Lease {
-        Lease { pool: self.clone(), origin: origin.clone(), is_returned: false }
+        self.lease_to_connect(origin, false)
+    }
+
+    fn lease_to_connect(self: &Rc<Self>, origin: &Rc<Origin>, is_probe: bool) -> Lease {
+        Lease { pool: self.clone(), origin: origin.clone(), is_returned: false, is_probe }
     }
 
     /// Frees the places of connections that have ended.
@@ -191,17 +235,16 @@ impl Pool {
                 return;
             }
             let per_origin_max = self.limits.connections_per_origin_max;
-            let next = state.origins.iter().filter(|(_, connections)| connections.open < per_origin_max);
+            let next = state.origins.iter().filter(|(_, connections)| connections.may_connect(per_origin_max));
             let next = next.filter_map(|(origin, connections)| Some((connections.waiting.front()?.number, origin)));
             let Some((_, origin)) = next.min_by_key(|(number, _)| *number) else { return };
             let origin = origin.clone();
             let Some(place) = state.pop_waiting(&origin) else { return };
             state.open += 1;
-            if let Some(connections) = state.origins.get_mut(&origin) {
-                connections.open += 1;
-            }
+            let connections = state.origins.get_mut(&origin);
+            let is_probe = connections.is_some_and(|connections| connections.begin_connecting(&origin));
             drop(state);
-            place.give(Checkout::Connect(self.lease(&origin)));
+            place.give(Checkout::Connect(self.lease_to_connect(&origin, is_probe)));
         }
     }
 
@@ -234,18 +277,91 @@ impl Pool {
         }
     }
 
+    /// How many streams a connection takes has changed.
+    pub(super) fn on_permits(self: &Rc<Self>, shared: &Rc<Shared>) {
+        if shared.is_ending() {
+            self.unlist(shared);
+        } else {
+            self.grant_streams(shared);
+        }
+    }
+
+    /// A connection takes no further stream: it leaves the pool, and its place is free once its last exchange is over.
+    fn unlist(self: &Rc<Self>, shared: &Rc<Shared>) {
+        if !shared.is_listed.replace(false) {
+            return;
+        }
+        if let Some(connections) = self.state.borrow_mut().origins.get_mut(&shared.origin) {
+            connections.shared.retain(|one| !Rc::ptr_eq(one, shared));
+        }
+        if shared.is_idle() {
+            drop(self.lease(&shared.origin));
+        } else {
+            // Requests that waited for a stream may have another connection.
+            self.grant();
+        }
+    }
+
+    /// Gives streams to the requests that wait for them, as many as the connection takes.
+    fn grant_streams(self: &Rc<Self>, shared: &Rc<Shared>) {
+        while shared.is_listed.get() {
+            let mut state = self.state.borrow_mut();
+            if state.origins.get(&shared.origin).is_none_or(|connections| connections.waiting.is_empty()) {
+                return;
+            }
+            let Some(lease) = shared.lease(self, self.limits.streams_per_connection_max) else { return };
+            let place = state.pop_waiting(&shared.origin);
+            drop(state);
+            match place {
+                Some(place) => place.give(Checkout::Stream(lease)),
+                None => drop(lease),
+            }
+        }
+    }
+
+    /// An exchange on a stream is over.
+    pub(super) fn on_stream_over(self: &Rc<Self>, shared: &Rc<Shared>) {
+        if shared.is_listed.get() {
+            self.grant_streams(shared);
+        }
+        if !shared.is_idle() {
+            return;
+        }
+        if !shared.is_listed.get() {
+            drop(self.lease(&shared.origin));
+            return;
+        }
+        let mut state = self.state.borrow_mut();
+        shared.idle_since.set(state.next);
+        state.next += 1;
+        let is_wanted = state.waiting > 0 && state.open >= self.limits.connections_max;
+        let oldest = if is_wanted { state.take_oldest_idle() } else { None };
+        drop(state);
+        if oldest.is_some() {
+            drop(oldest);
+            self.grant();
+        }
+    }
+
     /// How many connections are idle, and how many are there in all.
     pub(super) fn counts(&self) -> (usize, usize) {
         let state = self.state.borrow();
-        (state.origins.values().map(|connections| connections.idle.len()).sum(), state.open)
+        let shared = |connections: &Connections| connections.shared.iter().filter(|shared| shared.is_idle()).count();
+        let idle = state.origins.values().map(|connections| connections.idle.len() + shared(connections)).sum();
+        (idle, state.open)
     }
 
     /// Closes all idle connections.
     pub(super) fn close_idle(self: &Rc<Self>) {
         let origins: Vec<_> = self.state.borrow().origins.keys().cloned().collect();
         for origin in origins {
-            let idle = self.state.borrow_mut().origins.get_mut(&origin).map(|one| std::mem::take(&mut one.idle));
-            self.close_ended(&origin, idle.unwrap_or_default());
+            let mut state = self.state.borrow_mut();
+            let Some(connections) = state.origins.get_mut(&origin) else { continue };
+            let idle = std::mem::take(&mut connections.idle);
+            let shared: Vec<_> = connections.shared.iter().filter(|shared| shared.is_idle()).cloned().collect();
+            drop(state);
+            shared.iter().for_each(|shared| self.unlist(shared));
+            self.close_ended(&origin, idle);
         }
     }
 }
@@ -275,21 +391,36 @@ impl State {
         let Some(first) = own.waiting.front() else { return false };
         own.waiting.len() < self.waiting
             && self.origins.values().any(|other| {
-                other.open < per_origin_max && other.waiting.front().is_some_and(|one| one.number < first.number)
+                other.may_connect(per_origin_max) && other.waiting.front().is_some_and(|one| one.number < first.number)
             })
     }
 
     /// Takes the connection that is idle longest, with its place.
-    fn take_oldest_idle(&mut self) -> Option<Idle> {
-        let oldest = self.origins.iter().filter_map(|(origin, one)| Some((one.idle.first()?.number, origin)));
-        let (_, origin) = oldest.min_by_key(|(number, _)| *number)?;
-        let origin = origin.clone();
+    fn take_oldest_idle(&mut self) -> Option<Unused> {
+        let shared = |one: &Connections| {
+            let idle = one.shared.iter().filter(|shared| shared.is_idle());
+            idle.map(|shared| shared.idle_since.get()).min()
+        };
+        let idle = |one: &Connections| one.idle.first().map(|idle| idle.number);
+        let oldest = self.origins.iter().filter_map(|(origin, one)| {
+            let number = [idle(one), shared(one)].into_iter().flatten().min()?;
+            Some((number, origin.clone()))
+        });
+        let (number, origin) = oldest.min_by_key(|(number, _)| *number)?;
         let connections = self.origins.get_mut(&origin)?;
-        let idle = connections.idle.remove(0);
+        let unused = if connections.idle.first().is_some_and(|idle| idle.number == number) {
+            Unused::Http1(connections.idle.remove(0))
+        } else {
+            let is_it = |shared: &Rc<Shared>| shared.is_idle() && shared.idle_since.get() == number;
+            let at = connections.shared.iter().position(is_it)?;
+            let shared = connections.shared.remove(at);
+            shared.is_listed.set(false);
+            Unused::Http2(shared)
+        };
         connections.open -= 1;
         self.open -= 1;
         self.remove_if_unused(&origin);
-        Some(idle)
+        Some(unused)
     }
 
     fn remove_if_unused(&mut self, origin: &Origin) {
@@ -320,6 +451,7 @@ impl Drop for WaitingGuard<'_> {
         match self.place.granted.take() {
             Some(Checkout::Reused(connection, lease)) => lease.put_back(connection),
             Some(Checkout::Connect(lease)) => drop(lease),
+            Some(Checkout::Stream(lease)) => drop(lease),
             None => {
                 let mut state = self.pool.state.borrow_mut();
                 let Some(connections) = state.origins.get_mut(self.origin) else { return };
@@ -338,9 +470,39 @@ pub(crate) struct Lease {
     pool: Rc<Pool>,
     origin: Rc<Origin>,
     is_returned: bool,
+    /// The connection that is being made shows which version the origin speaks.
+    is_probe: bool,
 }
 
 impl Lease {
+    /// The connection that was made speaks HTTP/1.1.
+    pub(super) fn chose_http1(&mut self) {
+        if !std::mem::take(&mut self.is_probe) {
+            return;
+        }
+        if let Some(connections) = self.pool.state.borrow_mut().origins.get_mut(&self.origin) {
+            (connections.is_probed, connections.is_http1) = (false, true);
+        }
+        self.pool.grant();
+    }
+
+    /// The connection that was made speaks HTTP/2: all requests of its origin share it.
+    pub(super) fn share(mut self, http2: Http2) -> StreamLease {
+        let (pool, origin) = (self.pool.clone(), self.origin.clone());
+        self.is_returned = true;
+        let shared = Shared::new(http2, origin.clone());
+        if let Some(connections) = pool.state.borrow_mut().origins.get_mut(&origin) {
+            connections.shared.push(shared.clone());
+            if std::mem::take(&mut self.is_probe) {
+                connections.is_probed = false;
+            }
+        }
+        let lease = shared.first_lease(&pool);
+        shared.watch(&pool);
+        pool.grant_streams(&shared);
+        lease
+    }
+
     /// Returns a connection that takes another request: to the request of its origin that waits longest, or to the idle
     /// ones. If a request of another origin has waited longer for the place, the connection is closed.
     pub(super) fn put_back(mut self, mut connection: Box<dyn Connection>) {
@@ -383,6 +545,9 @@ impl Drop for Lease {
         state.open -= 1;
         if let Some(connections) = state.origins.get_mut(&self.origin) {
             connections.open -= 1;
+            if self.is_probe {
+                connections.is_probed = false;
+            }
         }
         state.remove_if_unused(&self.origin);
         drop(state);

@@ -27,8 +27,8 @@ use crate::exchange::{BodyError, Exchange, Piece};
 /// The response to a request.
 ///
 /// The body is received as the caller reads it: a slow caller stops the server. Dropping the response before the end of
-/// its body closes the connection, unless the rest has arrived already; once the body has been read to its end the
-/// connection is free for another request.
+/// its body closes the connection, unless the rest has arrived already, or resets the stream of HTTP/2; once the body has been
+/// read to its end the connection is free for another request.
 pub struct Response {
     head: ResponseHead,
     uri: Uri,

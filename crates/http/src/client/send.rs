@@ -8,11 +8,13 @@ use std::task::Poll;
 use std::time::Instant;
 
 use http::Method;
-use tidegate_engine::task;
+use tidegate_engine::{CloseReason, task};
 use tidegate_http1::client::Outgoing;
 use tidegate_http1::{self as http1, ResponseHead, Status, StreamedRequest};
 
 use super::Client;
+use super::codec::Retry;
+use super::connection::Made;
 use super::error::{ClientError, Phase};
 use super::exchange::{ClientExchange, Failure};
 use super::origin::{Origin, origin_form, userinfo};
@@ -36,10 +38,12 @@ pub(super) async fn send(client: &Client, mut request: Request) -> Result<Respon
         let credentials = basic(&decode(name)?, &decode(password)?);
         set_field(&mut request.fields, "Authorization", &credentials)?;
     }
-    let proxies = &client.connector().proxies;
+    let connector = client.connector();
+    // Another protocol on a stream of HTTP/2 needs extended CONNECT (RFC 8441).
+    let needs_http1 = request.upgrade.is_some() || request.method == Method::CONNECT;
     let tunnels = request.tunnels;
     let origin = Origin { tunnels, ..Origin::of(&request.uri, request.at.take())? };
-    let mut origin = Rc::new(origin.through(proxies));
+    let mut origin = connector.route(origin, needs_http1);
     request.was_whole = matches!(request.body.0, Kind::Whole(_));
     let mut redirects = client.redirects();
     redirects.follows = request.redirects.unwrap_or(redirects.follows);
@@ -58,7 +62,7 @@ pub(super) async fn send(client: &Client, mut request: Request) -> Result<Respon
         match redirects.follow(&mut request, &origin, response.head())? {
             Next::Done => return Ok(response),
             Next::Follow(_) if followed >= limits.redirects_max => return Err(ClientError::TooManyRedirects),
-            Next::Follow(target) => origin = Rc::new(target.through(proxies)),
+            Next::Follow(target) => origin = connector.route(target, needs_http1),
         }
         followed += 1;
     }
@@ -72,24 +76,29 @@ async fn send_on(
     deadline: Option<Instant>,
 ) -> Result<(Rc<dyn ClientExchange>, ResponseHead), ClientError> {
     let mut retries = 0;
+    let mut origin = origin.clone();
     loop {
-        let (exchange, is_reused) = within(deadline, open(client, origin)).await?;
+        let (exchange, is_reused) = within(deadline, open(client, &origin)).await?;
         let in_flight = InFlight(Some(exchange.clone()));
         set_head_deadline(&*exchange, request, deadline);
         let is_replayable = matches!(request.body.0, Kind::Whole(_));
-        match attempt(client, origin, &exchange, request).await {
+        match attempt(client, &origin, &exchange, request).await {
             Ok(head) => {
                 in_flight.disarm();
                 exchange.set_deadline(deadline);
                 return Ok((exchange, head));
             }
-            Err(Stop::Failure(Failure::Closed { is_unanswered: true, .. }))
-                if is_reused
-                    && is_replayable
-                    && is_idempotent(&request.method)
-                    && retries < client.limits().retries_max =>
+            Err(Stop::Failure(Failure::Closed { retry, .. }))
+                if is_replayable
+                    && retries < client.limits().retries_max
+                    && (retry == Retry::Always
+                        || retry == Retry::IfIdempotent && is_reused && is_idempotent(&request.method)
+                        || retry == Retry::ByHttp1 && origin.may_be_http2) =>
             {
                 retries += 1;
+                if retry == Retry::ByHttp1 {
+                    origin = Rc::new(Origin { may_be_http2: false, ..Origin::clone(&origin) });
+                }
             }
             Err(Stop::Failure(failure)) => return Err(error_of(failure, deadline)),
             Err(Stop::Error(error)) => return Err(error),
@@ -97,14 +106,28 @@ async fn send_on(
     }
 }
 
-/// A connection, and whether it has carried a request before.
+/// An exchange on a connection, and whether the connection was there before.
 async fn open(client: &Client, origin: &Rc<Origin>) -> Result<(Rc<dyn ClientExchange>, bool), ClientError> {
     let limits = client.limits();
-    let checkout = task::timeout(limits.pool_timeout, client.pool().check_out(origin)).await;
-    match checkout.map_err(|_| ClientError::Timeout(Phase::Pool))?? {
-        Checkout::Reused(connection, lease) => Ok((connection.begin(lease), true)),
-        Checkout::Connect(lease) => Ok((client.connector().connect(origin, limits).await?.begin(lease), false)),
+    for _ in 0..CHECKOUTS_MAX {
+        let checkout = task::timeout(limits.pool_timeout, client.pool().check_out(origin)).await;
+        let (stream, is_reused) = match checkout.map_err(|_| ClientError::Timeout(Phase::Pool))?? {
+            Checkout::Reused(connection, lease) => return Ok((connection.begin(lease), true)),
+            Checkout::Stream(stream) => (stream, true),
+            Checkout::Connect(mut lease) => match client.connector().connect(origin, limits).await? {
+                Made::Http1(connection) => {
+                    lease.chose_http1();
+                    return Ok((connection.begin(lease), false));
+                }
+                Made::Http2(http2) => (lease.share(http2), false),
+            },
+        };
+        // The connection may have ended since.
+        if let Some(exchange) = stream.begin().await {
+            return Ok((exchange, is_reused));
+        }
     }
+    Err(ClientError::Closed(Rc::new(CloseReason::Done)))
 }
 
 /// Why an attempt has no response.
@@ -313,3 +336,6 @@ fn error_of(failure: Failure, deadline: Option<Instant>) -> ClientError {
 fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE)
 }
+
+/// How many connections in a row may end between the pool and the request.
+const CHECKOUTS_MAX: u32 = 8;

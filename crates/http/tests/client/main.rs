@@ -5,6 +5,8 @@
 mod bodies;
 mod deadlines;
 mod handle;
+mod http2;
+mod http2_hostile;
 mod liars;
 mod network;
 mod pool;

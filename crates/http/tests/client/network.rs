@@ -59,7 +59,7 @@ async fn ask(client: &Client, address: &Address, kind: usize, number: usize) -> 
 }
 
 /// Sends requests of all kinds at once. Returns how many failed.
-fn run(seed: u64, faults: FaultRates) -> usize {
+fn run(seed: u64, faults: FaultRates, is_http2: bool) -> usize {
     let network = Network::new(seed);
     network.set_faults(faults);
     let server = network.host("10.0.0.1").node();
@@ -73,7 +73,7 @@ fn run(seed: u64, faults: FaultRates) -> usize {
     let asking = node.spawn(async move {
         let mut limits = ClientLimits::default();
         limits.connections_per_origin_max = 3;
-        let client = Client::builder().limits(limits).build();
+        let client = Client::builder().limits(limits).http2_prior_knowledge(is_http2).build();
         let ask = |(number, kind)| {
             let (client, address) = (client.clone(), address.clone());
             task::spawn(async move { ask(&client, &address, kind, 1000 + number).await })
@@ -83,7 +83,7 @@ fn run(seed: u64, faults: FaultRates) -> usize {
             let result = task.await.expect("no task panics");
             count.set(count.get() + usize::from(result.is_err()));
         }
-        assert!(client.connections() <= 3);
+        assert!(client.connections() <= if is_http2 { 1 } else { 3 });
         client.close_idle();
         assert_eq!(client.connections(), 0, "every place is free again");
     });
@@ -95,14 +95,19 @@ fn run(seed: u64, faults: FaultRates) -> usize {
 #[test]
 fn each_response_is_that_of_its_request_under_faults_that_a_stream_survives() {
     for seed in seeds(20) {
-        assert_eq!(run(seed, FaultRates::benign()), 0, "{}", replay(seed));
+        for is_http2 in [false, true] {
+            assert_eq!(run(seed, FaultRates::benign(), is_http2), 0, "{}", replay(seed));
+        }
     }
 }
 
 #[test]
 fn no_response_is_that_of_another_request_when_connections_break() {
-    let failed: usize = seeds(20).map(|seed| run(seed, FaultRates::benign().with(NetworkFault::Reset, 30))).sum();
-    assert!(failed < 20 * REQUESTS, "no request succeeds");
+    for is_http2 in [false, true] {
+        let faults = || FaultRates::benign().with(NetworkFault::Reset, 30);
+        let failed: usize = seeds(20).map(|seed| run(seed, faults(), is_http2)).sum();
+        assert!(failed < 20 * REQUESTS, "no request succeeds");
+    }
 }
 
 const REQUESTS: usize = 60;

@@ -21,6 +21,8 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
         "threads": parameters.threads,
         "connections": parameters.connections,
         "pipeline": parameters.pipeline,
+        // Of HTTP/2, on each connection.
+        "streams": parameters.streams,
         "rate": parameters.rate,
         "seconds": seconds,
         "requests": figures.requests,
@@ -40,6 +42,7 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
         // Not errors: requests in flight and connection attempts in progress at the end.
         "unanswered": figures.unanswered,
         "connecting": figures.connecting,
+        "goaways": parameters.streams.map(|_| figures.goaways),
         "unsent": figures.parameters.rate.map(|_| figures.unsent),
         "cpu_seconds": {
             "user": figures.cpu.user.as_secs_f64(),
@@ -119,7 +122,7 @@ mod tests {
     use super::super::samples::{busy, empty};
     use super::*;
 
-    const KEYS: [&str; 23] = [
+    const KEYS: [&str; 25] = [
         "backend",
         "bytes_per_second",
         "bytes_read",
@@ -127,6 +130,7 @@ mod tests {
         "connections",
         "cpu_seconds",
         "errors",
+        "goaways",
         "histogram",
         "idle",
         "latency",
@@ -137,6 +141,7 @@ mod tests {
         "requests",
         "requests_per_second",
         "seconds",
+        "streams",
         "stuck",
         "thread_rate",
         "threads",
@@ -164,7 +169,7 @@ mod tests {
             assert_eq!(keys(&value["thread_rate"]), ["max", "mean", "stdev", "within_stdev"]);
             assert_eq!(
                 keys(&value["errors"]),
-                ["closed", "connect", "invalid", "length", "read", "status", "timeout", "write"]
+                ["closed", "connect", "invalid", "length", "read", "reset", "status", "timeout", "write"]
             );
             assert_eq!(keys(&value["idle"]), ["held", "lost", "requested"]);
             assert_eq!(keys(&value["cpu_seconds"]), ["system", "user"]);

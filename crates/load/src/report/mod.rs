@@ -67,8 +67,8 @@ pub(crate) fn no_responses(figures: &LoadResults) -> Option<String> {
 }
 
 /// The errors by kind, with the names that all reports use.
-fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 8] {
-    let Errors { connect, read, write, timeout, status, length, invalid, closed } = *errors;
+fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 9] {
+    let Errors { connect, read, write, timeout, status, length, invalid, closed, reset } = *errors;
     [
         ("connect", connect),
         ("read", read),
@@ -78,6 +78,7 @@ fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 8] {
         ("length", length),
         ("invalid", invalid),
         ("closed", closed),
+        ("reset", reset),
     ]
 }
 

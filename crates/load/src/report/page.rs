@@ -51,6 +51,9 @@ fn parameters_line(figures: &LoadResults) -> String {
     if parameters.pipeline > 1 {
         line.push_str(&format!(", {} requests deep", parameters.pipeline));
     }
+    if let Some(streams) = parameters.streams {
+        line.push_str(&format!(", {} of HTTP/2 on each", some(streams as usize, "stream")));
+    }
     if let Some(rate) = parameters.rate {
         line.push_str(&format!(", {} a second", human::short(rate)));
     }
@@ -174,15 +177,16 @@ fn some(count: usize, thing: &str) -> String {
 const TEMPLATE: &str = include_str!("page.html");
 
 /// Descriptions of the errors, in the order of [`errors_by_kind`].
-const ERRORS: [&str; 8] = [
+const ERRORS: [&str; 9] = [
     "connections that could not be established",
     "connections that broke while a response was outstanding",
     "requests that could not be sent",
     "requests without a response within the timeout",
     "responses with a status other than 2xx and 3xx",
     "responses whose length differs from the first",
-    "connections that received other bytes than HTTP/1.1",
+    "connections that received no valid HTTP",
     "connections that the server closed with responses outstanding",
+    "streams that the server reset, or did not process before GOAWAY",
 ];
 
 #[cfg(test)]

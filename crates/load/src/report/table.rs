@@ -54,11 +54,14 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
     } else if figures.parameters.is_websocket {
         writeln!(text, "Requests are messages of a WebSocket that came back")?;
     }
-    let [.., length, invalid, closed] = errors_by_kind(&figures.errors).map(|(_, count)| count);
+    let [.., length, invalid, closed, reset] = errors_by_kind(&figures.errors).map(|(_, count)| count);
     if length + invalid + closed > 0 {
         writeln!(text, "Other errors: length {length}, invalid {invalid}, closed {closed}")?;
     }
     let parameters = &figures.parameters;
+    if let Some(streams) = parameters.streams {
+        writeln!(text, "HTTP/2: {streams} streams on each connection, {reset} reset, {} GOAWAY", figures.goaways)?;
+    }
     let stuck = if parameters.never_read { parameters.connections } else { 0 };
     for (name, of, counted) in
         [("Idle connections", parameters.idle, figures.idle), ("Connections never read", stuck, figures.stuck)]

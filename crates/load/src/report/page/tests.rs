@@ -13,7 +13,7 @@ fn full() -> LoadResults {
     figures.parameters.idle = 10_001;
     figures.idle.held = 10_000;
     figures.errors =
-        Errors { connect: 1, read: 2, write: 3, timeout: 4, status: 5, length: 6, invalid: 7, closed: 8_000 };
+        Errors { connect: 1, read: 2, write: 3, timeout: 4, status: 5, length: 6, invalid: 7, closed: 8_000, reset: 0 };
     figures.cpu = CpuTime { user: Duration::from_secs(9), system: Duration::from_secs(21) };
     figures
 }

@@ -1,0 +1,229 @@
+//! `tidegate load --http2`: against our server, in clear and over TLS, against nghttpd, and against servers that reset,
+//! refuse, leave or never answer.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::load::{Server, errors, load, only_errors, requests};
+use crate::support::program::{Directory, Program, skip, until};
+use crate::tls::Files;
+
+#[test]
+fn a_load_over_http2_has_no_errors() {
+    let program = Program::serve(&["--loops", "1"]);
+    for (target, arguments) in [
+        ("plaintext", &["-c", "4", "-m", "32"][..]),
+        ("bytes/1", &["-c", "4", "-t", "3", "--streams", "7"]),
+        ("bytes/300000", &["-c", "2", "-m", "5"]),
+        ("bytes/0", &["-c", "2"]),
+        ("stream/70000", &["-c", "2", "-m", "3"]),
+        ("plaintext", &["-c", "2", "--method", "HEAD", "-m", "4"]),
+        ("echo", &["-c", "2", "--body", "tides", "-m", "3"]),
+        ("plaintext", &["-c", "3", "-H", "Connection: keep-alive", "-H", "Host: sea"]),
+        ("plaintext", &["-c", "2", "-m", "8", "--rate", "500"]),
+        ("plaintext", &["-c", "1", "-m", "4", "--idle", "5"]),
+    ] {
+        let url = format!("http://{}/{target}", program.ip());
+        let (code, figures, log) = load(&[arguments, &["--http2", "-d", "300ms", &url]].concat());
+        assert_eq!((code, errors(&figures), &log[..]), (Some(0), vec![], &[][..]), "{target} {arguments:?}");
+        assert!(requests(&figures) > 0, "{target} {arguments:?}: {figures}");
+        assert_eq!(figures["goaways"], 0, "{figures}");
+    }
+}
+
+#[test]
+fn streams_are_as_many_as_requested_and_as_the_server_permits() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    for (streams, most) in [("3", 3), ("5000", 128)] {
+        let (code, figures, _) = load(&["--http2", "-c", "1", "-m", streams, "-d", "1s", &url]);
+        assert_eq!((code, errors(&figures)), (Some(0), vec![]), "{figures}");
+        // At the end of the load all streams wait for their responses.
+        assert_eq!(figures["unanswered"], most, "{figures}");
+        assert_eq!(figures["streams"].to_string(), streams);
+    }
+}
+
+#[test]
+fn a_load_over_tls_agrees_on_http2() {
+    let files = Files::new(&["localhost"]);
+    let program = files.serve(&["localhost"], &[]);
+    let (url, ca) = (format!("https://{}/plaintext", program.ip()), files.path("ca.pem"));
+    for trust in [&["--insecure"][..], &["--root", &ca]] {
+        let arguments = [&[&url, "--http2", "-d", "1", "-c", "4", "-m", "16"], trust].concat();
+        let (code, figures, _) = load(&arguments);
+        assert_eq!((code, errors(&figures)), (Some(0), vec![]), "{figures}");
+        assert!(requests(&figures) > 100, "{figures}");
+    }
+}
+
+/// nghttpd, which ends when it is dropped.
+struct Nghttpd {
+    process: Child,
+    address: String,
+}
+
+impl Nghttpd {
+    /// A server of `folder`, unless it is not installed. `files` are its key and its certificate.
+    fn start(folder: &Directory, files: Option<&Files>) -> Option<Self> {
+        // It cannot choose a port itself: one that is free now is free in a moment, most likely.
+        for _ in 0..10 {
+            let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut command = Command::new("nghttpd");
+            command.args(["--address=127.0.0.1", "--htdocs", &folder.path("")]).arg(port.to_string());
+            match files {
+                None => command.arg("--no-tls"),
+                Some(files) => command.args([files.path("localhost.key"), files.path("localhost.pem")]),
+            };
+            let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            let process = match spawned {
+                Ok(process) => process,
+                Err(error) => {
+                    skip("nghttpd", &error);
+                    return None;
+                }
+            };
+            let address = format!("127.0.0.1:{port}");
+            let mut server = Self { process, address };
+            let mut has_ended = false;
+            until("nghttpd", || {
+                has_ended = server.process.try_wait().unwrap().is_some();
+                has_ended || TcpStream::connect(&server.address).is_ok()
+            });
+            if !has_ended {
+                return Some(server);
+            }
+        }
+        panic!("nghttpd found no free port");
+    }
+}
+
+impl Drop for Nghttpd {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+#[test]
+fn a_load_on_nghttpd_has_no_errors() {
+    let (folder, files) = (Directory::new(), Files::new(&["localhost"]));
+    std::fs::write(folder.path("short"), "tides").unwrap();
+    std::fs::write(folder.path("long"), "x".repeat(200_000)).unwrap();
+    for (scheme, with) in [("http", None), ("https", Some(&files))] {
+        let Some(server) = Nghttpd::start(&folder, with) else { return };
+        for target in ["short", "long"] {
+            let url = format!("{scheme}://{}/{target}", server.address);
+            let (code, figures, _) = load(&["--http2", "--insecure", "-c", "2", "-m", "10", "-d", "400ms", &url]);
+            assert_eq!((code, errors(&figures)), (Some(0), vec![]), "{figures}");
+            assert!(requests(&figures) > 10, "{figures}");
+        }
+    }
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
+    let length = (content.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
+}
+
+/// Reads a frame: its type, its flags, its stream. `None` at the end.
+fn read_frame(stream: &mut TcpStream) -> Option<(u8, u8, u32)> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).ok()?;
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+    stream.read_exact(&mut vec![0; length as usize]).ok()?;
+    Some((head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]])))
+}
+
+/// A server of HTTP/2 that passes the stream of each request to `answer`, and sends what it returns. It ends a
+/// connection without an answer.
+fn server(answer: fn(u32) -> Option<Vec<u8>>) -> Server {
+    Server::start(move |mut stream| {
+        let mut preface = [0; 24];
+        if stream.read_exact(&mut preface).is_err() || stream.write_all(&frame(4, 0, 0, &[])).is_err() {
+            return;
+        }
+        while let Some((kind, flags, id)) = read_frame(&mut stream) {
+            let reply = match (kind, flags) {
+                (4, 0) => Some(frame(4, 1, 0, &[])),
+                (1, _) => answer(id),
+                _ => continue,
+            };
+            if reply.is_none_or(|reply| stream.write_all(&reply).is_err()) {
+                return;
+            }
+        }
+    })
+}
+
+/// `:status: 200`, with the end of the stream.
+fn ok(id: u32) -> Vec<u8> {
+    frame(1, 5, id, &[0x88])
+}
+
+#[test]
+fn streams_that_the_server_resets_count_as_errors() {
+    // Every second request is refused.
+    let server = server(|id| Some(if id % 4 == 1 { ok(id) } else { frame(3, 0, id, &7_u32.to_be_bytes()) }));
+    let (code, figures, _) = load(&["--http2", "-c", "1", "-m", "4", "-d", "300ms", &server.url()]);
+    let (kind, count) = only_errors(&figures);
+    assert_eq!((code, kind), (Some(1), "reset"), "{figures}");
+    assert!(count.abs_diff(requests(&figures)) <= 4, "{figures}");
+}
+
+#[test]
+fn after_goaway_the_load_goes_on_with_another_connection() {
+    // GOAWAY comes with the third response, and names its stream.
+    let server = server(|id| match id {
+        5 => Some([frame(7, 0, 0, &[0, 0, 0, 5, 0, 0, 0, 0]), ok(id)].concat()),
+        7.. => Some(Vec::new()),
+        _ => Some(ok(id)),
+    });
+    let (code, figures, _) = load(&["--http2", "-c", "1", "-m", "1", "-d", "500ms", &server.url()]);
+    assert_eq!((code, errors(&figures)), (Some(0), vec![]), "{figures}");
+    let goaways = figures["goaways"].as_u64().unwrap();
+    assert!(goaways > 1 && requests(&figures).abs_diff(3 * goaways) <= 3, "{figures}");
+    // With several streams the server has not processed some.
+    let (_, figures, _) = load(&["--http2", "-c", "1", "-m", "8", "-d", "500ms", &server.url()]);
+    assert_eq!(only_errors(&figures).0, "reset", "{figures}");
+}
+
+#[test]
+fn requests_without_a_response_time_out() {
+    let server = server(|id| Some(if id == 1 { ok(id) } else { Vec::new() }));
+    let arguments = ["--http2", "-c", "1", "-m", "2", "-d", "1s", "--timeout", "200ms", &server.url()];
+    let (code, figures, _) = load(&arguments);
+    assert_eq!((code, only_errors(&figures).0, requests(&figures)), (Some(1), "timeout", 1), "{figures}");
+    // Neither has a server that sends no settings.
+    let silent = Server::start(|mut stream| while stream.read(&mut [0; 1000]).is_ok_and(|count| count > 0) {});
+    let arguments = ["--http2", "-c", "1", "-d", "1s", "--timeout", "200ms", &silent.url()];
+    let (code, figures, _) = load(&arguments);
+    assert_eq!((code, only_errors(&figures).0), (Some(1), "timeout"), "{figures}");
+}
+
+#[test]
+fn a_server_that_speaks_no_http2_is_an_error() {
+    let server = Server::start(|mut stream| {
+        let _ = stream.read(&mut [0; 1000]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        std::thread::sleep(Duration::from_millis(20));
+    });
+    let (code, figures, _) = load(&["--http2", "-c", "1", "-d", "300ms", &server.url()]);
+    assert_eq!((code, requests(&figures)), (Some(1), 0), "{figures}");
+    assert_eq!(only_errors(&figures).0, "invalid", "{figures}");
+}
+
+#[test]
+fn bodies_of_the_wrong_length_are_errors() {
+    // `content-length: 9` with five bytes: the codec resets the stream.
+    let server = server(|id| {
+        let head = [&[0x88, 0x0f, 0x0d, 0x01][..], b"9"].concat();
+        Some([frame(1, 4, id, &head), frame(0, 1, id, b"tides")].concat())
+    });
+    let (code, figures, _) = load(&["--http2", "-c", "1", "-d", "300ms", &server.url()]);
+    assert_eq!((code, requests(&figures)), (Some(1), 0), "{figures}");
+    assert!(!errors(&figures).is_empty(), "{figures}");
+}
