@@ -87,6 +87,7 @@ impl Site {
             b"*" => Response::new(Status::OK).fields(ALLOW_ANY),
             b"/echo" => return self.echo(head, cx),
             b"/sum" => return self.sum(head, cx),
+            b"/ws" if head.protocol().is_some() => return web_socket::accept(head, cx),
             _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
                 Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_GET)
             }

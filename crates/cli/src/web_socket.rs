@@ -32,7 +32,12 @@ impl Handler<DynOver<WebSocket>> for Echo {
 #[inline(never)]
 pub(crate) fn accept<C: SiteCodec>(head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
     let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
-    let accepted = match Offer::of_upgrade(head.method_text(), fields) {
+    let offer = match head.protocol() {
+        None => Offer::of_upgrade(head.method_text(), fields),
+        Some("websocket") => Offer::of_extended_connect(fields),
+        Some(_) => return respond(cx, Response::new(Status::NOT_IMPLEMENTED)),
+    };
+    let accepted = match offer {
         Ok(offer) => offer.accept(&CONFIG, None),
         Err(error) => return respond(cx, refusal(error)),
     };
