@@ -56,10 +56,12 @@ impl Exchange {
     /// Takes the offer if a response with this status accepts it.
     #[cfg(feature = "upgrade")]
     fn accepted(&mut self, status: StatusCode) -> Option<Box<Offer>> {
-        self.offer.take().filter(|_| match status {
+        let mut offer = self.offer.take()?;
+        let is_accepted = match status {
             StatusCode::SWITCHING_PROTOCOLS => !self.is_connect,
             status => self.is_connect && status.is_success(),
-        })
+        };
+        (is_accepted && (!self.is_extended || offer.is_kept())).then_some(offer)
     }
 }
 

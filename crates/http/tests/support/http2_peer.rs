@@ -98,6 +98,8 @@ pub(crate) struct Peer<W> {
     pub(crate) is_closed: bool,
     /// Grants windows again for DATA.
     pub(crate) grants: bool,
+    /// PINGs of the server that are not acknowledged, if none is at once.
+    pub(crate) pings: Option<Vec<Vec<u8>>>,
 }
 
 impl<W: Wire> Peer<W> {
@@ -123,6 +125,7 @@ impl<W: Wire> Peer<W> {
             pongs: 0,
             is_closed: false,
             grants: true,
+            pings: None,
         }
     }
 
@@ -215,7 +218,10 @@ impl<W: Wire> Peer<W> {
                 });
                 self.settings.extend(entries);
             }
-            PING if flags & ACK == 0 => self.frame(PING, ACK, 0, content),
+            PING if flags & ACK == 0 => match &mut self.pings {
+                Some(pings) => pings.push(content.to_vec()),
+                None => self.frame(PING, ACK, 0, content),
+            },
             PING => self.pongs += 1,
             GOAWAY => self.goaways.push((word(4), word(0))),
             _ => {}
