@@ -52,7 +52,8 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// How far a body may fall behind `body_rate_min`; beyond it 408. 30 seconds. It stops bodies that are sent slowly.
     pub body_timeout: Duration,
-    /// The minimum rate of a body, in bytes per second. 240.
+    /// The minimum rate of a body, in bytes per second. 240. It has none once the response has begun, since the peer may
+    /// wait for the response with what it sends.
     pub body_rate_min: u32,
     /// How long the peer may take for the preface and SETTINGS, for one frame, and from the first frame of a field block to
     /// its last. 30 seconds. DATA of an open stream has [`body_rate_min`](Self::body_rate_min) instead. It stops

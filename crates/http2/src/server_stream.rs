@@ -226,8 +226,11 @@ impl<T: 'static> ServerStream<T> {
         self.late = u32::try_from(late.saturating_sub(earned)).unwrap_or(u32::MAX);
     }
 
+    /// While the response is sent, the peer may wait for it with what it sends: the two sides of a stream of HTTP/2 may
+    /// be a conversation.
     fn deadline(&self) -> Option<Instant> {
-        if self.flags & WAITS == 0 || self.inbound != Inbound::Body {
+        let is_answered = matches!(self.outbound, Outbound::Length | Outbound::Any);
+        if self.flags & WAITS == 0 || self.inbound != Inbound::Body || is_answered {
             return None;
         }
         self.since?.checked_add(self.config.limits().body_timeout)

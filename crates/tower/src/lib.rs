@@ -17,13 +17,14 @@
 //! ```
 //!
 //! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`, `upgrade.rs` for
-//! connections that a service takes over.
+//! connections that a service takes over, `grpc.rs` for calls of gRPC.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "axum")]
 pub mod axum;
 mod function;
+pub mod grpc;
 mod request;
 mod request_body;
 mod response;
