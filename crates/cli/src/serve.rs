@@ -102,14 +102,15 @@ fn start(
         return server.run_main(move |listener| config.serve(listener, move || sites.router()));
     }
     let metrics = metrics.cloned();
-    let http2 = Arc::new(http2::Config::new(http2::Limits {
+    let limits_of_http2 = http2::Limits {
         body_bytes_max: limits_of_http.body_bytes_max,
         body_timeout: limits_of_http.body_timeout,
         body_rate_min: limits_of_http.body_rate_min,
         head_timeout: limits_of_http.head_timeout,
         idle_timeout: limits_of_http.idle_timeout,
         ..http2::Limits::default()
-    }));
+    };
+    let http2 = Arc::new(http2::Config::new(limits_of_http2).extended_connect(true));
     let chat = options.chat.open();
     let config = Arc::new(Config::new(limits_of_http).detect_http2(true));
     let http = move || http1::Server::new(config.clone());

@@ -96,6 +96,7 @@ impl Site {
                 record(head, Status::OK, cx);
                 return self.sum(head, cx);
             }
+            b"/ws" if head.protocol().is_some() => return web_socket::echo(head, cx),
             _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
                 Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_GET)
             }

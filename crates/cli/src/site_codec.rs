@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use tidegate::bytelog::{ByteLog, ConnectionCapture};
 use tidegate::codec::{Filter, Filters, Over, Pipeline};
+use tidegate::framing::Raw;
 use tidegate::http::SessionCodec;
 use tidegate::http1::{Incoming, Outgoing, Server};
 use tidegate::http2::{Connection, ServerStream};
@@ -61,7 +62,7 @@ impl SiteCodec for ServerStream<StreamAddresses> {
     }
 
     fn filters(self) -> Filters {
-        Filters::default()
+        Over::new(self.into_tunnel(), Raw).into_filters(|_| Filters::default())
     }
 
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {

@@ -44,7 +44,12 @@ pub(crate) fn accept<C: SiteCodec, H: Handler<DynOver<WebSocket>>>(
     make: impl FnOnce(&Offer) -> Result<H, Status>,
 ) -> Outcome<C> {
     let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
-    let offer = match Offer::of_upgrade(head.method_text(), fields) {
+    let offer = match head.protocol() {
+        None => Offer::of_upgrade(head.method_text(), fields),
+        Some("websocket") => Offer::of_extended_connect(fields),
+        Some(_) => return respond(cx, Response::new(Status::NOT_IMPLEMENTED)),
+    };
+    let accepted = match offer {
         Ok(offer) => offer,
         Err(error) => return respond(cx, refusal(error)),
     };

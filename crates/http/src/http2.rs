@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use tidegate_codec::Filters;
+use tidegate_codec::framing::Raw;
+use tidegate_codec::{Filters, Over};
 use tidegate_engine::{Context, Handler, Outcome, Streams};
 use tidegate_http1::Error;
 use tidegate_http2::{Connection, ServerStream};
@@ -66,12 +67,11 @@ impl HttpCodec for ServerStream<StreamClient> {
     }
 
     fn into_filters(self) -> Filters {
-        Filters::default()
+        Over::new(self.into_tunnel(), Raw).into_filters(|_| Filters::default())
     }
 
-    /// Another protocol on a stream of HTTP/2 needs extended CONNECT (RFC 8441), which is not offered.
     fn has_left_http(&self) -> bool {
-        false
+        self.is_switched()
     }
 
     fn misuse(error: &Error) -> &'static str {

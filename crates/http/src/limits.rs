@@ -30,10 +30,11 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// How far a body may fall behind `body_rate_min`; beyond it 408. 30 seconds.
     pub body_timeout: Duration,
-    /// The least rate of a body, in bytes per second. 240. It stops a peer that sends a body slowly.
+    /// The least rate of a body, in bytes per second. 240. It stops a peer that sends a body slowly. Over HTTP/2 a body has
+    /// no rate once the response has begun, since the peer may wait for the response with what it sends.
     pub body_rate_min: u32,
     /// From the head of a request to the end of its body, as long as the response has not begun; beyond it 408. 10 minutes.
-    /// It stops a peer whose body is long and slow. Afterwards `body_rate_min` does.
+    /// It stops a peer whose body is long and slow. Afterwards `body_rate_min` does, over HTTP/1.1.
     pub receive_timeout: Duration,
     /// From the last piece of a request that was received to the head of the response; beyond it 503. 60 seconds. It stops
     /// async functions that never respond.

@@ -300,16 +300,28 @@ impl Request {
 }
 
 impl Request {
-    /// Whether the client wants to continue with this protocol on the same connection (RFC 9110 §7.8). Case does not
-    /// matter.
+    /// Whether the client wants to continue with this protocol on the same connection (RFC 9110 §7.8), or on a stream of
+    /// HTTP/2 (RFC 8441). Case does not matter.
     #[must_use]
     pub fn asks_for_upgrade(&self, protocol: &str) -> bool {
         self.asks_for_any_upgrade() && self.has_token("upgrade", protocol)
     }
 
-    /// Whether the client wants to continue with another protocol on the same connection.
+    /// The protocol of an extended CONNECT of HTTP/2 (RFC 8441), such as `websocket`. A [`Router`](crate::Router) handles
+    /// such a request like a GET, and a response that [upgrades](crate::Response::upgrade) is sent as 200. Other responses of
+    /// the class 2xx would accept the protocol, so they are sent as 501 (Not Implemented).
+    #[must_use]
+    pub fn protocol(&self) -> Option<&str> {
+        self.head.protocol()
+    }
+
+    /// Whether the client wants to continue with another protocol on the same connection or stream.
     #[must_use]
     pub fn asks_for_any_upgrade(&self) -> bool {
+        self.protocol().is_some() || self.asks_by_field()
+    }
+
+    fn asks_by_field(&self) -> bool {
         self.head().version() == http1::Version::Http11
             && self.header("upgrade").is_some()
             && self.has_token("connection", "upgrade")

@@ -421,6 +421,8 @@ impl PathRoute {
                 let name = head.method_text();
                 self.extensions.iter().find(|(other, _)| other == name).map(|(_, endpoint)| endpoint)
             }
+            // WebSocket over HTTP/2, which is a GET over HTTP/1.1 (RFC 8441 §5).
+            http1::Method::Connect if head.protocol().is_some() => of(http1::Method::Get),
             http1::Method::Head => of(http1::Method::Head).or_else(|| of(http1::Method::Get)),
             method => of(method),
         };

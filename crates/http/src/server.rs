@@ -340,7 +340,7 @@ impl Config {
     }
 
     fn http2(&self) -> Arc<http2::Config> {
-        let mut config = http2::Config::new(self.limits.http2()).continue_by_hand(true);
+        let mut config = http2::Config::new(self.limits.http2()).continue_by_hand(true).extended_connect(true);
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
         }

@@ -22,6 +22,8 @@ use crate::upgrade::Upgrade;
 /// A request that opens a WebSocket, as an argument of a function; other requests are refused. The function returns the
 /// response that accepts it, and a handler or a task takes over the connection.
 ///
+/// Over HTTP/2 the request is an extended CONNECT (RFC 8441), and the WebSocket has a stream of the connection.
+///
 /// A script of any site can open a WebSocket to any server, with the cookies of its user. So a request that a browser
 /// sends for another site, by its `Origin`, is refused with 403 (Forbidden) unless the application
 /// [allows](WebSocketUpgrade::origins) the site.
@@ -63,7 +65,12 @@ pub struct WebSocketUpgrade {
 
 impl<S> FromRequest<S> for WebSocketUpgrade {
     fn from_request(request: &mut Request, _: &Rc<S>) -> Result<Self, Response> {
-        let offer = Offer::of_upgrade(request.method().as_str(), request.headers()).map_err(refused)?;
+        let offer = match request.protocol() {
+            None => Offer::of_upgrade(request.method().as_str(), request.headers()).map_err(refused)?,
+            Some("websocket") => Offer::of_extended_connect(request.headers()).map_err(refused)?,
+            // RFC 9220 §3.
+            Some(_) => return Err(StatusCode::NOT_IMPLEMENTED.into_response()),
+        };
         // The codec could not send the 101: this is a mistake of the client, not of the application.
         if !request.asks_for_any_upgrade() {
             return Err(refused(HandshakeError::Upgrade));

@@ -91,13 +91,20 @@ impl RequestHead {
     #[must_use]
     pub fn host(&self) -> &str {
         let target = self.target();
-        if self.spans.method == Method::Connect {
+        if self.spans.method == Method::Connect && !target.starts_with('/') {
             return target;
         }
         match target.split_once("://") {
             Some((_, rest)) if !target.starts_with('/') => &rest[..rest.find(['/', '?']).unwrap_or(rest.len())],
             _ => text(self.header("host").unwrap_or_default()),
         }
+    }
+
+    /// The protocol of an extended CONNECT of HTTP/2 (RFC 8441), such as `websocket`.
+    #[must_use]
+    pub fn protocol(&self) -> Option<&str> {
+        let is_extended = self.spans.method == Method::Connect && self.target_bytes().first() == Some(&b'/');
+        if is_extended { self.header("upgrade").map(text) } else { None }
     }
 
     /// The value of the first field of this name, without the white space around it. Case does not matter.

@@ -44,18 +44,21 @@ impl From<Exceeded> for ParseStop {
 /// not read.
 #[inline]
 pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), ParseStop> {
-    tidegate_scan::run(Parse { bytes, config })
+    tidegate_scan::run(Parse { bytes, config, connects_to_paths: false })
 }
 
 impl RequestHead {
     /// A head that came by HTTP/2, as the text of one of HTTP/1.1, its last empty line included. It is checked like any
     /// other head, so a request cannot change its meaning with the version. If the body has not `ended` with the head, it
-    /// has the length that the head declares, or else any, and its framing is that of the other version.
+    /// has the length that the head declares, or else any, and its framing is that of the other version. A CONNECT has no
+    /// body. One with a path as its target is an extended one (RFC 8441), and `Upgrade` is its
+    /// [`protocol`](Self::protocol).
     ///
     /// # Errors
     /// As for a head of HTTP/1.1.
     pub fn of_http2(text: Slice, has_ended: bool, config: &Config) -> Result<Self, Error> {
-        let (mut spans, length) = match parse(&text, config) {
+        let parse = Parse { bytes: &text, config, connects_to_paths: true };
+        let (mut spans, length) = match tidegate_scan::run(parse) {
             Ok(parsed) => parsed,
             Err(ParseStop::Broken(error)) => return Err(error),
             Err(ParseStop::Partial) => return Err(Error::Limit(Exceeded::Head)),
@@ -63,7 +66,7 @@ impl RequestHead {
         debug_assert_eq!(length, text.len(), "one head");
         spans.flags |= HTTP_2 | KEEP_ALIVE;
         spans.body = match spans.body {
-            _ if has_ended => 0,
+            _ if has_ended || spans.method == Method::Connect => 0,
             0 => CHUNKED,
             length => length,
         };
@@ -74,6 +77,8 @@ impl RequestHead {
 struct Parse<'b> {
     bytes: &'b [u8],
     config: &'b Config,
+    /// A CONNECT may have a path as its target.
+    connects_to_paths: bool,
 }
 
 impl Task for Parse<'_> {
@@ -81,12 +86,12 @@ impl Task for Parse<'_> {
 
     #[inline(always)]
     fn run<S: Scanner>(self, scanner: S) -> Self::Output {
-        let Self { bytes, config } = self;
+        let Self { bytes, config, connects_to_paths } = self;
         let limits = config.limits();
         let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
         let (method, target_start) = method(scanner, bytes)?;
         let TargetEnds { path_end, target_end, old } = target_ends(scanner, bytes, target_start)?;
-        if bytes[target_start] != b'/' || method == Method::Connect {
+        if bytes[target_start] != b'/' || (method == Method::Connect && !connects_to_paths) {
             check_target(method, &bytes[target_start..target_end])?;
         }
         let line_end = target_end + VERSION_BYTES - 2;

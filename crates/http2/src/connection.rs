@@ -252,21 +252,24 @@ impl Connection {
         let table = (setting::HEADER_TABLE_SIZE, limits.header_table_bytes_max);
         let window = (setting::INITIAL_WINDOW_SIZE, limits.stream_window_bytes);
         let list = (setting::MAX_HEADER_LIST_SIZE, limits.head_bytes_max);
-        let settings = match self.role {
-            Role::Client => [table, window, list, (setting::ENABLE_PUSH, 0), (setting::MAX_CONCURRENT_STREAMS, 0)],
+        let [fourth, fifth] = match self.role {
+            Role::Client => [(setting::ENABLE_PUSH, 0), (setting::MAX_CONCURRENT_STREAMS, 0)],
             Role::Server => {
-                let streams = (setting::MAX_CONCURRENT_STREAMS, limits.streams_max);
-                [table, window, list, streams, (setting::NO_RFC7540_PRIORITIES, 1)]
+                [(setting::MAX_CONCURRENT_STREAMS, limits.streams_max), (setting::NO_RFC7540_PRIORITIES, 1)]
             }
         };
-        let mut content = [0; 30];
+        let settings = [table, window, list, fourth, fifth, (setting::ENABLE_CONNECT_PROTOCOL, 1)];
+        let has_connect = self.role == Role::Server && self.config.extends_connect();
+        let settings = &settings[..settings.len() - usize::from(!has_connect)];
+        let mut content = [0; 36];
+        let content = &mut content[..6 * settings.len()];
         for ((id, value), place) in settings.iter().zip(content.chunks_exact_mut(6)) {
             place[..2].copy_from_slice(&id.to_be_bytes());
             place[2..].copy_from_slice(&value.to_be_bytes());
         }
         let head = FrameHead { length: content.len() as u32, kind: kind::SETTINGS, flags: 0, stream: 0 };
         out.write(&head.bytes());
-        out.write(&content);
+        out.write(content);
         let more = limits.connection_window_bytes - WINDOW_BYTES_DEFAULT;
         if more > 0 {
             out.write(&short_frame(kind::WINDOW_UPDATE, 0, more));

@@ -10,7 +10,7 @@ use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, flag, kind};
 use crate::head::{BlockInfo, FieldBlock, HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};
 use crate::priority::Priority;
-use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_HEAD};
+use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_CONNECT, IS_HEAD};
 
 /// Memory for the decoding of one block.
 #[derive(Default)]
@@ -89,7 +89,7 @@ impl Connection {
             None => return Err(Violation::ClosedStream.into()),
         };
         SCRATCH.with_borrow_mut(|Scratch { parts, strings }| {
-            let mut builder = HeadBuilder::new(kind, self.config.limits(), parts);
+            let mut builder = HeadBuilder::new(kind, &self.config, parts);
             self.decoder.decode(block, strings, |name, value| builder.add(name, value))?;
             let facts = builder.finish();
             match (existing, kind) {
@@ -143,9 +143,14 @@ impl Connection {
             self.streams.set_incremental(key, is_incremental);
         }
         if let Some(state) = self.streams.state(key) {
-            state.flags |= HEAD_RECEIVED | if facts.is_head { IS_HEAD } else { 0 };
+            let of_method = match () {
+                () if facts.is_head => IS_HEAD,
+                () if facts.is_connect => IS_CONNECT,
+                () => 0,
+            };
+            state.flags |= HEAD_RECEIVED | of_method;
         }
-        self.expect_length(key, facts.content_length.filter(|_| !about.ends));
+        self.expect_length(key, facts.content_length.filter(|_| !about.ends && !facts.is_connect));
         self.pass_head(key, about.ends, text, reply);
         Ok(Some(StreamEvent::Opened(key)))
     }
@@ -191,7 +196,9 @@ impl Connection {
         if self.streams.has_peer_ended(key) {
             return self.reset_stream(key, ErrorCode::STREAM_CLOSED, reply).map(Some);
         }
-        if !about.ends || about.depends_on_itself || facts.is_err() || !self.is_body_complete(key) {
+        // RFC 9113 §8.5.
+        let is_connect = self.has_flag(key, IS_CONNECT);
+        if !about.ends || about.depends_on_itself || facts.is_err() || is_connect || !self.is_body_complete(key) {
             return self.reset_stream(key, ErrorCode::PROTOCOL_ERROR, reply).map(Some);
         }
         self.pass_head(key, true, text, reply);

@@ -8,7 +8,7 @@
 use tidegate_scan::{is_control, is_token};
 
 use crate::frame::HEAD_BYTES;
-use crate::limits::Limits;
+use crate::limits::Config;
 use crate::priority::Priority;
 
 /// A head or trailers in the making.
@@ -23,6 +23,8 @@ pub(crate) struct HeadBuilder<'a> {
     present: u8,
     has_fields: bool,
     has_host: bool,
+    /// `:protocol` is known.
+    extends_connect: bool,
     is_connect: bool,
     is_head: bool,
     status: u16,
@@ -36,7 +38,7 @@ pub(crate) struct HeadParts {
     /// The text, behind room for the head of a record.
     pub(crate) text: Vec<u8>,
     /// The pseudo-fields, by the places below.
-    pseudo: [Vec<u8>; 5],
+    pseudo: [Vec<u8>; 6],
     /// The value of `Host`.
     host: Vec<u8>,
     /// The crumbs of a cookie.
@@ -96,9 +98,11 @@ const SCHEME: usize = 1;
 const AUTHORITY: usize = 2;
 const PATH: usize = 3;
 const STATUS: usize = 4;
+const PROTOCOL: usize = 5;
 
 impl<'a> HeadBuilder<'a> {
-    pub(crate) fn new(kind: HeadKind, limits: &Limits, parts: &'a mut HeadParts) -> Self {
+    pub(crate) fn new(kind: HeadKind, config: &Config, parts: &'a mut HeadParts) -> Self {
+        let limits = config.limits();
         parts.text.clear();
         // The head of the record, which comes once its length is known.
         parts.text.resize(HEAD_BYTES, 0);
@@ -113,6 +117,7 @@ impl<'a> HeadBuilder<'a> {
             present: 0,
             has_fields: false,
             has_host: false,
+            extends_connect: config.extends_connect(),
             is_connect: false,
             is_head: false,
             status: 0,
@@ -146,6 +151,7 @@ impl<'a> HeadBuilder<'a> {
             b":scheme" => (SCHEME, is_scheme(value)),
             b":authority" => (AUTHORITY, !value.is_empty() && value.iter().all(|byte| is_in_authority(*byte))),
             b":path" => (PATH, !value.is_empty() && value.iter().all(u8::is_ascii_graphic)),
+            b":protocol" => (PROTOCOL, self.extends_connect && is_protocol(value)),
             b":status" => (STATUS, value.len() == 3 && value.iter().all(u8::is_ascii_digit)),
             _ => return None,
         };
@@ -230,9 +236,10 @@ impl<'a> HeadBuilder<'a> {
     /// together.
     fn write_first_line(&mut self) -> Option<()> {
         let has = |place| self.has(place).then_some(place);
-        let places = [has(METHOD), has(SCHEME), has(AUTHORITY), has(PATH), has(STATUS)];
+        let places = [has(METHOD), has(SCHEME), has(AUTHORITY), has(PATH), has(STATUS), has(PROTOCOL)];
         let HeadParts { text, pseudo, .. } = &mut *self.parts;
-        let [method, scheme, authority, path, status] = places.map(|place| place.map(|place| &pseudo[place][..]));
+        let [method, scheme, authority, path, status, protocol] =
+            places.map(|place| place.map(|place| &pseudo[place][..]));
         match self.kind {
             HeadKind::Trailers => return Some(()),
             HeadKind::Response => {
@@ -248,18 +255,25 @@ impl<'a> HeadBuilder<'a> {
         let method = method?;
         self.is_connect = method == b"CONNECT";
         self.is_head = method == b"HEAD";
-        let target = if self.is_connect {
+        let origin_form = || path.filter(|path| path[0] == b'/');
+        let target = match (self.is_connect, protocol) {
             // RFC 9113 §8.5.
-            if scheme.is_some() || path.is_some() {
-                return None;
+            (true, None) if scheme.is_some() || path.is_some() => return None,
+            (true, None) => authority?,
+            // RFC 8441 §4.
+            (true, Some(_)) => scheme.and(authority).and_then(|_| origin_form())?,
+            (false, Some(_)) => return None,
+            (false, None) => {
+                scheme?;
+                origin_form().or_else(|| path.filter(|path| *path == b"*" && method == b"OPTIONS"))?
             }
-            authority?
-        } else {
-            scheme?;
-            path.filter(|path| path[0] == b'/' || (*path == b"*" && method == b"OPTIONS"))?
         };
         for piece in [method, b" ", target, b" HTTP/1.1\r\n"] {
             text.extend_from_slice(piece);
+        }
+        if let Some(protocol) = protocol {
+            // No other field has this name, which HTTP/2 forbids.
+            write_line(b"upgrade", protocol, text);
         }
         if authority.is_some() {
             let host = std::mem::take(&mut self.parts.pseudo[AUTHORITY]);
@@ -302,6 +316,13 @@ fn is_scheme(value: &[u8]) -> bool {
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }
 
+/// The name of a protocol, which may have a version (RFC 9110 §7.8).
+fn is_protocol(value: &[u8]) -> bool {
+    let is_name = |name: &[u8]| !name.is_empty() && name.iter().all(|byte| is_token(*byte));
+    let mut parts = value.split(|byte| *byte == b'/');
+    parts.next().is_some_and(is_name) && parts.next().is_none_or(is_name) && parts.next().is_none()
+}
+
 /// What an authority may have beside user information, which is not allowed here (RFC 9113 §8.3.1).
 fn is_in_authority(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'@' | b'/' | b'?' | b'#')
@@ -321,7 +342,7 @@ mod tests {
 
     fn build(kind: HeadKind, fields: &[(&str, &str)]) -> Result<(String, HeadFacts), HeadFault> {
         let mut parts = HeadParts::default();
-        let mut builder = HeadBuilder::new(kind, &Limits::default(), &mut parts);
+        let mut builder = HeadBuilder::new(kind, &Config::default().extended_connect(true), &mut parts);
         for (name, value) in fields {
             builder.add(name.as_bytes(), value.as_bytes());
         }
@@ -413,6 +434,38 @@ mod tests {
         }
         let connect = [(":method", "CONNECT"), (":scheme", "https"), (":path", "/"), (":authority", "sea")];
         assert_eq!(build(HeadKind::Request, &connect), Err(HeadFault::Malformed));
+    }
+
+    #[test]
+    fn an_extended_connect_has_a_path_and_a_protocol() {
+        let all = [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "https"),
+            (":path", "/ws?tide=1"),
+            (":authority", "sea"),
+        ];
+        let (text, facts) = build(HeadKind::Request, &all).expect("it is well-formed");
+        assert_eq!(text, "CONNECT /ws?tide=1 HTTP/1.1\r\nupgrade: websocket\r\nhost: sea\r\n\r\n");
+        assert!(facts.is_connect);
+        for missing in 0..all.len() {
+            let mut fields = all.to_vec();
+            fields.remove(missing);
+            assert_eq!(build(HeadKind::Request, &fields), Err(HeadFault::Malformed), "without {:?}", all[missing]);
+        }
+        for (place, value) in
+            [(0, "GET"), (1, ""), (1, "a b"), (1, "a\r\nx: y"), (1, "a/b/c"), (1, "/a"), (3, "*"), (3, "ws")]
+        {
+            let mut fields = all.to_vec();
+            fields[place].1 = value;
+            assert_eq!(build(HeadKind::Request, &fields), Err(HeadFault::Malformed), "{:?}", fields[place]);
+        }
+        let twice = [&all[..2], &all[1..]].concat();
+        assert_eq!(build(HeadKind::Request, &twice), Err(HeadFault::Malformed));
+        let mut parts = HeadParts::default();
+        let mut builder = HeadBuilder::new(HeadKind::Request, &Config::default(), &mut parts);
+        all.iter().for_each(|(name, value)| builder.add(name.as_bytes(), value.as_bytes()));
+        assert_eq!(builder.finish(), Err(HeadFault::Malformed), "unless it is enabled");
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod priority;
 mod record;
 mod server_stream;
 mod stream_state;
+mod tunnel;
 
 pub use client_stream::ClientStream;
 pub use connection::Connection;
@@ -39,3 +40,4 @@ pub use frame::ErrorCode;
 pub use limits::{Config, HEAD_BYTES_CEILING, Limits};
 pub use server_stream::ServerStream;
 pub use stream_state::StreamState;
+pub use tunnel::Tunnel;

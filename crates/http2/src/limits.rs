@@ -52,7 +52,8 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// How far a body may fall behind `body_rate_min`; beyond it 408. 30 seconds. It stops bodies that are sent slowly.
     pub body_timeout: Duration,
-    /// The minimum rate of a body, in bytes per second. 240.
+    /// The minimum rate of a body, in bytes per second. 240. It has none once the response has begun, since the peer may
+    /// wait for the response with what it sends.
     pub body_rate_min: u32,
     /// How long the peer may take for the preface and SETTINGS, for one frame, and from the first frame of a field block to
     /// its last. 30 seconds. DATA of an open stream has [`body_rate_min`](Self::body_rate_min) instead. It stops
@@ -119,6 +120,7 @@ pub struct Config {
     /// For heads, which the parser of HTTP/1.1 checks once more.
     pub(crate) http1: Arc<http1::Config>,
     continue_by_hand: bool,
+    extended_connect: bool,
 }
 
 impl Config {
@@ -131,14 +133,20 @@ impl Config {
         limits.check();
         let head_bytes_max = limits.head_bytes_max + HEAD_LINE_BYTES;
         let http1 = http1::Config::new(http1::Limits {
-            // The field for the host, which is a pseudo-field here.
-            headers_max: limits.headers_max + 1,
+            // The fields for the host and for the protocol of an extended CONNECT, which are pseudo-fields here.
+            headers_max: limits.headers_max + 2,
             request_line_bytes_max: head_bytes_max - 1,
             head_bytes_max,
             body_bytes_max: limits.body_bytes_max,
             ..http1::Limits::default()
         });
-        Self { limits, server_name: "Tidegate".into(), http1: Arc::new(http1), continue_by_hand: false }
+        Self {
+            limits,
+            server_name: "Tidegate".into(),
+            http1: Arc::new(http1),
+            continue_by_hand: false,
+            extended_connect: false,
+        }
     }
 
     /// Sets the value of the `Server` field; an empty name omits the field.
@@ -157,6 +165,13 @@ impl Config {
         Self { continue_by_hand: by_hand, ..self }
     }
 
+    /// Whether a server allows extended CONNECT (RFC 8441), which opens WebSockets: it announces
+    /// SETTINGS_ENABLE_CONNECT_PROTOCOL. No, unless set: the application of a CONNECT may expect a host as its target.
+    #[must_use]
+    pub fn extended_connect(self, is_allowed: bool) -> Self {
+        Self { extended_connect: is_allowed, ..self }
+    }
+
     /// The limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
@@ -165,6 +180,10 @@ impl Config {
 
     pub(crate) fn name(&self) -> &str {
         &self.server_name
+    }
+
+    pub(crate) fn extends_connect(&self) -> bool {
+        self.extended_connect
     }
 
     pub(crate) fn continues_by_hand(&self) -> bool {

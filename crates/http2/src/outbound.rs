@@ -11,7 +11,7 @@ use crate::connection::{Connection, Role};
 use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
 use crate::hpack::{Encoder, Indexing};
 use crate::record::{Kind, RECORD_BYTES, Record};
-use crate::stream_state::{HEAD_WRITTEN, IS_HEAD, RECORD_ENDS};
+use crate::stream_state::{HEAD_WRITTEN, IS_CONNECT, IS_HEAD, IS_TUNNEL, RECORD_ENDS};
 
 thread_local! {
     /// A field block before it is written.
@@ -76,7 +76,8 @@ impl Connection {
         self.streams.end_locally(key);
         self.nuisance.make_good(self.config.limits());
         self.count_idle_from(out.now());
-        if self.role == Role::Server && !self.streams.has_peer_ended(key) {
+        let is_tunnel = self.has_flag(key, IS_TUNNEL);
+        if self.role == Role::Server && !is_tunnel && !self.streams.has_peer_ended(key) {
             self.write_reset_code(key.id(), ErrorCode::NO_ERROR, out);
             self.streams.stop_peer(key);
         }
@@ -128,6 +129,9 @@ impl Connection {
         }
         if let Some(state) = self.streams.state(key) {
             state.flags |= HEAD_WRITTEN;
+            if state.has(IS_CONNECT) && (200..300).contains(&record.status) {
+                state.flags |= IS_TUNNEL;
+            }
         }
     }
 

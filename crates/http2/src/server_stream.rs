@@ -15,12 +15,18 @@ use tidegate_http1::{
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::limits::Config;
 use crate::record::{Kind, RECORD_BYTES, Record};
+use crate::tunnel::Tunnel;
 
 /// The codec of a stream that a client has opened: one request, and one response.
 ///
 /// It yields and takes the messages of [`tidegate_http1`]. What HTTP/2 does not have is translated or refused: `close` of a
 /// response has no effect, `Upgrade` and other fields of a connection are left out, and 101 is an error
 /// ([`Misuse::InterimStatus`]).
+///
+/// A 2xx to a CONNECT makes the stream a [tunnel](Self::into_tunnel). An extended CONNECT (RFC 8441), if it is
+/// [enabled](Config::extended_connect), asks for another [protocol](RequestHead::protocol), as `Upgrade` does in HTTP/1.1:
+/// a 101 accepts, and is sent as 200. A 2xx would accept for the peer as well, so it is sent as 501 (Not Implemented):
+/// the application has not noticed that the request asks for a protocol.
 ///
 /// `T` is what the application has to know of the connection: streams have no other way to it.
 #[derive(Debug)]
@@ -46,6 +52,8 @@ enum Inbound {
     Body,
     /// The end of the body is to be yielded.
     End,
+    /// Bytes of another protocol, if the application accepts the CONNECT.
+    Tunnel,
     /// Nothing more comes.
     Done,
 }
@@ -62,6 +70,8 @@ enum Outbound {
     Any,
     /// Within a body that is not sent, as in a response to HEAD; its end was written.
     Suppressed,
+    /// The response has made the stream a tunnel.
+    Tunnel,
     /// The response is complete, or never will be.
     Done,
 }
@@ -74,6 +84,8 @@ const HEAD: u8 = 1 << 1;
 const CONNECT: u8 = 1 << 2;
 /// Decoding waits for the body.
 const WAITS: u8 = 1 << 3;
+/// The request is an extended CONNECT.
+const EXTENDED: u8 = 1 << 4;
 
 impl ServerStream {
     /// The codec of a new stream.
@@ -105,9 +117,23 @@ impl<T: 'static> ServerStream<T> {
         &self.data
     }
 
+    /// Whether the stream is a tunnel: the bytes that are left in the input, and those that follow, belong to another
+    /// protocol.
+    #[must_use]
+    pub fn is_switched(&self) -> bool {
+        self.outbound == Outbound::Tunnel
+    }
+
+    /// The filter for the codec of another protocol, once the stream [is a tunnel](Self::is_switched). The peer may end
+    /// its side before or after the application does.
+    #[must_use]
+    pub fn into_tunnel(self) -> Tunnel {
+        Tunnel::new()
+    }
+
     fn decode_record(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let Some(head) = FrameHead::read(input.bytes()) else { return Ok(self.wait(reply)) };
-        if self.inbound == Inbound::Done || input.len() < HEAD_BYTES + head.length as usize {
+        if matches!(self.inbound, Inbound::Done | Inbound::Tunnel) || input.len() < HEAD_BYTES + head.length as usize {
             return Ok(Step::NeedMore);
         }
         input.consume(HEAD_BYTES);
@@ -135,11 +161,14 @@ impl<T: 'static> ServerStream<T> {
         let head = RequestHead::of_http2(input.take(head.length as usize), ends, &self.config.http1)?;
         self.flags = match head.method() {
             Method::Head => HEAD,
+            Method::Connect if head.protocol().is_some() => EXTENDED,
             Method::Connect => CONNECT,
             _ => 0,
         };
-        if !ends {
-            self.budget = if self.flags & CONNECT != 0 { u64::MAX } else { self.config.limits().body_bytes_max };
+        if self.flags & (CONNECT | EXTENDED) != 0 {
+            self.inbound = Inbound::Tunnel;
+        } else if !ends {
+            self.budget = self.config.limits().body_bytes_max;
             if head.expects_continue() {
                 self.flags |= EXPECTS;
                 if !self.config.continues_by_hand() {
@@ -178,7 +207,7 @@ impl<T: 'static> ServerStream<T> {
 
     /// The peer has to send.
     fn wait(&mut self, reply: &Output<'_>) -> Step<Incoming> {
-        if self.inbound == Inbound::Body && self.flags & (WAITS | EXPECTS) == 0 && self.flags & CONNECT == 0 {
+        if self.inbound == Inbound::Body && self.flags & (WAITS | EXPECTS) == 0 {
             self.flags |= WAITS;
             self.since = reply.now().checked_sub(Duration::from_millis(self.late.into()));
         }
@@ -197,8 +226,11 @@ impl<T: 'static> ServerStream<T> {
         self.late = u32::try_from(late.saturating_sub(earned)).unwrap_or(u32::MAX);
     }
 
+    /// While the response is sent, the peer may wait for it with what it sends: the two sides of a stream of HTTP/2 may
+    /// be a conversation.
     fn deadline(&self) -> Option<Instant> {
-        if self.flags & WAITS == 0 || self.inbound != Inbound::Body {
+        let is_answered = matches!(self.outbound, Outbound::Length | Outbound::Any);
+        if self.flags & WAITS == 0 || self.inbound != Inbound::Body || is_answered {
             return None;
         }
         self.since?.checked_add(self.config.limits().body_timeout)
@@ -236,39 +268,43 @@ impl<T: 'static> ServerStream<T> {
         write_head(Status::CONTINUE, &[], false, &[], out);
     }
 
-    fn check_head(&self, parts: &Parts) -> Result<(), Misuse> {
+    /// The status that is sent, and whether the stream becomes a tunnel.
+    fn check_head(&self, parts: &Parts) -> Result<(Status, bool), Misuse> {
         let status = parts.status();
+        let is_success = (200..300).contains(&status.code());
         match self.outbound {
+            Outbound::Owed if status == Status::SWITCHING_PROTOCOLS && self.flags & EXTENDED != 0 => {
+                Ok((Status::OK, true))
+            }
             Outbound::Owed if status.is_interim() || status == Status::SWITCHING_PROTOCOLS => {
                 Err(Misuse::InterimStatus)
             }
-            Outbound::Owed => Ok(()),
-            Outbound::Idle | Outbound::Done => Err(Misuse::NoRequest),
+            Outbound::Owed if is_success && self.flags & EXTENDED != 0 => Ok((Status::NOT_IMPLEMENTED, false)),
+            Outbound::Owed => Ok((status, is_success && self.flags & CONNECT != 0)),
+            Outbound::Idle | Outbound::Tunnel | Outbound::Done => Err(Misuse::NoRequest),
             _ => Err(Misuse::ResponseUnderWay),
         }
     }
 
-    fn is_tunnel(&self, status: Status) -> bool {
-        self.flags & CONNECT != 0 && (200..300).contains(&status.code())
-    }
-
     fn send_response(&mut self, response: Response, out: &mut Output<'_>) -> Result<(), Misuse> {
         let (parts, body) = response.into_parts();
-        self.check_head(&parts)?;
-        let status = parts.status();
-        if !status.allows_body() && !body.is_empty() {
+        let (status, is_tunnel) = self.check_head(&parts)?;
+        if !parts.status().allows_body() && !body.is_empty() {
             return Err(Misuse::BodyForbidden);
+        }
+        if is_tunnel {
+            self.begin_tunnel(status, &parts, out);
+            return Ok(());
         }
         let length = match status.code() {
             204 => None,
             304 if body.is_empty() => None,
-            _ if self.is_tunnel(status) => None,
             _ => Some(body.len()),
         };
-        let ends = body.is_empty() || self.flags & HEAD != 0 || self.is_tunnel(status);
+        let ends = body.is_empty() || self.flags & HEAD != 0;
         let is_short = body.len() <= SHORT_BODY_BYTES && !matches!(body, Body::File(_));
         let inline = if ends || !is_short { &[] } else { body.memory() };
-        write_parts(&parts, length, ends, inline, out);
+        write_parts(status, &parts, length, ends, inline, out);
         if !ends && inline.is_empty() {
             write_data(body, true, out);
         }
@@ -278,16 +314,18 @@ impl<T: 'static> ServerStream<T> {
 
     fn send_head(&mut self, head: StreamedResponse, out: &mut Output<'_>) -> Result<(), Misuse> {
         let (parts, length) = head.into_parts();
-        self.check_head(&parts)?;
-        let status = parts.status();
-        let length = match status.code() {
-            _ if self.is_tunnel(status) => None,
+        let (status, is_tunnel) = self.check_head(&parts)?;
+        if is_tunnel {
+            self.begin_tunnel(status, &parts, out);
+            return Ok(());
+        }
+        let length = match parts.status().code() {
             204 => None,
             205 => Some(0),
             _ => length,
         };
-        let has_body = self.is_tunnel(status) || (status.allows_body() && self.flags & HEAD == 0);
-        write_parts(&parts, length, !has_body, &[], out);
+        let has_body = parts.status().allows_body() && self.flags & HEAD == 0;
+        write_parts(status, &parts, length, !has_body, &[], out);
         self.owed = length.unwrap_or_default();
         self.outbound = match length {
             // As with HTTP/1.1, a response whose status has no body is complete with its head.
@@ -302,10 +340,17 @@ impl<T: 'static> ServerStream<T> {
         Ok(())
     }
 
+    /// A tunnel has no body, and its head no length (RFC 9110 §9.3.6).
+    #[cold]
+    fn begin_tunnel(&mut self, status: Status, parts: &Parts, out: &mut Output<'_>) {
+        write_parts(status, parts, None, false, &[], out);
+        self.outbound = Outbound::Tunnel;
+    }
+
     fn send_data(&mut self, data: Body, out: &mut Output<'_>) -> Result<(), Misuse> {
         let length = data.len();
         match self.outbound {
-            Outbound::Idle | Outbound::Owed | Outbound::Done => return Err(Misuse::NoResponse),
+            Outbound::Idle | Outbound::Owed | Outbound::Tunnel | Outbound::Done => return Err(Misuse::NoResponse),
             Outbound::Suppressed => return Ok(()),
             Outbound::Length if length > self.owed => return Err(Misuse::BodyTooLong),
             Outbound::Length => self.owed -= length,
@@ -326,7 +371,7 @@ impl<T: 'static> ServerStream<T> {
 
     fn send_end(&mut self, trailers: Option<&Fields>, out: &mut Output<'_>) -> Result<(), Misuse> {
         match (self.outbound, trailers) {
-            (Outbound::Idle | Outbound::Owed | Outbound::Done, _) => return Err(Misuse::NoResponse),
+            (Outbound::Idle | Outbound::Owed | Outbound::Tunnel | Outbound::Done, _) => return Err(Misuse::NoResponse),
             (Outbound::Length, _) if self.owed > 0 => {
                 // The stream closes without its end, so the codec of the connection resets it.
                 self.complete();
@@ -367,7 +412,7 @@ impl<T: 'static> ServerStream<T> {
 
 /// Writes the head of a response, and a short body.
 #[inline]
-fn write_parts(parts: &Parts, length: Option<u64>, ends: bool, body: &[u8], out: &mut Output<'_>) {
+fn write_parts(status: Status, parts: &Parts, length: Option<u64>, ends: bool, body: &[u8], out: &mut Output<'_>) {
     let content_type = parts.content_type().map_or("", ContentType::as_str);
     let mut digits = itoa::Buffer::new();
     let type_line: [&[u8]; 3] = match content_type {
@@ -380,7 +425,7 @@ fn write_parts(parts: &Parts, length: Option<u64>, ends: bool, body: &[u8], out:
     };
     let [a, b, c] = type_line;
     let [d, e, f] = length_line;
-    write_head(parts.status(), &[a, b, c, parts.fields().bytes(), d, e, f], ends, body, out);
+    write_head(status, &[a, b, c, parts.fields().bytes(), d, e, f], ends, body, out);
 }
 
 /// Writes the record of a head, and behind it that of a whole body, if there is one.
@@ -457,7 +502,7 @@ impl<T: 'static> Codec for ServerStream<T> {
         match (self.inbound, self.outbound) {
             (Inbound::Done, Outbound::Idle | Outbound::Done) => Ok(Step::End),
             // The application has not responded yet.
-            (Inbound::Done, _) => Ok(Step::NeedMore),
+            (Inbound::Done | Inbound::Tunnel, _) => Ok(Step::NeedMore),
             _ => Err(self.refuse(Error::Peer(Violation::Truncated), reply)),
         }
     }

@@ -20,6 +20,10 @@ pub(crate) const HEAD_WRITTEN: u8 = 1 << 2;
 pub(crate) const HEAD_RECEIVED: u8 = 1 << 3;
 /// The request is a HEAD: a length announces no body.
 pub(crate) const IS_HEAD: u8 = 1 << 4;
+/// The request is a CONNECT, ordinary or extended: nothing but DATA follows.
+pub(crate) const IS_CONNECT: u8 = 1 << 5;
+/// The response has made the stream a tunnel: each side ends on its own.
+pub(crate) const IS_TUNNEL: u8 = 1 << 6;
 
 impl StreamState {
     pub(crate) fn has(&self, flag: u8) -> bool {

@@ -198,6 +198,9 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     if !is_websocket && (options.broadcast || options.message_bytes.is_some()) {
         return Err("--broadcast and --message-bytes are for WebSockets: give a URL of ws or wss".into());
     }
+    if is_websocket && options.http2 {
+        return Err("--http2 is for HTTP: a WebSocket of the load is on a connection of its own".into());
+    }
     if is_websocket && options.never_read {
         return Err("--never-read is for HTTP: a WebSocket begins with a response that has to be read".into());
     }

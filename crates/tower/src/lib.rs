@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`, `upgrade.rs` for
-//! connections that a service takes over.
+//! connections that a service takes over, `grpc.rs` for calls of gRPC.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +26,7 @@ pub mod axum;
 mod function;
 #[cfg(feature = "axum")]
 mod make_service;
+pub mod grpc;
 mod request;
 mod request_body;
 mod response;

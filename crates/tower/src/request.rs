@@ -42,7 +42,12 @@ impl Requests {
         let head = self.keep(whole);
         *made.uri_mut() = uri(part(&head, whole, request.target_bytes())).ok_or(StatusCode::BAD_REQUEST)?;
         let mut map = fields;
+        let protocol = request.protocol();
         for (name, value) in request.header_bytes() {
+            if protocol.is_some() && name == b"upgrade" {
+                // HTTP/2 has no such field: it is `:protocol`.
+                continue;
+            }
             // The codec has checked both; no value has a character that this type does not admit.
             let Ok(name) = HeaderName::from_bytes(name) else { continue };
             let Ok(value) = HeaderValue::from_maybe_shared(part(&head, whole, value)) else { continue };
@@ -55,7 +60,11 @@ impl Requests {
         if let Some(extend) = self.extend {
             extend(request.peer(), made.extensions_mut());
         }
-        let mut exchange = Exchange::new(made.method());
+        #[cfg(feature = "protocol")]
+        if let Some(protocol) = protocol.and_then(known_protocol) {
+            made.extensions_mut().insert(protocol);
+        }
+        let mut exchange = Exchange::new(made.method(), protocol.is_some());
         #[cfg(feature = "upgrade")]
         if made.method() == http::Method::CONNECT || request.asks_for_any_upgrade() {
             exchange.offer = Offer::make(made.extensions_mut());
@@ -94,3 +103,10 @@ fn uri(target: Bytes) -> Option<Uri> {
 
 /// How much memory heads share: a service that keeps a value of one keeps as much.
 const HEADS_BYTES: usize = 4 * 1024;
+
+/// The protocol of an extended CONNECT as hyper's servers report it. The type takes constants alone.
+#[cfg(feature = "protocol")]
+fn known_protocol(name: &str) -> Option<hyper::ext::Protocol> {
+    let known = ["websocket", "webtransport", "connect-udp", "connect-ip", "connect-tcp"];
+    known.into_iter().find(|known| *known == name).map(hyper::ext::Protocol::from_static)
+}

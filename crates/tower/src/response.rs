@@ -24,6 +24,9 @@ pub(crate) struct Exchange {
     is_head: bool,
     #[cfg_attr(not(feature = "upgrade"), expect(dead_code, reason = "only a tunnel needs it"))]
     is_connect: bool,
+    /// It is an extended CONNECT of HTTP/2.
+    #[cfg_attr(not(feature = "upgrade"), expect(dead_code, reason = "only a tunnel needs it"))]
+    is_extended: bool,
     /// The body of the request is there until that of the response is sent, which may be the same.
     pub(crate) registered: Option<Registered>,
     /// The connection, for a service that upgrades it.
@@ -32,10 +35,11 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(method: &Method) -> Self {
+    pub(crate) fn new(method: &Method, is_extended: bool) -> Self {
         Self {
             is_head: method == Method::HEAD,
             is_connect: method == Method::CONNECT,
+            is_extended,
             registered: None,
             #[cfg(feature = "upgrade")]
             offer: None,
@@ -52,10 +56,12 @@ impl Exchange {
     /// Takes the offer if a response with this status accepts it.
     #[cfg(feature = "upgrade")]
     fn accepted(&mut self, status: StatusCode) -> Option<Box<Offer>> {
-        self.offer.take().filter(|_| match status {
+        let mut offer = self.offer.take()?;
+        let is_accepted = match status {
             StatusCode::SWITCHING_PROTOCOLS => !self.is_connect,
             status => self.is_connect && status.is_success(),
-        })
+        };
+        (is_accepted && (!self.is_extended || offer.is_kept())).then_some(offer)
     }
 }
 
@@ -97,6 +103,10 @@ where
         if exchange.offer.is_some() {
             let mut exchange = exchange;
             return match exchange.accepted(parts.status) {
+                // Our codec sends this status as 200.
+                Some(offer) if exchange.is_extended => {
+                    offer.accept(response.with_status(StatusCode::SWITCHING_PROTOCOLS))
+                }
                 Some(offer) => offer.accept(response),
                 None => self.with_body(response, body, stated, exchange, cx),
             };

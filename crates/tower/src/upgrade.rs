@@ -90,11 +90,18 @@ impl Offer {
         false
     }
 
+    /// Upgrades the stream, and returns whether the service has kept it. A service that does not know of an extended
+    /// CONNECT responds with 200 as to any request, and that would accept.
+    pub(crate) fn is_kept(&mut self) -> bool {
+        self.accepted.set(true);
+        self.poll_hyper(|| false) && self.stream.strong_count() > 0
+    }
+
     /// The response with what takes over the connection. It has the fields of the service's response.
     pub(crate) fn accept(mut self: Box<Self>, response: Response) -> Response {
         let upgrade = Upgrade::channel(Raw, move |channel| async move {
-            self.accepted.set(true);
-            if !self.poll_hyper(|| false) {
+            let is_upgraded = self.accepted.replace(true) || self.poll_hyper(|| false);
+            if !is_upgraded {
                 return Err("hyper has not upgraded the stream".into());
             }
             connect(channel, self.pipe, self.dropped).await

@@ -34,6 +34,10 @@ impl Asked {
             return Err(Response::of_error(Status::BAD_REQUEST));
         }
         match head.method() {
+            // An upstream speaks HTTP/1.1, where the request would have another form.
+            Method::Connect if head.protocol().is_some() => {
+                return Err(Response::of_error(Status::NOT_IMPLEMENTED));
+            }
             Method::Connect if !options.connect => return Err(Response::of_error(Status::METHOD_NOT_ALLOWED)),
             // It would show the client what the proxy adds.
             Method::Trace => return Err(Response::of_error(Status::METHOD_NOT_ALLOWED)),
