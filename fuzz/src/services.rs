@@ -51,6 +51,10 @@ pub fn services(data: &[u8]) {
         }
         written.extend_from_slice(&more);
     }
+    if wire.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") {
+        // The connection has become one of HTTP/2, which has a target of its own.
+        return;
+    }
     // A tunnel and a response to HEAD have no body, whatever their fields say.
     let is_unknown = [&b"HEAD"[..], b"CONNECT"].iter().any(|method| wire.windows(method.len()).any(|at| at == *method));
     check(&written, pipe.is_reset() || pipe.is_write_closed(), is_unknown);

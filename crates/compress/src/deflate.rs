@@ -155,9 +155,12 @@ fn is_zlib(first: u8) -> bool {
 /// The decompressing side of the library.
 pub(crate) struct Inflate {
     stream: Decompress,
+    /// What is wrong with the message behind the bytes that the last step wrote.
+    fault: Option<InflateFault>,
 }
 
 /// What is wrong with a message.
+#[derive(Clone, Copy)]
 pub(crate) enum InflateFault {
     Corrupt,
     NeedsDictionary,
@@ -174,22 +177,35 @@ impl InflateFault {
 
 impl Inflate {
     pub(crate) fn new() -> Self {
-        Self { stream: Decompress::new(false) }
+        Self { stream: Decompress::new(false), fault: None }
     }
 
     /// Another message begins.
     pub(crate) fn restart(&mut self, has_zlib_header: bool) {
         self.stream.reset(has_zlib_header);
+        self.fault = None;
     }
 
-    /// Returns also whether the message has ended. If it has not, a step that fills the space is not complete.
+    /// Returns also whether the message has ended. If it has not, a step that fills the space is not complete. Bytes
+    /// before a fault are returned first, so that the caller sees the same bytes however the message is split.
     pub(crate) fn inflate(&mut self, input: &[u8], space: &mut [u8]) -> Result<(Progress, bool), InflateFault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
         let (read, written) = (self.stream.total_in(), self.stream.total_out());
-        let status = self.stream.decompress(input, space, FlushDecompress::None).map_err(|error| {
+        let result = self.stream.decompress(input, space, FlushDecompress::None).map_err(|error| {
             error.needs_dictionary().map_or(InflateFault::Corrupt, |_| InflateFault::NeedsDictionary)
-        })?;
+        });
         let read = (self.stream.total_in() - read) as usize;
         let written = (self.stream.total_out() - written) as usize;
+        let status = match result {
+            Ok(status) => status,
+            Err(fault) if written == 0 => return Err(fault),
+            Err(fault) => {
+                self.fault = Some(fault);
+                return Ok((Progress { read, written, is_complete: false }, false));
+            }
+        };
         let has_ended = status == Status::StreamEnd;
         if !has_ended && read + written == 0 && !input.is_empty() && !space.is_empty() {
             // Without progress there is no end.

@@ -76,7 +76,9 @@ impl Decode for Decoder {
                     written += progress.written;
                     if has_ended {
                         self.state = State::Trailer { bytes: [0; TRAILER_BYTES], filled: 0 };
-                    } else if progress.is_complete && read == input.len() {
+                    } else if !progress.is_complete {
+                        return Ok(Progress { read, written, is_complete: false });
+                    } else if read == input.len() {
                         break;
                     }
                 }

@@ -4,7 +4,7 @@ mod support;
 
 use support::{compress, decompress, decompress_pieces, decompress_with, noise, text};
 use tidegate_codec::{Blame, Fault};
-use tidegate_compress::{Algorithm, Compression, DecompressionLimits, Decompressor, Error};
+use tidegate_compress::{Algorithm, Compression, Compressor, DecompressionLimits, Decompressor, Error};
 use tidegate_testkit::{Random, seed};
 
 fn new(algorithm: Algorithm) -> Decompressor {
@@ -34,6 +34,37 @@ fn bytes_behind_a_message_are_an_error() {
         // To Snappy it is a chunk of a wrong length.
         let expected = if algorithm == Algorithm::Snappy { Error::Corrupt(algorithm) } else { Error::TrailingBytes };
         assert_eq!(errors, [Err(expected), Err(expected)], "{algorithm}");
+    }
+}
+
+#[test]
+fn bytes_before_a_fault_are_the_same_however_the_message_is_split() {
+    let plain = text(300, &mut Random::new(1));
+    for algorithm in [Algorithm::RawDeflate, Algorithm::Deflate, Algorithm::Gzip] {
+        let mut compressor = Compressor::new(Compression::new(algorithm));
+        let mut wire = Vec::new();
+        compressor.write(&plain, &mut wire).and_then(|_| compressor.flush(&mut wire)).expect("there is memory");
+        // No block has this type (RFC 1951 §3.2.3).
+        wire.push(0b111);
+        for piece in [1, 7, wire.len()] {
+            let (mut decompressor, mut written, mut space) = (new(algorithm), Vec::new(), [0; 1024]);
+            let error = wire.chunks(piece).find_map(|mut input| {
+                loop {
+                    match decompressor.step(input, &mut space) {
+                        Ok(progress) => {
+                            written.extend_from_slice(&space[..progress.written]);
+                            input = &input[progress.read..];
+                            if progress.is_complete {
+                                return None;
+                            }
+                        }
+                        Err(error) => return Some(error),
+                    }
+                }
+            });
+            assert_eq!(error, Some(Error::Corrupt(algorithm)), "{algorithm} in pieces of {piece}");
+            assert!(written == plain, "{algorithm} in pieces of {piece}: {} bytes", written.len());
+        }
     }
 }
 
@@ -167,7 +198,7 @@ fn windows_beyond_the_limit_are_refused_before_they_take_memory() {
             let mut wire = Vec::new();
             // A flush keeps zstd from declaring the length of the message as its window.
             let compression = Compression::new(algorithm).window_bits(bits);
-            let mut compressor = tidegate_compress::Compressor::new(compression);
+            let mut compressor = Compressor::new(compression);
             compressor.write(&plain[..1], &mut wire).expect("it compresses");
             compressor.flush(&mut wire).expect("it compresses");
             compressor.finish_with(&plain[1..], &mut wire).expect("it compresses");
