@@ -1,5 +1,6 @@
-//! The task that serves a connection while something of it needs one: a body that is received or sent piece by piece, or a
-//! function that cannot begin within a dispatch. It takes the connection over from its handler, and returns it when no request is left.
+//! The task that serves a connection while something of it needs one: a body that is received or sent piece by piece, or
+//! a function that cannot begin within a dispatch. It takes the connection over from its handler, and returns it when no
+//! request is left.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};

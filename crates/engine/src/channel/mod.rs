@@ -32,7 +32,7 @@ use tidegate_sys::{Address, Side};
 pub use self::error::ChannelError;
 pub use self::futures::{Close, Flushed, Ready, Recv, Within};
 pub(crate) use self::handle::Handle;
-pub(crate) use self::serve::{ServingGuard, start_later};
+pub(crate) use self::serve::start_later;
 pub use self::split::{ReadHalf, WriteHalf};
 use crate::close_reason::CloseReason;
 use crate::connection::{Half, Switch};

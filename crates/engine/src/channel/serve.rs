@@ -15,7 +15,7 @@ use crate::connection::{ChannelState, Switch};
 use crate::handler::Outcome;
 use crate::local::Local;
 use crate::loop_core::Core;
-use crate::task::{NO_LOOP, Tasks};
+use crate::task::{NO_LOOP, ServingGuard};
 
 /// Starts the task of a connection that has just been opened, as soon as no dispatch is under way.
 pub(crate) fn start_later<C, F, E>(core: &Core, token: Token, serve: impl FnOnce(Channel<C>) -> F + 'static)
@@ -90,25 +90,6 @@ fn report(token: Token, error: Box<dyn Error>) {
     {
         let now = core.time.now();
         core.log.closed(now, &"unknown (already closed)", &reason);
-    }
-}
-
-/// Counts a task that serves a connection. It finds its loop by itself, so that it takes no memory in the task: a loop
-/// drops its tasks within a turn, or at its own end, and is the current one then.
-pub(crate) struct ServingGuard;
-
-impl ServingGuard {
-    pub(crate) fn of(tasks: &Tasks) -> Self {
-        tasks.count_serving(1);
-        Self
-    }
-}
-
-impl Drop for ServingGuard {
-    fn drop(&mut self) {
-        if let Some(local) = Local::current() {
-            local.tasks.count_serving(-1);
-        }
     }
 }
 

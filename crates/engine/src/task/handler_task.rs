@@ -11,8 +11,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use tidegate_sys::Token;
 
-use super::Tasks;
-use crate::channel::ServingGuard;
+use super::{ServingGuard, Tasks};
 use crate::local::Local;
 use crate::slot_entry::SlotEvent;
 

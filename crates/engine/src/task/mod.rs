@@ -8,6 +8,7 @@
 pub(crate) mod blocking;
 mod handler_task;
 mod join;
+mod serving;
 mod table;
 mod time;
 
@@ -22,6 +23,7 @@ use tidegate_sys::Token;
 
 pub use self::handler_task::HandlerTask;
 pub use self::join::{TryJoin, try_join};
+pub(crate) use self::serving::ServingGuard;
 pub(crate) use self::table::{BlockOnWaker, Tasks};
 pub(crate) use self::time::Timer;
 pub use self::time::{Elapsed, Interval, Sleep, Tick, Timeout, interval, now, sleep, sleep_until, timeout};
