@@ -27,6 +27,8 @@ SECONDS_MAX = 3600
 CASES_MIN = 200
 # Large messages in small frames, and thousands of compressed ones.
 SLOW = ["9.*", "12.*", "13.*"]
+# kosoku fails in them by itself, before it sends a byte: "Strings must be encoded before hashing".
+BROKEN = ["12.*.1", "13.*.1"]
 OK = {"OK", "INFORMATIONAL", "NON-STRICT", "UNIMPLEMENTED"}
 
 
@@ -154,7 +156,7 @@ def main():
     parser.add_argument("--tls", action="store_true", help="over TLS")
     options = parser.parse_args()
     program.need("kosoku", *(["haproxy", "openssl"] if options.tls else []))
-    excluded = [] if options.all else SLOW
+    excluded = BROKEN if options.all else SLOW
     for backend in program.BACKENDS:
         judge(backend, run(backend, excluded, options.tls))
     if pathlib.Path(CLIENT).is_file():
