@@ -199,17 +199,14 @@ async fn check(address: String) -> Result<usize, Any> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn subscribers_with_a_token_get_what_publishers_with_a_token_post() {
-        super::main_of_test();
+        let server = start("127.0.0.1:0").unwrap();
+        let address = server.address().to_string();
+        let received = EventLoop::on(Backend::Auto).unwrap().block_on(check(address)).unwrap();
+        assert_eq!(received.unwrap(), 3);
+        server.drain(Duration::from_secs(5));
     }
-}
-
-#[cfg(test)]
-fn main_of_test() {
-    let server = start("127.0.0.1:0").expect("it starts");
-    let address = server.address().to_string();
-    let received = EventLoop::on(Backend::Auto).expect("a loop").block_on(check(address)).expect("it runs");
-    assert_eq!(received.expect("the messages arrive"), 3);
-    server.drain(Duration::from_secs(5));
 }

@@ -22,10 +22,13 @@ from program import Failure
 # Where `cargo xtask ci` installs kosoku.
 os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/kosoku/bin")
 CLIENT = str(program.ROOT / "target/debug/examples/websocket")
-SECONDS_MAX = 540
+# The slow cases are those that take the time, most of it within kosoku.
+SECONDS_MAX = 3600
 CASES_MIN = 200
 # Large messages in small frames, and thousands of compressed ones.
 SLOW = ["9.*", "12.*", "13.*"]
+# kosoku fails in them by itself, before it sends a byte: "Strings must be encoded before hashing".
+BROKEN = ["12.*.1", "13.*.1"]
 OK = {"OK", "INFORMATIONAL", "NON-STRICT", "UNIMPLEMENTED"}
 
 
@@ -153,7 +156,7 @@ def main():
     parser.add_argument("--tls", action="store_true", help="over TLS")
     options = parser.parse_args()
     program.need("kosoku", *(["haproxy", "openssl"] if options.tls else []))
-    excluded = [] if options.all else SLOW
+    excluded = BROKEN if options.all else SLOW
     for backend in program.BACKENDS:
         judge(backend, run(backend, excluded, options.tls))
     if pathlib.Path(CLIENT).is_file():

@@ -45,11 +45,11 @@ fn connections() -> (http1::Server, HttpHandler) {
         .get("/handler", |upgrade: WebSocketUpgrade| upgrade.handler(Echo))
         .get("/listed", |upgrade: WebSocketUpgrade| upgrade.origins(&["https://sea.example"]).handler(Echo))
         .get("/later", async |upgrade: WebSocketUpgrade| {
-            tidegate::task::sleep(Duration::from_secs(1)).await;
+            task::sleep(Duration::from_secs(1)).await;
             upgrade.channel(echo)
         })
         .get("/later/handler", async |upgrade: WebSocketUpgrade| {
-            tidegate::task::sleep(Duration::from_secs(1)).await;
+            task::sleep(Duration::from_secs(1)).await;
             upgrade.handler(Echo)
         })
         .get("/push", |upgrade: WebSocketUpgrade| {
@@ -57,7 +57,7 @@ fn connections() -> (http1::Server, HttpHandler) {
                 writer.send("ebb".into())?;
                 task::sleep(Duration::from_secs(100)).await;
                 writer.send("flow".into())?;
-                Ok::<_, Box<dyn std::error::Error>>(())
+                Ok::<_, Box<dyn Error>>(())
             })
         })
         .get("/any", |upgrade: WebSocketUpgrade| upgrade.any_origin().handler(Echo))
