@@ -8,9 +8,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_engine::{ConnectionCursor, ConnectionInfo, ServerHandle};
+use tidegate_engine::{ConnectionCursor, ConnectionInfo, ServerHandle, task};
 
 /// What is to be listed.
 #[derive(Debug, Deserialize)]
@@ -49,6 +50,8 @@ pub(crate) struct Listed {
     matching: usize,
     /// There are more connections than are listed.
     is_cut: bool,
+    /// Loops that hang: their connections, or the rest of them, are missing.
+    silent_loops: Vec<usize>,
     inbound: u64,
     outbound: u64,
     by_state: BTreeMap<&'static str, u64>,
@@ -85,8 +88,15 @@ pub(crate) async fn list(server: &ServerHandle, busy: &Rc<Cell<usize>>, listing:
     for event_loop in 0..server.loops() {
         let mut cursor = Some(ConnectionCursor::default());
         while let Some(at) = cursor {
-            // A loop that has ended has no connections.
-            let Some(page) = server.connections(event_loop, at).await else { break };
+            let page = match task::timeout(PAGE_TIMEOUT, server.connections(event_loop, at)).await {
+                Ok(Some(page)) => page,
+                // A loop that has ended has no connections.
+                Ok(None) => break,
+                Err(_) => {
+                    listed.silent_loops.push(event_loop);
+                    break;
+                }
+            };
             for connection in page.connections {
                 listed.total += 1;
                 listed.inbound += connection.inbound_bytes;
@@ -182,6 +192,9 @@ impl Drop for Place {
         self.0.set(self.0.get() - 1);
     }
 }
+
+/// How long a loop may take for a page. It takes a fraction of a millisecond, unless it hangs.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Lists that are made at once: each has the rows of all connections for a moment.
 const LISTS_MAX: usize = 4;
