@@ -117,7 +117,7 @@ pub(crate) async fn list(server: &ServerHandle, busy: &Rc<Cell<usize>>, listing:
     }
     let rows = listing.rows.min(ROWS_MAX);
     sort(&mut found, &listing, rows);
-    listed.rows = found.into_iter().take(rows).map(Row::of).collect();
+    listed.rows = found.iter().take(rows).map(Row::of).collect();
     Some(listed)
 }
 
@@ -158,7 +158,7 @@ fn sort_by<K: Ord>(found: &mut [ConnectionInfo], listing: &Listing, rows: usize,
 }
 
 impl Row {
-    fn of(connection: ConnectionInfo) -> Self {
+    fn of(connection: &ConnectionInfo) -> Self {
         let peer = connection.peer.to_string();
         Self {
             event_loop: connection.event_loop,
