@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -137,10 +138,14 @@ fn sort(found: &mut [ConnectionInfo], listing: &Listing, rows: usize) {
         SortBy::Inbound => sort_by(found, listing, rows, |row| row.inbound_bytes),
         SortBy::Outbound => sort_by(found, listing, rows, |row| row.outbound_bytes),
         SortBy::Loop => sort_by(found, listing, rows, |row| row.event_loop),
-        SortBy::Peer => {
-            sort_by(found, listing, rows, |row| (row.peer.ip(), row.peer.ip().is_none().then(|| row.peer.to_string())))
-        }
+        SortBy::Peer => sort_by(found, listing, rows, peer_order),
     }
+}
+
+/// Addresses by number, then paths by letter.
+fn peer_order(row: &ConnectionInfo) -> (Option<SocketAddr>, Option<String>) {
+    let address = row.peer.ip();
+    (address, address.is_none().then(|| row.peer.to_string()))
 }
 
 fn sort_by<K: Ord>(found: &mut [ConnectionInfo], listing: &Listing, rows: usize, key: impl Fn(&ConnectionInfo) -> K) {
