@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --example operations                                 # checks itself, and ends
-//! cargo run --example operations -- 127.0.0.1:8080 127.0.0.1:9090 # serves; the page is at http://127.0.0.1:9090/dashboard
+//! cargo run --example operations -- 127.0.0.1:8080 127.0.0.1:9090 # serves; then open http://127.0.0.1:9090/dashboard
 //! ```
 
 #![forbid(unsafe_code)]

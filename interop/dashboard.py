@@ -82,7 +82,8 @@ def sort_and_search(page):
     page.until(f"{FIRST_PEER} !== arguments[0]".replace("arguments[0]", repr(up)), "it sorts the other way")
     page.run("document.dispatchEvent(new KeyboardEvent('keydown', { key: '/' }))")
     check("the focus", "search", page.run("return document.activeElement.id"))
-    search = "const box = document.getElementById('search'); box.value = arguments[0]; box.dispatchEvent(new Event('input'))"
+    search = "const box = document.getElementById('search'); box.value = arguments[0];"
+    search += "box.dispatchEvent(new Event('input'))"
     page.run(search, "<b>none</b>")
     page.until("return document.querySelector('#rows td').textContent === 'nothing yet'", "nothing matches")
     check("markup from a text", 0, page.run("return document.querySelectorAll('#connections b').length"))

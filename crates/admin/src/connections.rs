@@ -7,10 +7,12 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_engine::{ConnectionCursor, ConnectionInfo, ServerHandle};
+use tidegate_engine::{ConnectionCursor, ConnectionInfo, ServerHandle, task};
 
 /// What is to be listed.
 #[derive(Debug, Deserialize)]
@@ -49,6 +51,8 @@ pub(crate) struct Listed {
     matching: usize,
     /// There are more connections than are listed.
     is_cut: bool,
+    /// Loops that hang: their connections, or the rest of them, are missing.
+    silent_loops: Vec<usize>,
     inbound: u64,
     outbound: u64,
     by_state: BTreeMap<&'static str, u64>,
@@ -85,8 +89,15 @@ pub(crate) async fn list(server: &ServerHandle, busy: &Rc<Cell<usize>>, listing:
     for event_loop in 0..server.loops() {
         let mut cursor = Some(ConnectionCursor::default());
         while let Some(at) = cursor {
-            // A loop that has ended has no connections.
-            let Some(page) = server.connections(event_loop, at).await else { break };
+            let page = match task::timeout(PAGE_TIMEOUT, server.connections(event_loop, at)).await {
+                Ok(Some(page)) => page,
+                // A loop that has ended has no connections.
+                Ok(None) => break,
+                Err(_) => {
+                    listed.silent_loops.push(event_loop);
+                    break;
+                }
+            };
             for connection in page.connections {
                 listed.total += 1;
                 listed.inbound += connection.inbound_bytes;
@@ -107,7 +118,7 @@ pub(crate) async fn list(server: &ServerHandle, busy: &Rc<Cell<usize>>, listing:
     }
     let rows = listing.rows.min(ROWS_MAX);
     sort(&mut found, &listing, rows);
-    listed.rows = found.into_iter().take(rows).map(Row::of).collect();
+    listed.rows = found.iter().take(rows).map(Row::of).collect();
     Some(listed)
 }
 
@@ -127,10 +138,14 @@ fn sort(found: &mut [ConnectionInfo], listing: &Listing, rows: usize) {
         SortBy::Inbound => sort_by(found, listing, rows, |row| row.inbound_bytes),
         SortBy::Outbound => sort_by(found, listing, rows, |row| row.outbound_bytes),
         SortBy::Loop => sort_by(found, listing, rows, |row| row.event_loop),
-        SortBy::Peer => {
-            sort_by(found, listing, rows, |row| (row.peer.ip(), row.peer.ip().is_none().then(|| row.peer.to_string())))
-        }
+        SortBy::Peer => sort_by(found, listing, rows, peer_order),
     }
+}
+
+/// Addresses by number, then paths by letter.
+fn peer_order(row: &ConnectionInfo) -> (Option<SocketAddr>, Option<String>) {
+    let address = row.peer.ip();
+    (address, address.is_none().then(|| row.peer.to_string()))
 }
 
 fn sort_by<K: Ord>(found: &mut [ConnectionInfo], listing: &Listing, rows: usize, key: impl Fn(&ConnectionInfo) -> K) {
@@ -148,7 +163,7 @@ fn sort_by<K: Ord>(found: &mut [ConnectionInfo], listing: &Listing, rows: usize,
 }
 
 impl Row {
-    fn of(connection: ConnectionInfo) -> Self {
+    fn of(connection: &ConnectionInfo) -> Self {
         let peer = connection.peer.to_string();
         Self {
             event_loop: connection.event_loop,
@@ -182,6 +197,9 @@ impl Drop for Place {
         self.0.set(self.0.get() - 1);
     }
 }
+
+/// How long a loop may take for a page. It takes a fraction of a millisecond, unless it hangs.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Lists that are made at once: each has the rows of all connections for a moment.
 const LISTS_MAX: usize = 4;

@@ -38,7 +38,9 @@ pub(crate) fn router(server: &ServerHandle, requests: &HttpMetrics, guard: Guard
         texts: RefCell::default(),
     };
     Router::with_state(shared)
-        .get("/metrics", metrics)
+        .get("/metrics", |State(shared): State<Shared>, request: Request| {
+            metrics(&shared, request.header("accept").unwrap_or_default())
+        })
         .get("/health", health)
         .get("/ready", ready)
         .get("/dashboard", page::page)
@@ -87,8 +89,7 @@ impl Shared {
     }
 }
 
-fn metrics(State(shared): State<Shared>, request: Request) -> Response {
-    let accept = request.header("accept").unwrap_or_default();
+fn metrics(shared: &Shared, accept: &[u8]) -> Response {
     let format = Format::negotiate(&String::from_utf8_lossy(accept));
     let content_type = match format {
         Format::Prometheus => ContentType::from_static(Format::Prometheus.content_type()),

@@ -149,7 +149,8 @@ fn a_connection_is_closed_by_a_post_with_our_own_origin_only() {
     // Numbers that are nobody's, or no numbers.
     for (query, status) in [("loop=0&id=1", 204), ("loop=9&id=1", 404), ("loop=x&id=1", 400), ("id=1", 400)] {
         let request = format!(
-            "POST /dashboard/close?{query} HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\nContent-Length: 0\r\n\r\n"
+            "POST /dashboard/close?{query} HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\n\
+             Content-Length: 0\r\n\r\n"
         );
         assert_eq!(send(address, &request).0, status, "{query}");
     }
@@ -288,6 +289,9 @@ fn it_responds_while_every_loop_of_the_server_hangs() {
     }
     let health = send(admin.address(), &format!("GET /health HTTP/1.1\r\nHost: {}\r\n\r\n", admin.address()));
     assert_eq!((health.0, health.2.as_str()), (503, "an event loop hangs\n"));
+    let list = format!("GET /dashboard/connections HTTP/1.1\r\nHost: {}\r\n\r\n", admin.address());
+    let listed: Value = serde_json::from_str(&send(admin.address(), &list).2).expect("JSON");
+    assert_eq!((&listed["silent_loops"][0], &listed["total"]), (&Value::from(0), &Value::from(0)));
     drop(release);
     peer.read_exact(&mut [0; 12]).unwrap();
     server.drain(Duration::ZERO);

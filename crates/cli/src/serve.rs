@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             sites.reload();
         }
     };
-    let is_cut_short = supervise(&server, admin, signals, on_hangup)?;
+    let is_cut_short = supervise(&server, &admin, signals, on_hangup)?;
     if let Some(byte_logs) = byte_logs {
         byte_logs.finish();
     }

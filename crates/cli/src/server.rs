@@ -202,7 +202,7 @@ pub(crate) fn signals() -> Result<Signals, StartError> {
 /// has closed its connections.
 pub(crate) fn supervise(
     server: &ServerHandle,
-    admin: RunningAdmin,
+    admin: &RunningAdmin,
     signals: Signals,
     on_hangup: impl Fn() + Send + 'static,
 ) -> Result<bool, StartError> {

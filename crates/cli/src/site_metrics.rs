@@ -1,6 +1,6 @@
 //! What the site counts of its requests, on the loop of each thread.
 
-use std::cell::RefCell;
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use tidegate::Context;
@@ -11,22 +11,23 @@ use crate::site_codec::SiteCodec;
 
 thread_local! {
     /// By the number of their route. A connection has no room for it.
-    static ROUTES: RefCell<Option<[Rc<RouteMetrics>; NAMES.len()]>> = const { RefCell::new(None) };
+    static ROUTES: OnceCell<[Rc<RouteMetrics>; NAMES.len()]> = const { OnceCell::new() };
 }
 
 /// Has the loop of this thread count requests.
 pub(crate) fn count(metrics: Option<&HttpMetrics>) {
-    ROUTES.set(metrics.map(|metrics| {
+    if let Some(metrics) = metrics {
         let recorder = HttpRecorder::new(metrics);
-        NAMES.map(|name| recorder.route(name))
-    }));
+        // A thread has one loop.
+        ROUTES.with(|routes| drop(routes.set(NAMES.map(|name| recorder.route(name)))));
+    }
 }
 
 /// A request gets a response with this status.
 #[inline]
 pub(crate) fn record<C: SiteCodec>(head: &RequestHead, status: Status, cx: &Context<'_, C>) {
-    ROUTES.with_borrow(|routes| {
-        if let Some(routes) = routes {
+    ROUTES.with(|routes| {
+        if let Some(routes) = routes.get() {
             let now = cx.now();
             routes[number(head.path_bytes())].record(head.method(), status.code(), now, now);
         }

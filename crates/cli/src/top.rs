@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     fn snapshot(at: u64, requests: u64) -> Value {
-        let mut latency = [0; 42];
+        let mut latency = vec![0; 42];
         latency[3] = requests;
         serde_json::json!({
             "at": at, "version": "0.1.0", "backend": "epoll", "is_draining": false,

@@ -352,7 +352,7 @@ impl<C: Pipeline> Stages for DynOver<C> {
     }
 
     fn protocols(&self, name: &mut dyn FnMut(&'static str)) {
-        ask!(self, below => Stages::protocols(below, name))
+        ask!(self, below => Stages::protocols(below, name));
     }
 
     fn receive_hint(&self) -> Option<ReceiveHint> {

@@ -729,7 +729,9 @@ impl EventLoop {
                     let left = by.saturating_duration_since(self.local.now());
                     self.begin_drain(left);
                 }
-                Some(LoopMessage::Inspect(request)) => request.answer(&self.local.core.borrow()),
+                Some(LoopMessage::Inspect(request)) => {
+                    request.answer(|number, cursor| self.local.core.borrow().connection_page(number, cursor));
+                }
                 Some(LoopMessage::Close(token)) => self.local.core.borrow_mut().close_by_operator(token),
                 None => break,
             }

@@ -16,9 +16,7 @@ use std::time::Duration;
 
 use tidegate_sys::Address;
 
-use crate::loop_core::Core;
 use crate::pages::PAGE_PLACES;
-use crate::slots::connection_id;
 
 /// A connection, as an operator sees it.
 #[derive(Debug, Clone)]
@@ -114,7 +112,7 @@ pub(crate) struct Description {
 
 /// Where the next page of a loop's connections begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ConnectionCursor(u32);
+pub struct ConnectionCursor(pub(crate) u32);
 
 /// Some connections of a loop.
 #[derive(Debug, Clone, Default)]
@@ -124,31 +122,6 @@ pub struct ConnectionPage {
     pub connections: Vec<ConnectionInfo>,
     /// Where the next page begins; `None` after the last.
     pub next: Option<ConnectionCursor>,
-}
-
-impl Core {
-    /// Describes the connections of some slots.
-    fn page(&self, event_loop: usize, cursor: ConnectionCursor) -> ConnectionPage {
-        let (from, end) = (cursor.0, self.slots.end());
-        let to = from.saturating_add(SLOTS_PER_REQUEST).min(end);
-        let now = self.time.now();
-        let described = self.slots.iter_between(from, to).filter_map(|(token, entry)| {
-            let about = entry.describe(self)?;
-            Some(ConnectionInfo {
-                event_loop,
-                id: connection_id(token),
-                peer: about.peer,
-                is_accepted: about.is_accepted,
-                age: self.ages.age(token.generation, now),
-                protocols: about.protocols,
-                state: about.state,
-                inbound_bytes: about.inbound_bytes,
-                outbound_bytes: about.outbound_bytes,
-            })
-        });
-        let connections = described.collect();
-        ConnectionPage { connections, next: (to < end).then_some(ConnectionCursor(to)) }
-    }
 }
 
 /// A request to a loop. Dropping it without an answer answers with nothing.
@@ -169,8 +142,8 @@ impl InspectRequest {
         (Self { event_loop, cursor, answer: answer.clone() }, Inspect { answer })
     }
 
-    pub(crate) fn answer(self, core: &Core) {
-        self.give(Some(core.page(self.event_loop, self.cursor)));
+    pub(crate) fn answer(self, page: impl FnOnce(usize, ConnectionCursor) -> ConnectionPage) {
+        self.give(Some(page(self.event_loop, self.cursor)));
     }
 
     fn give(&self, page: Option<ConnectionPage>) {
@@ -224,7 +197,7 @@ fn lock(answer: &Mutex<Answer>) -> MutexGuard<'_, Answer> {
 }
 
 /// Slots that one request concerns: eight pages of the table.
-const SLOTS_PER_REQUEST: u32 = 8 * PAGE_PLACES as u32;
+pub(crate) const SLOTS_PER_REQUEST: u32 = 8 * PAGE_PLACES as u32;
 
 /// Names of protocols that a list shows of one connection.
 const PROTOCOLS_MAX: usize = 4;

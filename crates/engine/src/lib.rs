@@ -32,6 +32,7 @@ mod close_reason;
 #[cfg_attr(feature = "tokio", path = "companion/tokio.rs")]
 mod companion;
 mod connection;
+mod connection_pages;
 mod context;
 mod counters;
 mod event_loop;

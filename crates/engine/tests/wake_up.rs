@@ -34,6 +34,12 @@ mod limits {
     pub(crate) const MAILBOX_MESSAGES_MAX: usize = 2;
 }
 
+/// The items that the mailbox imports from the module of that name.
+mod inspection {
+    /// No test asks for connections.
+    pub(crate) struct InspectRequest;
+}
+
 #[test]
 fn messages_of_a_sender_arrive_in_order_and_no_wake_up_is_lost() {
     model(|| {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_engine::activity::Activity;
-use tidegate_metrics::{HttpRecorder, RouteMetrics};
+use tidegate_metrics::HttpRecorder;
 
+use crate::counting::Counting;
 use crate::limits::Limits;
 use crate::router::Table;
 use crate::sessions::Sessions;
@@ -26,13 +27,6 @@ pub(crate) struct App {
     pub(crate) activity: Activity,
     /// Counts requests, if they are counted.
     pub(crate) counting: Option<Counting>,
-}
-
-/// Counts the requests of a loop.
-pub(crate) struct Counting {
-    recorder: HttpRecorder,
-    /// For requests that no route matches.
-    pub(crate) unmatched: Rc<RouteMetrics>,
 }
 
 struct Reloading {
@@ -98,7 +92,7 @@ impl App {
     /// Counts requests from now on.
     pub(crate) fn counting(mut self, recorder: HttpRecorder) -> Self {
         self.table.borrow().count(&recorder);
-        self.counting = Some(Counting { unmatched: recorder.route(""), recorder });
+        self.counting = Some(Counting::new(recorder));
         self
     }
 

@@ -135,11 +135,11 @@ impl HttpHandler {
             let result;
             (passed, result) = middleware::before(&table.middleware, &mut request, cx.now());
             if let Err(response) = result {
-                passed.count(&self.app, Some(endpoint), request.head().method(), cx.now());
+                passed.count(self.app.counting.as_ref(), Some(endpoint), request.head().method(), cx.now());
                 return self.respond(response, &passed, is_head(&request), cx);
             }
         }
-        passed.count(&self.app, Some(endpoint), request.head().method(), cx.now());
+        passed.count(self.app.counting.as_ref(), Some(endpoint), request.head().method(), cx.now());
         match &endpoint.call {
             Call::Sync(call) if !request.head().has_body() || endpoint.body == BodyUse::Unused => {
                 let is_head = is_head(&request);
@@ -262,7 +262,7 @@ impl HttpHandler {
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         let (mut passed, result) = middleware::before(middleware, &mut request, cx.now());
-        passed.count(&self.app, None, request.head().method(), cx.now());
+        passed.count(self.app.counting.as_ref(), None, request.head().method(), cx.now());
         self.respond(result.err().unwrap_or(response), &passed, false, cx)
     }
 

@@ -36,6 +36,7 @@ mod codec;
 #[cfg(feature = "compress")]
 mod compression;
 mod connection;
+mod counting;
 mod endpoint;
 mod exchange;
 mod extract;

@@ -159,7 +159,7 @@ impl<C: HttpCodec> Serving<C> {
         state.into_iter().for_each(|state| request.set_connection_state(state));
         let (mut passed, result) = middleware::before(&table.middleware, &mut request, now);
         let function = endpoint.as_ref().ok().map(|endpoint| &**endpoint);
-        passed.count(&self.app, function, request.head().method(), now);
+        passed.count(self.app.counting.as_ref(), function, request.head().method(), now);
         match (result, endpoint) {
             (Ok(()), Ok(endpoint)) => Work::request(request, endpoint, passed),
             (Ok(()), Err(mut response)) | (Err(mut response), _) => {

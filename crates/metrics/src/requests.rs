@@ -231,7 +231,7 @@ impl Timing {
         }
         let number = self.in_turn.get();
         self.in_turn.set(number.wrapping_add(1));
-        number % TIMED_EVERY == 0
+        number.is_multiple_of(TIMED_EVERY)
     }
 }
 

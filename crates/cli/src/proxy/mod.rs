@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         routes.reload();
     };
-    if supervise(&server, admin, signals, on_hangup)? {
+    if supervise(&server, &admin, signals, on_hangup)? {
         std::process::exit(CUT_SHORT_STATUS);
     }
     Ok(())

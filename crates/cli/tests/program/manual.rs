@@ -60,7 +60,8 @@ fn a_configuration_is_checked_without_a_server() {
         ("[[site]]\nrot = \"/\"\n", "rot"),
         ("[[route]]\nupstream = \"b\"\n", "b"),
         (
-            "[[upstream]]\nname = \"a\"\nservers = [\"https://192.0.2.1\"]\nca = \"/nowhere/ca.pem\"\n[[route]]\nupstream = \"a\"\n",
+            "[[upstream]]\nname = \"a\"\nservers = [\"https://192.0.2.1\"]\n\
+             ca = \"/nowhere/ca.pem\"\n[[route]]\nupstream = \"a\"\n",
             "/nowhere/ca.pem",
         ),
         ("[[site]\n", "1"),

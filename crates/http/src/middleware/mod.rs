@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use tidegate_engine::task;
 use tidegate_http1 as http1;
-use tidegate_metrics::RouteMetrics;
 
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
@@ -19,7 +18,7 @@ pub use self::error_pages::ErrorPages;
 pub use self::request_id::{RequestId, RequestIds};
 pub use self::trace_context::{TraceContext, TraceContexts};
 
-use crate::app::App;
+use crate::counting::{Counted, Counting};
 use crate::endpoint::{Call, Endpoint, Responding};
 use crate::request::Request;
 use crate::response::Response;
@@ -89,13 +88,6 @@ pub(crate) struct Passed {
     counted: Option<Counted>,
 }
 
-/// A request that is counted when it has its response.
-struct Counted {
-    route: Rc<RouteMetrics>,
-    method: http1::Method,
-    began: Instant,
-}
-
 struct PassedMiddleware {
     info: RequestInfo,
     /// That of the router.
@@ -157,18 +149,14 @@ impl Passed {
 impl Passed {
     /// Counts the request when it has its response, if requests are counted. `endpoint` is its function, if it has one.
     #[inline]
-    pub(crate) fn count(&mut self, app: &App, endpoint: Option<&Endpoint>, method: http1::Method, began: Instant) {
-        if let Some(counting) = &app.counting {
-            let route = endpoint.and_then(|endpoint| endpoint.metrics.get()).unwrap_or(&counting.unmatched);
-            self.counted = Some(Counted { route: route.clone(), method, began });
-        }
-    }
-}
-
-impl Counted {
-    #[inline]
-    fn record(&self, response: &Response) {
-        self.route.record(self.method, response.status_code().as_u16(), self.began, task::now());
+    pub(crate) fn count(
+        &mut self,
+        counting: Option<&Counting>,
+        endpoint: Option<&Endpoint>,
+        method: http1::Method,
+        began: Instant,
+    ) {
+        self.counted = counting.map(|counting| counting.begin(endpoint, method, began));
     }
 }
 
