@@ -10,13 +10,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
+use ::axum::body::Body;
 use ::axum::extract::ConnectInfo;
 use ::axum::extract::connect_info::{Connected, IntoMakeServiceWithConnectInfo};
 use ::axum::middleware::AddExtension;
 use ::axum::routing::IntoMakeService;
 use tower_service::Service;
 
-use crate::axum::Body;
 use crate::function::TowerService;
 
 /// A service, or what makes one: a `Router`, a `MethodRouter`, any other service of axum's requests; the results of
