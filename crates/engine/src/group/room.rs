@@ -70,7 +70,7 @@ impl Default for RoomLimits {
 /// # let guest = Guest { room: room.clone(), visit: None };
 /// # drop(guest);
 /// room.send(&line("high water".to_owned()))?;
-/// # Ok::<(), tidegate::GroupFull>(())
+/// # Ok::<(), tidegate::engine::GroupFull>(())
 /// ```
 pub struct Room<C, P = ()> {
     shared: Arc<Shared<C, P>>,
