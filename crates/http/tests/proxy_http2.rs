@@ -110,9 +110,16 @@ fn bodies_and_trailers_go_both_ways() {
 
 #[test]
 fn a_response_that_breaks_off_does_not_look_complete() {
-    each(async |client, uri, _| {
-        let response = client.get(format!("{uri}/broken")).send().await?;
-        assert!(response.text().await.is_err());
+    each(async |client, uri, versions| {
+        for _ in 0..10 {
+            // A reset may overtake the head.
+            let text = match client.get(format!("{uri}/broken")).send().await {
+                Ok(response) if response.status().as_u16() == 502 => continue,
+                Ok(response) => response.text().await,
+                Err(error) => Err(error),
+            };
+            assert!(text.is_err(), "{versions:?}: {text:?}");
+        }
         assert_eq!(client.get(format!("{uri}/slow")).send().await?.text().await?, "slow");
         Ok(())
     });
