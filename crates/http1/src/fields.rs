@@ -133,6 +133,12 @@ impl Fields {
         Ok(())
     }
 
+    /// Adds `TE: trailers` to the fields of a request of HTTP/2, which has no other value of this field (RFC 9113 §8.2.2).
+    /// Not for HTTP/1.1, where `Connection` has to name the field.
+    pub fn push_te_trailers(&mut self) {
+        self.owned().extend_from_slice(b"TE: trailers\r\n");
+    }
+
     /// Makes room for as many bytes more; each field has four beside its name and value.
     pub fn reserve(&mut self, bytes: usize) {
         self.owned().reserve(bytes);

@@ -394,7 +394,7 @@ impl ClientBuilder {
 
 /// The configuration of connections that speak HTTP/1.1 in any case.
 #[cfg(feature = "tls")]
-fn without_http2(tls: ClientConfig) -> ClientConfig {
+pub(crate) fn without_http2(tls: ClientConfig) -> ClientConfig {
     let others: Vec<_> = tls.alpn().filter(|protocol| *protocol != b"h2").map(<[u8]>::to_vec).collect();
     if others.len() == tls.alpn().count() { tls } else { tls.with_alpn(others).unwrap_or(tls) }
 }

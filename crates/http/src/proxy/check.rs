@@ -11,7 +11,8 @@ use tidegate_engine::{Backend, EventLoop, blocking, task};
 use tidegate_http1::Request;
 use tidegate_http1::client::Incoming;
 
-use super::connection::connect;
+use super::connection::{Made, connect};
+use super::session::Opened;
 use super::upstreams::{Shared, Upstream, Upstreams};
 
 /// How upstreams are checked by requests of the proxy's own.
@@ -159,7 +160,14 @@ async fn check_all(shared: &Arc<Shared>, check: &HealthCheck, rows: &mut HashMap
 
 /// `None` if the check fails.
 async fn check_once(shared: &Shared, member: &Upstream, check: &HealthCheck) -> Option<()> {
-    let mut connection = connect(shared, member, None).await.ok()?;
+    let made = connect(shared, member, None, false).await.ok()?;
+    let mut connection = match made {
+        Made::Http1(connection) => connection,
+        Made::Http2(session) => match session.open() {
+            Opened::Stream(stream) => stream,
+            _ => return None,
+        },
+    };
     let host = check.host.as_deref().unwrap_or(&member.authority);
     let request = Request::get(&check.path).ok()?.host(host).ok()?.close();
     connection.send(request.into()).ok()?;

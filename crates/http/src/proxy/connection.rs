@@ -1,9 +1,11 @@
 //! `Connection`: a connection to an upstream without its type, and how one is made.
 
+use std::cell::Cell;
 use std::future::Future;
 #[cfg(feature = "tls")]
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,25 +14,28 @@ use tidegate_buffer::Slice;
 use tidegate_codec::Over;
 #[cfg(feature = "tls")]
 use tidegate_codec::OverError;
-use tidegate_codec::Pipeline;
 use tidegate_codec::framing::{Payload, Raw};
+use tidegate_codec::{Filters, Pipeline};
 use tidegate_engine::{Channel, ChannelError, Client, ConnectError, ReadHalf, SendError, WriteHalf, task};
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, Error, Misuse};
+use tidegate_http2::{self as http2, ClientStream};
 use tidegate_proxy::{Announced, Builder};
 #[cfg(feature = "tls")]
 use tidegate_tls::Tls;
 
+use super::session::UpstreamSession;
 use super::tunnel::Tunnel;
 use super::upstreams::{Shared, Upstream};
 use crate::request::Request;
 
 /// A pipeline of the client's role, whatever the filters are.
-trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {
+pub(super) trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {
     type Raw: Pipeline<In = Slice, Out = Payload>;
 
     fn into_raw(self) -> Self::Raw;
-    fn http(&self) -> &http1::Client;
+    /// Whether another request may follow on the connection.
+    fn is_ready(&self) -> bool;
     /// What the caller did wrong, if the error is about that.
     fn misuse(error: &Self::Error) -> Option<Misuse>;
 }
@@ -49,8 +54,8 @@ impl UpstreamCodec for http1::Client {
         Raw
     }
 
-    fn http(&self) -> &http1::Client {
-        self
+    fn is_ready(&self) -> bool {
+        self.is_ready()
     }
 
     fn misuse(error: &Error) -> Option<Misuse> {
@@ -65,8 +70,8 @@ impl UpstreamCodec for Announced<http1::Client> {
         Raw
     }
 
-    fn http(&self) -> &http1::Client {
-        self.inner()
+    fn is_ready(&self) -> bool {
+        self.inner().is_ready()
     }
 
     fn misuse(error: &Error) -> Option<Misuse> {
@@ -82,8 +87,8 @@ impl UpstreamCodec for Over<Tls, http1::Client> {
         self.map(|_| Raw)
     }
 
-    fn http(&self) -> &http1::Client {
-        self.codec()
+    fn is_ready(&self) -> bool {
+        self.codec().is_ready()
     }
 
     fn misuse(error: &Self::Error) -> Option<Misuse> {
@@ -91,6 +96,22 @@ impl UpstreamCodec for Over<Tls, http1::Client> {
             OverError::Codec(error) => misuse(error),
             _ => None,
         }
+    }
+}
+
+impl UpstreamCodec for ClientStream {
+    type Raw = Raw;
+
+    fn into_raw(self) -> Raw {
+        Raw
+    }
+
+    fn is_ready(&self) -> bool {
+        false
+    }
+
+    fn misuse(error: &Error) -> Option<Misuse> {
+        misuse(error)
     }
 }
 
@@ -104,6 +125,7 @@ pub(super) trait Connection {
     fn split(&mut self);
     /// Whether it takes another request.
     fn is_reusable(&mut self) -> bool;
+    fn is_http2(&self) -> bool;
     fn set_deadline_after(&mut self, after: Option<Duration>);
     fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError>;
 }
@@ -117,7 +139,7 @@ pub(super) enum Unsent {
 }
 
 /// The connection of an exchange, or one that is idle.
-struct Held<C: UpstreamCodec>(State<C>);
+pub(super) struct Held<C: UpstreamCodec>(State<C>);
 
 /// The channel of a connection.
 enum State<C: UpstreamCodec> {
@@ -129,6 +151,10 @@ enum State<C: UpstreamCodec> {
 }
 
 impl<C: UpstreamCodec> Held<C> {
+    pub(super) fn new(channel: Channel<C>) -> Self {
+        Self(State::Whole(channel))
+    }
+
     /// The whole channel, for the next request.
     fn whole(&mut self) -> Option<&mut Channel<C>> {
         if let State::Split(..) = self.0
@@ -184,7 +210,11 @@ impl<C: UpstreamCodec> Connection for Held<C> {
     }
 
     fn is_reusable(&mut self) -> bool {
-        self.whole().is_some_and(|channel| channel.with_codec(|codec| codec.http().is_ready()).unwrap_or(false))
+        self.whole().is_some_and(|channel| channel.with_codec(|codec| codec.is_ready()).unwrap_or(false))
+    }
+
+    fn is_http2(&self) -> bool {
+        false
     }
 
     fn set_deadline_after(&mut self, after: Option<Duration>) {
@@ -217,38 +247,89 @@ impl<C: UpstreamCodec> Drop for Held<C> {
     }
 }
 
-/// Connects to an upstream for a request.
+/// A connection that was made, by its version.
+pub(super) enum Made {
+    Http1(Box<dyn Connection>),
+    Http2(Rc<UpstreamSession>),
+}
+
+/// Whether an upstream may speak HTTP/2.
+pub(super) fn may_be_http2(shared: &Shared, upstream: &Upstream) -> bool {
+    #[cfg(feature = "tls")]
+    let is_offered = upstream.is_secure && shared.tls_http2.is_some();
+    #[cfg(not(feature = "tls"))]
+    let is_offered = {
+        let _ = shared;
+        false
+    };
+    upstream.is_http2 || is_offered
+}
+
+/// Connects to an upstream for a request. One that `needs_http1` does not get a connection of HTTP/2.
 pub(super) async fn connect(
     shared: &Shared,
     upstream: &Upstream,
     request: Option<&Request>,
-) -> Result<Box<dyn Connection>, ConnectError> {
+    needs_http1: bool,
+) -> Result<Made, ConnectError> {
     let client = Client::at(upstream.address.clone()).connect_timeout(shared.limits.connect_timeout);
     let http = http1::Client::new(shared.client.clone());
+    let failed = |error: Box<dyn std::error::Error>| {
+        ConnectError::Failed(upstream.address.clone(), std::io::Error::other(error.to_string()))
+    };
     #[cfg(feature = "tls")]
     if upstream.is_secure
-        && let Some(tls) = &shared.tls
+        && let Some(http1_only) = &shared.tls
     {
-        let failed = |error: Box<dyn std::error::Error>| {
-            ConnectError::Failed(upstream.address.clone(), std::io::Error::other(error.to_string()))
-        };
+        let tls = shared.tls_http2.as_ref().filter(|_| !needs_http1).unwrap_or(http1_only);
         let tls = tls.connect(&upstream.host).map_err(|error| failed(error.into()))?;
         let mut channel = client.connect(Over::new(tls, http)).await?;
-        let established = poll_fn(|cx| Pin::new(&mut channel.ready()).poll(cx));
-        return match task::timeout(shared.limits.connect_timeout, established).await {
-            Ok(Ok(())) => Ok(Box::new(Held(State::Whole(channel)))),
-            Ok(Err(error)) => Err(failed(error.into())),
+        let established = poll_fn(|cx| channel.poll_established(cx));
+        match task::timeout(shared.limits.connect_timeout, established).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(failed(error.into())),
             Err(_) => {
                 channel.abort();
-                Err(ConnectError::Timeout(upstream.address.ip()))
+                return Err(ConnectError::Timeout(upstream.address.ip()));
             }
-        };
+        }
+        let is_http2 = channel.with_codec(|codec| codec.filter().alpn() == Some(b"h2"));
+        if is_http2.map_err(|error| failed(error.into()))? {
+            let filters = |codec: Over<Tls, http1::Client>| codec.into_filters(|_| Filters::default());
+            return session(shared, channel, filters, "https").map_err(|error| failed(error.into()));
+        }
+        return Ok(Made::Http1(Box::new(Held::new(channel))));
+    }
+    if upstream.is_http2 {
+        if needs_http1 {
+            return Err(failed("the upstream speaks HTTP/2, on which there are no tunnels".into()));
+        }
+        let channel = client.connect(http).await?;
+        return session(shared, channel, |_| Filters::default(), "http").map_err(|error| failed(error.into()));
     }
     if shared.sends_proxy_header {
         let channel = client.connect(Announced::new(proxy_header(request, upstream), http)).await?;
-        return Ok(Box::new(Held(State::Whole(channel))));
+        return Ok(Made::Http1(Box::new(Held::new(channel))));
     }
-    Ok(Box::new(Held(State::Whole(client.connect(http).await?))))
+    Ok(Made::Http1(Box::new(Held::new(client.connect(http).await?))))
+}
+
+/// Goes on with HTTP/2.
+fn session<C: Pipeline>(
+    shared: &Shared,
+    channel: Channel<C>,
+    filters: impl FnOnce(C) -> Filters + 'static,
+    scheme: &'static str,
+) -> Result<Made, ChannelError> {
+    let connection = http2::Connection::client(shared.http2.clone());
+    let session = channel.into_session(|codec| filters(codec).stack(connection))?;
+    Ok(Made::Http2(Rc::new(UpstreamSession {
+        session,
+        streams: shared.streams.clone(),
+        scheme,
+        streams_max: shared.limits.streams_per_connection_max.max(1),
+        open: Cell::new(0),
+    })))
 }
 
 /// A PROXY header that names the client; one that names nothing for a request of the proxy's own.

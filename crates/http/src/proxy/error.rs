@@ -4,6 +4,7 @@
 use tidegate_codec::OverError;
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
 use tidegate_http1::{Error, Exceeded, Misuse, Status};
+use tidegate_http2::ErrorCode;
 
 use super::connection::Unsent;
 use crate::response::Response;
@@ -16,6 +17,8 @@ pub(super) enum Failure {
     Connect(ConnectError),
     /// The connection ended before the head of the response.
     Closed(Option<ChannelError>),
+    /// The upstream has not processed the request: it refused its stream of HTTP/2, or had announced its end before.
+    Refused,
     /// The head of the response did not come in time.
     Late,
     /// The request cannot be expressed in the protocol that the upstream speaks.
@@ -26,6 +29,12 @@ pub(super) enum Failure {
 
 impl Failure {
     pub(super) fn of_recv(error: ChannelError) -> Self {
+        if let ChannelError::Closed(reason) = &error
+            && let CloseReason::StreamReset { code, by_peer: true } = **reason
+            && code == u64::from(ErrorCode::REFUSED_STREAM.0)
+        {
+            return Self::Refused;
+        }
         let is_late = match &error {
             ChannelError::Deadline => true,
             ChannelError::Closed(reason) => match &**reason {
@@ -51,14 +60,14 @@ impl Failure {
 
     /// Whether the upstream has received nothing of the request.
     pub(super) fn is_unsent(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Inexpressible(Misuse::PeerTooOld))
+        matches!(self, Self::Connect(_) | Self::Refused | Self::Inexpressible(Misuse::PeerTooOld))
     }
 
     /// Whether another upstream may do better.
     pub(super) fn may_be_retried(&self) -> bool {
         // A request that was late once would keep a second upstream busy for as long. What a connection cannot express
         // since its upstream has answered in HTTP/1.0, a new connection can.
-        matches!(self, Self::Connect(_) | Self::Closed(_) | Self::Inexpressible(Misuse::PeerTooOld))
+        matches!(self, Self::Connect(_) | Self::Closed(_) | Self::Refused | Self::Inexpressible(Misuse::PeerTooOld))
     }
 
     pub(super) fn text(&self) -> String {
@@ -67,6 +76,7 @@ impl Failure {
             Self::Connect(error) => error.to_string(),
             Self::Closed(Some(error)) => error.to_string(),
             Self::Closed(None) => "the upstream closed the connection".into(),
+            Self::Refused => "the upstream refused the request".into(),
             Self::Late => "the upstream did not answer in time".into(),
             Self::Inexpressible(misuse) => misuse.text().into(),
             Self::WrongProtocol => "the upstream switched to a protocol that was not asked for".into(),
@@ -77,7 +87,7 @@ impl Failure {
         let status = match self {
             Self::NoUpstream => Status::SERVICE_UNAVAILABLE,
             Self::Connect(ConnectError::Timeout(_)) | Self::Late => Status::GATEWAY_TIMEOUT,
-            Self::Connect(_) | Self::Closed(_) | Self::WrongProtocol => Status::BAD_GATEWAY,
+            Self::Connect(_) | Self::Closed(_) | Self::Refused | Self::WrongProtocol => Status::BAD_GATEWAY,
             Self::Inexpressible(_) => Status::BAD_REQUEST,
         };
         Response::of_error(status)

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,12 +10,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use tidegate_codec::framing::Raw;
-use tidegate_engine::task;
+use tidegate_engine::{ConnectError, task};
 use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 
 use super::balance::{Balance, Balancer, Candidate, hash_of};
-use super::connection::{Connection, connect};
+use super::connection::{Connection, Made, connect, may_be_http2};
 use super::download::Download;
 use super::error::Failure;
 use super::fields;
@@ -49,8 +50,8 @@ struct Members {
 
 /// Why an attempt did not yield a head.
 enum Stop {
-    /// The upstream failed.
-    Upstream(Failure),
+    /// The upstream failed. If the connection `is_pooled`, it may have been closed in the meantime.
+    Upstream { failure: Failure, is_pooled: bool },
     /// The client's request did; what it gets, if it is still there.
     Client(Response),
 }
@@ -103,12 +104,12 @@ impl LoopUpstreams {
             let lease = Lease::new(self.shared.clone(), upstream);
             let id = lease.id();
             let pooled = if may_be_pooled { self.pool.take(id) } else { None };
-            let is_pooled = pooled.is_some();
-            let failure = match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
-                Ok(answer) => return self.respond(&request, answer, upload, &asked, options),
-                Err(Stop::Client(response)) => return response,
-                Err(Stop::Upstream(failure)) => failure,
-            };
+            let (failure, is_pooled) =
+                match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
+                    Ok(answer) => return self.respond(&request, answer, upload, &asked, options),
+                    Err(Stop::Client(response)) => return response,
+                    Err(Stop::Upstream { failure, is_pooled }) => (failure, is_pooled),
+                };
             tracing::debug!(subsystem = "proxy", upstream = id, error = failure.text(), "request failed");
             // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
             // It may have closed the others as well, so the next one is new.
@@ -139,21 +140,23 @@ impl LoopUpstreams {
         lease: Lease,
         pooled: Option<Box<dyn Connection>>,
     ) -> Result<Answer, Stop> {
-        let is_pooled = pooled.is_some();
-        let failed = |lease: &Lease, failure: Failure| {
+        let failed = |lease: &Lease, failure: Failure, is_pooled: bool| {
             if failure.blames_upstream() && !(is_pooled && matches!(failure, Failure::Closed(_))) {
                 lease.fail();
             }
-            Stop::Upstream(failure)
+            Stop::Upstream { failure, is_pooled }
         };
-        let outgoing = asked.outgoing(request, &lease.upstream, options).map_err(Stop::Client)?;
-        let mut connection = match pooled {
-            Some(connection) => connection,
-            None => match connect(&self.shared, &lease.upstream, Some(request)).await {
-                Ok(connection) => connection,
-                Err(error) => return Err(failed(&lease, Failure::Connect(error))),
+        let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
+        let (mut connection, is_pooled) = match pooled {
+            Some(connection) => (connection, true),
+            None => match self.connect(&lease.upstream, request, asked.needs_http1).await {
+                Ok(made) => made,
+                Err(error) => return Err(failed(&lease, Failure::Connect(error), false)),
             },
         };
+        if connection.is_http2() && asked.takes_trailers {
+            outgoing = asked.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
+        }
         if !upload.is_done() {
             connection.split();
         }
@@ -163,7 +166,7 @@ impl LoopUpstreams {
             connection.set_deadline_after(Some(timeout));
         }
         if let Err(unsent) = connection.send(outgoing) {
-            return Err(failed(&lease, Failure::of_send(&unsent)));
+            return Err(failed(&lease, Failure::of_send(&unsent), is_pooled));
         }
         let timeout = self.shared.limits.continue_timeout;
         let mut awaits_continue = upload.awaits_continue().then(|| task::sleep(timeout));
@@ -190,9 +193,40 @@ impl LoopUpstreams {
                 }
                 Ok(Answer { head, connection, lease })
             }
-            Err(Stop::Upstream(failure)) => Err(failed(&lease, failure)),
+            Err(Stop::Upstream { failure, .. }) => Err(failed(&lease, failure, is_pooled)),
             Err(stop) => Err(stop),
         }
+    }
+
+    /// A new connection to an upstream, or a stream of one of HTTP/2; and whether that was there before.
+    async fn connect(
+        &self,
+        upstream: &Upstream,
+        request: &Request,
+        needs_http1: bool,
+    ) -> Result<(Box<dyn Connection>, bool), ConnectError> {
+        let may_share = !needs_http1 && may_be_http2(&self.shared, upstream);
+        let mut is_first = true;
+        for _ in 0..CONNECTS_MAX {
+            if may_share && let Some(stream) = self.pool.stream(upstream.id).await {
+                return Ok((stream, is_first));
+            }
+            is_first = false;
+            let is_alone = may_share && !self.pool.is_http1(upstream.id);
+            let connecting = is_alone.then(|| self.pool.begin_connecting(upstream.id));
+            match connect(&self.shared, upstream, Some(request), needs_http1).await? {
+                Made::Http1(connection) => {
+                    if may_share {
+                        self.pool.chose_http1(upstream.id);
+                    }
+                    return Ok((connection, false));
+                }
+                Made::Http2(session) => self.pool.add(upstream.id, session),
+            }
+            drop(connecting);
+        }
+        let error = io::Error::other("the upstream takes no stream of HTTP/2");
+        Err(ConnectError::Failed(upstream.address.clone(), error))
     }
 
     /// The response to the client.
@@ -366,13 +400,17 @@ fn poll_head(
     loop {
         match upload.poll(connection, cx) {
             Poll::Ready(Err(UploadError::Client(error))) => return Poll::Ready(Err(Stop::Client(of_client(error)))),
-            Poll::Ready(Err(UploadError::Upstream(failure))) => return Poll::Ready(Err(Stop::Upstream(failure))),
+            Poll::Ready(Err(UploadError::Upstream(failure))) => {
+                return Poll::Ready(Err(Stop::Upstream { failure, is_pooled: false }));
+            }
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
         let incoming = match connection.poll_recv(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(incoming)) => incoming,
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(Stop::Upstream(Failure::of_recv(error)))),
+            Poll::Ready(Err(error)) => {
+                return Poll::Ready(Err(Stop::Upstream { failure: Failure::of_recv(error), is_pooled: false }));
+            }
         };
         match incoming {
             Some(Incoming::Head(head)) => return Poll::Ready(Ok(head)),
@@ -381,7 +419,7 @@ fn poll_head(
                 let fields = fields::passed_on(head.headers(), &[], |_| false);
                 interims.send(Interim::new(head.status()).fields(fields));
             }
-            _ => return Poll::Ready(Err(Stop::Upstream(Failure::Closed(None)))),
+            _ => return Poll::Ready(Err(Stop::Upstream { failure: Failure::Closed(None), is_pooled: false })),
         }
     }
 }
@@ -407,3 +445,6 @@ fn response_fields(head: &ResponseHead, options: &Options) -> Fields {
 fn length_of(head: &ResponseHead) -> Option<u64> {
     std::str::from_utf8(head.header("content-length")?).ok()?.parse().ok()
 }
+
+/// How many connections in a row may take no stream.
+const CONNECTS_MAX: u32 = 4;

@@ -146,7 +146,11 @@ impl Pseudonym {
     /// Adds `Via`, with the proxies that the request has passed and this one.
     pub(super) fn add(&self, fields: &mut Fields, request: &Request) {
         let mut value = before(request, "via", true);
-        let version = if request.version() == http::Version::HTTP_10 { "1.0" } else { "1.1" };
+        let version = match request.version() {
+            http::Version::HTTP_10 => "1.0",
+            http::Version::HTTP_2 => "2",
+            _ => "1.1",
+        };
         let _ = write!(value, "{version} {}", self.0);
         fields::push(fields, b"Via", value.as_bytes());
     }

@@ -51,6 +51,7 @@ mod pool;
 mod rate;
 mod request_head;
 mod retry;
+mod session;
 mod tunnel;
 mod upload;
 mod upstreams;

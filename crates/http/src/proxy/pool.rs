@@ -1,10 +1,13 @@
 //! `Pool`: the idle connections of one loop to its upstreams.
 //!
+//! A connection of HTTP/2 is here as long as it takes requests, and has a stream for each. While one is being made, further
+//! requests to its upstream wait for it.
+//!
 //! A connection that waits here is read from: one that its upstream closes, or that receives bytes which answer nothing,
 //! leaves the pool at once. One task waits for all of them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -12,10 +15,17 @@ use std::task::{Context, Poll, Waker};
 use tidegate_engine::task;
 
 use super::connection::Connection;
+use super::session::{Opened, UpstreamSession};
 
 pub(super) struct Pool {
     /// By the id of the upstream; the one that was used last is at the end.
     idle: RefCell<HashMap<u64, Vec<Box<dyn Connection>>>>,
+    /// Connections of HTTP/2.
+    sessions: RefCell<HashMap<u64, Vec<Rc<UpstreamSession>>>>,
+    /// Upstreams to which a connection of HTTP/2 may be being made, with the tasks that wait for that.
+    connecting: RefCell<HashMap<u64, Vec<Waker>>>,
+    /// Upstreams that have chosen HTTP/1.1: their connections are made side by side.
+    http1: RefCell<HashSet<u64>>,
     /// Of the task that waits for idle connections; `None` before it runs.
     keeper: RefCell<Option<Waker>>,
     has_keeper: Cell<bool>,
@@ -26,6 +36,9 @@ impl Pool {
     pub(super) fn new(per_upstream_max: usize) -> Rc<Self> {
         Rc::new(Self {
             idle: RefCell::default(),
+            sessions: RefCell::default(),
+            connecting: RefCell::default(),
+            http1: RefCell::default(),
             keeper: RefCell::default(),
             has_keeper: Cell::new(false),
             per_upstream_max,
@@ -42,6 +55,71 @@ impl Pool {
                 return Some(connection);
             }
         }
+    }
+
+    /// A stream of a connection of HTTP/2, unless none has room. Waits while such a connection is being made.
+    pub(super) async fn stream(&self, upstream: u64) -> Option<Box<dyn Connection>> {
+        poll_fn(|cx| {
+            let mut is_busy = false;
+            let mut stream = None;
+            if let Some(sessions) = self.sessions.borrow_mut().get_mut(&upstream) {
+                sessions.retain(|session| {
+                    if stream.is_some() {
+                        return true;
+                    }
+                    match session.open() {
+                        Opened::Stream(opened) => stream = Some(opened),
+                        Opened::Full => {}
+                        Opened::Busy => is_busy = true,
+                        Opened::Ended => return false,
+                    }
+                    true
+                });
+            }
+            if stream.is_some() {
+                return Poll::Ready(stream);
+            }
+            if is_busy {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match self.connecting.borrow_mut().get_mut(&upstream) {
+                Some(waiting) => {
+                    waiting.push(cx.waker().clone());
+                    Poll::Pending
+                }
+                None => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+
+    /// Whether connections to an upstream are made side by side, since it has chosen HTTP/1.1.
+    pub(super) fn is_http1(&self, upstream: u64) -> bool {
+        self.http1.borrow().contains(&upstream)
+    }
+
+    /// A connection to an upstream is about to be made: others wait until the result is dropped.
+    pub(super) fn begin_connecting(self: &Rc<Self>, upstream: u64) -> Connecting {
+        self.connecting.borrow_mut().entry(upstream).or_default();
+        Connecting { pool: self.clone(), upstream }
+    }
+
+    /// Keeps a connection of HTTP/2.
+    pub(super) fn add(self: &Rc<Self>, upstream: u64, session: Rc<UpstreamSession>) {
+        self.http1.borrow_mut().remove(&upstream);
+        if let Some(waker) = &*self.keeper.borrow()
+            && session.poll_ended(waker).is_ready()
+        {
+            return;
+        }
+        self.sessions.borrow_mut().entry(upstream).or_default().push(session);
+        self.start_keeper();
+    }
+
+    /// The upstream has chosen HTTP/1.1.
+    pub(super) fn chose_http1(&self, upstream: u64) {
+        self.http1.borrow_mut().insert(upstream);
     }
 
     /// Keeps a connection whose exchange is complete, if it takes another request.
@@ -68,6 +146,8 @@ impl Pool {
     /// Drops the connections to upstreams that are no longer in use.
     pub(super) fn retain(&self, is_in_use: impl Fn(u64) -> bool) {
         self.idle.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
+        self.sessions.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
+        self.http1.borrow_mut().retain(|upstream| is_in_use(*upstream));
     }
 
     fn start_keeper(self: &Rc<Self>) {
@@ -78,12 +158,28 @@ impl Pool {
     }
 }
 
+/// A connection of HTTP/2 may be being made.
+pub(super) struct Connecting {
+    pool: Rc<Pool>,
+    upstream: u64,
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        let waiting = self.pool.connecting.borrow_mut().remove(&self.upstream);
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
 /// Drops the connections that are no longer idle, and waits for the others.
 fn keep(pool: &Weak<Pool>, cx: &mut Context<'_>) -> Poll<()> {
     let Some(pool) = pool.upgrade() else { return Poll::Ready(()) };
     *pool.keeper.borrow_mut() = Some(cx.waker().clone());
     for connections in pool.idle.borrow_mut().values_mut() {
         connections.retain_mut(|connection| connection.poll_recv(cx).is_pending());
+    }
+    for sessions in pool.sessions.borrow_mut().values_mut() {
+        sessions.retain(|session| session.poll_ended(cx.waker()).is_pending());
     }
     Poll::Pending
 }

@@ -18,6 +18,10 @@ pub(super) struct Asked {
     pub(super) upgrade: Option<String>,
     /// The client waits for `100 Continue`.
     pub(super) expects: bool,
+    /// The connection has to be one of HTTP/1.1: it may become a tunnel.
+    pub(super) needs_http1: bool,
+    /// The client takes trailers.
+    pub(super) takes_trailers: bool,
     /// What is left of `Max-Forwards`.
     max_forwards: Option<u64>,
 }
@@ -38,7 +42,9 @@ impl Asked {
             Method::Connect if head.protocol().is_some() => {
                 return Err(Response::of_error(Status::NOT_IMPLEMENTED));
             }
-            Method::Connect if !options.connect => return Err(Response::of_error(Status::METHOD_NOT_ALLOWED)),
+            Method::Connect if !options.connect || head.version() == http1::Version::Http2 => {
+                return Err(Response::of_error(Status::METHOD_NOT_ALLOWED));
+            }
             // It would show the client what the proxy adds.
             Method::Trace => return Err(Response::of_error(Status::METHOD_NOT_ALLOWED)),
             _ => {}
@@ -54,7 +60,9 @@ impl Asked {
         let upgrade =
             asked_protocol(head).filter(|name| options.upgrades.iter().any(|one| one.eq_ignore_ascii_case(name)));
         let expects = head.expects_continue() && head.has_body();
-        Ok(Self { upgrade: upgrade.map(str::to_owned), expects, max_forwards })
+        let needs_http1 = upgrade.is_some() || head.method() == Method::Connect;
+        let takes_trailers = fields::has_member(head.headers(), b"te", b"trailers");
+        Ok(Self { upgrade: upgrade.map(str::to_owned), expects, needs_http1, takes_trailers, max_forwards })
     }
 
     /// The request for an upstream.
@@ -63,6 +71,7 @@ impl Asked {
         request: &Request,
         upstream: &Upstream,
         options: &Options,
+        is_http2: bool,
     ) -> Result<Outgoing, Response> {
         let head = request.head();
         let refused = |_| Response::of_error(Status::BAD_REQUEST);
@@ -78,6 +87,10 @@ impl Asked {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
         }
         fields::add_edits(&mut fields, &options.request_edits);
+        if is_http2 && self.takes_trailers {
+            // The proxy passes trailers on in any case; some servers of gRPC insist on the field.
+            fields.push_te_trailers();
+        }
         fields::pass_date_on(&mut fields, head.headers(), &options.request_edits);
         let host = match &options.host {
             _ if head.method() == Method::Connect => "",

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tidegate_http1::client;
+use tidegate_http2 as http2;
 use tidegate_sys::Address;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
@@ -42,6 +43,11 @@ pub struct UpstreamLimits {
     pub requests_max: u32,
     /// Idle connections that a loop keeps to one upstream. 64.
     pub idle_connections_max: usize,
+    /// Streams that a connection of HTTP/2 has open at a time, also if the upstream permits more; further requests get
+    /// another connection. 128.
+    pub streams_per_connection_max: usize,
+    /// What protects a connection of HTTP/2. The limits of heads, bodies and idle connections are those here.
+    pub http2: http2::Limits,
     /// How long an idle connection is kept. 55 seconds: less than most servers do, since a request fails if the server
     /// closes at the same time.
     pub idle_timeout: Duration,
@@ -71,6 +77,8 @@ impl Default for UpstreamLimits {
         Self {
             requests_max: 1_024,
             idle_connections_max: 64,
+            streams_per_connection_max: 128,
+            http2: http2::Limits::default(),
             idle_timeout: Duration::from_secs(55),
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(30),
@@ -97,7 +105,13 @@ pub(super) struct Shared {
     pub(super) sends_proxy_header: bool,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<ClientConfig>,
+    /// The same, offering HTTP/2.
+    #[cfg(feature = "tls")]
+    pub(super) tls_http2: Option<ClientConfig>,
     pub(super) client: Arc<client::Config>,
+    /// The limits of streams of HTTP/2.
+    pub(super) streams: Arc<client::Limits>,
+    pub(super) http2: Arc<http2::Config>,
     members: Mutex<Arc<[Arc<Upstream>]>>,
     /// Changes with the members.
     generation: AtomicU64,
@@ -115,6 +129,8 @@ pub(super) struct Upstream {
     pub(super) host: String,
     pub(super) authority: String,
     pub(super) is_secure: bool,
+    /// It speaks HTTP/2 by prior knowledge.
+    pub(super) is_http2: bool,
     pub(super) weight: u32,
     pub(super) hash: u64,
     /// Requests in progress.
@@ -134,6 +150,7 @@ pub struct UpstreamsBuilder {
     check: Option<HealthCheck>,
     resolve_interval: Option<Duration>,
     sends_proxy_header: bool,
+    is_http1_only: bool,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
 }
@@ -146,7 +163,8 @@ pub enum UpstreamsError {
     None,
     /// A URL has the scheme `https`, and there is no configuration of TLS.
     NoTls,
-    /// A PROXY header cannot be sent to an upstream that is encrypted, or that is a Unix socket.
+    /// A PROXY header cannot be sent to an upstream that is encrypted, that is a Unix socket, or that speaks HTTP/2, whose
+    /// connections are for many clients.
     ProxyHeader,
     /// The limits of heads do not fit the codec: a head has less than 64 KiB.
     Limits,
@@ -228,8 +246,10 @@ impl Shared {
         let before = self.members();
         let mut members: Vec<Arc<Upstream>> = Vec::new();
         for ((url, weight), addresses) in self.urls.iter().zip(found) {
-            let is_of_url =
-                |member: &&Arc<Upstream>| member.authority == url.authority() && member.is_secure == url.is_secure;
+            let is_of_url = |member: &&Arc<Upstream>| {
+                let is_same = (member.is_secure, member.is_http2) == (url.is_secure, url.is_http2);
+                is_same && member.authority == url.authority()
+            };
             let Some(addresses) = addresses else {
                 members.extend(before.iter().filter(is_of_url).cloned());
                 continue;
@@ -263,6 +283,7 @@ impl Upstream {
             host: url.host(),
             authority: url.authority(),
             is_secure: url.is_secure,
+            is_http2: url.is_http2,
             weight,
             active: AtomicU32::new(0),
             health: Health::default(),
@@ -350,6 +371,12 @@ impl UpstreamsBuilder {
         self
     }
 
+    /// Whether upstreams of `https` are offered HTTP/2 (ALPN); they are, unless set. Requests share a connection of HTTP/2.
+    pub fn http2(mut self, offers: bool) -> Self {
+        self.is_http1_only = !offers;
+        self
+    }
+
     /// How upstreams with the scheme `https` are connected to.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ClientConfig) -> Self {
@@ -373,7 +400,7 @@ impl UpstreamsBuilder {
             return Err(UpstreamsError::NoTls);
         }
         let is_plain = |url: &UpstreamUrl| {
-            !url.is_secure && !matches!(&url.place, Place::Address(address) if address.ip().is_none())
+            !url.is_secure && !url.is_http2 && !matches!(&url.place, Place::Address(address) if address.ip().is_none())
         };
         if self.sends_proxy_header && !self.urls.iter().all(|(url, _)| is_plain(url)) {
             return Err(UpstreamsError::ProxyHeader);
@@ -382,7 +409,7 @@ impl UpstreamsBuilder {
         if limits.head_bytes_max >= 64 * 1024 || limits.head_bytes_max < 1024 {
             return Err(UpstreamsError::Limits);
         }
-        let client = client::Config::new(client::Limits {
+        let streams = client::Limits {
             head_bytes_max: limits.head_bytes_max,
             headers_max: limits.headers_max,
             body_bytes_max: limits.body_bytes_max,
@@ -390,6 +417,19 @@ impl UpstreamsBuilder {
             body_timeout: limits.body_timeout,
             idle_timeout: limits.idle_timeout,
             ..client::Limits::default()
+        };
+        let http2 = http2::Limits {
+            head_bytes_max: limits.head_bytes_max.min(http2::HEAD_BYTES_CEILING),
+            headers_max: limits.headers_max,
+            body_bytes_max: limits.body_bytes_max,
+            idle_timeout: limits.idle_timeout,
+            ..limits.http2.clone()
+        };
+        // A configuration with protocols of its own decides itself.
+        #[cfg(feature = "tls")]
+        let tls_http2 = self.tls.as_ref().filter(|_| !self.is_http1_only).and_then(|tls| match tls.alpn().next() {
+            None => tls.with_alpn(["h2", "http/1.1"]).ok(),
+            Some(_) => Some(tls.clone()).filter(|tls| tls.alpn().any(|protocol| protocol == b"h2")),
         });
         let upstreams = Upstreams(Arc::new(Shared {
             urls: self.urls,
@@ -401,8 +441,12 @@ impl UpstreamsBuilder {
             resolve_interval: self.resolve_interval.unwrap_or(Duration::from_secs(30)),
             sends_proxy_header: self.sends_proxy_header,
             #[cfg(feature = "tls")]
-            tls: self.tls,
-            client: Arc::new(client),
+            tls: self.tls.map(crate::client::without_http2),
+            #[cfg(feature = "tls")]
+            tls_http2,
+            client: Arc::new(client::Config::new(streams.clone())),
+            streams: Arc::new(streams),
+            http2: Arc::new(http2::Config::new(http2)),
             members: Mutex::new(Arc::new([])),
             generation: AtomicU64::new(0),
             began: OnceLock::new(),
@@ -417,7 +461,7 @@ impl fmt::Display for UpstreamsError {
         f.write_str(match self {
             Self::None => "there is no upstream",
             Self::NoTls => "an upstream has the scheme https, and there is no configuration of TLS",
-            Self::ProxyHeader => "a PROXY header cannot be sent to an upstream with TLS or at a Unix socket",
+            Self::ProxyHeader => "a PROXY header cannot be sent to an upstream with TLS or HTTP/2, or at a Unix socket",
             Self::Limits => "head_bytes_max is at least 1 KiB and less than 64 KiB",
         })
     }

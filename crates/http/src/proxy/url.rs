@@ -1,4 +1,4 @@
-//! `UpstreamUrl`: what names an upstream, `http://HOST:PORT` or `https://HOST:PORT`.
+//! `UpstreamUrl`: what names an upstream, `http://HOST:PORT`, `https://HOST:PORT` or `h2c://HOST:PORT`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,6 +7,9 @@ use std::str::FromStr;
 use tidegate_sys::Address;
 
 /// The URL of an upstream: a scheme, and a host with a port. It has no path, no query and no credentials.
+///
+/// `http` is HTTP/1.1, `h2c` is HTTP/2 without encryption, by prior knowledge (RFC 9113 §3.3), and with `https` the upstream
+/// chooses one of both (ALPN).
 ///
 /// The host is an IP address, in brackets if it is one of IPv6, or a name, which may have several addresses. `unix:PATH`
 /// and `unix:@NAME` are Unix sockets.
@@ -22,6 +25,8 @@ use tidegate_sys::Address;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamUrl {
     pub(super) is_secure: bool,
+    /// It speaks HTTP/2 by prior knowledge.
+    pub(super) is_http2: bool,
     pub(super) place: Place,
 }
 
@@ -36,7 +41,7 @@ pub(super) enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidUrl {
-    /// The scheme is neither `http` nor `https`.
+    /// The scheme is none of `http`, `https` and `h2c`.
     Scheme,
     /// It has a path, a query, a fragment or credentials.
     NotBare,
@@ -52,12 +57,13 @@ impl FromStr for UpstreamUrl {
     fn from_str(text: &str) -> Result<Self, InvalidUrl> {
         if text.starts_with("unix:") {
             let place = text.parse().map(Place::Address).map_err(|_| InvalidUrl::Host)?;
-            return Ok(Self { is_secure: false, place });
+            return Ok(Self { is_secure: false, is_http2: false, place });
         }
         let (scheme, rest) = text.split_once("://").ok_or(InvalidUrl::Scheme)?;
-        let is_secure = match scheme {
-            _ if scheme.eq_ignore_ascii_case("http") => false,
-            _ if scheme.eq_ignore_ascii_case("https") => true,
+        let (is_secure, is_http2) = match scheme {
+            _ if scheme.eq_ignore_ascii_case("http") => (false, false),
+            _ if scheme.eq_ignore_ascii_case("https") => (true, false),
+            _ if scheme.eq_ignore_ascii_case("h2c") => (false, true),
             _ => return Err(InvalidUrl::Scheme),
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -81,7 +87,7 @@ impl FromStr for UpstreamUrl {
                 Err(_) => return Err(InvalidUrl::Host),
             },
         };
-        Ok(Self { is_secure, place })
+        Ok(Self { is_secure, is_http2, place })
     }
 }
 
@@ -132,14 +138,19 @@ impl fmt::Display for UpstreamUrl {
         {
             return write!(f, "{address}");
         }
-        write!(f, "{}://{}", if self.is_secure { "https" } else { "http" }, self.authority())
+        let scheme = match (self.is_secure, self.is_http2) {
+            (true, _) => "https",
+            (false, true) => "h2c",
+            (false, false) => "http",
+        };
+        write!(f, "{scheme}://{}", self.authority())
     }
 }
 
 impl fmt::Display for InvalidUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Scheme => "the URL of an upstream begins with http:// or https://, or is unix:PATH",
+            Self::Scheme => "the URL of an upstream begins with http://, https:// or h2c://, or is unix:PATH",
             Self::NotBare => "the URL of an upstream has no path, no query, no fragment and no credentials",
             Self::Host => "the host is neither a name, nor an address of IPv4, nor one of IPv6 in brackets",
             Self::Port => "the port is a number from 1 to 65535",
@@ -163,6 +174,8 @@ mod tests {
             ("https://[::1]", "[::1]", true),
             ("http://[::1]:8080/", "[::1]:8080", false),
             ("http://a_b-c.:81", "a_b-c.:81", false),
+            ("h2c://10.0.0.1:8080", "10.0.0.1:8080", false),
+            ("H2C://sea.example", "sea.example", false),
             ("unix:/run/a.sock", "localhost", false),
         ] {
             let url: UpstreamUrl = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));

@@ -1,0 +1,128 @@
+//! `UpstreamSession`: a connection of HTTP/2 to an upstream, on which the requests of a loop have streams.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tidegate_codec::DynOver;
+use tidegate_codec::mux::OpenError;
+use tidegate_engine::{ChannelError, Session, SessionError};
+use tidegate_http1::client::{Incoming, Limits, Outgoing};
+use tidegate_http2 as http2;
+use tidegate_http2::ClientStream;
+
+use super::connection::{Connection, Held, Unsent};
+use super::tunnel::Tunnel;
+
+/// A connection of HTTP/2 to an upstream.
+pub(super) struct UpstreamSession {
+    pub(super) session: Session<DynOver<http2::Connection>>,
+    /// The limits of streams.
+    pub(super) streams: Arc<Limits>,
+    pub(super) scheme: &'static str,
+    pub(super) streams_max: usize,
+    pub(super) open: Cell<usize>,
+}
+
+/// The result of opening a stream.
+pub(super) enum Opened {
+    Stream(Box<dyn Connection>),
+    /// The upstream permits no further stream at present.
+    Full,
+    /// The connection takes no further stream.
+    Ended,
+    /// Within a dispatch no stream can be opened.
+    Busy,
+}
+
+impl UpstreamSession {
+    /// Opens a stream.
+    pub(super) fn open(self: &Rc<Self>) -> Opened {
+        let permits = self.session.with_mux(|connection| {
+            let permits = connection.peer_streams_max().map_or(STREAMS_ASSUMED, |streams| streams as usize);
+            (!connection.is_ending()).then_some(permits)
+        });
+        match permits {
+            Ok(Some(permits)) if self.open.get() >= permits.min(self.streams_max) => return Opened::Full,
+            Ok(Some(_)) => {}
+            Err(SessionError::Busy) => return Opened::Busy,
+            Ok(None) | Err(_) => return Opened::Ended,
+        }
+        match self.session.open(ClientStream::new(self.streams.clone(), self.scheme)) {
+            Ok(channel) => {
+                self.open.set(self.open.get() + 1);
+                Opened::Stream(Box::new(Stream { held: Held::new(channel), _place: Place(self.clone()) }))
+            }
+            Err(SessionError::Busy) => Opened::Busy,
+            Err(SessionError::Open(OpenError::Full)) => Opened::Full,
+            Err(_) => Opened::Ended,
+        }
+    }
+
+    /// Whether the connection takes no further stream, or a promise to wake `waker` when that may be so.
+    pub(super) fn poll_ended(&self, waker: &Waker) -> Poll<()> {
+        let is_ending = self.session.with_mux(|connection| {
+            connection.wake_on_change(waker);
+            connection.is_ending()
+        });
+        match is_ending {
+            Ok(false) | Err(SessionError::Busy) => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    }
+}
+
+/// A stream, as the connection of one exchange.
+struct Stream {
+    held: Held<ClientStream>,
+    /// Dropped behind the stream: its connection closes when no stream is left.
+    _place: Place,
+}
+
+struct Place(Rc<UpstreamSession>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+    }
+}
+
+impl Connection for Stream {
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        self.held.poll_recv(cx)
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        self.held.poll_ready(cx)
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<(), Unsent> {
+        self.held.send(message)
+    }
+
+    fn split(&mut self) {
+        self.held.split();
+    }
+
+    fn is_reusable(&mut self) -> bool {
+        false
+    }
+
+    fn is_http2(&self) -> bool {
+        true
+    }
+
+    fn set_deadline_after(&mut self, after: Option<Duration>) {
+        self.held.set_deadline_after(after);
+    }
+
+    /// Requests that may lead to a tunnel go by HTTP/1.1.
+    fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError> {
+        Err(ChannelError::Busy)
+    }
+}
+
+/// How many streams an upstream permits whose settings have not come yet.
+const STREAMS_ASSUMED: usize = 100;
