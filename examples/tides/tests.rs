@@ -126,8 +126,8 @@ fn both_sides_keep_the_contract_of_codecs() {
 #[test]
 fn the_guide_shows_this_code() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources =
-        [texts(&examples.join("tides"), "rs"), texts(&examples.join("tls"), "rs"), texts(examples, "rs")].concat();
+    let folders = ["tides", "tls", "grpc", ""];
+    let sources = folders.map(|folder| texts(&examples.join(folder), "rs")).concat();
     let mut blocks = 0;
     for (chapter, text) in texts(&examples.join("../docs/guide"), "md") {
         assert!(!text.contains("```rust,"), "{chapter}: this test would skip a block with a flag");

@@ -100,6 +100,10 @@ fn measurements() -> Vec<NamedStep> {
             let h2spec = "github.com/summerwind/h2spec/cmd/h2spec";
             tools::install_go("h2spec", h2spec, "v2.2.1").and_then(|()| python("interop/http2.py").run())
         }),
+        step("gRPC by grpcurl", || {
+            let grpcurl = "github.com/fullstorydev/grpcurl/cmd/grpcurl";
+            tools::install_go("grpcurl", grpcurl, "v1.9.3").and_then(|()| python("interop/grpc.py").run())
+        }),
         step("the WebSocket cases of kosoku", || {
             tools::install_python("kosoku", KOSOKU).and_then(|()| python("interop/websocket.py").run())
         }),

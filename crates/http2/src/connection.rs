@@ -131,10 +131,12 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// The numbers of streams that were reset last.
+/// The numbers of streams that were reset last: as many as the peer may have open, since it may send on all of them
+/// before it knows.
 #[derive(Debug, Default)]
 pub(crate) struct RecentlyReset {
-    ids: [u32; RESETS_REMEMBERED],
+    ids: Vec<u32>,
+    /// The oldest, once there is no room for more.
     next: usize,
 }
 
@@ -346,9 +348,14 @@ impl Connection {
     /// Takes note of a stream that this side has reset.
     #[cold]
     pub(crate) fn remember_reset(&mut self, id: u32) {
+        let ids_max = self.config.limits().streams_max.clamp(RESETS_REMEMBERED_MIN, RESETS_REMEMBERED_MAX) as usize;
         let recent = self.reset.get_or_insert_default();
+        if recent.ids.len() < ids_max {
+            recent.ids.push(id);
+            return;
+        }
         recent.ids[recent.next] = id;
-        recent.next = (recent.next + 1) % RESETS_REMEMBERED;
+        recent.next = (recent.next + 1) % ids_max;
     }
 
     pub(crate) fn was_reset(&self, id: u32) -> bool {
@@ -567,5 +574,6 @@ pub(crate) const DRAIN_PING: [u8; 8] = *b"tidedrai";
 /// The most bytes of the dynamic table for what this side sends. A response has few fields that come again.
 const ENCODER_TABLE_BYTES: u32 = 1024;
 
-/// How many streams that this side has reset a connection remembers.
-const RESETS_REMEMBERED: usize = 32;
+/// How many streams that this side has reset a connection remembers, at least and at most.
+const RESETS_REMEMBERED_MIN: u32 = 32;
+const RESETS_REMEMBERED_MAX: u32 = 1024;

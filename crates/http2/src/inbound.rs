@@ -1,7 +1,9 @@
 //! What each frame of the peer does (RFC 9113 §6).
 
+use std::cell::RefCell;
+
 use tidegate_codec::mux::{FlowError, StreamEvent, StreamKey};
-use tidegate_codec::{Input, Output};
+use tidegate_codec::{Input, Output, Slice};
 
 use crate::connection::{Connection, DRAIN_PING, Phase, Role};
 use crate::error::{Error, Exceeded, Violation};
@@ -87,12 +89,60 @@ impl Connection {
             input.consume(length);
             return self.add_nuisance(reply).map(|()| None);
         }
-        let record = input.take(length);
+        let may_merge = !ends && head.flags & flag::PADDED == 0 && next_small(&input.bytes()[length..], id).is_some();
+        let (record, ends) = if body_bytes <= SMALL_DATA_BYTES.into() && may_merge {
+            self.merge_small(key, length, input, reply)?
+        } else {
+            (input.take(length), ends)
+        };
         if ends {
             self.streams.end_by_peer(key);
             self.pending.ended = Some(key);
         }
         Ok(Some(StreamEvent::Data { stream: key, bytes: record }))
+    }
+
+    /// Makes one record of small frames of a stream that have come together, from a first one of `length` bytes that was
+    /// counted. The head of a frame counts for no window: alone, frames of one byte would occupy ten times as much memory
+    /// as the window allows, and cause a dispatch each.
+    fn merge_small(
+        &mut self,
+        key: StreamKey,
+        length: usize,
+        input: &mut Input,
+        reply: &Output<'_>,
+    ) -> Result<(Slice, bool), Error> {
+        MERGED.with_borrow_mut(|merged| {
+            merged.clear();
+            merged.extend_from_slice(&input.bytes()[..length]);
+            input.consume(length);
+            let mut ends = false;
+            while !ends
+                && merged.len() < MERGED_BYTES_MAX
+                && let Some((head, content)) = next_small(input.bytes(), key.id())
+            {
+                ends = head.has(flag::END_STREAM);
+                let Some(state) = self.streams.state(key) else { break };
+                if state.has(HAS_LENGTH) {
+                    match state.body_left.checked_sub(head.length.into()) {
+                        Some(left) if !ends || left == 0 => state.body_left = left,
+                        // The frame is refused by itself.
+                        _ => {
+                            ends = false;
+                            break;
+                        }
+                    }
+                }
+                merged.extend_from_slice(content);
+                input.consume(HEAD_BYTES + head.length as usize);
+                self.streams.receive_frame(key.id(), head.length).map_err(flow_error)?;
+            }
+            let length = (merged.len() - HEAD_BYTES) as u32;
+            let flags = if ends { flag::END_STREAM } else { 0 };
+            let head = FrameHead { length, kind: kind::DATA, flags, stream: key.id() };
+            merged[..HEAD_BYTES].copy_from_slice(&head.bytes());
+            Ok((reply.pool().copy(merged), ends))
+        })
     }
 
     /// Bytes for a stream that is closed, or that the peer has ended (RFC 9113 §5.1).
@@ -357,6 +407,26 @@ fn flow_error(error: FlowError) -> Error {
         _ => Violation::WindowOverflow.into(),
     }
 }
+
+/// The frame at the start of `bytes` with its content, if it is a whole one of DATA for this stream, and small.
+fn next_small(bytes: &[u8], stream: u32) -> Option<(FrameHead, &[u8])> {
+    let head = FrameHead::read(bytes)?;
+    let is_small = (1..=SMALL_DATA_BYTES).contains(&head.length);
+    let is_one = head.kind == kind::DATA && head.stream == stream && is_small && !head.has(flag::PADDED);
+    let content = bytes.get(HEAD_BYTES..HEAD_BYTES + head.length as usize).filter(|_| is_one)?;
+    Some((head, content))
+}
+
+thread_local! {
+    /// Small frames of DATA, before they are a record.
+    static MERGED: RefCell<Vec<u8>> = RefCell::default();
+}
+
+/// DATA of up to this length is merged with others like it. For longer frames the head does not matter.
+const SMALL_DATA_BYTES: u32 = 128;
+
+/// A record of merged frames has not many bytes more.
+const MERGED_BYTES_MAX: usize = 8 * 1024;
 
 /// A window update of fewer bytes is a nuisance.
 const SMALL_UPDATE_BYTES: u32 = 16;

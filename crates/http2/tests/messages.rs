@@ -192,6 +192,96 @@ fn streams_that_nothing_reads_do_not_stop_others() {
 }
 
 #[test]
+fn a_stream_with_a_large_window_that_nothing_reads_any_more_does_not_stop_others() {
+    let mut peer = Peer::new(Limits { body_bytes_max: u64::MAX, ..Limits::default() });
+    let request = peer.request(1, "POST", "/stops", &[], false);
+    peer.send(&request);
+    let (mut window, mut connection) = (64 * 1024_i64, 1024 * 1024_i64);
+    let mut sent = 0;
+    loop {
+        let length = window.min(16_384);
+        if length == 0 {
+            break;
+        }
+        assert!(connection >= length, "stream 1 has a window, and the connection has none");
+        peer.send(&frame(DATA, 0, 1, &vec![0; length as usize]));
+        (window, connection, sent) = (window - length, connection - length, sent + length);
+        for frame in peer.frames().iter().filter(|frame| frame.kind == WINDOW_UPDATE) {
+            let bytes = i64::from(u32::from_be_bytes(frame.content[..].try_into().expect("four bytes")));
+            if frame.stream == 0 { connection += bytes } else { window += bytes }
+        }
+    }
+    assert!(sent > 30_000_000, "the window was large: {sent}");
+    assert!(connection >= 64 * 1024, "{connection} bytes are left for other streams");
+    let mut other = peer.request(3, "POST", "/echo", &[], false);
+    other.extend(frame(DATA, END_STREAM, 3, &[b'x'; 16_384]));
+    peer.send(&other);
+    assert_eq!(peer.received(3).body.len(), 16_384);
+}
+
+#[test]
+fn small_frames_that_come_together_are_one_piece() {
+    let mut peer = Peer::new(Limits::default());
+    let mut wire = peer.request(1, "POST", "/pieces", &[], false);
+    (0..1_000).for_each(|_| wire.extend(frame(DATA, 0, 1, b"x")));
+    wire.extend(frame(DATA, END_STREAM, 1, b"x"));
+    peer.send(&wire);
+    let pieces: u32 = String::from_utf8(peer.received(1).body).unwrap().parse().unwrap();
+    assert!(pieces < 10, "{pieces} pieces");
+
+    // Frames of two streams in turn, with padding, and with lengths that are kept and that lie.
+    let mut wire = peer.request(3, "POST", "/echo", &[("content-length", "6")], false);
+    wire.extend(peer.request(5, "POST", "/echo", &[("content-length", "3")], false));
+    for (stream, flags, content) in [
+        (3, 0, &b"e"[..]),
+        (3, 0, b"b"),
+        (5, 0, b"t"),
+        (5, 0, b"i"),
+        (3, PADDED, b"\x01b-"),
+        (3, 0, b"f"),
+        (3, 0, b"l"),
+        (5, 0, b"d"),
+        (5, 0, b"e"),
+        (3, END_STREAM, b"o"),
+    ] {
+        wire.extend(frame(DATA, flags, stream, content));
+    }
+    peer.send(&wire);
+    let kept = peer.received(3);
+    assert_eq!((kept.status(), &*kept.body), ("200", &b"ebbflo"[..]));
+    assert_eq!(peer.received(5).reset, Some(ErrorCode::PROTOCOL_ERROR));
+    peer.assert_open();
+}
+
+#[test]
+fn small_frames_beyond_a_window_are_an_error() {
+    let mut peer = Peer::new(Limits::default());
+    let mut wire = peer.request(1, "POST", "/held", &[], false);
+    let piece = frame(DATA, 0, 1, &[b'x'; 100]);
+    wire.extend(piece.repeat(64 * 1024 / 100));
+    peer.send(&wire);
+    peer.assert_open();
+    peer.send(&piece.repeat(2));
+    peer.assert_ended(ErrorCode::FLOW_CONTROL_ERROR);
+}
+
+#[test]
+fn trailers_of_as_many_streams_as_are_open_may_come_after_early_responses() {
+    let mut peer = Peer::new(Limits::default());
+    let streams: Vec<_> = (0..128).map(|index| 2 * index + 1).collect();
+    for stream in &streams {
+        let request = peer.request(*stream, "POST", "/early", &[], false);
+        peer.send(&request);
+    }
+    for stream in &streams {
+        let block = peer.block(&[("tide", "ebb")]);
+        peer.send(&frame(DATA, 0, *stream, b"late"));
+        peer.send(&frame(HEADERS, END_HEADERS | END_STREAM, *stream, &block));
+    }
+    peer.assert_open();
+}
+
+#[test]
 fn a_connection_whose_preface_comes_in_a_drain_drains() {
     let mut peer = Peer::silent(Limits::default());
     peer.send(&PREFACE[..10]);

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -167,7 +168,11 @@ impl<S: TowerService<B> + Clone + 'static, B: ServiceBody> Caller<S, B> {
             Poll::Pending => {
                 let responses = self.responses.clone();
                 Err(Box::pin(async move {
-                    let response = poll_fn(|cx| poll_slot(&mut slot, cx)).await;
+                    let response = poll_fn(|cx| {
+                        exchange.serve_reads(cx);
+                        poll_slot(&mut slot, cx)
+                    })
+                    .await;
                     drop(slot);
                     respond_later::<S, B>(response, exchange, responses).await
                 }))
@@ -190,7 +195,12 @@ async fn when_ready<S: TowerService<B> + 'static, B>(
     if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
         return failed(error);
     }
-    let response = service.call(request).await;
+    let mut responding = pin!(service.call(request));
+    let response = poll_fn(|cx| {
+        exchange.serve_reads(cx);
+        responding.as_mut().poll(cx)
+    })
+    .await;
     respond_later::<S, B>(response, exchange, responses).await
 }
 

@@ -1,23 +1,24 @@
 //! `RequestBody`: the body of a request, which may be sent to other threads, and is read on its own.
 //!
 //! Services of tower want a body that is `Send`. Ours belongs to a connection, and a connection to a loop. So the body that
-//! a service gets is a number, and the thread of the loop has a table of bodies by number. On another thread it yields an
-//! error.
+//! a service gets is a number, and the thread of the loop has a table of bodies by number. On another thread, to which a
+//! service may pass the body, a poll asks the task of the connection for the next piece (`RemoteReads`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use futures_core::Stream;
 use http_body::{Frame, SizeHint};
 use tidegate_http::Body;
 
-/// The body of a request for a service. It is read on the thread of its connection, piece by piece: while nothing reads,
-/// the loop receives nothing.
+/// The body of a request for a service. It is read piece by piece: while nothing reads, the loop receives nothing. A
+/// service may pass it to another thread; then each piece wakes both threads.
 pub struct RequestBody {
     /// Where the body is; `None` for an empty one.
     place: Option<Place>,
@@ -26,10 +27,84 @@ pub struct RequestBody {
     has_ended: bool,
 }
 
-#[derive(Clone, Copy)]
 struct Place {
     thread: u64,
     number: u64,
+    reads: Arc<RemoteReads>,
+}
+
+/// What a body on another thread and the task of its connection share: at most one piece at a time.
+#[derive(Default)]
+struct RemoteReads(Mutex<RemoteRead>);
+
+#[derive(Default)]
+struct RemoteRead {
+    /// The body waits for a piece.
+    is_wanted: bool,
+    /// The exchange is over.
+    is_over: bool,
+    piece: Option<Polled>,
+    reader: Option<Waker>,
+    /// The task of the connection.
+    task: Option<Waker>,
+}
+
+type Polled = Option<Result<Frame<Bytes>, BodyError>>;
+
+impl RemoteReads {
+    fn lock(&self) -> MutexGuard<'_, RemoteRead> {
+        // No code of an application runs within the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// On another thread: takes the next piece, or asks for it.
+    fn poll(&self, cx: &Context<'_>) -> Poll<Polled> {
+        let mut read = self.lock();
+        if let Some(piece) = read.piece.take() {
+            return Poll::Ready(piece);
+        }
+        if read.is_over {
+            return Poll::Ready(Some(Err(BodyError::Over)));
+        }
+        match &mut read.reader {
+            Some(waker) => waker.clone_from(cx.waker()),
+            empty => *empty = Some(cx.waker().clone()),
+        }
+        read.is_wanted = true;
+        let task = read.task.clone();
+        drop(read);
+        task.iter().for_each(Waker::wake_by_ref);
+        Poll::Pending
+    }
+
+    /// In the task of the connection: reads the piece that is wanted.
+    fn serve(&self, number: u64, cx: &mut Context<'_>) {
+        let mut read = self.lock();
+        match &mut read.task {
+            Some(waker) => waker.clone_from(cx.waker()),
+            empty => *empty = Some(cx.waker().clone()),
+        }
+        if !read.is_wanted {
+            return;
+        }
+        drop(read);
+        let Poll::Ready(piece) = poll_registered(number, cx) else { return };
+        let mut read = self.lock();
+        read.is_wanted = false;
+        read.piece = Some(piece);
+        let reader = read.reader.take();
+        drop(read);
+        reader.into_iter().for_each(Waker::wake);
+    }
+
+    fn end(&self) {
+        let mut read = self.lock();
+        read.is_over = true;
+        let wakers = [read.reader.take(), read.task.take()];
+        drop(read);
+        let [reader, _task] = wakers;
+        reader.into_iter().for_each(Waker::wake);
+    }
 }
 
 /// Why a body cannot be read further.
@@ -42,8 +117,6 @@ pub enum BodyError {
     TooLong,
     /// The bytes are not valid in the content coding that the request names.
     Undecodable,
-    /// The body is read on another thread than that of its connection.
-    OtherThread,
     /// The service has responded, or the connection is gone.
     Over,
 }
@@ -61,7 +134,17 @@ impl From<tidegate_http::BodyError> for BodyError {
 
 /// Removes a body from the table of its thread, when the exchange is over: a body that a service has passed to another
 /// thread cannot do it.
-pub(crate) struct Registered(u64);
+pub(crate) struct Registered {
+    number: u64,
+    reads: Arc<RemoteReads>,
+}
+
+impl Registered {
+    /// Reads what the service wants on another thread. The task of the connection calls it whenever it is polled.
+    pub(crate) fn serve(&self, cx: &mut Context<'_>) {
+        self.reads.serve(self.number, cx);
+    }
+}
 
 /// The type that requests of a service have as their body.
 pub trait ServiceBody: 'static {
@@ -103,14 +186,16 @@ impl RequestBody {
     pub(crate) fn register(body: Body, length: Option<u64>) -> (Self, Registered) {
         let number = NEXT.with(|next| next.replace(next.get() + 1));
         BODIES.with_borrow_mut(|bodies| bodies.insert(number, Some(body)));
-        let place = Place { thread: THREAD.with(|thread| *thread), number };
-        (Self { place: Some(place), length, has_ended: false }, Registered(number))
+        let reads = Arc::new(RemoteReads::default());
+        let place = Place { thread: THREAD.with(|thread| *thread), number, reads: reads.clone() };
+        (Self { place: Some(place), length, has_ended: false }, Registered { number, reads })
     }
 
-    fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(place) = self.place else { return Poll::Ready(None) };
-        if THREAD.with(|thread| *thread) != place.thread {
-            return Poll::Ready(Some(Err(BodyError::OtherThread)));
+    fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Polled> {
+        match &self.place {
+            None => Poll::Ready(None),
+            Some(place) if place.is_here() => poll_registered(place.number, cx),
+            Some(place) => place.reads.poll(cx),
         }
         let polled = with_body(place.number, |body| {
             let polled = Pin::new(&mut *body).poll_next(cx);
@@ -139,6 +224,32 @@ fn with_body<T>(number: u64, act: impl FnOnce(&mut Body) -> T) -> Option<T> {
     });
     drop(removed);
     Some(result)
+}
+
+impl Place {
+    /// Whether this is the thread of the connection.
+    fn is_here(&self) -> bool {
+        THREAD.with(|thread| *thread) == self.thread
+    }
+}
+
+/// Polls a body of the table of this thread.
+fn poll_registered(number: u64, cx: &mut Context<'_>) -> Poll<Polled> {
+    // Taken out meanwhile: polling a body may run code of the application.
+    let Some(mut body) = BODIES.with_borrow_mut(|bodies| bodies.remove(&number)) else {
+        return Poll::Ready(Some(Err(BodyError::Over)));
+    };
+    let polled = Pin::new(&mut body).poll_next(cx);
+    let trailers = match &polled {
+        Poll::Ready(None) => body.trailers().map(header_map),
+        _ => None,
+    };
+    BODIES.with_borrow_mut(|bodies| bodies.insert(number, body));
+    polled.map(|piece| match piece {
+        Some(Ok(data)) => Some(Ok(Frame::data(data.into_bytes()))),
+        Some(Err(error)) => Some(Err(error.into())),
+        None => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+    })
 }
 
 fn header_map(trailers: &tidegate_http::Trailers) -> http::HeaderMap {
@@ -185,8 +296,8 @@ impl http_body::Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let Some(place) = self.place
-            && THREAD.with(|thread| *thread) == place.thread
+        if let Some(place) = &self.place
+            && place.is_here()
         {
             remove(place.number);
         }
@@ -195,7 +306,8 @@ impl Drop for RequestBody {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        remove(self.0);
+        self.reads.end();
+        remove(self.number);
     }
 }
 
@@ -207,7 +319,7 @@ fn remove(number: u64) {
 
 impl fmt::Debug for Registered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Registered").field(&self.0).finish()
+        f.debug_tuple("Registered").field(&self.number).finish()
     }
 }
 
@@ -223,7 +335,6 @@ impl fmt::Display for BodyError {
             Self::Closed => "the connection is closed",
             Self::TooLong => "the body is too long",
             Self::Undecodable => "the body is not valid in its content coding",
-            Self::OtherThread => "the body of a request is read on the thread of its connection only",
             Self::Over => "the exchange that the body belongs to is over",
         })
     }

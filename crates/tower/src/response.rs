@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::error::Error;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
@@ -43,6 +43,13 @@ impl Exchange {
             registered: None,
             #[cfg(feature = "upgrade")]
             offer: None,
+        }
+    }
+
+    /// Reads what the service wants of the body of the request on another thread.
+    pub(crate) fn serve_reads(&self, cx: &mut Context<'_>) {
+        if let Some(registered) = &self.registered {
+            registered.serve(cx);
         }
     }
 
@@ -150,8 +157,12 @@ where
             Poll::Pending => None,
         };
         let produced = Body::produce(async move |writer| {
-            let _registered = exchange.registered;
-            send(first, slot, writer).await
+            let mut sending = pin!(send(first, slot, writer));
+            poll_fn(|cx| {
+                exchange.serve_reads(cx);
+                sending.as_mut().poll(cx)
+            })
+            .await
         });
         response.body(match length.or(stated) {
             Some(length) => produced.with_length(length),

@@ -210,25 +210,6 @@ fn a_slow_reader_stops_the_body_of_a_response() {
 }
 
 #[test]
-fn a_body_on_another_thread_is_an_error() {
-    let moved = Router::new().route(
-        "/",
-        post(|body: Body| async move {
-            let read = std::thread::spawn(move || {
-                let mut pieces = body.into_data_stream();
-                futures_util::FutureExt::now_or_never(pieces.next())
-                    .flatten()
-                    .map(|piece| piece.unwrap_err().to_string())
-            });
-            read.join().expect("no panic").unwrap_or_default()
-        }),
-    );
-    let mut pipe = open(moved);
-    let answer = post_to(&mut pipe, "/", "text/plain", "x");
-    assert!(answer.contains("on the thread of its connection only"), "{answer}");
-}
-
-#[test]
 fn a_service_that_never_responds_and_one_that_fails() {
     let pending = Router::new().route("/", get(|| async { std::future::pending::<()>().await }));
     let mut pipe = open(pending);

@@ -174,6 +174,58 @@ fn a_body_goes_both_ways_at_once() {
     });
 }
 
+/// A service that reads the body of a request on another thread, as it responds.
+async fn on_another_thread(request: Request) -> Body {
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Bytes, axum::Error>>(1);
+    let pass_on = async move {
+        let mut pieces = request.into_body().into_data_stream();
+        while let Some(piece) = pieces.next().await {
+            if sender.send(piece).await.is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(pass_on);
+    });
+    Body::from_stream(stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver))))
+}
+
+/// The same, and the response comes afterwards.
+async fn whole_on_another_thread(request: Request) -> String {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let collected = runtime.block_on(request.into_body().collect());
+        let _ = sender.send(collected.map(|body| body.to_bytes().len()).map_err(|error| error.to_string()));
+    });
+    format!("{:?}", receiver.await.expect("the thread has sent it"))
+}
+
+#[test]
+fn a_body_may_be_read_on_another_thread() {
+    let server =
+        start(Router::new().route("/pass", post(on_another_thread)).route("/length", post(whole_on_another_thread)));
+    let sent: Bytes = (0..1_500_000_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    runtime().block_on(async {
+        let mut client = server.connect().await;
+        for _ in 0..3 {
+            let response = client.send_request(request(Method::POST, "/pass", Full::new(sent.clone())));
+            let received = response.await.expect("a response").into_body().collect().await.expect("a body").to_bytes();
+            assert!(received == sent);
+            let response = client.send_request(request(Method::POST, "/length", Full::new(sent.clone())));
+            assert_eq!(text(response.await.expect("a response")).await, "Ok(1500000)");
+        }
+    });
+    // A thread that waits when the peer is gone ends.
+    let mut peer = server.peer();
+    peer.request(1, "POST", "/pass", &[], false);
+    peer.data(1, b"ebb");
+    peer.read_until(|peer| peer.stream(1).body == b"ebb");
+    drop(peer);
+}
+
 #[test]
 fn a_large_body_comes_back_as_it_was_sent() {
     let server = start(router());

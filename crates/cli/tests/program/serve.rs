@@ -1,6 +1,8 @@
 //! The responses of `tidegate serve`.
 
 use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::peer::{Peer, Reply, assert_same, letters, pattern, post, post_chunked, request};
@@ -429,5 +431,43 @@ fn a_response_repeats_no_field() {
         let unique: HashSet<_> = names.iter().collect();
         assert_eq!(unique.len(), names.len(), "{}", reply.head);
         assert!(reply.head.starts_with("HTTP/1.1 ") && reply.head.ends_with("\r\n\r\n"));
+    }
+}
+
+#[test]
+fn a_websocket_over_http2_gets_its_messages_back() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = TcpStream::connect(program.ip()).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // Fields without compression: a length, a name, a length, a value.
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    let block: Vec<u8> = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "http"),
+        (":path", "/ws"),
+        (":authority", "sea"),
+        ("sec-websocket-version", "13"),
+    ]
+    .into_iter()
+    .flat_map(|(name, value)| [vec![0], text(name), text(value)].concat())
+    .collect();
+    let frame = |kind: u8, flags: u8, content: &[u8]| {
+        let stream = u8::from(kind < 2);
+        [&[0, 0, content.len() as u8, kind, flags, 0, 0, 0, stream], content].concat()
+    };
+    let wire = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, &[]),
+        frame(1, 4, &block),
+        frame(0, 0, b"\x81\x83\0\0\0\0ebb"),
+    ];
+    peer.write_all(&wire.concat()).unwrap();
+    let (mut received, echo) = (Vec::new(), frame(0, 0, b"\x81\x03ebb"));
+    while !received.windows(echo.len()).any(|bytes| bytes == echo) {
+        let mut bytes = [0; 1024];
+        let count = peer.read(&mut bytes).expect("the echo comes");
+        assert!(count > 0, "the connection has ended: {received:?}");
+        received.extend_from_slice(&bytes[..count]);
     }
 }

@@ -254,12 +254,13 @@ impl<S: Default> Streams<S> {
     /// Has receive windows grow: whenever credit is written for a stream, or for the session, whose application has
     /// consumed all that arrived, the window doubles, up to `bytes_max`. So a peer that is far away gets a window for the
     /// whole way, and one whose bytes wait does not. That of the session doubles also when bytes that wait on streams
-    /// occupy half of it. Windows stay as they are unless this is set.
+    /// occupy half of it, then beyond `bytes_max` as well: one stream may have that many. Windows stay as they are unless
+    /// this is set.
     ///
     /// # Panics
     /// If a window would have more than 2^30 bytes.
     pub fn set_window_max(&mut self, bytes_max: u32) {
-        assert!(bytes_max <= 1 << 30, "windows of {bytes_max} bytes");
+        assert!(bytes_max <= WINDOW_CEILING, "windows of {bytes_max} bytes");
         self.window_max = bytes_max;
     }
 
@@ -567,10 +568,10 @@ impl<S: Default> Streams<S> {
     }
 
     /// Whether streams that nothing reads occupy more than half of the session's window, which is to grow then: they must
-    /// not stop the others.
+    /// not stop the others. Their own windows bound what waits, so that of the session has no bound below.
     fn is_session_held(&self) -> bool {
         let window = self.windows.session_receive;
-        self.receive.unconsumed() > window / 2 && window <= self.window_max / 2
+        self.window_max > 0 && self.receive.unconsumed() > window / 2 && window <= WINDOW_CEILING / 2
     }
 
     /// The next credit that is to be written.
@@ -796,6 +797,9 @@ impl<S> Links for Vec<Entry<S>> {
         is_closed
     }
 }
+
+/// The most bytes of a window that grows.
+const WINDOW_CEILING: u32 = 1 << 30;
 
 /// Numbers of streams come from the peer, in increasing order. A multiplication spreads them, and a table has no more
 /// streams than the protocol's limit.

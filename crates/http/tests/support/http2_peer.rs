@@ -133,6 +133,14 @@ impl<W: Wire> Peer<W> {
         self.wire.send(&frame(kind, flags, stream, content));
     }
 
+    pub(crate) fn wire_send(&mut self, bytes: &[u8]) {
+        self.wire.send(bytes);
+    }
+
+    pub(crate) fn is_over(&self, stream: u32) -> bool {
+        self.streams.get(&stream).is_some_and(Received::is_over)
+    }
+
     pub(crate) fn data(&mut self, stream: u32, content: &[u8]) {
         self.frame(DATA, 0, stream, content);
     }

@@ -229,12 +229,16 @@ impl Handler<Server> for Begin {
 }
 
 /// The application: `/echo` returns the body of the request, `/big` a megabyte, `/never` nothing, `/stream` what is not
-/// announced, `/early` a response before the body, and everything else a text. `/held` does not read its body.
+/// announced, `/early` a response before the body, and everything else a text. `/held` does not read its body, `/stops` reads the first
+/// 20 MB of it, and `/pieces` returns the number of its pieces.
 #[derive(Default)]
 pub(crate) struct App {
     body: Vec<u8>,
     trailers: Vec<(String, String)>,
     path: String,
+    /// How many more bytes `/stops` reads.
+    stops_after: usize,
+    pieces: usize,
 }
 
 impl App {
@@ -250,6 +254,7 @@ impl App {
                 }
                 vec![response.into()]
             }
+            "/pieces" => vec![Response::new(Status::OK).body(self.pieces.to_string()).into()],
             "/big" => vec![Response::new(Status::OK).body(vec![b'x'; 1024 * 1024]).into()],
             "/never" => return Outcome::Continue,
             "/slow" => {
@@ -294,15 +299,25 @@ impl<C: Pipeline<In = Incoming, Out = Outgoing, Error = Error>> Handler<C> for A
         match message {
             Incoming::Head(head) => {
                 head.path().clone_into(&mut self.path);
-                if self.path == "/held" {
-                    cx.pause();
+                match &*self.path {
+                    "/held" => cx.pause(),
+                    "/stops" => self.stops_after = 20_000_000,
+                    _ => {}
                 }
                 if head.has_body() && self.path != "/early" {
                     return Outcome::Continue;
                 }
                 self.respond(cx)
             }
+            Incoming::Data(data) if self.path == "/stops" => {
+                self.stops_after = self.stops_after.saturating_sub(data.len());
+                if self.stops_after == 0 {
+                    cx.pause();
+                }
+                Outcome::Continue
+            }
             Incoming::Data(data) => {
+                self.pieces += 1;
                 self.body.extend_from_slice(&data);
                 Outcome::Continue
             }
