@@ -197,19 +197,6 @@ impl RequestBody {
             Some(place) if place.is_here() => poll_registered(place.number, cx),
             Some(place) => place.reads.poll(cx),
         }
-        let polled = with_body(place.number, |body| {
-            let polled = Pin::new(&mut *body).poll_next(cx);
-            let trailers = match &polled {
-                Poll::Ready(None) => body.trailers().map(header_map),
-                _ => None,
-            };
-            polled.map(|piece| match piece {
-                Some(Ok(data)) => Some(Ok(Frame::data(data.into_bytes()))),
-                Some(Err(error)) => Some(Err(error.into())),
-                None => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
-            })
-        });
-        polled.unwrap_or(Poll::Ready(Some(Err(BodyError::Over))))
     }
 }
 
@@ -235,21 +222,19 @@ impl Place {
 
 /// Polls a body of the table of this thread.
 fn poll_registered(number: u64, cx: &mut Context<'_>) -> Poll<Polled> {
-    // Taken out meanwhile: polling a body may run code of the application.
-    let Some(mut body) = BODIES.with_borrow_mut(|bodies| bodies.remove(&number)) else {
-        return Poll::Ready(Some(Err(BodyError::Over)));
-    };
-    let polled = Pin::new(&mut body).poll_next(cx);
-    let trailers = match &polled {
-        Poll::Ready(None) => body.trailers().map(header_map),
-        _ => None,
-    };
-    BODIES.with_borrow_mut(|bodies| bodies.insert(number, body));
-    polled.map(|piece| match piece {
-        Some(Ok(data)) => Some(Ok(Frame::data(data.into_bytes()))),
-        Some(Err(error)) => Some(Err(error.into())),
-        None => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
-    })
+    let polled = with_body(number, |body| {
+        let polled = Pin::new(&mut *body).poll_next(cx);
+        let trailers = match &polled {
+            Poll::Ready(None) => body.trailers().map(header_map),
+            _ => None,
+        };
+        polled.map(|piece| match piece {
+            Some(Ok(data)) => Some(Ok(Frame::data(data.into_bytes()))),
+            Some(Err(error)) => Some(Err(error.into())),
+            None => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+        })
+    });
+    polled.unwrap_or(Poll::Ready(Some(Err(BodyError::Over))))
 }
 
 fn header_map(trailers: &tidegate_http::Trailers) -> http::HeaderMap {
@@ -358,7 +343,7 @@ mod tests {
     #[test]
     fn a_body_that_is_removed_while_it_is_polled_is_dropped() {
         let (body, registered) = RequestBody::register(Body::empty(), None);
-        let number = registered.0;
+        let number = registered.number;
         let called = with_body(number, |_| {
             drop(registered);
             with_body(number, |_| ()).is_none()
@@ -372,7 +357,7 @@ mod tests {
     #[test]
     fn a_body_whose_poll_panics_is_removed_with_its_exchange() {
         let (_body, registered) = RequestBody::register(Body::empty(), None);
-        let number = registered.0;
+        let number = registered.number;
         let panicked = std::panic::catch_unwind(|| with_body(number, |_| panic!("as a service may")));
         assert!(panicked.is_err() && with_body(number, |_| ()).is_none());
         drop(registered);
