@@ -276,23 +276,23 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     fn on_session_closing(&mut self, codec: &mut C, core: &mut Core, reason: Option<Rc<CloseReason>>) {
         if !std::mem::replace(&mut self.is_closing, true) {
             codec.codec().on_session_closed();
-            close_streams(codec.codec(), core, reason);
+            close_streams(codec.codec(), core, reason.as_ref());
         }
     }
 
     fn on_session_closed(&mut self, codec: &mut C, core: &mut Core, reason: &Rc<CloseReason>) {
         core.sessions.remove(self.session);
         codec.codec().on_session_closed();
-        close_streams(codec.codec(), core, Some(reason.clone()));
+        close_streams(codec.codec(), core, Some(reason));
     }
 }
 
 /// Closes all streams of a session that closes.
-fn close_streams(mux: &impl Mux, core: &mut Core, reason: Option<Rc<CloseReason>>) {
+fn close_streams(mux: &impl Mux, core: &mut Core, reason: Option<&Rc<CloseReason>>) {
     let streams = mux.streams();
     let tokens: Vec<_> = streams.iter().filter_map(|key| streams.owner(key)).filter_map(token).collect();
     for token in tokens {
-        core.dispatch(token, SlotEvent::SessionClosed(reason.clone()));
+        core.dispatch(token, SlotEvent::SessionClosed(reason.cloned()));
     }
 }
 
