@@ -37,6 +37,7 @@ async fn echo(mut channel: Channel<DynOver<WebSocket>>) -> Result<(), Box<dyn Er
     Ok(())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a function of a router takes its request")]
 fn shout(request: Request) -> Response {
     if !request.asks_for_upgrade("shout") {
         return StatusCode::BAD_REQUEST.into_response();

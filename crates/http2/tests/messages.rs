@@ -256,10 +256,10 @@ fn small_frames_that_come_together_are_one_piece() {
 #[test]
 fn small_frames_beyond_a_window_are_an_error() {
     let mut peer = Peer::new(Limits::default());
-    let mut wire = peer.request(1, "POST", "/held", &[], false);
+    let request = peer.request(1, "POST", "/held", &[], false);
+    peer.send(&request);
     let piece = frame(DATA, 0, 1, &[b'x'; 100]);
-    wire.extend(piece.repeat(64 * 1024 / 100));
-    peer.send(&wire);
+    peer.send(&piece.repeat(64 * 1024 / 100));
     peer.assert_open();
     peer.send(&piece.repeat(2));
     peer.assert_ended(ErrorCode::FLOW_CONTROL_ERROR);
