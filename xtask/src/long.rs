@@ -1,7 +1,7 @@
 //! What `ci.rs` samples, complete; the peers of the comparison; and the long measurements, for an otherwise idle machine.
 
 use crate::ci;
-use crate::command::{Failure, Step, cargo, python};
+use crate::command::{Failure, cargo, python};
 use crate::fuzz;
 use crate::injected;
 use crate::measure::{self, BACKENDS, server};
@@ -36,12 +36,6 @@ fn exhaustive() -> Vec<NamedStep> {
         }),
         step("behind nginx and HAProxy", || {
             python("interop/proxies.py").args(["--mib", "256", "--seconds", "20"]).run()
-        }),
-        step("the image without a container engine", || {
-            Step::line("rustup target add x86_64-unknown-linux-musl").run()?;
-            let build = "build --release -p tidegate-cli --target x86_64-unknown-linux-musl";
-            cargo(build.split(' ')).run()?;
-            python("interop/container.py").run()
         }),
         step("in front of Python and nginx", || python("interop/gateway.py").run()),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),

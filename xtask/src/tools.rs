@@ -34,7 +34,7 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
 ];
 
 /// What the long checks need beside those.
-pub(crate) const OF_LONG: &[(&str, &str)] = &[("testssl", "testssl.sh"), ("musl-gcc", "musl-tools")];
+pub(crate) const OF_LONG: &[(&str, &str)] = &[("testssl", "testssl.sh")];
 
 /// What the servers of the comparison need beside those. The comparison skips a server whose toolchain is missing, with
 /// a message.

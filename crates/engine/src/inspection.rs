@@ -30,7 +30,7 @@ pub struct ConnectionInfo {
     pub peer: Address,
     /// Whether a listener has accepted it; otherwise it was connected from here.
     pub is_accepted: bool,
-    /// How long it has been open: to a second, or to a sixteenth of it.
+    /// How long it has been open: to a second, or to an eighth of it.
     pub age: Duration,
     /// Its protocols.
     pub protocols: ProtocolNames,
