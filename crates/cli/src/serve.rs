@@ -118,11 +118,13 @@ fn start(
     // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
     match (policy, tls.map(|tls| tls.config.clone()), byte_logs) {
         (None, None, None) => serve(server, (http2, chat), metrics, move |_| http()),
-        (None, None, Some(logs)) => serve(server, (http2, chat), metrics, move |peer| Over::new(logs.filter(peer), http())),
-        (None, Some(tls), None) => serve(server, (http2, chat), metrics, move |_| Over::new(tls.accept(), http())),
-        (None, Some(tls), Some(logs)) => {
-            serve(server, (http2, chat), metrics, move |peer| Over::new(tls.accept(), Over::new(logs.filter(peer), http())))
+        (None, None, Some(logs)) => {
+            serve(server, (http2, chat), metrics, move |peer| Over::new(logs.filter(peer), http()))
         }
+        (None, Some(tls), None) => serve(server, (http2, chat), metrics, move |_| Over::new(tls.accept(), http())),
+        (None, Some(tls), Some(logs)) => serve(server, (http2, chat), metrics, move |peer| {
+            Over::new(tls.accept(), Over::new(logs.filter(peer), http()))
+        }),
         (Some(policy), None, None) => {
             serve(server, (http2, chat), metrics, move |peer| Proxied::new(&policy, ip(peer), http()))
         }

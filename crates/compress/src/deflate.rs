@@ -193,9 +193,10 @@ impl Inflate {
             return Err(fault);
         }
         let (read, written) = (self.stream.total_in(), self.stream.total_out());
-        let result = self.stream.decompress(input, space, FlushDecompress::None).map_err(|error| {
-            error.needs_dictionary().map_or(InflateFault::Corrupt, |_| InflateFault::NeedsDictionary)
-        });
+        let result = self
+            .stream
+            .decompress(input, space, FlushDecompress::None)
+            .map_err(|error| error.needs_dictionary().map_or(InflateFault::Corrupt, |_| InflateFault::NeedsDictionary));
         let read = (self.stream.total_in() - read) as usize;
         let written = (self.stream.total_out() - written) as usize;
         let status = match result {

@@ -24,9 +24,9 @@
 #[cfg(feature = "axum")]
 pub mod axum;
 mod function;
+pub mod grpc;
 #[cfg(feature = "axum")]
 mod make_service;
-pub mod grpc;
 mod request;
 mod request_body;
 mod response;

@@ -26,6 +26,7 @@ use tidegate_engine::{Channel, ReadHalf, WriteHalf};
 use tidegate_http::{Response, Upgrade};
 use tokio::io::{AsyncRead, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 /// A connection that a service may take over.
 pub(crate) struct Offer {
@@ -94,7 +95,7 @@ impl Offer {
     /// CONNECT responds with 200 as to any request, and that would accept.
     pub(crate) fn is_kept(&mut self) -> bool {
         self.accepted.set(true);
-        self.poll_hyper(|| false) && self.stream.strong_count() > 0
+        self.poll_hyper(|| false) && self.dropped.try_recv() == Err(TryRecvError::Empty)
     }
 
     /// The response with what takes over the connection. It has the fields of the service's response.

@@ -42,7 +42,15 @@ impl Origin {
             return Err(ClientError::Uri);
         }
         let port = port(authority, default_port(is_secure))?;
-        Ok(Self { is_secure, host: host.to_ascii_lowercase().into(), port, at, tunnels: false, via: None, may_be_http2: false })
+        Ok(Self {
+            is_secure,
+            host: host.to_ascii_lowercase().into(),
+            port,
+            at,
+            tunnels: false,
+            via: None,
+            may_be_http2: false,
+        })
     }
 
     /// The same origin, reached through a proxy if one is for it.
