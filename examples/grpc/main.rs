@@ -20,11 +20,15 @@ use tidegate::tower::grpc;
 use tonic::transport::Endpoint;
 
 fn main() -> Result<(), Box<dyn Error>> {
+    run(std::env::args().nth(1).as_deref())
+}
+
+/// Serves at an address, or checks itself without one.
+fn run(given: Option<&str>) -> Result<(), Box<dyn Error>> {
     // The client of the check needs a runtime; the server has none but its loops.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let routes = runtime.block_on(service::routes())?;
-    let given = std::env::args().nth(1);
-    let server = grpc::serve(given.as_deref().unwrap_or("127.0.0.1:0"), routes)?;
+    let server = grpc::serve(given.unwrap_or("127.0.0.1:0"), routes)?;
     if given.is_none() {
         runtime.block_on(check(format!("http://{}", server.address())))?;
         server.drain(Duration::from_secs(1));
@@ -54,5 +58,5 @@ async fn check(url: String) -> Result<(), Box<dyn Error>> {
 
 #[test]
 fn it_checks_itself() {
-    main().expect("every call has its response");
+    run(None).expect("every call has its response");
 }

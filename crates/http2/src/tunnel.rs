@@ -7,7 +7,6 @@ use tidegate_codec::{Filter, Input, Outbound, Output, Step};
 
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::record::{Kind, Record};
-use crate::server_stream::write_end;
 
 /// The filter below the codec of another protocol on a stream of HTTP/2: it takes bytes out of DATA, and puts bytes into
 /// it. [`ServerStream::into_tunnel`](crate::ServerStream::into_tunnel) makes it.
@@ -56,7 +55,7 @@ impl Filter for Tunnel {
     }
 
     fn close(&mut self, out: &mut Output<'_>) -> Result<(), Infallible> {
-        write_end(None, out);
+        out.write(&Record { kind: Kind::Data, ends: true, status: 0, length: 0 }.bytes());
         Ok(())
     }
 
