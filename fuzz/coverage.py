@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Reports which lines of the decoders the corpora reach, and fails if it is less than 90 % of a file.
+"""Reports which lines of the decoders the corpora reach, and fails if it is less than 90 % of a file,
+or less than 80 % of a file that is more than a decoder.
 
     cargo xtask coverage [--missed]
 
@@ -22,7 +23,7 @@ OUT = ROOT / "target/fuzz/coverage"
 FILES = [
     *(f"crates/codec/src/framing/{name}.rs" for name in "delimiter fixed length_field lines mod raw".split()),
     "crates/codec/src/over.rs",
-    *(f"crates/websocket/src/{name}.rs" for name in "codec encode frame mask utf8 permessage_deflate".split()),
+    *(f"crates/websocket/src/{name}.rs" for name in "codec frame mask utf8 permessage_deflate".split()),
     *(f"crates/socks/src/{name}.rs" for name in "client server v4 v5".split()),
     *(f"crates/proxy/src/{name}.rs" for name in "receiver tlv v1 v2".split()),
     "crates/codec/src/sniff/rules.rs",
@@ -30,6 +31,13 @@ FILES = [
     *(f"crates/scan/src/{name}.rs" for name in "field portable sweep x86".split()),
 ]
 PERCENT_MIN = 90
+# Files with more than a decoder: what they send, deadlines, and what only HTTP/2 calls. The tests of their crates reach it.
+PERCENT_MIN_OF = {
+    "crates/http1/src/client/head.rs": 80,
+    "crates/socks/src/client.rs": 80,
+    "crates/websocket/src/codec.rs": 80,
+    "crates/websocket/src/permessage_deflate.rs": 80,
+}
 
 
 def main():
@@ -51,12 +59,12 @@ def main():
         print(f"{name:42} {len(reached[name]):4} of {len(there[name]):4} lines {percent:6.1f} %")
         if missed:
             print("   ", ranges(there[name] - reached[name]))
-        if percent < PERCENT_MIN:
+        if percent < PERCENT_MIN_OF.get(name, PERCENT_MIN):
             low.append(name)
     sums = [sum(len(found[name]) for name in FILES) for found in (reached, there)]
     print(f"{'all':42} {sums[0]:4} of {sums[1]:4} lines {100 * sums[0] / sums[1]:6.1f} %")
     if low:
-        sys.exit(f"less than {PERCENT_MIN} % are reached: {', '.join(low)}")
+        sys.exit(f"too few lines are reached: {', '.join(low)}")
 
 
 def build():

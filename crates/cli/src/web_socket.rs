@@ -49,7 +49,7 @@ pub(crate) fn accept<C: SiteCodec, H: Handler<DynOver<WebSocket>>>(
         Some("websocket") => Offer::of_extended_connect(fields),
         Some(_) => return respond(cx, Response::new(Status::NOT_IMPLEMENTED)),
     };
-    let accepted = match offer {
+    let offer = match offer {
         Ok(offer) => offer,
         Err(error) => return respond(cx, refusal(error)),
     };

@@ -103,7 +103,7 @@ impl RequestTemplate {
             return self.messages(request.upgrade("websocket"), config);
         }
         let request = if body.is_empty() { request } else { request.body(body.clone()) };
-        let http2 = if *is_http2 { Some(Rc::new(stream_request(request.clone(), url.is_https())?)) } else { None };
+        let http2 = if *is_http2 { Some(Rc::new(stream_request(request.clone(), url.is_secure())?)) } else { None };
         let mut one = encoded(request.clone(), Client::new(config.clone()))?;
         if keeps_alive {
             // The default in HTTP/1.1, so the codec does not write it. The user wants the server to parse it.
