@@ -62,6 +62,11 @@ pub(crate) trait SlotEntry {
         false
     }
 
+    /// Of a stream: the bytes whose window is not granted again yet.
+    fn unread_bytes(&self) -> u32 {
+        0
+    }
+
     /// Whether the driver has something of it.
     fn socket_state(&self) -> SocketState {
         SocketState::Open

@@ -254,12 +254,22 @@ fn small_frames_that_come_together_are_one_piece() {
 }
 
 #[test]
+fn a_stream_that_nothing_reads_gets_no_credit_however_its_bytes_arrive() {
+    let mut peer = Peer::new(Limits::default());
+    let mut wire = peer.request(1, "POST", "/held", &[], false);
+    (0..4).for_each(|_| wire.extend(frame(DATA, 0, 1, &[b'x'; 16 * 1024])));
+    peer.send(&wire);
+    let updates = peer.frames().into_iter().filter(|frame| (frame.kind, frame.stream) == (WINDOW_UPDATE, 1));
+    assert_eq!(updates.count(), 0, "all that has arrived is unread");
+}
+
+#[test]
 fn small_frames_beyond_a_window_are_an_error() {
     let mut peer = Peer::new(Limits::default());
-    let request = peer.request(1, "POST", "/held", &[], false);
-    peer.send(&request);
+    let mut wire = peer.request(1, "POST", "/held", &[], false);
     let piece = frame(DATA, 0, 1, &[b'x'; 100]);
-    peer.send(&piece.repeat(64 * 1024 / 100));
+    wire.extend(piece.repeat(64 * 1024 / 100));
+    peer.send(&wire);
     peer.assert_open();
     peer.send(&piece.repeat(2));
     peer.assert_ended(ErrorCode::FLOW_CONTROL_ERROR);

@@ -156,6 +156,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         self.transmit_queue(act)
     }
 
+    fn unread_bytes(&self) -> u32 {
+        Self::unread_bytes(self)
+    }
+
     fn memory_bytes(&self) -> usize {
         self.link.memory_bytes() + self.codec.buffered_bytes() + self.codec.input_memory()
     }
@@ -665,7 +669,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             && !self.application.is_reader_notified()
             && self.link.take(Link::CONSUMED)
         {
-            core.request(stream, StreamRequestKind::Unread(self.unread_bytes()));
+            core.request(stream, StreamRequestKind::Unread);
         }
     }
 

@@ -117,7 +117,8 @@ impl SessionApplication {
     }
 
     /// Handles what streams have requested of the session.
-    pub(super) fn handle_requests<C: Pipeline<Codec: Mux>>(&self, codec: &mut C, link: &mut Link, core: &mut Core) {
+    pub(super) fn handle_requests<C: Pipeline<Codec: Mux>>(
+        &self, codec: &mut C, link: &mut Link, core: &mut Core) {
         while let Some(requests) = core.sessions.take_requests(self.session) {
             let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
             for request in requests.iter() {
@@ -127,7 +128,12 @@ impl SessionApplication {
         }
     }
 
-    fn handle_request<M: Mux>(&self, request: StreamRequest, mux: &mut M, out: &mut Output<'_>) {
+    fn handle_request<M: Mux>(&self,
+        request: StreamRequest,
+        slots: &mut Slots<dyn SlotEntry>,
+        mux: &mut M,
+        out: &mut Output<'_>,
+    ) {
         let Some(key) = mux.streams().at(request.index) else { return };
         match request.kind {
             StreamRequestKind::Send => mux.streams_mut().set_ready(key),
@@ -136,7 +142,12 @@ impl SessionApplication {
                 mux.write_data(key, &mut Outbound::default(), 0, true, out);
                 mux.streams_mut().end_locally(key);
             }
-            StreamRequestKind::Unread(bytes) => mux.streams_mut().set_unread(key, bytes),
+            StreamRequestKind::Unread => {
+                let entry = mux.streams().owner(key).and_then(token).and_then(|token| slots.get_mut(token));
+                if let Some(entry) = entry {
+                    mux.streams_mut().set_unread(key, entry.unread_bytes());
+                }
+            }
             StreamRequestKind::Close { cause, resets } => {
                 if !resets && !mux.streams().has_ended_locally(key) {
                     mux.write_data(key, &mut Outbound::default(), 0, true, out);
@@ -244,7 +255,10 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     }
 
     fn transmit(&mut self, codec: &mut C, link: &mut Link, core: &mut Core) -> bool {
-        self.handle_requests(codec, link, core);
+        self.handle_requests(slots, _, pool, time) = core.stream_parts();
+            let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, linktime));
+            for request in requests.iter() {
+                self.handle_request(*request, slots, mux, core);
         if injected::is_injected(Bug::SessionStopsReading) && codec.codec().streams().unconsumed_bytes() == 0 {
             link.pause(false);
         }

@@ -69,8 +69,9 @@ pub(crate) enum StreamRequestKind {
     Send,
     /// Its queue is empty, and nothing follows.
     End,
-    /// So many of its bytes are unread; the application has finished with all others.
-    Unread(u32),
+    /// Fewer of its bytes may be unread than the codec knows. The session asks how many when it handles the request: more
+    /// may have come since.
+    Unread,
     /// It is closed.
     Close {
         /// Why, if the peer has to be notified.
