@@ -117,18 +117,19 @@ impl SessionApplication {
     }
 
     /// Handles what streams have requested of the session.
-    pub(super) fn handle_requests<C: Pipeline<Codec: Mux>>(
-        &self, codec: &mut C, link: &mut Link, core: &mut Core) {
+    pub(super) fn handle_requests<C: Pipeline<Codec: Mux>>(&self, codec: &mut C, link: &mut Link, core: &mut Core) {
         while let Some(requests) = core.sessions.take_requests(self.session) {
-            let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
+            let (slots, _, pool, time) = core.stream_parts();
+            let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
             for request in requests.iter() {
-                self.handle_request(*request, mux, &mut out);
+                self.handle_request(*request, slots, mux, &mut out);
             }
             core.sessions.recycle(self.session, requests);
         }
     }
 
-    fn handle_request<M: Mux>(&self,
+    fn handle_request<M: Mux>(
+        &self,
         request: StreamRequest,
         slots: &mut Slots<dyn SlotEntry>,
         mux: &mut M,
@@ -190,6 +191,73 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
             }
             StreamEvent::Data { stream, bytes } => {
                 if injected::is_injected(Bug::SessionStopsReading) {
+                    cx.pause();
+                }
+                self.receive(stream, bytes, cx);
+                return Outcome::Continue;
+            }
+            StreamEvent::Ended(stream) => (stream, SlotEvent::Ended),
+            StreamEvent::Reset { stream, code } => (stream, SlotEvent::StreamReset(code)),
+        };
+        if let Some(token) = cx.with_mux(|mux, _| mux.streams().owner(key)).and_then(token) {
+            cx.core_mut().dispatch(token, event);
+        }
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if event == Event::ReadClosed {
+            // The codec is finished once the streams that the peer has ended are closed; no other can be served.
+            let unended = cx.with_mux(|mux, _| {
+                let streams = mux.streams();
+                streams
+                    .iter()
+                    .filter(|key| !streams.has_peer_ended(*key))
+                    .filter_map(|key| streams.owner(key))
+                    .filter_map(token)
+                    .collect::<Vec<_>>()
+            });
+            for token in unended {
+                cx.core_mut().dispatch(token, SlotEvent::SessionClosed(None));
+            }
+        }
+        Outcome::Continue
+    }
+
+    fn closed(&mut self, _: &CloseReason) {
+        self.is_closed = true;
+    }
+
+    /// Control frames are read whatever applications do; the replies to them have a cap.
+    fn reads_while_unwritable(&self) -> bool {
+        true
+    }
+
+    /// As for a channel: tasks that serve may need a session that a client has made.
+    fn observes_drain(&self) -> bool {
+        self.make.is_some()
+    }
+
+    fn has_handles(&self) -> bool {
+        self.has_handle
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    fn begin_session_dispatch(&mut self, core: &mut Core) {
+        core.sessions.begin_dispatch(self.session);
+    }
+
+    fn end_session_dispatch(&mut self, core: &mut Core) -> bool {
+        core.room.release();
+        core.sessions.end_dispatch(self.session)
+    }
+
+    fn transmit(&mut self, codec: &mut C, link: &mut Link, core: &mut Core) -> bool {
+        self.handle_requests(codec, link, core);
+        if injected::is_injected(Bug::SessionStopsReading) {
                     cx.pause();
                 }
                 self.receive(stream, bytes, cx);
