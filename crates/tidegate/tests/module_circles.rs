@@ -27,7 +27,17 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "load",
-        &["", "connection", "counters", "idle", "messages", "pipeline", "start_barrier", "worker"],
+        &[
+            "",
+            "connection",
+            "counters",
+            "http2::codec",
+            "http2::handler",
+            "idle",
+            "messages", "pipeline",
+            "start_barrier",
+            "worker",
+        ],
         "the root has the options of a run, and starts it",
     ),
     (

@@ -25,7 +25,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
-use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::{Address, Side};
 
@@ -40,7 +39,6 @@ use crate::context::SendError;
 use crate::group::{Group, Member};
 use crate::handler::Handler;
 use crate::peer_deadlines::Deadlines;
-use crate::session::Session;
 use crate::shaping::Shaping;
 use crate::slots::connection_id;
 
@@ -394,19 +392,8 @@ impl<C: Pipeline> Channel<C> {
         self.handle.switch_by(switch)
     }
 
-    /// Continues as a session, with the multiplexing codec that `to` makes of the present codec: this side opens streams on
-    /// it, and refuses those of the peer. What the channel has queued is sent first, and bytes that its codec has not
-    /// decoded go to the new one. The session has the limits of the channel.
-    ///
-    /// # Errors
-    /// [`ChannelError::Closed`] if the connection is closed, [`ChannelError::Busy`] from within a handler.
-    pub fn into_session<P>(mut self, to: impl FnOnce(C) -> P + 'static) -> Result<Session<P>, ChannelError>
-    where
-        P: Pipeline<In = StreamEvent, Codec: Mux>,
-    {
-        let (local, token) = (self.handle.local().clone(), self.handle.token());
-        self.handle.switch_by(Switch::client_session(to))?;
-        Ok(Session::new(local, token))
+    pub(crate) fn handle_mut(&mut self) -> &mut Handle<C> {
+        &mut self.handle
     }
 
     /// Whether the pending bytes are within the water marks.

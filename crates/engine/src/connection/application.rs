@@ -99,7 +99,14 @@ pub(crate) trait Application<C: Pipeline>: 'static {
 
     /// Of a session: it closes, so nothing more is received or sent on its streams. They are closed now, before the orderly
     /// close of the session is over.
-    fn on_session_closing(&mut self, _codec: &mut C, _core: &mut Core, _reason: Option<Rc<CloseReason>>) {}
+    fn on_session_closing(
+        &mut self,
+        _codec: &mut C,
+        _link: &mut Link,
+        _core: &mut Core,
+        _reason: Option<Rc<CloseReason>>,
+    ) {
+    }
 
     /// Of a session: it is closed, and with it all of its streams.
     fn on_session_closed(&mut self, _codec: &mut C, _core: &mut Core, _reason: &Rc<CloseReason>) {}

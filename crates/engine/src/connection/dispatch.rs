@@ -644,7 +644,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         if A::IS_SESSION && self.link.is_closing() {
             let reason = self.link.closing.clone();
-            self.application.on_session_closing(&mut self.codec, core, reason);
+            self.application.on_session_closing(&mut self.codec, &mut self.link, core, reason);
         }
         if A::PULLS && !self.application.wants_message() && self.application.suspended() {
             self.schedule(core, token);

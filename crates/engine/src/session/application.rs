@@ -285,10 +285,22 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     }
 
     #[cold]
-    fn on_session_closing(&mut self, codec: &mut C, core: &mut Core, reason: Option<Rc<CloseReason>>) {
+    fn on_session_closing(&mut self, codec: &mut C, link: &mut Link, core: &mut Core, reason: Option<Rc<CloseReason>>) {
         if !std::mem::replace(&mut self.is_closing, true) {
             codec.codec().on_session_closed();
             close_streams(codec.codec(), core, reason.as_ref());
+        }
+        // Nothing more is written for streams: their requests have no effect but that they are closed.
+        while let Some(requests) = core.sessions.take_requests(self.session) {
+            let (mux, _) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
+            for request in requests.iter() {
+                if let StreamRequestKind::Close { .. } = request.kind
+                    && let Some(key) = mux.streams().at(request.index)
+                {
+                    mux.streams_mut().close(key);
+                }
+            }
+            core.sessions.recycle(self.session, requests);
         }
     }
 

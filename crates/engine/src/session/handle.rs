@@ -10,8 +10,8 @@ use tidegate_sys::Token;
 
 use super::SessionApplication;
 use super::application::owner;
-use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::connection::Connection;
+use crate::channel::{Channel, ChannelError, Handle as ChannelHandle};
+use crate::connection::{Connection, Switch};
 use crate::handler::Handler;
 use crate::local::{HandleLocal, Local};
 use crate::loop_core::Core;
@@ -117,6 +117,24 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Session<P> {
     /// [`SessionError::Closed`], [`SessionError::Busy`].
     pub fn streams(&self) -> Result<usize, SessionError> {
         self.with_mux(|mux| mux.streams().len())
+    }
+}
+
+impl<C: Pipeline> Channel<C> {
+    /// Continues as a session, with the multiplexing codec that `to` makes of the present codec: this side opens streams on
+    /// it, and refuses those of the peer. What the channel has queued is sent first, and bytes that its codec has not
+    /// decoded go to the new one. The session has the limits of the channel.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] if the connection is closed, [`ChannelError::Busy`] from within a handler.
+    pub fn into_session<P>(mut self, to: impl FnOnce(C) -> P + 'static) -> Result<Session<P>, ChannelError>
+    where
+        P: Pipeline<In = StreamEvent, Codec: Mux>,
+    {
+        let handle = self.handle_mut();
+        let (local, token) = (handle.local().clone(), handle.token());
+        handle.switch_by(Switch::client_session(to))?;
+        Ok(Session::new(local, token))
     }
 }
 
