@@ -46,8 +46,8 @@ fn a_server_without_connections_is_small() {
     let anonymous = program.anonymous();
     println!("resident at start: {resident} bytes, of them {anonymous} not of the program file");
     assert!(anonymous <= 2 << 20, "{anonymous} bytes");
-    // In a build without optimisation the code, that of TLS, HTTP and compression included, takes 11 MiB; in a release less.
-    assert!(resident <= 16 << 20, "{resident} bytes");
+    // In a build without optimisation the code, that of TLS, HTTP and compression included, takes 14 MiB; in a release less.
+    assert!(resident <= 24 << 20, "{resident} bytes");
 }
 
 #[test]

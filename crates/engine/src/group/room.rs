@@ -367,8 +367,8 @@ mod tests {
             ("cd", "abcd"),
             ("ef", "abcdef"),
             ("gh", "cdefgh"),
-            ("ijklmn", "ghijklmn"),
-            ("more than ten", "ghijklmn"),
+            ("ijklmno", "ghijklmno"),
+            ("more than ten", "ghijklmno"),
         ] {
             room.send(&message(text)).expect("there is room");
             assert_eq!(history(&room), expected);
