@@ -143,42 +143,41 @@ fn resets_that_the_peer_provokes_end_the_connection() {
     });
 }
 
-/// How much memory grows by 50 streams that stay open, with heads as long as allowed and 50 longer ones beside them, or
-/// with short heads. The connection is returned, so that it stays open.
-fn growth(server: &Running, is_bomb: bool) -> (u64, Peer<TcpStream>) {
-    let mut peer = server.peer();
-    peer.grants = false;
-    // No response fits into the windows.
-    peer.frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
-    // GET, http, `/` and an authority. A small field enters the table with the first request, ...
-    let start = b"\x82\x86\x84\x01\x03sea";
-    let block = [&start[..], b"\x40\x01a\x01b"].concat();
-    peer.frame(HEADERS, END_HEADERS | END_STREAM, 1, &block);
-    peer.ping();
-    peer.read_until(|peer| peer.pongs == 1);
-    let before = server.memory_bytes();
-    // ... and many others refer to it, as often as it is allowed and more often.
-    for round in 0..50 {
-        let block = [&start[..], &vec![0xbe; if is_bomb { 90 } else { 0 }]].concat();
-        peer.frame(HEADERS, END_HEADERS | END_STREAM, stream(2 * round), &block);
-        peer.frame(WINDOW_UPDATE, 0, stream(2 * round), &1_u32.to_be_bytes());
-        if is_bomb {
-            let block = [&start[..], &[0xbe; 5_000]].concat();
-            peer.frame(HEADERS, END_HEADERS | END_STREAM, stream(2 * round + 1), &block);
-        }
+/// A loop publishes its counts at the end of a turn: those of the first round trip are there after the second.
+fn round_trips(peer: &mut Peer<TcpStream>) {
+    for _ in 0..2 {
+        let before = peer.pongs;
+        peer.ping();
+        peer.read_until(|peer| peer.pongs > before);
     }
-    peer.ping();
-    peer.read_until(|peer| peer.pongs == 2);
-    assert_eq!(peer.stream(3).status(), "200");
-    assert_eq!(peer.stream(5).status(), if is_bomb { "431" } else { "" });
-    (server.memory_bytes().saturating_sub(before), peer)
 }
 
 #[test]
-fn a_bomb_of_references_that_is_pinned_by_a_dripped_window_costs_what_short_heads_do() {
+fn a_bomb_of_references_that_is_pinned_by_a_dripped_window_stays_small() {
     each_backend(|server| {
-        let ((short, _one), (bomb, _other)) = (growth(server, false), growth(server, true));
-        assert!(bomb < short + 64 * 1024, "{bomb} bytes, and {short} with short heads");
+        let mut peer = server.peer();
+        peer.grants = false;
+        // No response fits into the windows.
+        peer.frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+        // GET, http, `/` and an authority. A small field enters the table with the first request, ...
+        let start = b"\x82\x86\x84\x01\x03sea";
+        let block = [&start[..], b"\x40\x01a\x01b"].concat();
+        peer.frame(HEADERS, END_HEADERS | END_STREAM, 1, &block);
+        round_trips(&mut peer);
+        let before = server.memory_bytes();
+        // ... and many others refer to it, as often as it is allowed and more often.
+        for round in 0..50 {
+            for (stream, references) in [(stream(2 * round), 90), (stream(2 * round + 1), 5_000)] {
+                let block = [&start[..], &vec![0xbe; references]].concat();
+                peer.frame(HEADERS, END_HEADERS | END_STREAM, stream, &block);
+                peer.frame(WINDOW_UPDATE, 0, stream, &1_u32.to_be_bytes());
+            }
+        }
+        round_trips(&mut peer);
+        assert_eq!((peer.stream(3).status(), peer.stream(5).status()), ("200", "431"));
+        // A response that waits has a segment of 4 KiB. The fields alone would be 9 MB with what RFC 9113 counts for each.
+        let growth = server.memory_bytes().saturating_sub(before);
+        assert!(growth < 50 * 4 * 1024 + 128 * 1024, "{growth} bytes");
     });
 }
 
