@@ -98,7 +98,7 @@ fn measurements() -> Vec<NamedStep> {
         }),
         step("HTTP/2 by h2spec", || {
             let h2spec = "github.com/summerwind/h2spec/cmd/h2spec";
-            tools::install_go("h2spec", h2spec, "v2.2.1").and_then(|()| python("interop/http2.py").run())
+            tools::install_go("h2spec", h2spec, "v2.2.1+incompatible").and_then(|()| python("interop/http2.py").run())
         }),
         step("gRPC by grpcurl", || {
             let grpcurl = "github.com/fullstorydev/grpcurl/cmd/grpcurl";
