@@ -172,11 +172,15 @@ impl fmt::Debug for WebSocketBuilder {
 
 /// The URI of the request: `ws` is `http`, and `wss` is `https` (RFC 6455 §3).
 fn uri_of_http(uri: Uri) -> Result<Uri, ClientError> {
-    let scheme = match uri.scheme_str() {
-        Some("ws" | "http") => Scheme::HTTP,
-        Some("wss" | "https") => Scheme::HTTPS,
-        Some(_) => return Err(ClientError::Scheme),
-        None => return Err(ClientError::Uri),
+    let scheme = uri.scheme_str().ok_or(ClientError::Uri)?;
+    // A scheme is the same in either case (RFC 3986 §3.1).
+    let is_one_of = |names: [&str; 2]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name));
+    let scheme = if is_one_of(["ws", "http"]) {
+        Scheme::HTTP
+    } else if is_one_of(["wss", "https"]) {
+        Scheme::HTTPS
+    } else {
+        return Err(ClientError::Scheme);
     };
     let mut parts = uri.into_parts();
     parts.scheme = Some(scheme);
