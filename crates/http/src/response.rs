@@ -219,8 +219,8 @@ impl Response {
     /// Upgrades the connection: 101 (Switching Protocols), after which `upgrade` has the connection. Other fields may be
     /// added, such as those of a handshake.
     ///
-    /// The request has to ask for the protocol: see [`Request::asks_for_upgrade`]. If it does not, or if its body is not
-    /// read to the end, the protocol does not allow the response: the peer gets a 500, and the error is logged.
+    /// The request has to ask for the protocol: see
+    /// [`Request::asks_for_upgrade`](crate::Request::asks_for_upgrade). If it does not, or if its body is not read to the end, the protocol does not allow the response: the peer gets a 500, and the error is logged.
     ///
     /// ```
     /// use tidegate::framing::Lines;

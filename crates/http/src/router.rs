@@ -180,9 +180,10 @@ impl<S: 'static> Router<S> {
     }
 
     /// Keeps a state for each connection, which its requests share, those for nested routers and hosts included: an
-    /// argument of the type [`ConnectionState`](crate::ConnectionState), or [`Request::connection_state`]. `make` makes it
-    /// from the address of the client, when the first request of the connection arrives; if it panics, the connection is
-    /// closed. A connection keeps its state when the router is made [anew](crate::Reload).
+    /// argument of the type [`ConnectionState`](crate::ConnectionState), or
+    /// [`Request::connection_state`](crate::Request::connection_state). `make` makes it from the address of the client,
+    /// when the first request of the connection arrives; if it panics, the connection is closed. A connection keeps its
+    /// state when the router is made [anew](crate::Reload).
     #[must_use]
     pub fn connection_state<T: 'static>(mut self, make: impl Fn(&Address) -> T + 'static) -> Self {
         self.table.connection_state = Some(Rc::new(move |client| Rc::new(make(client)) as AnyState));

@@ -15,7 +15,7 @@ type Any = Box<dyn std::error::Error>;
 
 fn run<T: 'static>(future: impl Future<Output = Result<T, Any>> + 'static) -> T {
     let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
-    let limited = async { task::timeout(Duration::from_secs(60), future).await? };
+    let limited = async { task::timeout(Duration::from_secs(10), future).await? };
     event_loop.block_on(limited).expect("the loop runs").expect("the task succeeds")
 }
 
@@ -89,9 +89,12 @@ fn a_request_is_translated_between_versions() {
 
 #[test]
 fn bodies_and_trailers_go_both_ways() {
-    each(async |client, uri, _| {
+    each(async |client, uri, v| {
+        eprintln!("{v:?} whole");
         let whole = client.post(format!("{uri}/echo")).body(vec![b'x'; 300_000]).send().await?;
+        eprintln!("{v:?} whole head");
         assert_eq!(whole.bytes().await?.len(), 300_000);
+        eprintln!("{v:?} pieces");
         let pieces = Body::produce(async |mut writer| {
             for _ in 0..50 {
                 writer.write(vec![b'y'; 20_000]).await?;
@@ -99,7 +102,9 @@ fn bodies_and_trailers_go_both_ways() {
             Ok(())
         });
         let echoed = client.post(format!("{uri}/echo")).body(pieces).send().await?;
+        eprintln!("{v:?} head");
         assert_eq!(echoed.bytes().await?.len(), 1_000_000);
+        eprintln!("{v:?} trailers");
         let mut response = client.get(format!("{uri}/trailers")).send().await?;
         while response.body_mut().next().await.transpose()?.is_some() {}
         let trailers = response.body().trailers().expect("trailers").iter().next();
