@@ -1,7 +1,8 @@
 //! `Ends`: the channel of an exchange, whole or split.
 //!
 //! A channel that is whole does not read while its peer reads slowly. A server may respond while it receives a body, and
-//! read no more of it before its response is read: so the channel is split while a body is sent in pieces.
+//! read no more of it before its response is read: so the channel is split while a body is sent in pieces, and for a
+//! body that the server does not take at once.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -64,6 +65,15 @@ impl<C: ExchangeCodec> Ends<C> {
             Self::Split(_, writer) => writer.send(message),
         };
         Some(sent.map(drop))
+    }
+
+    /// Whether few bytes wait for the peer.
+    pub(super) fn is_writable(&self) -> bool {
+        match self {
+            Self::Over => true,
+            Self::Whole(channel) => channel.is_writable(),
+            Self::Split(_, writer) => writer.is_writable(),
+        }
     }
 
     /// `None` if the exchange is over.

@@ -203,10 +203,12 @@ impl<C: ExchangeCodec> ClientExchange for ChannelExchange<C> {
         let sent = self.ends.borrow_mut().send(outgoing);
         match sent {
             Some(Ok(())) => {
+                let mut ends = self.ends.borrow_mut();
                 if is_whole {
                     self.is_sending.set(false);
-                } else {
-                    self.ends.borrow_mut().split();
+                }
+                if !is_whole || !ends.is_writable() {
+                    ends.split();
                 }
                 Poll::Ready(Ok(()))
             }

@@ -154,6 +154,24 @@ fn bodies_stream_both_ways_at_once() {
     });
 }
 
+/// A server reads no more of a body before its response is read, and keeps less than all of it.
+#[test]
+fn a_whole_body_is_sent_while_its_response_is_read() {
+    let server = Served::start(router);
+    let uri = server.uri("/echo");
+    run(async move {
+        let client = client(|_| {});
+        let mut response = client.post(&uri).body(vec![7; 6_000_000]).send().await?;
+        let mut length = 0;
+        while let Some(piece) = response.body_mut().next().await.transpose()? {
+            length += piece.len();
+        }
+        assert_eq!(length, 6_000_000);
+        assert_eq!((client.connections(), client.idle_connections()), (1, 1));
+        Ok(())
+    });
+}
+
 #[test]
 fn trailers_come_behind_the_body() {
     let router = || {
