@@ -63,7 +63,7 @@
 //! |---|---|
 //! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
 //! | [`http1`] | HTTP/1.1, server and client |
-//! | [`http2`] | HTTP/2: connections, streams, HPACK |
+//! | `http2`, by the feature of that name | HTTP/2: connections, streams, HPACK |
 //! | `admin`, by the feature of that name | metrics, health and a live page of a running server, on a listener of its own |
 //! | `metrics`, by the feature of that name | what loops count, and requests of HTTP, as text for Prometheus |
 //! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
