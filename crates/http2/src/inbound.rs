@@ -369,7 +369,7 @@ impl Connection {
         Ok(StreamEvent::Reset { stream, code: code.0.into() })
     }
 
-    /// Resets a stream if it is open, ends the connection if it is idle, and does nothing if it is closed.
+    /// Resets a stream, also one that is closed: the peer may not know of that yet. Ends the connection if it is idle.
     fn reset_by_id(
         &mut self,
         id: u32,
@@ -380,7 +380,10 @@ impl Connection {
         match self.streams.find(id) {
             Some(key) => self.reset_stream(key, code, reply).map(Some),
             None if self.is_idle(id) => Err(violation.into()),
-            None => Ok(None),
+            None => {
+                self.write_reset_code(id, code, reply);
+                Ok(None)
+            }
         }
     }
 

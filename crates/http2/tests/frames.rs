@@ -3,8 +3,8 @@
 mod support;
 
 use support::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, Peer, RST_STREAM, SETTINGS,
-    WINDOW_UPDATE, frame,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PRIORITY, Peer, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, error_code, frame,
 };
 use tidegate::http2::{ErrorCode, Limits};
 
@@ -21,6 +21,20 @@ fn the_reserved_bit_has_no_meaning() {
     let mut peer = open();
     peer.send(&frame(DATA, END_STREAM, 0x8000_0001, b"ebb"));
     assert_eq!(peer.received(1).body, b"ebb");
+}
+
+/// The response may have ended the stream before the frame arrived (RFC 9113 §6.3).
+#[test]
+fn a_priority_of_a_wrong_length_is_an_error_of_a_closed_stream_too() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.get(1, "/nothing");
+    peer.send(&request);
+    assert_eq!(peer.received(1).status(), "204");
+    peer.send(&frame(PRIORITY, 0, 1, &[0, 0, 0, 1]));
+    let frames = peer.frames();
+    let [reset] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((reset.kind, reset.stream, error_code(reset)), (RST_STREAM, 1, ErrorCode::FRAME_SIZE_ERROR));
+    peer.assert_open();
 }
 
 #[test]
