@@ -70,6 +70,9 @@ def live_heap(server):
 
 
 def growth_of_answered(server, options, *client):
+    # The first request makes code of the program resident, which is no connection's.
+    with Clients() as clients:
+        clients.open(1, server, *client)
     footprint = Footprint(server, options)
     with Clients() as clients:
         clients.open(options.connections, server, *client)
