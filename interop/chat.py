@@ -118,7 +118,7 @@ def talk(one, other, url):
         browser.until("the page is in the room", "return document.getElementById('state').textContent === 'in reef'")
     for browser in [one, other]:
         browser.until("both are present", PRESENT, "2")
-    one.until("who comes is announced", SHOWS, "Ben has joined")
+    one.until("an arrival is announced", SHOWS, "Ben has joined")
     focus = one.run("return document.activeElement.id")
     if focus != "text":
         raise Failure(f"after joining the focus is on {focus!r}")

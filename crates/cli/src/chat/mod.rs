@@ -5,7 +5,7 @@
 //! | from a browser | any text | a message to the room |
 //! | to it | `{"type":"present","name":NAME,"names":[...],"count":N}` | the first one: the own name, and those present |
 //! | | `{"type":"message","name":NAME,"text":TEXT,"at":MS}` | a message; the last ones of the room come first |
-//! | | `{"type":"joined","name":NAME,"count":N}`, `left` | who comes and goes, in rooms of up to 100 |
+//! | | `{"type":"joined","name":NAME,"count":N}`, `left` | a guest came or left, in rooms of up to 100 |
 //! | | `{"type":"refused","why":TEXT}` | the message was not sent |
 
 mod guest;

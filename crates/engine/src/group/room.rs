@@ -1,4 +1,4 @@
-//! `Room`: a group that knows who is present, and greets new members with its last messages.
+//! `Room`: a group that knows which members are present, and greets new members with its last messages.
 //!
 //! A newcomer joins by a mailbox message of its loop, which has the greeting and the history. It is put in under the
 //! lock under which broadcasts are: so each message reaches a newcomer once, in its history or afterwards.
