@@ -15,9 +15,22 @@ os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/bin")
 
 CASES = 146
 SECONDS_MAX = 120
+# Some cases send a frame that is wrong for an open stream behind a request. On a busy machine the response may end the
+# stream before the frame is there, and then the frame is ignored, as RFC 9113 section 5.1 permits.
+ATTEMPTS = 3
 
 
 def check(backend, binary, has_tls):
+    for attempt in range(ATTEMPTS):
+        summary, text = run(backend, binary, has_tls)
+        print(f"{backend}, {'TLS' if has_tls else 'in clear'}: {summary[0]}", flush=True)
+        if [int(count) for count in summary.groups()] == [CASES, CASES, 0, 0]:
+            return
+        print(text[text.find("Failures:"):], flush=True)
+    raise Failure(f"not all cases passed in any of {ATTEMPTS} runs")
+
+
+def run(backend, binary, has_tls):
     flags = ["--loops", "1", *(["--tls-self-signed"] if has_tls else [])]
     with program.serve(backend, *flags, program=binary) as server:
         command = ["h2spec", "--strict", "--timeout", "3", "-h", "127.0.0.1", "-p", str(server.port)]
@@ -27,9 +40,7 @@ def check(backend, binary, has_tls):
     summary = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", text)
     if not summary:
         raise Failure(f"h2spec printed no summary:\n{text[-2000:]}")
-    if [int(count) for count in summary.groups()] != [CASES, CASES, 0, 0]:
-        raise Failure(f"{summary[0]}:\n{text[text.find('Failures:'):]}")
-    print(f"{backend}, {'TLS' if has_tls else 'in clear'}: {summary[0]}", flush=True)
+    return summary, text
 
 
 def main():

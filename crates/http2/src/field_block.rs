@@ -96,9 +96,24 @@ impl Connection {
                 (None, HeadKind::Request) => self.on_request(about, facts, &mut parts.text, reply),
                 (Some(key), HeadKind::Response) => self.on_response(key, about, facts, &mut parts.text, reply),
                 (Some(key), _) => self.on_trailers(key, about, facts, &mut parts.text, reply),
-                (None, _) => self.add_nuisance(reply).map(|()| None),
+                (None, _) => self.on_late_trailers(about, facts, reply),
             }
         })
+    }
+
+    /// Trailers for a stream that this side has reset: they were on their way. An error in them is reported nevertheless.
+    #[cold]
+    fn on_late_trailers(
+        &mut self,
+        about: BlockInfo,
+        facts: Result<HeadFacts, HeadFault>,
+        reply: &mut Output<'_>,
+    ) -> Result<Option<StreamEvent>, Error> {
+        self.add_nuisance(reply)?;
+        if !about.ends || about.depends_on_itself || facts.is_err() {
+            self.write_reset_code(about.stream, ErrorCode::PROTOCOL_ERROR, reply);
+        }
+        Ok(None)
     }
 
     fn on_request(
@@ -190,8 +205,7 @@ impl Connection {
         reply: &mut Output<'_>,
     ) -> Result<Option<StreamEvent>, Error> {
         if self.was_reset(key.id()) {
-            // They were on their way when this side reset the stream.
-            return self.add_nuisance(reply).map(|()| None);
+            return self.on_late_trailers(about, facts, reply);
         }
         if self.streams.has_peer_ended(key) {
             return self.reset_stream(key, ErrorCode::STREAM_CLOSED, reply).map(Some);

@@ -316,10 +316,11 @@ impl Connection {
             if self.is_idle(head.stream) {
                 return Err(Violation::IdleStream.into());
             }
-            let Some(key) = self.streams.find(head.stream) else { return Ok(None) };
             if bytes == 0 {
-                return self.reset_stream(key, ErrorCode::PROTOCOL_ERROR, reply).map(Some);
+                self.add_nuisance(reply)?;
+                return self.reset_by_id(head.stream, ErrorCode::PROTOCOL_ERROR, Violation::EmptyUpdate, reply);
             }
+            let Some(key) = self.streams.find(head.stream) else { return Ok(None) };
             if self.streams.grant(Some(key), bytes).is_err() {
                 return self.reset_stream(key, ErrorCode::FLOW_CONTROL_ERROR, reply).map(Some);
             }

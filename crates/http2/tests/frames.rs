@@ -23,18 +23,35 @@ fn the_reserved_bit_has_no_meaning() {
     assert_eq!(peer.received(1).body, b"ebb");
 }
 
-/// The response may have ended the stream before the frame arrived (RFC 9113 §6.3).
+/// The response may have ended the stream before the frame arrived.
 #[test]
-fn a_priority_of_a_wrong_length_is_an_error_of_a_closed_stream_too() {
-    let mut peer = Peer::new(Limits::default());
-    let request = peer.get(1, "/nothing");
-    peer.send(&request);
-    assert_eq!(peer.received(1).status(), "204");
-    peer.send(&frame(PRIORITY, 0, 1, &[0, 0, 0, 1]));
-    let frames = peer.frames();
-    let [reset] = &frames[..] else { panic!("{frames:?}") };
-    assert_eq!((reset.kind, reset.stream, error_code(reset)), (RST_STREAM, 1, ErrorCode::FRAME_SIZE_ERROR));
-    peer.assert_open();
+fn errors_of_an_open_stream_are_errors_of_one_that_the_response_has_ended() {
+    let pseudo_field = |peer: &mut Peer| {
+        let block = peer.block(&[(":method", "GET")]);
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, &block)
+    };
+    let second_head = |peer: &mut Peer| {
+        let block = peer.block(&[("ebb", "flow")]);
+        frame(HEADERS, END_HEADERS, 1, &block)
+    };
+    let cases: [(_, fn(&mut Peer) -> Vec<u8>); 4] = [
+        (ErrorCode::FRAME_SIZE_ERROR, |_| frame(PRIORITY, 0, 1, &[0, 0, 0, 1])),
+        (ErrorCode::PROTOCOL_ERROR, |_| frame(WINDOW_UPDATE, 0, 1, &[0; 4])),
+        (ErrorCode::PROTOCOL_ERROR, pseudo_field),
+        (ErrorCode::PROTOCOL_ERROR, second_head),
+    ];
+    for (number, (code, wrong)) in cases.into_iter().enumerate() {
+        let mut peer = Peer::new(Limits::default());
+        let request = peer.request(1, "POST", "/early", &[], false);
+        peer.send(&request);
+        assert!(peer.received(1).has_ended);
+        let wrong = wrong(&mut peer);
+        peer.send(&wrong);
+        let frames = peer.frames();
+        let [reset] = &frames[..] else { panic!("{number}: {frames:?}") };
+        assert_eq!((reset.kind, reset.stream, error_code(reset)), (RST_STREAM, 1, code), "{number}");
+        peer.assert_open();
+    }
 }
 
 #[test]
