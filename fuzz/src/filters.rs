@@ -4,8 +4,10 @@
 //! the plain bytes above it, in records whose length comes next, and then the stack must decode what the codec alone
 //! decodes.
 
+use std::error::Error;
+
 use tidegate_codec::framing::{Lines, Payload};
-use tidegate_codec::{Output, Over, Pipeline, Slice};
+use tidegate_codec::{Codec, Output, Over, Pipeline, Slice};
 use tidegate_testkit::contract::{Contract, Transcript};
 use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
@@ -56,6 +58,9 @@ impl Check<'_> {
     where
         C: Pipeline<In = Slice, Out = Payload>,
     {
+        let mut names = Vec::new();
+        make().protocols(&mut |name| names.push(name));
+        assert_eq!(names.first(), Some(&plain().protocol()), "the codec is the first of {names:?}");
         if self.record == 0 {
             self.run(make, self.bytes);
             return;
@@ -83,7 +88,9 @@ impl Check<'_> {
     {
         let answer = |line: Slice, codec: &mut C, out: &mut Output<'_>| {
             // A line that ends with CR is refused: with LF alone it would not decode to itself.
-            let _ = codec.encode(line.into(), out);
+            if let Err(error) = codec.encode(line.into(), out) {
+                assert!(!error.to_string().is_empty() && error.source().is_none(), "{error:?}");
+            }
         };
         // Records depend on the time of the flush, and so on the split; their own tests check that they are valid.
         let contract =

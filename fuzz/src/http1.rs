@@ -84,6 +84,8 @@ fn described(head: &RequestHead) -> String {
     assert_eq!(target.as_bytes(), head.target_bytes(), "a target is text");
     assert_eq!(head.path().as_bytes(), head.path_bytes(), "a path is text");
     assert!(head.method_text().len() + target.len() < head.bytes().len(), "a head holds its first line");
+    assert!(head.method().name().is_none_or(|name| name == head.method_text()), "a method is what was sent");
+    assert_eq!(head.protocol(), None, "HTTP/1.1 has no extended CONNECT");
     for (name, value) in head.headers() {
         assert!(!name.is_empty() && name.iter().all(u8::is_ascii_graphic), "a field has a name");
         assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)), "a value is in one line");
