@@ -138,6 +138,8 @@ pub(crate) struct RecentlyReset {
     ids: Vec<u32>,
     /// The oldest, once there is no room for more.
     next: usize,
+    /// How many bytes the last of them have announced that are still to come, by their numbers.
+    announced: Vec<(u32, u64)>,
 }
 
 impl Connection {
@@ -356,6 +358,33 @@ impl Connection {
         }
         recent.ids[recent.next] = id;
         recent.next = (recent.next + 1) % ids_max;
+    }
+
+    /// Takes note of the bytes that a stream, which this side has reset, has announced and not sent.
+    #[cold]
+    pub(crate) fn expect_late(&mut self, id: u32, bytes: u64) {
+        let recent = self.reset.get_or_insert_default();
+        if recent.announced.len() == ANNOUNCED_MAX {
+            recent.announced.remove(0);
+        }
+        recent.announced.push((id, bytes));
+    }
+
+    /// Counts bytes for a stream that this side has reset. Returns whether they agree with what the peer has announced.
+    #[cold]
+    pub(crate) fn receive_late(&mut self, id: u32, bytes: u64, ends: bool) -> bool {
+        let Some(recent) = &mut self.reset else { return true };
+        let Some(at) = recent.announced.iter().position(|(stream, _)| *stream == id) else { return true };
+        match recent.announced[at].1.checked_sub(bytes) {
+            Some(left) if !ends || left == 0 => {
+                recent.announced[at].1 = left;
+                true
+            }
+            _ => {
+                recent.announced.remove(at);
+                false
+            }
+        }
     }
 
     pub(crate) fn was_reset(&self, id: u32) -> bool {
@@ -577,3 +606,6 @@ const ENCODER_TABLE_BYTES: u32 = 1024;
 /// How many streams that this side has reset a connection remembers, at least and at most.
 const RESETS_REMEMBERED_MIN: u32 = 32;
 const RESETS_REMEMBERED_MAX: u32 = 1024;
+
+/// For how many of them it knows how long the rest of their body is.
+const ANNOUNCED_MAX: usize = 16;

@@ -68,7 +68,7 @@ impl Connection {
         let ends = head.has(flag::END_STREAM);
         let Some(key) = self.streams.receive_frame(id, head.length).map_err(flow_error)? else {
             input.consume(length);
-            return self.on_late_data(id, reply);
+            return self.on_late_data(id, body_bytes, ends, reply);
         };
         let Some(state) = self.streams.state(key) else { return Ok(None) };
         let fits = match state.body_left.checked_sub(body_bytes) {
@@ -147,8 +147,18 @@ impl Connection {
 
     /// Bytes for a stream that is closed, or that the peer has ended (RFC 9113 §5.1).
     #[cold]
-    fn on_late_data(&mut self, id: u32, reply: &mut Output<'_>) -> Result<Option<StreamEvent>, Error> {
+    fn on_late_data(
+        &mut self,
+        id: u32,
+        bytes: u64,
+        ends: bool,
+        reply: &mut Output<'_>,
+    ) -> Result<Option<StreamEvent>, Error> {
         if self.was_reset(id) {
+            if !self.receive_late(id, bytes, ends) {
+                self.add_nuisance(reply)?;
+                self.write_reset_code(id, ErrorCode::PROTOCOL_ERROR, reply);
+            }
             return Ok(None);
         }
         if let Some(key) = self.streams.find(id) {
@@ -320,7 +330,14 @@ impl Connection {
                 self.add_nuisance(reply)?;
                 return self.reset_by_id(head.stream, ErrorCode::PROTOCOL_ERROR, Violation::EmptyUpdate, reply);
             }
-            let Some(key) = self.streams.find(head.stream) else { return Ok(None) };
+            let Some(key) = self.streams.find(head.stream) else {
+                if bytes == STREAM_ID_MAX {
+                    // It exceeds any window but an empty one.
+                    self.add_nuisance(reply)?;
+                    self.write_reset_code(head.stream, ErrorCode::FLOW_CONTROL_ERROR, reply);
+                }
+                return Ok(None);
+            };
             if self.streams.grant(Some(key), bytes).is_err() {
                 return self.reset_stream(key, ErrorCode::FLOW_CONTROL_ERROR, reply).map(Some);
             }

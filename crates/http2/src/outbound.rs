@@ -11,7 +11,7 @@ use crate::connection::{Connection, Role};
 use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
 use crate::hpack::{Encoder, Indexing};
 use crate::record::{Kind, RECORD_BYTES, Record};
-use crate::stream_state::{HEAD_WRITTEN, IS_CONNECT, IS_HEAD, IS_TUNNEL, RECORD_ENDS};
+use crate::stream_state::{HAS_LENGTH, HEAD_WRITTEN, IS_CONNECT, IS_HEAD, IS_TUNNEL, RECORD_ENDS};
 
 thread_local! {
     /// A field block before it is written.
@@ -79,6 +79,11 @@ impl Connection {
         let is_tunnel = self.has_flag(key, IS_TUNNEL);
         if self.role == Role::Server && !is_tunnel && !self.streams.has_peer_ended(key) {
             self.write_reset_code(key.id(), ErrorCode::NO_ERROR, out);
+            if let Some(left) =
+                self.streams.state(key).filter(|state| state.has(HAS_LENGTH)).map(|state| state.body_left)
+            {
+                self.expect_late(key.id(), left);
+            }
             self.streams.stop_peer(key);
         }
     }

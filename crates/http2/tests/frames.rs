@@ -26,6 +26,7 @@ fn the_reserved_bit_has_no_meaning() {
 /// The response may have ended the stream before the frame arrived.
 #[test]
 fn errors_of_an_open_stream_are_errors_of_one_that_the_response_has_ended() {
+    type Wrong = fn(&mut Peer) -> Vec<u8>;
     let pseudo_field = |peer: &mut Peer| {
         let block = peer.block(&[(":method", "GET")]);
         frame(HEADERS, END_HEADERS | END_STREAM, 1, &block)
@@ -34,7 +35,10 @@ fn errors_of_an_open_stream_are_errors_of_one_that_the_response_has_ended() {
         let block = peer.block(&[("ebb", "flow")]);
         frame(HEADERS, END_HEADERS, 1, &block)
     };
-    let cases: [(_, fn(&mut Peer) -> Vec<u8>); 4] = [
+    let cases: [(ErrorCode, Wrong); 7] = [
+        (ErrorCode::PROTOCOL_ERROR, |_| frame(DATA, END_STREAM, 1, b"too long")),
+        (ErrorCode::PROTOCOL_ERROR, |_| frame(DATA, END_STREAM, 1, b"-")),
+        (ErrorCode::FLOW_CONTROL_ERROR, |_| frame(WINDOW_UPDATE, 0, 1, &0x7fff_ffff_u32.to_be_bytes())),
         (ErrorCode::FRAME_SIZE_ERROR, |_| frame(PRIORITY, 0, 1, &[0, 0, 0, 1])),
         (ErrorCode::PROTOCOL_ERROR, |_| frame(WINDOW_UPDATE, 0, 1, &[0; 4])),
         (ErrorCode::PROTOCOL_ERROR, pseudo_field),
@@ -42,7 +46,7 @@ fn errors_of_an_open_stream_are_errors_of_one_that_the_response_has_ended() {
     ];
     for (number, (code, wrong)) in cases.into_iter().enumerate() {
         let mut peer = Peer::new(Limits::default());
-        let request = peer.request(1, "POST", "/early", &[], false);
+        let request = peer.request(1, "POST", "/early", &[("content-length", "3")], false);
         peer.send(&request);
         assert!(peer.received(1).has_ended);
         let wrong = wrong(&mut peer);
