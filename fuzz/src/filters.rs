@@ -24,6 +24,8 @@ pub fn filters(data: &[u8]) {
     let check = Check { seed, bytes, record, cut_off: options & CUT_OFF != 0, open: options & STAYS_OPEN != 0 };
     let tls = |wire: &[u8]| ToyTls::client_wire(KEY, wire, record);
     let prefixed = |wire: &[u8]| [PREFIX, wire].concat();
+    let over_tls = Over::new(ToyTls::server(KEY), plain());
+    assert_eq!(over_tls.codec().protocol(), plain().protocol(), "the codec is that above the filter");
     match options & 7 {
         0 => check.stack(|| Over::new(ToyTls::server(KEY), plain()), &tls),
         1 => check.stack(|| Over::new(ToyTls::client(KEY), plain()), &|wire| ToyTls::server_wire(KEY, wire, record)),
