@@ -360,6 +360,14 @@ impl Connection {
         recent.next = (recent.next + 1) % ids_max;
     }
 
+    pub(crate) fn forget_reset(&mut self, id: u32) {
+        if let Some(recent) = &mut self.reset {
+            // Zero is no stream, and keeps the order of the others.
+            recent.ids.iter_mut().filter(|known| **known == id).for_each(|known| *known = 0);
+            recent.announced.retain(|(known, _)| *known != id);
+        }
+    }
+
     /// Takes note of the bytes that a stream, which this side has reset, has announced and not sent.
     #[cold]
     pub(crate) fn expect_late(&mut self, id: u32, bytes: u64) {

@@ -203,6 +203,8 @@ impl Connection {
             return Err(Violation::IdleStream.into());
         }
         self.add_nuisance(reply)?;
+        // Nothing follows from a peer that has reset the stream itself.
+        self.forget_reset(head.stream);
         let Some(stream) = self.streams.find(head.stream) else { return Ok(None) };
         self.streams.reset_by_peer(stream).map_err(flow_error)?;
         Ok(Some(StreamEvent::Reset { stream, code: u32::from_be_bytes([a, b, c, d]).into() }))

@@ -58,6 +58,21 @@ fn errors_of_an_open_stream_are_errors_of_one_that_the_response_has_ended() {
     }
 }
 
+/// RFC 9113 §5.1: a stream that the peer has reset is closed, also if the response had ended it before.
+#[test]
+fn data_behind_a_reset_by_the_peer_is_an_error_though_the_response_has_ended() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/early", &[], false);
+    peer.send(&request);
+    assert!(peer.received(1).has_ended);
+    peer.send(&frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes()));
+    peer.send(&frame(DATA, END_STREAM, 1, b"late"));
+    let frames = peer.frames();
+    let [reset] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((reset.kind, error_code(reset)), (RST_STREAM, ErrorCode::STREAM_CLOSED));
+    peer.assert_open();
+}
+
 #[test]
 fn an_undecodable_block_ends_the_connection() {
     let mut peer = open();
