@@ -15,9 +15,10 @@ os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/bin")
 
 CASES = 146
 SECONDS_MAX = 120
-# Some cases send a frame that is wrong for an open stream behind a request. On a busy machine the response may end the
-# stream before the frame is there, and then the frame is ignored, as RFC 9113 section 5.1 permits.
-ATTEMPTS = 3
+# Some cases send a frame that is wrong for an open stream behind a request without an end. The response may end the
+# stream before the frame is there, with the RST_STREAM of NO_ERROR that RFC 9113 section 8.1 permits. h2spec then takes
+# that frame for the answer. 6.9.1/3 loses this race often.
+ATTEMPTS = 8
 
 
 def check(backend, binary, has_tls):
