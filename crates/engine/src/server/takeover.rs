@@ -169,7 +169,9 @@ impl TakeoverListener {
     fn start(socket: ControlSocket, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Self> {
         let blocked_on = BlockedOn { ending: false, listener: Some(socket.listener.clone()), stream: None };
         let shared = Arc::new(Shared { blocked_on: Mutex::new(blocked_on), ending: Condvar::new() });
-        let mut keeper = TakeoverThread { socket, listeners, shared: shared.clone(), accept_failed: None };
+        // Before the thread runs: by the time it waits, connections may have used up the descriptors.
+        let reserve = Some(reserve_descriptor(&socket)?);
+        let mut keeper = TakeoverThread { socket, reserve, listeners, shared: shared.clone(), accept_failed: None };
         let keep = move || {
             let has_successor = keeper.run();
             keeper.shared.lock().listener = None;
@@ -230,6 +232,11 @@ impl Shared {
     }
 }
 
+/// A descriptor that serves nothing: closing it makes room for another one.
+fn reserve_descriptor(socket: &ControlSocket) -> io::Result<OwnedFd> {
+    Ok(socket.listener.try_clone()?.into())
+}
+
 /// A client that has connected and has not sent hello yet.
 struct Candidate {
     stream: Arc<UnixStream>,
@@ -267,11 +274,13 @@ fn hello_timeout() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "a client connected and said nothing")
 }
 
-/// The state of the control thread. While no client is connected, the thread uses a single descriptor, for a successor,
-/// and the kernel reserves that one while the thread waits: a server that has used up its descriptors can be restarted
-/// with more of them.
+/// The state of the control thread. A server that has used up its descriptors can be restarted with more of them: the
+/// kernel reserves a descriptor for a successor while the thread waits in `accept`, and the thread holds another one
+/// for the case that none is free when it calls `accept`.
 struct TakeoverThread {
     socket: ControlSocket,
+    /// `None` after `accept` needed it, until another descriptor is free.
+    reserve: Option<OwnedFd>,
     listeners: Vec<Socket>,
     shared: Arc<Shared>,
     /// When a failure to accept was last logged.
@@ -284,7 +293,7 @@ impl TakeoverThread {
         let mut candidates = Vec::new();
         loop {
             let timeout = if candidates.is_empty() { None } else { Some(HELLO_PAUSE) };
-            let accepted = handover::accept(&self.socket.listener, timeout);
+            let accepted = self.accept(timeout);
             if self.shared.is_ending() {
                 return false;
             }
@@ -321,6 +330,17 @@ impl TakeoverThread {
                     }
                 }
             }
+        }
+    }
+
+    /// Accepts one client, with the reserved descriptor if no other is free.
+    fn accept(&mut self, timeout: Option<Duration>) -> io::Result<Option<UnixStream>> {
+        if self.reserve.is_none() {
+            self.reserve = reserve_descriptor(&self.socket).ok();
+        }
+        match handover::accept(&self.socket.listener, timeout) {
+            Err(_) if self.reserve.take().is_some() => handover::accept(&self.socket.listener, timeout),
+            accepted => accepted,
         }
     }
 
