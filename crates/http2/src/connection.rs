@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, Streams, WindowUpdate, Windows};
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Slice, Step};
@@ -27,6 +27,7 @@ use crate::head::FieldBlock;
 use crate::hpack::{Decoder, Encoder};
 use crate::limits::Config;
 use crate::nuisance::Nuisance;
+use crate::recently_reset::RecentlyReset;
 use crate::stream_state::StreamState;
 
 /// One connection of HTTP/2 (RFC 9113), free of I/O: its messages are the events of streams.
@@ -129,17 +130,6 @@ impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Observer")
     }
-}
-
-/// The numbers of streams that were reset last: as many as the peer may have open, since it may send on all of them
-/// before it knows.
-#[derive(Debug, Default)]
-pub(crate) struct RecentlyReset {
-    ids: Vec<u32>,
-    /// The oldest, once there is no room for more.
-    next: usize,
-    /// How many bytes the last of them have announced that are still to come, by their numbers.
-    announced: Vec<(u32, u64)>,
 }
 
 impl Connection {
@@ -331,6 +321,7 @@ impl Connection {
             self.since = Some(out.now());
             self.drains_later = true;
         } else if self.phase == Phase::Open {
+            self.write_withheld(out);
             self.write_goaway(STREAM_ID_MAX, ErrorCode::NO_ERROR, out);
             let head = FrameHead { length: 8, kind: kind::PING, flags: 0, stream: 0 };
             out.write(&head.bytes());
@@ -342,6 +333,7 @@ impl Connection {
 
     /// Sends the last GOAWAY, with the exact last stream.
     pub(crate) fn end_drain(&mut self, out: &mut Output<'_>) {
+        self.write_withheld(out);
         self.write_goaway(self.processed_id, ErrorCode::NO_ERROR, out);
         self.phase = Phase::Ending;
         self.wake_observer();
@@ -351,52 +343,39 @@ impl Connection {
     #[cold]
     pub(crate) fn remember_reset(&mut self, id: u32) {
         let ids_max = self.config.limits().streams_max.clamp(RESETS_REMEMBERED_MIN, RESETS_REMEMBERED_MAX) as usize;
-        let recent = self.reset.get_or_insert_default();
-        if recent.ids.len() < ids_max {
-            recent.ids.push(id);
-            return;
-        }
-        recent.ids[recent.next] = id;
-        recent.next = (recent.next + 1) % ids_max;
+        self.reset.get_or_insert_default().remember(id, ids_max);
     }
 
     pub(crate) fn forget_reset(&mut self, id: u32) {
         if let Some(recent) = &mut self.reset {
-            // Zero is no stream, and keeps the order of the others.
-            recent.ids.iter_mut().filter(|known| **known == id).for_each(|known| *known = 0);
-            recent.announced.retain(|(known, _)| *known != id);
-        }
-    }
-
-    /// Takes note of the bytes that a stream, which this side has reset, has announced and not sent.
-    #[cold]
-    pub(crate) fn expect_late(&mut self, id: u32, bytes: u64) {
-        let recent = self.reset.get_or_insert_default();
-        if recent.announced.len() == ANNOUNCED_MAX {
-            recent.announced.remove(0);
-        }
-        recent.announced.push((id, bytes));
-    }
-
-    /// Counts bytes for a stream that this side has reset. Returns whether they agree with what the peer has announced.
-    #[cold]
-    pub(crate) fn receive_late(&mut self, id: u32, bytes: u64, ends: bool) -> bool {
-        let Some(recent) = &mut self.reset else { return true };
-        let Some(at) = recent.announced.iter().position(|(stream, _)| *stream == id) else { return true };
-        match recent.announced[at].1.checked_sub(bytes) {
-            Some(left) if !ends || left == 0 => {
-                recent.announced[at].1 = left;
-                true
-            }
-            _ => {
-                recent.announced.remove(at);
-                false
-            }
+            recent.forget(id);
         }
     }
 
     pub(crate) fn was_reset(&self, id: u32) -> bool {
-        self.reset.as_ref().is_some_and(|recent| recent.ids.contains(&id))
+        self.reset.as_ref().is_some_and(|recent| recent.contains(id))
+    }
+
+    /// Resets a stream that has its response before its request has ended: the client need not send the rest (RFC 9113
+    /// §8.1). RST_STREAM is written when the client sends more of it, or after [`RESET_DELAY`]. A client that ends the
+    /// request by then gets none, and an error in a frame that is already on its way is the one that is reported.
+    #[cold]
+    pub(crate) fn reset_unneeded(&mut self, id: u32, out: &mut Output<'_>) {
+        if self.phase != Phase::Open {
+            return self.write_reset_code(id, ErrorCode::NO_ERROR, out);
+        }
+        self.remember_reset(id);
+        let due = out.now() + RESET_DELAY;
+        if let Some(oldest) = self.reset.get_or_insert_default().withhold(id, due) {
+            self.write_reset_code(oldest, ErrorCode::NO_ERROR, out);
+        }
+    }
+
+    /// Writes every RST_STREAM that was withheld.
+    fn write_withheld(&mut self, out: &mut Output<'_>) {
+        while let Some(id) = self.reset.as_mut().and_then(|recent| recent.take_oldest()) {
+            self.write_reset_code(id, ErrorCode::NO_ERROR, out);
+        }
     }
 
     fn read_preface(&mut self, input: &mut Input) -> Result<bool, Error> {
@@ -448,6 +427,7 @@ impl Connection {
         self.block.is_some() || self.is_in_frame
     }
 
+    /// When the phase of the connection ends.
     fn deadline(&self) -> Option<Instant> {
         let limits = self.config.limits();
         let after = match self.phase {
@@ -494,6 +474,7 @@ impl Codec for Connection {
         if matches!(step, Step::Message(_)) {
             return Ok(step);
         }
+        self.write_withheld(reply);
         self.phase = Phase::Ending;
         self.wake_observer();
         if input.is_empty() { Ok(Step::End) } else { Err(Violation::Truncated.into()) }
@@ -518,10 +499,14 @@ impl Codec for Connection {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.deadline()
+        let reset = self.reset.as_ref().and_then(|recent| recent.deadline());
+        self.deadline().into_iter().chain(reset).min()
     }
 
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        while let Some(id) = self.reset.as_mut().and_then(|recent| recent.take_due(reply.now())) {
+            self.write_reset_code(id, ErrorCode::NO_ERROR, reply);
+        }
         match self.deadline() {
             Some(at) if at <= reply.now() => match self.phase {
                 Phase::Draining => self.end_drain(reply),
@@ -615,5 +600,5 @@ const ENCODER_TABLE_BYTES: u32 = 1024;
 const RESETS_REMEMBERED_MIN: u32 = 32;
 const RESETS_REMEMBERED_MAX: u32 = 1024;
 
-/// For how many of them it knows how long the rest of their body is.
-const ANNOUNCED_MAX: usize = 16;
+/// How long a client that has its response may take to end its request before it is reset.
+const RESET_DELAY: Duration = Duration::from_millis(100);

@@ -112,6 +112,11 @@ impl Connection {
         self.add_nuisance(reply)?;
         if !about.ends || about.depends_on_itself || facts.is_err() {
             self.write_reset_code(about.stream, ErrorCode::PROTOCOL_ERROR, reply);
+        } else if let Some(recent) = &mut self.reset
+            && recent.take_withheld(about.stream)
+        {
+            // The request has ended, and so the stream.
+            recent.forget(about.stream);
         }
         Ok(None)
     }

@@ -154,10 +154,16 @@ impl Connection {
         ends: bool,
         reply: &mut Output<'_>,
     ) -> Result<Option<StreamEvent>, Error> {
-        if self.was_reset(id) {
-            if !self.receive_late(id, bytes, ends) {
+        if let Some(recent) = self.reset.as_mut().filter(|recent| recent.contains(id)) {
+            if !recent.receive(id, bytes, ends) {
                 self.add_nuisance(reply)?;
                 self.write_reset_code(id, ErrorCode::PROTOCOL_ERROR, reply);
+            } else if recent.take_withheld(id) {
+                if ends {
+                    recent.forget(id);
+                } else {
+                    self.write_reset_code(id, ErrorCode::NO_ERROR, reply);
+                }
             }
             return Ok(None);
         }
@@ -417,6 +423,10 @@ impl Connection {
     }
 
     pub(crate) fn write_reset_code(&mut self, id: u32, code: ErrorCode, out: &mut Output<'_>) {
+        if let Some(recent) = &mut self.reset {
+            // A stream is reset once.
+            recent.take_withheld(id);
+        }
         self.remember_reset(id);
         self.count_idle_from(out.now());
         out.write(&short_frame(kind::RST_STREAM, id, code.0));

@@ -28,6 +28,7 @@ mod limits;
 mod nuisance;
 mod outbound;
 mod priority;
+mod recently_reset;
 mod record;
 mod server_stream;
 mod stream_state;

@@ -78,11 +78,11 @@ impl Connection {
         self.count_idle_from(out.now());
         let is_tunnel = self.has_flag(key, IS_TUNNEL);
         if self.role == Role::Server && !is_tunnel && !self.streams.has_peer_ended(key) {
-            self.write_reset_code(key.id(), ErrorCode::NO_ERROR, out);
+            self.reset_unneeded(key.id(), out);
             if let Some(left) =
                 self.streams.state(key).filter(|state| state.has(HAS_LENGTH)).map(|state| state.body_left)
             {
-                self.expect_late(key.id(), left);
+                self.reset.get_or_insert_default().expect(key.id(), left);
             }
             self.streams.stop_peer(key);
         }
@@ -151,7 +151,7 @@ impl Connection {
             write_block(id, block, true, FRAME_BYTES_MAX, out);
         });
         if !has_peer_ended {
-            self.write_reset_code(id, ErrorCode::NO_ERROR, out);
+            self.reset_unneeded(id, out);
         }
     }
 }

@@ -153,16 +153,77 @@ fn fields_of_a_connection_are_left_out_of_responses() {
     assert_eq!(response.field("tide"), Some("ebb"));
 }
 
-#[test]
-fn an_early_response_ends_the_request_without_an_error() {
-    let mut peer = Peer::new(Limits::default());
-    let request = peer.request(1, "POST", "/early", &[], false);
+/// A request without an end, whose response comes at once.
+fn early(peer: &mut Peer, stream: u32, fields: &[(&str, &str)]) {
+    let request = peer.request(stream, "POST", "/early", fields, false);
     peer.send(&request);
-    let response = peer.received(1);
+    let response = peer.received(stream);
     assert_eq!((response.status(), response.has_ended), ("200", true));
-    assert_eq!(response.reset, Some(ErrorCode::NO_ERROR), "the peer need not send the rest (RFC 9113 §8.1)");
+    assert_eq!(response.reset, None, "the rest of the request may be on its way");
+}
+
+#[test]
+fn a_request_that_goes_on_after_its_response_is_reset_without_an_error() {
+    let mut peer = Peer::new(Limits::default());
+    early(&mut peer, 1, &[]);
+    peer.send(&frame(DATA, 0, 1, b"more"));
+    assert_eq!(peer.received(1).reset, Some(ErrorCode::NO_ERROR), "the peer need not send the rest (RFC 9113 §8.1)");
     // What was on its way is no error.
     peer.send(&frame(DATA, END_STREAM, 1, b"late"));
+    peer.assert_open();
+}
+
+#[test]
+fn a_silent_request_is_reset_some_time_after_its_response() {
+    let mut peer = Peer::new(Limits::default());
+    for stream in [1, 3] {
+        early(&mut peer, stream, &[]);
+    }
+    peer.pipe.advance(Duration::from_millis(150));
+    for stream in [1, 3] {
+        assert_eq!(peer.received(stream).reset, Some(ErrorCode::NO_ERROR), "{stream}");
+    }
+    peer.assert_open();
+}
+
+#[test]
+fn a_drain_resets_the_requests_that_have_their_response() {
+    let mut peer = Peer::new(Limits::default());
+    early(&mut peer, 1, &[]);
+    peer.pipe.drain(Duration::from_secs(60));
+    assert_eq!(peer.received(1).reset, Some(ErrorCode::NO_ERROR));
+}
+
+#[test]
+fn a_request_that_ends_after_its_response_is_not_reset() {
+    let mut peer = Peer::new(Limits::default());
+    early(&mut peer, 1, &[]);
+    peer.send(&frame(DATA, END_STREAM, 1, b"late"));
+    early(&mut peer, 3, &[]);
+    let trailers = peer.block(&[("tide", "ebb")]);
+    peer.send(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &trailers));
+    peer.pipe.advance(Duration::from_secs(1));
+    assert_eq!((peer.received(1).reset, peer.received(3).reset), (None, None));
+    peer.assert_open();
+    // The stream is closed on both sides (RFC 9113 §5.1).
+    peer.send(&frame(DATA, END_STREAM, 1, b"again"));
+    assert_eq!(peer.received(1).reset, Some(ErrorCode::STREAM_CLOSED));
+}
+
+#[test]
+fn an_error_after_an_early_response_is_the_one_that_is_reported() {
+    let mut peer = Peer::new(Limits::default());
+    early(&mut peer, 1, &[]);
+    let most = 0x7fff_ffff_u32.to_be_bytes();
+    peer.send(&[frame(WINDOW_UPDATE, 0, 1, &most), frame(WINDOW_UPDATE, 0, 1, &most)].concat());
+    assert_eq!(peer.received(1).reset, Some(ErrorCode::FLOW_CONTROL_ERROR));
+    early(&mut peer, 3, &[("content-length", "3")]);
+    peer.send(&frame(DATA, END_STREAM, 3, b"four"));
+    assert_eq!(peer.received(3).reset, Some(ErrorCode::PROTOCOL_ERROR));
+    early(&mut peer, 5, &[]);
+    let trailers = peer.block(&[(":path", "/")]);
+    peer.send(&frame(HEADERS, END_HEADERS | END_STREAM, 5, &trailers));
+    assert_eq!(peer.received(5).reset, Some(ErrorCode::PROTOCOL_ERROR));
     peer.assert_open();
 }
 
@@ -333,17 +394,6 @@ fn a_stream_with_an_early_response_closes_at_once() {
         0,
         "what has ended for the peer does not count against the limit of streams"
     );
-    peer.assert_open();
-}
-
-#[test]
-fn trailers_that_come_after_an_early_response_are_no_error() {
-    let mut peer = Peer::new(Limits::default());
-    let request = peer.request(1, "POST", "/early", &[], false);
-    peer.send(&request);
-    let trailers = peer.block(&[("tide", "ebb")]);
-    peer.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &trailers));
-    assert_eq!(peer.received(1).reset, Some(ErrorCode::NO_ERROR), "the stream is reset once");
     peer.assert_open();
 }
 
