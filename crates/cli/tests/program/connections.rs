@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::faults::can_trace;
 use crate::support::peer::{LAST, Peer, request};
-use crate::support::program::{Directory, Program, until};
+use crate::support::program::{Directory, Program, can_use_uring, until};
 
 #[test]
 fn connections_over_the_limit_wait_and_are_served_in_turn() {
@@ -145,6 +146,29 @@ fn takeover_works_without_free_descriptors() {
     for peer in &mut peers {
         assert_eq!(peer.reply().status, 200);
     }
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+/// The thread that waits for a successor is held up on its way to `accept`, and connections use up the descriptors.
+#[test]
+fn takeover_works_although_descriptors_ran_out_before_the_thread_waited() {
+    if !can_use_uring() || !can_trace() {
+        return;
+    }
+    let directory = Directory::new();
+    let path = directory.path("takeover");
+    // Loops on io_uring do not call accept4, so the takeover thread alone is held up: by a second.
+    let arguments = ["--loops", "1", "--backend", "uring", "--max-connections", "1000", "--takeover", &path];
+    let delay = "accept4:delay_enter=1000000:when=1";
+    let mut program = Program::under_strace(&[delay], &directory.path("strace"), &arguments);
+    program.limit_descriptors(64);
+    let peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
+    program.until_logged("accept failed", 1);
+    std::thread::sleep(WHILE * 2);
+
+    let next = Program::serve(&["--loops", "1", "--takeover", &path]);
+    next.until_logged("took over", 1);
+    drop(peers);
     assert_eq!(program.until_ended().code(), Some(0));
 }
 

@@ -132,6 +132,12 @@ impl Program {
         rustix::process::kill_process(self.pid(), signal).expect("it is there");
     }
 
+    /// Limits its descriptors from here on; those that it has stay.
+    pub(crate) fn limit_descriptors(&self, count: u64) {
+        let limit = Rlimit { current: Some(count), maximum: Some(count) };
+        rustix::process::prlimit(Some(self.pid()), Resource::Nofile, limit).expect("it is there");
+    }
+
     /// Waits until the process has exited.
     pub(crate) fn until_ended(&mut self) -> ExitStatus {
         let mut status = None;
