@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::faults::can_trace;
 use crate::support::peer::{LAST, Peer, request};
-use crate::support::program::{Directory, Program, can_use_uring, until};
+use crate::support::program::{Directory, Program, until};
 
 #[test]
 fn connections_over_the_limit_wait_and_are_served_in_turn() {
@@ -151,18 +151,25 @@ fn takeover_works_without_free_descriptors() {
 
 /// The thread that waits for a successor is held up on its way to `accept`, and connections use up the descriptors.
 #[test]
-fn takeover_works_although_descriptors_ran_out_before_the_thread_waited() {
-    if !can_use_uring() || !can_trace() {
+fn takeover_works_if_descriptors_ran_out_before_accept() {
+    if !can_trace() {
         return;
     }
     let directory = Directory::new();
     let path = directory.path("takeover");
-    // Loops on io_uring do not call accept4, so the takeover thread alone is held up: by a second.
-    let arguments = ["--loops", "1", "--backend", "uring", "--max-connections", "1000", "--takeover", &path];
-    let delay = "accept4:delay_enter=1000000:when=1";
+    let arguments = ["--loops", "1", "--backend", "epoll", "--max-connections", "1000", "--takeover", &path];
+    // The second call of each thread takes a second longer.
+    let delay = "accept4:delay_enter=1000000:when=2";
     let mut program = Program::under_strace(&[delay], &directory.path("strace"), &arguments);
     program.limit_descriptors(64);
-    let peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
+    // The loop has its second call behind it, and the takeover thread begins with its own.
+    let mut peers: Vec<_> = (0..2).map(|_| Peer::connect(&program)).collect();
+    for peer in &mut peers {
+        assert_eq!(peer.get("/plaintext").status, 200);
+    }
+    drop(UnixStream::connect(&path).unwrap());
+    program.until_logged("takeover failed", 1);
+    peers.extend((0..200).map(|_| Peer::connect(&program)));
     program.until_logged("accept failed", 1);
     std::thread::sleep(WHILE * 2);
 
