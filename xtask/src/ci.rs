@@ -96,6 +96,7 @@ fn measurements() -> Vec<NamedStep> {
             tools::install_python("kubernetes-validate", KUBERNETES_VALIDATE)
                 .and_then(|()| python("interop/kubernetes.py").run())
         }),
+        step("a rolling restart behind HAProxy", || python("interop/rolling.py").run()),
         step("in front of Python and nginx", || python("interop/gateway.py").run()),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
         step("TLS by sslyze and OpenSSL", || {
