@@ -29,7 +29,7 @@ mod text;
 
 pub use cell::Cell;
 #[cfg(feature = "facade")]
-pub use facade::{FACADE_BUCKETS, FacadeRecorder, LABELS_MAX, TEXT_BYTES_MAX};
+pub use facade::{FACADE_BUCKETS, FACADE_SERIES_MAX, FacadeRecorder, LABELS_MAX, TEXT_BYTES_MAX};
 pub use histogram::{Histogram, LATENCY_BUCKETS, LatencySnapshot};
 pub use process::write_process;
 pub use requests::{HttpMetrics, HttpRecorder, HttpSnapshot, RouteMetrics, SERIES_MAX};

@@ -150,7 +150,7 @@ impl MetricsText {
     }
 
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], bound: Option<&str>, value: impl Display) {
-        self.text.push_str(self.name);
+        self.text.push_str(&self.name);
         self.text.push_str(suffix);
         let mut before = '{';
         for (name, value) in labels.iter().copied().chain(bound.map(|bound| ("le", bound))) {

@@ -58,6 +58,28 @@ fn the_requests_of_the_site_are_counted_on_the_admin_alone() {
 }
 
 #[test]
+fn handshakes_of_websocket_and_refusals_are_counted() {
+    let (program, admin) = serve(&[]);
+    let handshake = "Host: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+    for path in ["/ws", "/chat/ws?name=a&room=b"] {
+        let mut peer = Peer::connect(&program);
+        peer.send(format!("GET {path} HTTP/1.1\r\n{handshake}"));
+        assert!(peer.head().starts_with("HTTP/1.1 101 "), "{path}");
+    }
+    let mut peer = Peer::connect(&program);
+    assert_eq!(peer.get("/ws").status, 426);
+    assert_eq!((peer.get("/echo").status, peer.get("/sum").status, peer.get("/chat").status), (405, 405, 200));
+    for (route, status) in
+        [("/ws", "1xx"), ("/ws", "4xx"), ("/chat/ws", "1xx"), ("/echo", "4xx"), ("/sum", "4xx"), ("/chat", "2xx")]
+    {
+        let name = format!("tidegate_http_requests_total{{route=\"{route}\",method=\"GET\",status=\"{status}\"}}");
+        assert_eq!(metric(admin, &name), 1, "{name}");
+    }
+    assert!(!get(admin, "/metrics").text().contains("route=\"/echo\",method=\"GET\",status=\"2xx\""));
+}
+
+#[test]
 fn a_proxy_has_an_admin_as_well() {
     let upstream = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}", upstream.ip());

@@ -4,7 +4,7 @@
 //! **Any thread records**, so each number is an atomic that all threads share. A macro looks its metric up by the key,
 //! under a lock that readers share; code on a data path keeps the handle that the macro returns.
 //!
-//! **The memory is bounded.** Beyond [`SERIES_MAX`] series a new one is counted in a series of its metric whose label
+//! **The memory is bounded.** Beyond [`FACADE_SERIES_MAX`] series a new one is counted in a series of its metric whose label
 //! values are all `other`; beyond as many of those it is not counted, which
 //! `tidegate_application_series_refused_total` reports. Names and values of labels are cut at [`TEXT_BYTES_MAX`] bytes,
 //! and a series has at most [`LABELS_MAX`] labels.
@@ -88,10 +88,10 @@ impl Default for FacadeRecorder {
 }
 
 impl FacadeRecorder {
-    /// Without metrics, for at most [`SERIES_MAX`] series.
+    /// Without metrics, for at most [`FACADE_SERIES_MAX`] series.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(SERIES_MAX, &FACADE_BUCKETS)
+        Self::with(FACADE_SERIES_MAX, &FACADE_BUCKETS)
     }
 
     /// Without metrics, for at most `series_max` series, and as many whose label values are all `other`. Each histogram
@@ -252,7 +252,7 @@ impl fmt::Debug for FacadeRecorder {
 }
 
 /// Series of [`FacadeRecorder::new`].
-pub const SERIES_MAX: usize = 1024;
+pub const FACADE_SERIES_MAX: usize = 1024;
 
 /// The longest description of a metric that is shown whole.
 const HELP_BYTES_MAX: usize = 1024;

@@ -63,7 +63,7 @@ fn names_and_values_cannot_break_the_text() {
         gauge!("n").set(f64::NAN);
     });
     for line in [
-        "a_b_c____1_total{le_vel_=\"x\\\"} 9\\ny\\\\\"} 1",
+        "a_b_c___1_total{le_vel_=\"x\\\"} 9\\ny\\\\\"} 1",
         "_1_total{_=\"é\"} 1",
         "__total{_=\"\"} 1",
         "application_tidegate_accepted_total 1",
@@ -152,7 +152,8 @@ fn threads_lose_nothing() {
         }
     });
     let text = text(&recorder);
-    let counted = text.lines().filter_map(|line| line.strip_prefix("c_total{")?.split(' ').next_back()?.parse().ok());
+    let counted =
+        text.lines().filter_map(|line| line.strip_prefix("c_total{")?.split(' ').next_back()?.parse::<u64>().ok());
     assert_eq!(counted.sum::<u64>(), 4000);
     assert!(text.contains("g 4000\n") && text.contains("h_sum 4000\nh_count 4000\n"), "{text}");
 }
