@@ -73,6 +73,12 @@ class Browser:
     def devtools(self, command, **parameters):
         return self._send("POST", f"{self.session}/goog/cdp/execute", {"cmd": command, "params": parameters})
 
+    def counters(self):
+        """What is in memory of the page, after a collection: nodes, listeners, documents."""
+        self.devtools("HeapProfiler.enable")
+        self.devtools("HeapProfiler.collectGarbage")
+        return self.devtools("Memory.getDOMCounters")
+
     def errors(self):
         """What the console has shown, apart from notes."""
         lines = self._send("POST", f"{self.session}/se/log", {"type": "browser"})

@@ -105,6 +105,38 @@ def close_one(page):
     page.until(f"return {listed}.then(one => one.matching === 0)", f"{peer} is gone")
 
 
+def stay_open(page):
+    """The page receives figures for an hour, at once: when its charts are full, it takes no more memory."""
+    page.until("return last !== null", "figures after the pause")
+    # The rows of the table come and go; without any the nodes of the page are always the same.
+    field = "const field = document.getElementById('search');"
+    page.run(f"{field} field.value = 'no peer'; field.dispatchEvent(new Event('input'))")
+    page.until("return document.querySelectorAll('#rows button').length === 0", "the table is empty")
+    page.run("source.close(); window.first = structuredClone(last)")
+    page.run(HOUR, 0, 1200)
+    early = page.counters()
+    history = page.run("return [points.length, minute.length]")
+    page.run(HOUR, 1200, 3600)
+    check("points of the charts after an hour", history, page.run("return [points.length, minute.length]"))
+    late = page.counters()
+    for kind in ("nodes", "jsEventListeners", "documents"):
+        if late[kind] > early[kind] + 200:
+            raise Failure(f"{kind} grow while the page is open: {early[kind]}, then {late[kind]}")
+    print(f"  an hour of figures: {early['nodes']} nodes, then {late['nodes']}; {history} points")
+
+
+# Figures of the seconds from one to the other, as the server would send them.
+HOUR = (
+    "const [from, to] = arguments;"
+    "for (let second = from + 1; second <= to; second++) {"
+    "  const now = structuredClone(window.first);"
+    "  now.at += second * 1000;"
+    "  now.requests.statuses = now.requests.statuses.map(count => count + second * 100);"
+    "  receive(now);"
+    "}"
+)
+
+
 def shown(number):
     """A number as the page shows it."""
     if number < 10_000:
@@ -136,6 +168,7 @@ def run(backend, options):
                 check("requests elsewhere", [], page.run(ELSEWHERE))
                 if options.cpu:
                     measure(page, server, peer)
+                stay_open(page)
         finally:
             peer.kill()
             peer.wait()

@@ -91,6 +91,12 @@ fn measurements() -> Vec<NamedStep> {
         step("no descriptors", measure::descriptors),
         step("behind nginx and HAProxy", || python("interop/proxies.py").run()),
         step("the live page in a browser", || python("interop/dashboard.py").args(["--backends", "epoll"]).run()),
+        step("the image in namespaces", || python("interop/container.py").run()),
+        step("the manifest of Kubernetes", || {
+            tools::install_python("kubernetes-validate", KUBERNETES_VALIDATE)
+                .and_then(|()| python("interop/kubernetes.py").run())
+        }),
+        step("a rolling restart behind HAProxy", || python("interop/rolling.py").run()),
         step("in front of Python and nginx", || python("interop/gateway.py").run()),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
         step("TLS by sslyze and OpenSSL", || {
@@ -115,6 +121,9 @@ fn measurements() -> Vec<NamedStep> {
     }
     steps
 }
+
+/// The version of kubernetes-validate, which has the schemas of Kubernetes up to its own.
+const KUBERNETES_VALIDATE: &str = "1.37.0";
 
 /// The version of kosoku.
 pub(crate) const KOSOKU: &str = "0.1.0";

@@ -37,6 +37,7 @@ fn exhaustive() -> Vec<NamedStep> {
         step("behind nginx and HAProxy", || {
             python("interop/proxies.py").args(["--mib", "256", "--seconds", "20"]).run()
         }),
+        step("a rolling restart behind HAProxy", || python("interop/rolling.py").args(["--requests", "1000000"]).run()),
         step("in front of Python and nginx", || python("interop/gateway.py").run()),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
         step("all WebSocket cases of kosoku", || {

@@ -31,6 +31,8 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
     ("systemd-analyze", "systemd"),
+    ("musl-gcc", "musl-tools"),
+    ("/usr/share/doc/libseccomp2", "libseccomp2"),
 ];
 
 /// What the long checks need beside those.

@@ -31,11 +31,12 @@ mod snapshot;
 use std::error::Error;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_engine::{ServerHandle, StartError};
 use tidegate_http::{Limits, Server};
-use tidegate_metrics::HttpMetrics;
+use tidegate_metrics::{HttpMetrics, MetricsText};
 use tidegate_sys::{Address, ListenOptions};
 
 use crate::guard::Guard;
@@ -54,14 +55,23 @@ use crate::guard::Guard;
 /// # server.drain(std::time::Duration::ZERO);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "nothing is served until it is started"]
 pub struct Admin {
     server: ServerHandle,
     requests: HttpMetrics,
+    more: Vec<WriteMetrics>,
     hosts: Vec<String>,
     allows_remote: bool,
     shares_address: bool,
+}
+
+/// Writes metrics of the application.
+pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin").field("hosts", &self.hosts).field("allows_remote", &self.allows_remote).finish()
+    }
 }
 
 impl Admin {
@@ -70,6 +80,7 @@ impl Admin {
         Self {
             server: server.clone(),
             requests: HttpMetrics::new(),
+            more: Vec::new(),
             hosts: Vec::new(),
             allows_remote: false,
             shares_address: false,
@@ -79,6 +90,31 @@ impl Admin {
     /// Shows these requests of HTTP.
     pub fn requests(mut self, metrics: &HttpMetrics) -> Self {
         self.requests = metrics.clone();
+        self
+    }
+
+    /// Shows further metrics, behind those of the server: `write` runs on the thread of the administrative server, at
+    /// most five times a second. It writes whole families, whose names do not begin with `tidegate_`.
+    ///
+    /// ```
+    /// use tidegate::admin::Admin;
+    /// use tidegate::http::{Router, Server};
+    /// use tidegate::metrics::FacadeRecorder;
+    ///
+    /// let recorder = FacadeRecorder::new();
+    /// recorder.install()?;
+    /// let server = Server::bind("127.0.0.1:0")?.start(|| {
+    ///     Router::new().get("/", || {
+    ///         metrics::counter!("greetings").increment(1);
+    ///         "Hello!"
+    ///     })
+    /// })?;
+    /// let admin = Admin::new(&server).metrics(move |text| recorder.write(text)).start(&"127.0.0.1:0".parse()?)?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn metrics(mut self, write: impl Fn(&mut MetricsText) + Send + Sync + 'static) -> Self {
+        self.more.push(Arc::new(write));
         self
     }
 
@@ -119,8 +155,8 @@ impl Admin {
         limits.memory_max = MEMORY_MAX;
         limits.body_bytes_max = 0;
         let guard = Guard::new(self.hosts);
-        let (server, requests) = (self.server, self.requests);
-        let router = move || routes::router(&server, &requests, guard.clone());
+        let (server, requests, more) = (self.server, self.requests, self.more);
+        let router = move || routes::router(&server, &requests, &more, guard.clone());
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("");
         let options = ListenOptions { reuse_port: self.shares_address, ..ListenOptions::default() };
         let admin = admin.options(options).start(router);

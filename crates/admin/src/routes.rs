@@ -10,6 +10,7 @@ use tidegate_engine::{ServerHandle, task};
 use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
 use tidegate_metrics::{Format, HttpMetrics, Kind, MetricsText, write_process, write_server};
 
+use crate::WriteMetrics;
 use crate::connections::{self, Listing};
 use crate::guard::Guard;
 use crate::page;
@@ -19,6 +20,7 @@ use crate::snapshot::Snapshot;
 pub(crate) struct Shared {
     server: ServerHandle,
     requests: HttpMetrics,
+    more: Vec<WriteMetrics>,
     began: Instant,
     /// Lists of connections that are made at the moment.
     lists: Rc<Cell<usize>>,
@@ -28,10 +30,16 @@ pub(crate) struct Shared {
     texts: RefCell<[Option<(Instant, Bytes)>; 3]>,
 }
 
-pub(crate) fn router(server: &ServerHandle, requests: &HttpMetrics, guard: Guard) -> Router<Shared> {
+pub(crate) fn router(
+    server: &ServerHandle,
+    requests: &HttpMetrics,
+    more: &[WriteMetrics],
+    guard: Guard,
+) -> Router<Shared> {
     let shared = Shared {
         server: server.clone(),
         requests: requests.clone(),
+        more: more.to_vec(),
         began: Instant::now(),
         lists: Rc::default(),
         pages: Rc::default(),
@@ -67,6 +75,9 @@ impl Shared {
             write_server(&self.server, &mut text);
             self.requests.write(&mut text);
             write_process(&mut text);
+            for write in &self.more {
+                write(&mut text);
+            }
             text.finish()
         })
     }

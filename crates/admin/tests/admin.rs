@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tidegate::admin::{Admin, AdminError, AdminHandle};
 use tidegate::http::{Router, Server};
-use tidegate::metrics::HttpMetrics;
+use tidegate::metrics::{FacadeRecorder, HttpMetrics};
 use tidegate::{Address, ServerHandle};
 
 struct Both {
@@ -299,3 +299,17 @@ fn it_responds_while_every_loop_of_the_server_hangs() {
 
 /// No wait takes longer, even if the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn metrics_of_the_application_are_behind_those_of_the_server() {
+    let recorder = FacadeRecorder::new();
+    metrics::with_local_recorder(&recorder, || metrics::counter!("ships", "name" => "\"}\n").increment(3));
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).start(Router::new).expect("it starts");
+    let admin = Admin::new(&server).metrics(move |text| recorder.write(text));
+    let both = Both { server, admin: admin.start(&"127.0.0.1:0".parse().unwrap()).expect("it starts") };
+    let (_, _, text) = both.get("/metrics");
+    let ours = text.find("tidegate_draining 0\n").expect("those of the server");
+    assert!(text[ours..].contains("ships_total{name=\"\\\"}\\n\"} 3\n"), "{text}");
+    let (_, _, text) = both.get_with("/metrics", "Accept: application/openmetrics-text\r\n");
+    assert!(text.contains("# TYPE ships counter\nships_total{") && text.ends_with("\n# EOF\n"), "{text}");
+}

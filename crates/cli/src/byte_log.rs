@@ -6,6 +6,8 @@ use std::path::Path;
 use tidegate::Address;
 use tidegate::bytelog::{ByteLog, Capture, CaptureOptions, ConnectionCapture, HexLog, Role};
 
+use crate::complain;
+
 /// Which logs there are.
 #[derive(Debug, Clone)]
 pub(crate) struct ByteLogs {
@@ -39,10 +41,11 @@ impl ByteLogs {
         let Some(capture) = &self.capture else { return };
         match capture.finish() {
             Ok(counts) if counts.dropped > 0 => {
-                eprintln!("tidegate: the capture file has {} frames, {} were dropped", counts.frames, counts.dropped);
+                let (frames, dropped) = (counts.frames, counts.dropped);
+                complain(format_args!("the capture file has {frames} frames, {dropped} were dropped"));
             }
             Ok(_) => {}
-            Err(error) => eprintln!("tidegate: the capture file failed: {error}"),
+            Err(error) => complain(format_args!("the capture file failed: {error}")),
         }
     }
 }

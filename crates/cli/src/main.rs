@@ -32,6 +32,8 @@ mod tls;
 mod top;
 mod web_socket;
 
+use std::fmt;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -71,7 +73,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => {
-            eprintln!("tidegate: {}; see 'tidegate --help'", first_sentence(&error.to_string()));
+            complain(format_args!("{}; see 'tidegate --help'", first_sentence(&error.to_string())));
             return ExitCode::from(USAGE);
         }
         // The user requested help or the version. A closed standard output is no error.
@@ -94,10 +96,16 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("tidegate: {error}");
+            complain(format_args!("{error}"));
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// Prints a line to standard error. One that is closed, or a file on a full disk, changes nothing: `eprintln!` would
+/// panic.
+pub(crate) fn complain(line: fmt::Arguments<'_>) {
+    let _ = io::stderr().write_all(format!("tidegate: {line}\n").as_bytes());
 }
 
 /// The error itself, without the advice on the lines after it.

@@ -16,6 +16,7 @@ use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, St
 
 use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::AdmissionOptions;
+use crate::complain;
 use crate::counts;
 use crate::limits::LimitOptions;
 use crate::service::Service;
@@ -230,7 +231,7 @@ pub(crate) fn supervise(
         }
         service.check(server);
         if !server.all_loops_run() && !shutdown.has_begun.load(Ordering::Relaxed) {
-            eprintln!("tidegate: an event loop has ended; nothing can be served without it");
+            complain(format_args!("an event loop has ended; nothing can be served without it"));
             std::process::exit(1);
         }
         if has_ended {

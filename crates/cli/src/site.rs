@@ -88,14 +88,8 @@ impl Site {
             }
             // The codec accepts this target with OPTIONS alone (RFC 9112 §3.2.4).
             b"*" => Response::new(Status::OK).fields(ALLOW_ANY),
-            b"/echo" => {
-                record(head, Status::OK, cx);
-                return self.echo(head, cx);
-            }
-            b"/sum" => {
-                record(head, Status::OK, cx);
-                return self.sum(head, cx);
-            }
+            b"/echo" => return self.echo(head, cx),
+            b"/sum" => return self.sum(head, cx),
             b"/ws" if head.protocol().is_some() => return web_socket::echo(head, cx),
             _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
                 Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_GET)
@@ -170,12 +164,12 @@ impl Site {
     fn echo<C: SiteCodec>(&mut self, head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         use tidegate::http1::BodyLength;
         if head.method() != Method::Post {
-            let response = Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST);
-            return send(cx, Outgoing::Response(response));
+            return refuse(head, Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST), cx);
         }
         if !head.has_body() && head.header("content-length").is_none() {
-            return send(cx, Outgoing::Response(Response::new(Status::LENGTH_REQUIRED).close()));
+            return refuse(head, Response::new(Status::LENGTH_REQUIRED).close(), cx);
         }
+        record(head, Status::OK, cx);
         let mut response = StreamedResponse::new(Status::OK);
         match head.header("content-type") {
             None => response = response.content_type(ContentType::BYTES),
@@ -211,8 +205,9 @@ impl Site {
     #[inline(never)]
     fn sum<C: SiteCodec>(&mut self, head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         if head.method() != Method::Post {
-            return send(cx, Outgoing::Response(Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST)));
+            return refuse(head, Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST), cx);
         }
+        record(head, Status::OK, cx);
         let sum = Sum::new();
         if !head.has_body() {
             return send(cx, Outgoing::Response(Response::text(sum.to_string())));
@@ -296,6 +291,13 @@ fn send<C: SiteCodec>(cx: &mut Context<'_, C>, message: Outgoing) -> Outcome<C> 
         Ok(_) => Outcome::Continue,
         Err(error) => Outcome::fail(error),
     }
+}
+
+/// Counts a request that is refused, and answers it.
+#[inline(never)]
+pub(crate) fn refuse<C: SiteCodec>(head: &RequestHead, response: Response, cx: &mut Context<'_, C>) -> Outcome<C> {
+    record(head, response.status(), cx);
+    send(cx, Outgoing::Response(response))
 }
 
 /// The addresses of both ends of the connection: those that a proxy has reported, if one has.

@@ -44,8 +44,20 @@ fn number(path: &[u8]) -> usize {
     }
 }
 
-const NAMES: [&str; 9] =
-    ["/plaintext", "/json", "/", "/address", "/echo", "/sum", "/bytes/{length}", "/stream/{length}", ""];
-const BYTES: usize = 6;
-const STREAM: usize = 7;
-const NOWHERE: usize = 8;
+const NAMES: [&str; 12] = [
+    "/plaintext",
+    "/json",
+    "/",
+    "/address",
+    "/echo",
+    "/sum",
+    "/ws",
+    "/chat",
+    "/chat/ws",
+    "/bytes/{length}",
+    "/stream/{length}",
+    "",
+];
+const BYTES: usize = 9;
+const STREAM: usize = 10;
+const NOWHERE: usize = 11;

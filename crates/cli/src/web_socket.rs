@@ -8,7 +8,9 @@ use tidegate::websocket::handshake::{HandshakeError, Offer, VERSION};
 use tidegate::websocket::{Config, Deflate, Message, WebSocket};
 use tidegate::{Context, Handler, Outcome};
 
+use crate::site::refuse;
 use crate::site_codec::SiteCodec;
+use crate::site_metrics::record;
 
 /// Sends every message back.
 struct Echo;
@@ -47,16 +49,18 @@ pub(crate) fn accept<C: SiteCodec, H: Handler<DynOver<WebSocket>>>(
     let offer = match head.protocol() {
         None => Offer::of_upgrade(head.method_text(), fields),
         Some("websocket") => Offer::of_extended_connect(fields),
-        Some(_) => return respond(cx, Response::new(Status::NOT_IMPLEMENTED)),
+        Some(_) => return refuse(head, Response::new(Status::NOT_IMPLEMENTED), cx),
     };
     let offer = match offer {
         Ok(offer) => offer,
-        Err(error) => return respond(cx, refusal(error)),
+        Err(error) => return refuse(head, refusal(error), cx),
     };
     let handler = match make(&offer) {
         Ok(handler) => handler,
-        Err(status) => return respond(cx, Response::new(status)),
+        Err(status) => return refuse(head, Response::new(status), cx),
     };
+    // Over HTTP/2 the response has another status (RFC 8441 §5).
+    record(head, if head.protocol().is_some() { Status::OK } else { Status::SWITCHING_PROTOCOLS }, cx);
     let accepted = offer.accept(config, None);
     let response = Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", "websocket").and_then(|response| {
         accepted.fields().try_fold(response, |response, (name, value)| response.field(name, value))
@@ -77,13 +81,6 @@ fn refusal(error: HandshakeError) -> Response {
     let response = Response::new(status).field("Upgrade", "websocket");
     let response = response.and_then(|response| response.field("Sec-WebSocket-Version", VERSION));
     response.unwrap_or_else(|_| Response::new(status))
-}
-
-fn respond<C: SiteCodec>(cx: &mut Context<'_, C>, response: Response) -> Outcome<C> {
-    match cx.send(Outgoing::Response(response)) {
-        Ok(_) => Outcome::Continue,
-        Err(error) => Outcome::fail(error),
-    }
 }
 
 /// Messages up to 64 MiB, and compression where the client offers it.

@@ -240,6 +240,24 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_jumps_changes_the_date_alone() {
+        let (mut now, noon) = (Instant::now(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+        let mut time = Time::new(now, noon);
+        let (day, year) = (Duration::from_secs(86_400), Duration::from_secs(365 * 86_400));
+        for jumped in [noon - day, noon + 10 * year, SystemTime::UNIX_EPOCH, noon - year, noon] {
+            now += Duration::from_secs(1);
+            time.advance(now, || jumped);
+            assert_eq!(time.date()[..], *httpdate::fmt_http_date(jumped).as_bytes());
+            // The time of deadlines goes on, and the clock is read again after a second, however far it jumped.
+            assert_eq!(time.now(), now);
+            time.advance(now + Duration::from_millis(999), || unreachable!("no second has passed"));
+            time.advance(now + Duration::from_secs(1), || jumped + Duration::from_secs(1));
+            assert_eq!(time.date()[..], *httpdate::fmt_http_date(jumped + Duration::from_secs(1)).as_bytes());
+            now += Duration::from_secs(1);
+        }
+    }
+
+    #[test]
     fn a_wall_clock_out_of_range_is_no_panic() {
         let far = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40);
         assert_eq!(&Time::new(Instant::now(), far).date()[12..16], b"9999");

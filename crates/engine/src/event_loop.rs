@@ -121,10 +121,14 @@ impl EventLoop {
     #[must_use]
     pub fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         let published = Arc::<Published>::default();
+        let last_turn_end = driver.now();
+        let core = Core::new(driver, pool);
+        // The first turn may be long in coming, and the budget is known.
+        published.publish(&core.counters, core.pool.ledger());
         Self {
-            last_turn_end: driver.now(),
+            last_turn_end,
             last_turn_time: Duration::ZERO,
-            local: Local::new(Core::new(driver, pool), published.activity()),
+            local: Local::new(core, published.activity()),
             published,
             messages: Vec::new().into_iter(),
             delivery: None,

@@ -42,7 +42,8 @@ pub struct Limits {
     /// How fast a connection may receive and send; by default as fast as it can.
     pub shaping: Shaping,
     /// Connections of the whole server; further ones wait in the kernel. A closed connection counts for as long as a
-    /// task keeps its channel. Default: three quarters of the process's descriptor limit, and at most 2^20.
+    /// task keeps its channel. Default: three quarters of the process's descriptor limit, at most 2^20, and at least 32
+    /// fewer than the limit, which the server needs for itself.
     pub connections_max: usize,
     /// Memory that the connections of the whole server may use, in bytes, inbound and outbound. Default: half of the
     /// machine's memory, or of the control group's where that is less. It is divided evenly between the loops. Each
@@ -60,11 +61,21 @@ impl Default for Limits {
             linger_timeout: Duration::from_secs(2),
             deadlines: Deadlines::default(),
             shaping: Shaping::default(),
-            connections_max: tidegate_sys::memory::descriptors_max().saturating_mul(3).div_euclid(4).min(1 << 20),
+            connections_max: connections_of(tidegate_sys::memory::descriptors_max()),
             memory_max: usize::try_from(tidegate_sys::memory::total_bytes() / 2).unwrap_or(usize::MAX),
         }
     }
 }
+
+/// The connections that a process with so many descriptors accepts by default. The rest is for those that it makes, for
+/// files, and for the server itself: listeners, drivers, the administrative server.
+fn connections_of(descriptors: usize) -> usize {
+    let others = (descriptors / 4).max(DESCRIPTORS_OF_SERVER).min(descriptors / 4 * 3);
+    (descriptors - others).min(1 << 20)
+}
+
+/// Descriptors that a small server needs for itself.
+const DESCRIPTORS_OF_SERVER: usize = 32;
 
 /// Messages that one connection may decode before others get their turn.
 pub(crate) const MESSAGES_PER_DISPATCH_MAX: u32 = 1024;
@@ -198,3 +209,15 @@ pub(crate) const MAILBOX_MESSAGES_MAX: usize = 1 << 20;
 /// Accepted connections that other loops may have handed to one loop, and that it has not read yet. A loop that hangs
 /// and does not read them is sent no more.
 pub(crate) const HANDOFFS_MAX: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::connections_of;
+
+    #[test]
+    fn a_server_with_few_descriptors_keeps_some_for_itself() {
+        assert_eq!([1024, 128, 64, 33].map(connections_of), [768, 96, 32, 9]);
+        assert_eq!([0, 1, 16].map(connections_of), [0, 1, 4]);
+        assert_eq!(connections_of(usize::MAX), 1 << 20);
+    }
+}

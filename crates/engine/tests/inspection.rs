@@ -145,3 +145,10 @@ fn turns_are_counted_by_how_long_they_took() {
 
 /// No wait takes longer, even if the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_loop_without_a_turn_reports_its_budget() {
+    let server = start(2);
+    assert!(server.counts().iter().all(|counts| counts.memory_budget_bytes > 0), "{:?}", server.counts());
+    server.drain(Duration::ZERO);
+}

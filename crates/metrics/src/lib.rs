@@ -11,6 +11,7 @@
 //! |---|---|
 //! | record requests in an application of HTTP | `Config::metrics` of `tidegate::http`, with [`HttpMetrics`] |
 //! | record requests in a handler of one's own | [`HttpRecorder`] |
+//! | show what the application records by the crate `metrics` | `FacadeRecorder`, by the feature `metrics-facade` |
 //! | write all of it as text | [`write_server`], [`HttpMetrics::write`], [`MetricsText`] |
 //!
 //! Read next: `cell.rs`, then `requests.rs`.
@@ -18,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 mod cell;
+#[cfg(feature = "facade")]
+mod facade;
 mod histogram;
 mod process;
 mod requests;
@@ -25,6 +28,8 @@ mod server;
 mod text;
 
 pub use cell::Cell;
+#[cfg(feature = "facade")]
+pub use facade::{FACADE_BUCKETS, FACADE_SERIES_MAX, FacadeRecorder, LABELS_MAX, TEXT_BYTES_MAX};
 pub use histogram::{Histogram, LATENCY_BUCKETS, LatencySnapshot};
 pub use process::write_process;
 pub use requests::{HttpMetrics, HttpRecorder, HttpSnapshot, RouteMetrics, SERIES_MAX};

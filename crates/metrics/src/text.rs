@@ -1,6 +1,6 @@
 //! `MetricsText`: metrics as text, in the format of Prometheus (0.0.4) or of OpenMetrics (1.0).
 
-use std::fmt::{Display, Write as _};
+use std::fmt::{self, Display, Write as _};
 use std::time::Duration;
 
 /// A format of metrics as text.
@@ -76,7 +76,7 @@ pub enum Kind {
 pub struct MetricsText {
     format: Format,
     text: String,
-    name: &'static str,
+    name: String,
     kind: Kind,
 }
 
@@ -84,12 +84,15 @@ impl MetricsText {
     /// An empty text.
     #[must_use]
     pub fn new(format: Format) -> Self {
-        Self { format, text: String::new(), name: "", kind: Kind::Gauge }
+        Self { format, text: String::new(), name: String::new(), kind: Kind::Gauge }
     }
 
-    /// Begins a family: all its samples follow. `name` is without `_total`.
-    pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
-        (self.name, self.kind) = (name, kind);
+    /// Begins a family: all its samples follow. `name` is without `_total`, and has only characters that Prometheus
+    /// allows.
+    pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
+        self.name.clear();
+        self.name.push_str(name);
+        self.kind = kind;
         let (suffix, kind) = match kind {
             // OpenMetrics names the family without the suffix of its samples.
             Kind::Counter if self.format == Format::Prometheus => ("_total", "counter"),
@@ -107,7 +110,25 @@ impl MetricsText {
         self.line(suffix, labels, None, value);
     }
 
-    /// A histogram: the bounds of its buckets, each with its number of events; `shows` says which bounds are written.
+    /// A sample of a gauge that may be infinite, or no number.
+    pub fn number(&mut self, labels: &[(&str, &str)], value: f64) {
+        self.sample(labels, Number(value));
+    }
+
+    /// A histogram of any numbers: the inclusive upper bounds of its buckets, of which the last is `None`, each with its
+    /// number of events.
+    pub fn numbers(&mut self, labels: &[(&str, &str)], buckets: impl Iterator<Item = (Option<f64>, u64)>, sum: f64) {
+        let mut count = 0_u64;
+        for (bound, events) in buckets {
+            count = count.wrapping_add(events);
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
+            self.line("_bucket", labels, Some(&bound), count);
+        }
+        self.line("_sum", labels, None, Number(sum));
+        self.line("_count", labels, None, count);
+    }
+
+    /// A histogram of times: the bounds of its buckets, each with its number of events; `shows` says which bounds are written.
     /// The number of a bound that is not is part of the next.
     pub fn histogram(
         &mut self,
@@ -129,7 +150,7 @@ impl MetricsText {
     }
 
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], bound: Option<&str>, value: impl Display) {
-        self.text.push_str(self.name);
+        self.text.push_str(&self.name);
         self.text.push_str(suffix);
         let mut before = '{';
         for (name, value) in labels.iter().copied().chain(bound.map(|bound| ("le", bound))) {
@@ -159,6 +180,20 @@ impl MetricsText {
             self.text.push_str("# EOF\n");
         }
         self.text
+    }
+}
+
+/// A number as both formats have it.
+struct Number(f64);
+
+impl Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            f64::INFINITY => f.write_str("+Inf"),
+            f64::NEG_INFINITY => f.write_str("-Inf"),
+            // Rust writes `NaN` as these formats do.
+            number => number.fmt(f),
+        }
     }
 }
 

@@ -58,6 +58,28 @@ fn the_requests_of_the_site_are_counted_on_the_admin_alone() {
 }
 
 #[test]
+fn handshakes_of_websocket_and_refusals_are_counted() {
+    let (program, admin) = serve(&[]);
+    let handshake = "Host: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+    for path in ["/ws", "/chat/ws?name=a&room=b"] {
+        let mut peer = Peer::connect(&program);
+        peer.send(format!("GET {path} HTTP/1.1\r\n{handshake}"));
+        assert!(peer.head().starts_with("HTTP/1.1 101 "), "{path}");
+    }
+    let mut peer = Peer::connect(&program);
+    assert_eq!(peer.get("/ws").status, 426);
+    assert_eq!((peer.get("/echo").status, peer.get("/sum").status, peer.get("/chat").status), (405, 405, 200));
+    for (route, status) in
+        [("/ws", "1xx"), ("/ws", "4xx"), ("/chat/ws", "1xx"), ("/echo", "4xx"), ("/sum", "4xx"), ("/chat", "2xx")]
+    {
+        let name = format!("tidegate_http_requests_total{{route=\"{route}\",method=\"GET\",status=\"{status}\"}}");
+        assert_eq!(metric(admin, &name), 1, "{name}");
+    }
+    assert!(!get(admin, "/metrics").text().contains("route=\"/echo\",method=\"GET\",status=\"2xx\""));
+}
+
+#[test]
 fn a_proxy_has_an_admin_as_well() {
     let upstream = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}", upstream.ip());
@@ -129,9 +151,10 @@ fn sixty_four_descriptors_are_enough_for_both() {
     let program = Program::with_descriptors(64, &["--loops", "1", "--admin", "127.0.0.1:0"]);
     let admin = admin_address(&program);
     let peers: Vec<_> = (0..60).map(|_| Peer::connect(&program)).collect();
-    // The server has no descriptor left, so the admin has none either. When some are free, both go on.
+    // The server accepts 32 connections, so descriptors are left for a probe, beside those that wait.
+    assert_eq!(get(admin, "/health").status, 200);
+    assert!(metric(admin, "tidegate_connections{loop=\"0\"}") <= 32);
     drop(peers);
-    until("both respond", || get(admin, "/health").status == 200);
     assert_eq!(Peer::connect(&program).exchange(LAST).status, 200);
 }
 
@@ -148,6 +171,15 @@ fn a_full_disk_under_the_log_stops_nothing() {
     }
     until("they are counted", || metric(admin, "tidegate_closed_total{loop=\"0\",cause=\"protocol\"}") == 20);
     assert_eq!(Peer::connect(&program).exchange(LAST).status, 200);
+}
+
+#[test]
+fn a_full_disk_under_standard_error_changes_no_exit_code() {
+    for arguments in [&["--no-such-flag"][..], &["--listen", "127.0.0.1:0", "--root", "/nowhere/at/all"]] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$@\" 2>/dev/full", "sh", env!("CARGO_BIN_EXE_tidegate"), "serve"]).args(arguments);
+        assert_eq!(command.status().expect("it starts").code(), Some(2), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod proxy_protocol;
 mod rates;
 mod serve;
 mod service;
+mod signals;
 mod sites;
 mod support;
 mod suspension;

@@ -264,7 +264,8 @@ impl Sends {
         // SAFETY: zeros are a valid header, without an address, parts or control messages.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = parts.cast_mut();
-        header.msg_iovlen = count;
+        // An `i32` in musl, with zeros beside it: the kernel reads a `usize` in that place. `count` is at most `IOVECTORS`.
+        header.msg_iovlen = count as _;
         // SAFETY: the place lies within the capacity, as asserted above.
         let place = unsafe { self.headers.as_mut_ptr().add(self.headers_used) };
         // SAFETY: `self` owns the place, and the kernel has copied its earlier header, as the caller of `submitted`

@@ -459,7 +459,7 @@ fn parts_of(request: &Request) -> Vec<(*const u8, usize)> {
             // SAFETY: the driver keeps the header until the request is submitted, which is now.
             let header = unsafe { *header };
             // SAFETY: the driver keeps the vectors that the header points to for as long.
-            let vectors = unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen) };
+            let vectors = unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen as _) };
             vectors.iter().map(|vector| (vector.iov_base.cast_const().cast(), vector.iov_len)).collect()
         }
         _ => Vec::new(),
