@@ -47,10 +47,11 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 24] = [
+const EXAMPLES: [&str; 25] = [
     "axum",
     "behind_proxy",
     "chat",
+    "client_load",
     "crud",
     "echo",
     "echo_channel",
