@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""slowhttptest against `tidegate serve`: slow heads, slow bodies, ranges and slow reading, a thousand connections at once.
+"""slowhttptest against `tidegate serve` or `tidegate proxy`: slow heads, slow bodies, ranges and slow reading, a thousand connections at once.
 
 During each attack good clients send requests, some on new connections and one on a persistent connection, and each
 answer has to be right and in time. The script watches each of the server's sockets: none may live longer than the
@@ -12,6 +12,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import socket
 import subprocess
 import tempfile
@@ -35,6 +36,20 @@ ALL_GONE = "No open connections left"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 BODY = b"Hello, World!"
 REQUEST = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@contextlib.contextmanager
+def start_server(backend, flags, options):
+    """The server under attack: `tidegate serve`, or with --proxy a `tidegate proxy` in front of it."""
+    if not options.proxy:
+        with program.serve(backend, *flags, program=options.program) as server:
+            yield server
+        return
+    with program.serve(backend, program=options.program) as origin:
+        words = [options.program, "proxy", "--listen", "127.0.0.1:0", "--quiet", "--backend", backend]
+        words += ["--upstream", f"http://127.0.0.1:{origin.port}", *flags]
+        with servers.Server(shlex.join(words)) as server:
+            yield server
 
 
 class Attack:
@@ -83,7 +98,7 @@ def attacks(options):
         # A kernel acknowledges pieces of up to half its buffer; a piece must not take longer than the check interval.
         steady_reading = reading(2 * options.least_rate, 2 * options.least_rate)
         chosen.append(Attack("steady reading", "/bytes/20000000", steady_reading))
-    return chosen
+    return [attack for attack in chosen if not options.attacks or attack.name in options.attacks]
 
 
 def reading(rate, window):
@@ -96,6 +111,7 @@ class Watch:
 
     def __init__(self, server):
         self.folder = f"/proc/{server.process.pid}/fd"
+        self.port = f":{server.port:04X}"
         # The listener, and sockets from before the attack.
         self.others = self.sockets()
         self.first_seen = {}
@@ -116,7 +132,13 @@ class Watch:
                 continue
             if target.startswith("socket:"):
                 found.add(target)
-        return found
+        # Not those to an upstream.
+        return found & self.of_clients()
+
+    def of_clients(self):
+        with open("/proc/net/tcp") as table:
+            lines = (line.split() for line in table)
+            return {f"socket:[{fields[9]}]" for fields in lines if fields[1].endswith(self.port)}
 
     def go_on(self):
         try:
@@ -210,7 +232,7 @@ def judge(backend, attack, options):
     deadlines = [f"--{what}-timeout={options.deadline}" for what in ["request", "idle", "write"]]
     deadlines += [f"--{what}-rate-min={options.least_rate}" for what in ["body", "write"]]
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(program.serve(backend, *deadlines, program=options.program))
+        server = stack.enter_context(start_server(backend, deadlines, options))
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         good = stack.enter_context(contextlib.closing(GoodClient(server)))
         before = program.counts(server)
@@ -272,6 +294,8 @@ def main():
     parser.add_argument("--deadline", type=int, default=3, help="all timeouts of the server, in seconds")
     parser.add_argument("--least-rate", type=int, default=1000, help="minimum rates of the server, in bytes a second")
     parser.add_argument("--patient", action="store_true", help="also run clients that keep the minimum rates, and must stay open")
+    parser.add_argument("--proxy", action="store_true", help="attack a `tidegate proxy` in front of the server")
+    parser.add_argument("--attacks", nargs="+", help="the names of the attacks, in place of all")
     options = parser.parse_args()
     if options.least_rate <= MORSEL_BYTES_MAX:
         parser.error(f"--least-rate: slow bodies bring up to {MORSEL_BYTES_MAX} bytes a second, and have to be slower than that")

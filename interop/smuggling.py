@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""smugglex against `tidegate serve` behind nginx, behind HAProxy, and behind a careless proxy: it has to find nothing.
+"""smugglex against `tidegate serve` behind nginx, behind HAProxy, and behind a careless proxy: it has to find nothing. Then
+against `tidegate proxy` in front of a careless origin, of Python's server and of nginx: nothing as well.
 
 That it can find something is shown first, with an origin that is as careless as that proxy. The README beside this file
 says how to repeat it.
@@ -8,9 +9,12 @@ says how to repeat it.
 import argparse
 import contextlib
 import json
+import pathlib
+import shlex
 import tempfile
 import time
 
+import gateway
 import naive
 import program
 import servers
@@ -90,6 +94,35 @@ def judge(backend, options):
         raise Failure(f"{checks} checks ran, and {len(urls) * len(CHECKS)} were requested")
 
 
+def judge_proxy(backend, options):
+    """Our proxy in front of other servers. With the careless origin everything depends on the proxy."""
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        files = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()), "files")
+        files.mkdir()
+        files.parent.chmod(0o755)
+        (files / "index.html").write_bytes(naive.PAGE)
+        (files / "echo").write_bytes(naive.PAGE)
+        careless = stack.enter_context(naive.Origin())
+        origins = [careless.port, stack.enter_context(gateway.python(files)), stack.enter_context(gateway.nginx(files))]
+        proxies = []
+        for origin in origins:
+            words = [options.program, "proxy", "--listen", "127.0.0.1:0", "--quiet", "--backend", backend]
+            words += ["--upstream", f"http://127.0.0.1:{origin}"]
+            proxies.append(stack.enter_context(servers.Server(shlex.join(words))))
+        urls = [f"http://127.0.0.1:{proxy.port}{path}" for proxy in proxies for path in PATHS]
+        found, checks = scan(urls, options, "--checks", ",".join(CHECKS))
+    print(
+        f"{backend}, our proxy in front of {len(origins)} servers: {len(found)} found by {checks} checks; "
+        f"{time.monotonic() - begun:.1f} s",
+        flush=True,
+    )
+    if found:
+        raise Failure("smugglex found\n" + "\n".join(found))
+    if checks < len(urls) * len(CHECKS):
+        raise Failure(f"{checks} checks ran, and {len(urls) * len(CHECKS)} were requested")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
@@ -101,6 +134,7 @@ def main():
     control(options)
     for backend in options.backends:
         judge(backend, options)
+        judge_proxy(backend, options)
 
 
 if __name__ == "__main__":

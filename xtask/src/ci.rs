@@ -47,10 +47,11 @@ fn examples() -> Vec<NamedStep> {
     EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
 
-const EXAMPLES: [&str; 24] = [
+const EXAMPLES: [&str; 25] = [
     "axum",
     "behind_proxy",
     "chat",
+    "client_load",
     "crud",
     "echo",
     "echo_channel",
@@ -115,6 +116,9 @@ fn measurements() -> Vec<NamedStep> {
         }),
         step("two browsers in a chat", || python("interop/chat.py").run()),
         step("slow clients", || python("interop/slow.py").run()),
+        step("slow clients of a proxy", slow_clients_of_a_proxy),
+        step("a proxy between two toxiproxies", || install_toxiproxy().and_then(|()| python("interop/toxic.py").run())),
+        step("SOCKS of microsocks, Dante, curl and proxychains4", || python("interop/socks.py").run()),
     ];
     for queue in ["array", "linked"] {
         steps.push(step(format!("tests and lints of the {queue} queue"), move || test_queue(queue)));
@@ -124,6 +128,18 @@ fn measurements() -> Vec<NamedStep> {
 
 /// The version of kubernetes-validate, which has the schemas of Kubernetes up to its own.
 const KUBERNETES_VALIDATE: &str = "1.37.0";
+
+/// A short form: the deadlines are those of the server, which has a step of its own.
+fn slow_clients_of_a_proxy() -> Result<(), Failure> {
+    let flags = "--proxy --backends epoll --connections 400 --rate 400 --seconds 7 --deadline 2";
+    let attacks = ["--attacks", "slow heads", "slow bodies", "ranges", "slow reading"];
+    python("interop/slow.py").args(flags.split(' ')).args(attacks).run()
+}
+
+pub(crate) fn install_toxiproxy() -> Result<(), Failure> {
+    let package = "github.com/Shopify/toxiproxy/v2/cmd/server";
+    tools::install_go_apart("toxiproxy", "server", package, "v2.12.0")
+}
 
 /// The version of kosoku.
 pub(crate) const KOSOKU: &str = "0.1.0";

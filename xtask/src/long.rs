@@ -62,6 +62,11 @@ fn exhaustive() -> Vec<NamedStep> {
             let flags = "--seconds 60 --deadline 20 --least-rate 240 --rate 200 --patient";
             python("interop/slow.py").args(flags.split(' ')).run()
         }),
+        step("slow clients of a proxy", || python("interop/slow.py").arg("--proxy").run()),
+        step("a proxy between two toxiproxies", || {
+            ci::install_toxiproxy()?;
+            python("interop/toxic.py").args(["--requests", "30"]).run()
+        }),
     ]
 }
 

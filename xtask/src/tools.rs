@@ -24,6 +24,8 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("slowhttptest", "slowhttptest"),
     ("tshark", "tshark"),
     ("microsocks", "microsocks"),
+    ("/usr/sbin/danted", "dante-server"),
+    ("proxychains4", "proxychains4"),
     ("gnutls-cli", "gnutls-bin"),
     ("sslscan", "sslscan"),
     ("/usr/share/doc/python3-venv", "python3-venv"),
@@ -83,7 +85,20 @@ pub(crate) fn install_go(name: &str, package: &str, version: &str) -> Result<(),
     if is_there(name) || Path::new("target/tools/bin").join(name).is_file() || !is_there("go") {
         return Ok(());
     }
-    let folder = env::current_dir().map_err(|error| Failure(error.to_string()))?.join("target/tools/bin");
+    go_install(package, version, "target/tools/bin")
+}
+
+/// The same for a program whose command has a name that says nothing, below `target/tools/FOLDER`.
+pub(crate) fn install_go_apart(folder: &str, command: &str, package: &str, version: &str) -> Result<(), Failure> {
+    let folder = format!("target/tools/{folder}/bin");
+    if Path::new(&folder).join(command).is_file() || !is_there("go") {
+        return Ok(());
+    }
+    go_install(package, version, &folder)
+}
+
+fn go_install(package: &str, version: &str, folder: &str) -> Result<(), Failure> {
+    let folder = env::current_dir().map_err(|error| Failure(error.to_string()))?.join(folder);
     Step::line("go install").arg(format!("{package}@{version}")).env("GOBIN", folder).run()
 }
 

@@ -29,6 +29,11 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
         None
     }
 
+    /// The address that the client has connected to, as a trusted proxy has reported it.
+    fn reported_destination(&self) -> Option<Address> {
+        None
+    }
+
     /// Whether the connection is encrypted.
     fn is_secure(&self) -> bool {
         false
@@ -87,6 +92,10 @@ impl HttpCodec for Proxied<http1::Server> {
         self.header().and_then(|header| header.source()).map(Address::from)
     }
 
+    fn reported_destination(&self) -> Option<Address> {
+        self.header().and_then(|header| header.destination()).map(Address::from)
+    }
+
     fn into_filters(self) -> Filters {
         self.into_inner().into_filters()
     }
@@ -115,6 +124,10 @@ where
         self.filter().reported_peer().or_else(|| self.codec().reported_peer())
     }
 
+    fn reported_destination(&self) -> Option<Address> {
+        self.filter().reported_destination().or_else(|| self.codec().reported_destination())
+    }
+
     fn is_secure(&self) -> bool {
         F::IS_SECURE || self.codec().is_secure()
     }
@@ -141,11 +154,20 @@ pub trait HttpFilter: Filter {
     fn reported_peer(&self) -> Option<Address> {
         None
     }
+
+    /// The address that the client has connected to, as a trusted proxy has reported it.
+    fn reported_destination(&self) -> Option<Address> {
+        None
+    }
 }
 
 impl HttpFilter for Strip {
     fn reported_peer(&self) -> Option<Address> {
         self.header().and_then(|header| header.source()).map(Address::from)
+    }
+
+    fn reported_destination(&self) -> Option<Address> {
+        self.header().and_then(|header| header.destination()).map(Address::from)
     }
 }
 

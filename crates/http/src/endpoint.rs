@@ -9,6 +9,7 @@ use std::task::Context;
 use tidegate_engine::activity::Label;
 use tidegate_http1::{Interim, Outgoing};
 use tidegate_metrics::RouteMetrics;
+use tidegate_sys::Address;
 
 use crate::exchange::Exchange;
 use crate::extract::{BodyUse, FromRequest};
@@ -39,7 +40,7 @@ pub(crate) enum Call {
     Interim(Box<dyn Fn(Request, InterimWriter) -> Responding>),
 }
 
-/// Sends interim responses of one exchange.
+/// Sends interim responses of one exchange, and knows its connection.
 pub(crate) struct InterimWriter {
     pub(crate) exchange: Rc<dyn Exchange>,
     pub(crate) number: u32,
@@ -49,6 +50,12 @@ impl InterimWriter {
     /// Sends an interim response. One that comes too late, or that the protocol cannot express, is dropped.
     pub(crate) fn send(&self, interim: Interim) {
         let _ = self.exchange.send(self.number, Outgoing::Interim(interim));
+    }
+
+    /// The address that the client has connected to; that which a trusted proxy has reported, if it has reported the
+    /// client.
+    pub(crate) fn destination(&self) -> Option<Address> {
+        self.exchange.destination(self.number)
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::Slice;
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError, task};
 use tidegate_http1::{Incoming, Outgoing, Trailers};
+use tidegate_sys::Address;
 
 use crate::codec::HttpCodec;
 use crate::limits::Limits;
@@ -26,6 +27,11 @@ pub(crate) trait Exchange {
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError>;
+
+    /// The address that the client has connected to, of the request of a server.
+    fn destination(&self, _number: u32) -> Option<Address> {
+        None
+    }
 }
 
 /// A piece of a body that is received.
@@ -298,6 +304,18 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
             self.wake_waiting();
         }
         Ok(())
+    }
+
+    fn destination(&self, number: u32) -> Option<Address> {
+        self.check(number).ok()?;
+        self.with(|channel| {
+            let reported = channel.with_codec(|codec| (codec.reported_peer().is_some(), codec.reported_destination()));
+            match reported.ok()? {
+                // The address here is that of the proxy in front, which has reported none.
+                (true, reported) => reported,
+                (false, _) => channel.local().ok(),
+            }
+        })?
     }
 }
 

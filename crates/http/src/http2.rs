@@ -22,8 +22,11 @@ pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
 ) -> Outcome<C> {
     let Some(sessions) = &app.sessions else { return Outcome::Close };
     let config = sessions.config.clone();
-    let (is_secure, reported) = (cx.codec().is_secure(), cx.codec().reported_peer());
-    let make = |reported: Option<Rc<Address>>, state: Option<SharedState>| {
+    let codec = cx.codec();
+    let is_secure = codec.is_secure();
+    let reported =
+        codec.reported_peer().map(|peer| Rc::new(Reported { peer, destination: codec.reported_destination() }));
+    let make = |reported: Option<Rc<Reported>>, state: Option<SharedState>| {
         let (config, app) = (sessions.config.clone(), app.clone());
         Streams::handle(move || {
             let client = StreamClient { reported: reported.clone(), state: state.clone(), is_secure };
@@ -33,7 +36,7 @@ pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
     let state = app.table().connection_state.is_some().then(SharedState::default);
     let streams = match (reported, state) {
         (None, None) => sessions.streams(is_secure, || make(None, None)),
-        (reported, state) => make(reported.map(Rc::new), state),
+        (reported, state) => make(reported, state),
     };
     Outcome::session(move |codec: C| codec.into_http2(Connection::server(config)), &streams)
 }
@@ -41,10 +44,17 @@ pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
 /// What a stream knows of its connection.
 #[derive(Debug)]
 pub struct StreamClient {
-    reported: Option<Rc<Address>>,
+    reported: Option<Rc<Reported>>,
     /// If the router makes a state for each connection.
     state: Option<SharedState>,
     is_secure: bool,
+}
+
+/// What a trusted proxy has reported about the connection.
+#[derive(Debug)]
+struct Reported {
+    peer: Address,
+    destination: Option<Address>,
 }
 
 impl HttpCodec for ServerStream<StreamClient> {
@@ -55,7 +65,11 @@ impl HttpCodec for ServerStream<StreamClient> {
     }
 
     fn reported_peer(&self) -> Option<Address> {
-        self.data().reported.as_deref().cloned()
+        self.data().reported.as_ref().map(|reported| reported.peer.clone())
+    }
+
+    fn reported_destination(&self) -> Option<Address> {
+        self.data().reported.as_ref().and_then(|reported| reported.destination.clone())
     }
 
     fn is_secure(&self) -> bool {

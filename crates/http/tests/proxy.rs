@@ -10,10 +10,11 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use proxy_peers::{Upstream, accept_any, client, proxy_of, upstreams};
-use support::{start, start_with};
+use support::{Running, start, start_with};
 use tidegate::ConnectionRate;
 use tidegate::http::proxy::{Edit, HealthCheck, Proxy, RateLimit, UpstreamLimits, Upstreams};
-use tidegate::http::{Limits, Router};
+use tidegate::http::{Limits, Router, Server};
+use tidegate::proxy::{Builder, Header, Networks, Policy};
 
 #[test]
 fn a_request_is_passed_on_as_it_was_understood() {
@@ -511,7 +512,7 @@ fn an_upstream_with_as_many_requests_as_it_may_have_gets_no_more() {
 }
 
 #[test]
-fn a_proxy_header_names_the_client() {
+fn a_proxy_header_names_the_client_and_the_address_that_it_has_connected_to() {
     let upstream = Upstream::new();
     let upstreams = Upstreams::builder().server(upstream.url().parse().unwrap()).send_proxy_header().build().unwrap();
     let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams)));
@@ -522,11 +523,37 @@ fn a_proxy_header_names_the_client() {
         let mut header = [0; 28];
         server.0.read_exact(&mut header).unwrap();
         assert_eq!(&header[..13], b"\r\n\r\n\0\r\nQUIT\n\x21");
-        assert_eq!(header[16..20], [127, 0, 0, 1]);
+        assert_eq!(header[16..24], [127, 0, 0, 1, 127, 0, 0, 1]);
         assert_eq!(header[24..26], client.0.local_addr().unwrap().port().to_be_bytes());
+        assert_eq!(header[26..28], client.0.peer_addr().unwrap().port().to_be_bytes());
         assert!(server.head().starts_with("GET / "));
         server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         client.until("ok");
+    }
+}
+
+#[test]
+fn a_proxy_header_repeats_what_a_trusted_proxy_has_reported() {
+    let upstream = Upstream::new();
+    let upstreams = Upstreams::builder().server(upstream.url().parse().unwrap()).send_proxy_header().build().unwrap();
+    let server = Server::bind("127.0.0.1:0").unwrap().proxy_protocol(Policy::required(Networks::local())).loops(1);
+    let proxy = Running(server.start(move || Router::new().fallback(Proxy::new(&upstreams))).unwrap());
+    let (source, destination) = ("192.0.2.1:50000".parse().unwrap(), "198.51.100.1:443".parse().unwrap());
+    for (sent, expected) in [
+        (Builder::new(source, destination), [Some(source), Some(destination)]),
+        // A check of the proxy in front is its own.
+        (Builder::local(), [None, None]),
+    ] {
+        let mut client = client(&proxy);
+        client.send(sent.build_v2().unwrap());
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        let mut bytes = [0; 28];
+        server.0.read_exact(&mut bytes).unwrap();
+        let header = Header::parse(&bytes).unwrap();
+        let own = [client.0.local_addr(), client.0.peer_addr()].map(Result::unwrap).map(Some);
+        let expected = if expected[0].is_some() { expected } else { own };
+        assert_eq!([header.source(), header.destination()], expected);
     }
 }
 

@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
-use tidegate_engine::{Backend, EventLoop, blocking, task};
+use tidegate_engine::{Backend, EventLoop, task};
 use tidegate_http1::Request;
 use tidegate_http1::client::Incoming;
 
 use super::connection::{Made, connect};
+use super::names::Names;
 use super::session::Opened;
 use super::upstreams::{Shared, Upstream, Upstreams};
 
@@ -97,31 +100,58 @@ impl Upstreams {
     }
 }
 
+/// Checks and names do not wait for each other.
 async fn maintain(shared: Weak<Shared>, has_ended: Arc<AtomicBool>) {
+    let is_over = || has_ended.load(Ordering::Relaxed);
+    let mut checks = pin!(check_again(&shared, is_over));
+    let mut names = pin!(resolve_again(&shared, is_over));
+    let (mut has_checked, mut has_resolved) = (false, false);
+    poll_fn(|cx| {
+        has_checked = has_checked || checks.as_mut().poll(cx).is_ready();
+        has_resolved = has_resolved || names.as_mut().poll(cx).is_ready();
+        if has_checked && has_resolved { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// Checks all upstreams at intervals.
+async fn check_again(shared: &Weak<Shared>, is_over: impl Fn() -> bool) {
     let mut rows: HashMap<u64, Row> = HashMap::new();
-    let mut resolve_at = None;
     let mut check_at = task::now();
-    loop {
-        let Some(upstreams) = shared.upgrade().map(Upstreams) else { return };
-        if has_ended.load(Ordering::Relaxed) {
+    while let Some(shared) = shared.upgrade().filter(|_| !is_over()) {
+        let Some(check) = &shared.check else { return };
+        let now = task::now();
+        if check_at <= now {
+            check_at = now + check.interval;
+            check_all(&shared, check, &mut rows).await;
+        }
+        drop(shared);
+        task::sleep(TICK).await;
+    }
+}
+
+/// Resolves all names at intervals.
+async fn resolve_again(shared: &Weak<Shared>, is_over: impl Fn() -> bool) {
+    let mut names = None;
+    while let Some(upstreams) = shared.upgrade().filter(|_| !is_over()).map(Upstreams) {
+        if !upstreams.has_names() {
             return;
         }
-        let shared = &upstreams.0;
-        let now = task::now();
-        let resolve = *resolve_at.get_or_insert(now + shared.resolve_interval);
-        if upstreams.has_names() && resolve <= now {
-            resolve_at = Some(now + shared.resolve_interval);
-            let upstreams = upstreams.clone();
-            let _ = blocking(move || upstreams.resolve()).await;
-        }
-        if let Some(check) = &shared.check
-            && check_at <= now
-        {
-            check_at = now + check.interval;
-            check_all(shared, check, &mut rows).await;
-        }
+        let interval = upstreams.0.resolve_interval;
+        let names = names.get_or_insert_with(|| {
+            // The system's resolver has been asked when the set was made.
+            let first = if upstreams.0.resolver.is_of_system() { interval } else { Duration::ZERO };
+            Names::new(&upstreams.0, task::now() + first)
+        });
         drop(upstreams);
-        task::sleep(TICK).await;
+        let mut tick = pin!(task::sleep(TICK));
+        poll_fn(|cx| {
+            if let Some(shared) = shared.upgrade() {
+                names.poll(&shared, Some(interval), cx);
+            }
+            tick.as_mut().poll(cx)
+        })
+        .await;
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 #[cfg(feature = "tls")]
 use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -27,7 +28,6 @@ use tidegate_tls::Tls;
 use super::session::UpstreamSession;
 use super::tunnel::Tunnel;
 use super::upstreams::{Shared, Upstream};
-use crate::request::Request;
 
 /// A pipeline of the client's role, whatever the filters are.
 pub(super) trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {
@@ -265,14 +265,14 @@ pub(super) fn may_be_http2(shared: &Shared, upstream: &Upstream) -> bool {
     upstream.is_http2 || is_offered
 }
 
-/// Connects to an upstream for a request. One that `needs_http1` does not get a connection of HTTP/2.
+/// Connects to an upstream, for a request of a client or one of the proxy's own. One that `needs_http1` does not get a connection of HTTP/2.
 pub(super) async fn connect(
     shared: &Shared,
     upstream: &Upstream,
-    request: Option<&Request>,
+    client: Option<Ends>,
     needs_http1: bool,
 ) -> Result<Made, ConnectError> {
-    let client = Client::at(upstream.address.clone()).connect_timeout(shared.limits.connect_timeout);
+    let connector = Client::at(upstream.address.clone()).connect_timeout(shared.limits.connect_timeout);
     let http = http1::Client::new(shared.client.clone());
     let failed = |error: Box<dyn std::error::Error>| {
         ConnectError::Failed(upstream.address.clone(), std::io::Error::other(error.to_string()))
@@ -283,7 +283,7 @@ pub(super) async fn connect(
     {
         let tls = shared.tls_http2.as_ref().filter(|_| !needs_http1).unwrap_or(http1_only);
         let tls = tls.connect(&upstream.host).map_err(|error| failed(error.into()))?;
-        let mut channel = client.connect(Over::new(tls, http)).await?;
+        let mut channel = connector.connect(Over::new(tls, http)).await?;
         let established = poll_fn(|cx| channel.poll_established(cx));
         match task::timeout(shared.limits.connect_timeout, established).await {
             Ok(Ok(())) => {}
@@ -304,14 +304,14 @@ pub(super) async fn connect(
         if needs_http1 {
             return Err(failed("the upstream speaks HTTP/2, on which there are no tunnels".into()));
         }
-        let channel = client.connect(http).await?;
+        let channel = connector.connect(http).await?;
         return session(shared, channel, |_| Filters::default(), "http").map_err(|error| failed(error.into()));
     }
     if shared.sends_proxy_header {
-        let channel = client.connect(Announced::new(proxy_header(request, upstream), http)).await?;
+        let channel = connector.connect(Announced::new(proxy_header(client), http)).await?;
         return Ok(Made::Http1(Box::new(Held::new(channel))));
     }
-    Ok(Made::Http1(Box::new(Held::new(client.connect(http).await?))))
+    Ok(Made::Http1(Box::new(Held::new(connector.connect(http).await?))))
 }
 
 /// Goes on with HTTP/2.
@@ -332,15 +332,74 @@ fn session<C: Pipeline>(
     })))
 }
 
+/// The ends of a client's connection, for a PROXY header.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) source: Option<SocketAddr>,
+    /// The address that the client has connected to.
+    pub(super) destination: Option<SocketAddr>,
+}
+
 /// A PROXY header that names the client; one that names nothing for a request of the proxy's own.
-fn proxy_header(request: Option<&Request>, upstream: &Upstream) -> Vec<u8> {
-    let source = request.and_then(|request| request.peer().ip());
-    let destination = upstream.address.ip();
-    let named = source.zip(destination).filter(|(source, destination)| source.is_ipv4() == destination.is_ipv4());
-    let builder = match (request, named) {
-        (None, _) => Builder::local(),
-        (Some(_), Some((source, destination))) => Builder::new(source, destination),
-        (Some(_), None) => Builder::unspecified(),
+fn proxy_header(client: Option<Ends>) -> Vec<u8> {
+    let builder = match client {
+        None => Builder::local(),
+        Some(Ends { source: Some(source), destination }) => {
+            let [source, destination] = of_one_family(source, destination);
+            Builder::new(source, destination)
+        }
+        Some(Ends { source: None, .. }) => Builder::unspecified(),
     };
     builder.build_v2().unwrap_or_default()
+}
+
+/// Both addresses in one family: a header has no mixed ones. A destination that is not known is the unspecified address.
+fn of_one_family(source: SocketAddr, destination: Option<SocketAddr>) -> [SocketAddr; 2] {
+    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let source = canonical(source);
+    let unspecified = match source {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let destination = destination.map_or(unspecified, canonical);
+    if source.is_ipv4() == destination.is_ipv4() {
+        return [source, destination];
+    }
+    let mapped = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    };
+    [mapped(source), mapped(destination)]
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_proxy::Header;
+
+    use super::*;
+
+    fn sent(source: &str, destination: Option<&str>) -> [String; 2] {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let ends = Ends { source: Some(address(source)), destination: destination.map(address) };
+        let header = Header::parse(&proxy_header(Some(ends))).unwrap();
+        [header.source(), header.destination()].map(|address| address.unwrap().to_string())
+    }
+
+    #[test]
+    fn a_proxy_header_has_the_ends_of_the_connection_in_one_family() {
+        for (source, destination, expected) in [
+            ("192.0.2.1:5", Some("198.51.100.1:443"), ["192.0.2.1:5", "198.51.100.1:443"]),
+            ("[2001:db8::1]:5", Some("[2001:db8::2]:443"), ["[2001:db8::1]:5", "[2001:db8::2]:443"]),
+            // A listener of both families has mapped addresses.
+            ("[::ffff:192.0.2.1]:5", Some("[::ffff:198.51.100.1]:443"), ["192.0.2.1:5", "198.51.100.1:443"]),
+            ("192.0.2.1:5", Some("[2001:db8::2]:443"), ["[::ffff:192.0.2.1]:5", "[2001:db8::2]:443"]),
+            ("192.0.2.1:5", None, ["192.0.2.1:5", "0.0.0.0:0"]),
+            ("[2001:db8::1]:5", None, ["[2001:db8::1]:5", "[::]:0"]),
+        ] {
+            assert_eq!(sent(source, destination), expected);
+        }
+        assert!(Header::parse(&proxy_header(None)).unwrap().is_local());
+        let unknown = Header::parse(&proxy_header(Some(Ends::default()))).unwrap();
+        assert!(!unknown.is_local() && unknown.source().is_none());
+    }
 }

@@ -3,6 +3,8 @@
 //! Fields that are for one connection alone are not passed on (RFC 9110 §7.6.1), nor is any field that `Connection`
 //! names. What frames a message is written by the codec anew, so it never depends on what another parser would read.
 
+use std::cmp::Ordering;
+
 use tidegate_http1::{Fields, Headers, InvalidField};
 
 /// A change of the fields of a message that is passed on.
@@ -83,24 +85,43 @@ pub(super) fn is_of_connection(name: &[u8]) -> bool {
     }
 }
 
-/// The names that `Connection` lists, but for those that are never passed on.
+/// The names of fields that `Connection` lists, but for those that are never passed on.
+///
+/// There are at most as many as fields, however many names are listed, and a name is found by a binary search: a head with
+/// thousands of names and hundreds of fields costs no product of both.
 #[derive(Debug, Default)]
 struct Nominated<'a>(Vec<&'a [u8]>);
 
 impl<'a> Nominated<'a> {
     fn of(headers: Headers<'a>) -> Self {
-        let mut names = Vec::new();
-        for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection")) {
-            let is_option =
-                |name: &[u8]| name.is_empty() || name.eq_ignore_ascii_case(b"close") || is_of_connection(name);
-            names.extend(list(value).filter(|name| !is_option(name)));
+        let values = headers.clone().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+        let is_option = |name: &[u8]| name.is_empty() || name.eq_ignore_ascii_case(b"close") || is_of_connection(name);
+        let mut listed = values.flat_map(|(_, value)| list(value)).filter(|name| !is_option(name)).peekable();
+        if listed.peek().is_none() {
+            return Self::default();
         }
-        Self(names)
+        let mut fields = headers.map(|(name, _)| (name, false)).collect::<Vec<_>>();
+        fields.sort_unstable_by(|(one, _), (other, _)| compare(one, other));
+        fields.dedup_by(|(one, _), (other, _)| compare(one, other).is_eq());
+        for name in listed {
+            if let Ok(place) = fields.binary_search_by(|(field, _)| compare(field, name)) {
+                fields[place].1 = true;
+            }
+        }
+        Self(fields.into_iter().filter(|(_, is_listed)| *is_listed).map(|(name, _)| name).collect())
     }
 
     fn contains(&self, name: &[u8]) -> bool {
-        self.0.iter().any(|other| other.eq_ignore_ascii_case(name))
+        self.0.binary_search_by(|other| compare(other, name)).is_ok()
     }
+}
+
+/// The order of names in which `Nominated` searches. Case does not matter.
+fn compare(one: &[u8], other: &[u8]) -> Ordering {
+    #[cfg(test)]
+    tests::COMPARED.set(tests::COMPARED.get() + 1);
+    let by_bytes = || one.iter().map(u8::to_ascii_lowercase).cmp(other.iter().map(u8::to_ascii_lowercase));
+    one.len().cmp(&other.len()).then_with(by_bytes)
 }
 
 /// The members of a list, without the white space around them.
@@ -114,10 +135,59 @@ pub(super) fn has_member(headers: Headers<'_>, name: &[u8], member: &[u8]) -> bo
     values.any(|found| found.eq_ignore_ascii_case(member))
 }
 
+/// The fields of a head that decide how a request is passed on, found in one pass: a search for a field that is not there
+/// costs as much as one for a field that is.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Present {
+    pub(super) connection: bool,
+    pub(super) date: bool,
+    pub(super) te: bool,
+    pub(super) upgrade: bool,
+    pub(super) via: bool,
+}
+
+impl Present {
+    pub(super) fn of(headers: Headers<'_>) -> Self {
+        let mut present = Self::default();
+        for (name, _) in headers {
+            let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+            match name.len() {
+                2 if is(b"te") => present.te = true,
+                3 if is(b"via") => present.via = true,
+                4 if is(b"date") => present.date = true,
+                7 if is(b"upgrade") => present.upgrade = true,
+                10 if is(b"connection") => present.connection = true,
+                _ => {}
+            }
+        }
+        present
+    }
+}
+
 /// The fields of a head that are for the next hop, but for those that `is_dropped` names, with edits. `Upgrade` is not
 /// among them.
 pub(super) fn passed_on(headers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
     let nominated = Nominated::of(headers.clone());
+    passed_on_but(&nominated, headers, edits, is_dropped)
+}
+
+/// The same for a head that may have no `Connection`, as `present` has it.
+pub(super) fn passed_on_of(
+    present: Present,
+    headers: Headers<'_>,
+    edits: &[Edit],
+    is_dropped: impl Fn(&[u8]) -> bool,
+) -> Fields {
+    let nominated = if present.connection { Nominated::of(headers.clone()) } else { Nominated::default() };
+    passed_on_but(&nominated, headers, edits, is_dropped)
+}
+
+fn passed_on_but(
+    nominated: &Nominated<'_>,
+    headers: Headers<'_>,
+    edits: &[Edit],
+    is_dropped: impl Fn(&[u8]) -> bool,
+) -> Fields {
     let mut fields = Fields::new();
     fields.extend_from(headers, |name| {
         !(is_of_connection(name)
@@ -169,24 +239,32 @@ pub(super) fn trailers(trailers: Headers<'_>, edits: &[Edit], is_dropped: impl F
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
+    thread_local! {
+        /// How many names were compared.
+        pub(super) static COMPARED: Cell<usize> = const { Cell::new(0) };
+    }
+
     /// Lines as a parser has accepted them, which may hold any name.
-    fn head(lines: &'static str) -> tidegate_http1::RequestHead {
+    fn head(lines: &str) -> tidegate_http1::RequestHead {
         use tidegate_buffer::{Outbound, Pool};
         use tidegate_codec::{Codec, Input, Output, Step, Time};
         let (pool, time) = (Pool::new(), Time::new(std::time::Instant::now(), std::time::SystemTime::UNIX_EPOCH));
         let (mut input, mut queue) = (Input::new(), Outbound::new(&pool));
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         input.append(pool.copy(text.as_bytes()), &pool);
-        let mut server = tidegate_http1::Server::default();
+        let limits = tidegate_http1::Limits { head_bytes_max: 60_000, headers_max: 5_000, ..Default::default() };
+        let mut server = tidegate_http1::Server::new(std::sync::Arc::new(tidegate_http1::Config::new(limits)));
         match server.decode(&mut input, &mut Output::new(&mut queue, &pool, &time)) {
             Ok(Step::Message(tidegate_http1::Incoming::Head(head))) => head,
             other => panic!("{other:?}"),
         }
     }
 
-    fn pass(lines: &'static str, edits: &[Edit]) -> String {
+    fn pass(lines: &str, edits: &[Edit]) -> String {
         let head = head(lines);
         let mut fields = passed_on(head.headers(), edits, |_| false);
         add_edits(&mut fields, edits);
@@ -205,6 +283,30 @@ mod tests {
         let lines =
             "Connection: close, x-Secret\r\nX-Secret: 1\r\nconnection: COOKIE ,,\r\nCookie: a\r\nX-Other: 2\r\n";
         assert_eq!(pass(lines, &[]), "X-Other: 2\r\n");
+    }
+
+    #[test]
+    fn many_names_in_connection_and_many_fields_cost_no_product() {
+        let (names, fields) = (5_000, 1_000);
+        let mut lines = String::from("Connection: ");
+        (0..names).for_each(|number| lines += &format!("a{number:04},"));
+        lines += "A0001,b0002\r\n";
+        (0..fields)
+            .for_each(|number| lines += &format!("{}{number:04}: 1\r\n", if number % 2 == 0 { 'A' } else { 'c' }));
+        COMPARED.set(0);
+        let passed = pass(&lines, &[]);
+        assert_eq!(passed.lines().count(), fields / 2);
+        assert!(passed.lines().all(|line| line.starts_with('c')), "{passed}");
+        // The logarithm of the fields, for each name and each field, and to sort the fields.
+        let bound = (names + 3 * fields) * 11;
+        assert!(COMPARED.get() <= bound, "{} comparisons", COMPARED.get());
+    }
+
+    #[test]
+    fn a_head_without_nominated_fields_compares_none() {
+        COMPARED.set(0);
+        assert_eq!(pass("Connection: keep-alive, close\r\nAccept: a\r\n", &[]), "Accept: a\r\n");
+        assert_eq!(COMPARED.get(), 0);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 
 use super::balance::{Balance, Balancer, Candidate, hash_of};
-use super::connection::{Connection, Made, connect, may_be_http2};
+use super::connection::{Connection, Ends, Made, connect, may_be_http2};
 use super::download::Download;
 use super::error::Failure;
 use super::fields;
@@ -149,7 +149,7 @@ impl LoopUpstreams {
         let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
-            None => match self.connect(&lease.upstream, request, asked.needs_http1).await {
+            None => match self.connect(&lease.upstream, request, interims, asked.needs_http1).await {
                 Ok(made) => made,
                 Err(error) => return Err(failed(&lease, Failure::Connect(error), false)),
             },
@@ -203,8 +203,14 @@ impl LoopUpstreams {
         &self,
         upstream: &Upstream,
         request: &Request,
+        interims: &InterimWriter,
         needs_http1: bool,
     ) -> Result<(Box<dyn Connection>, bool), ConnectError> {
+        // Finding the destination is a system call.
+        let client = self.shared.sends_proxy_header.then(|| Ends {
+            source: request.peer().ip(),
+            destination: interims.destination().and_then(|address| address.ip()),
+        });
         let may_share = !needs_http1 && may_be_http2(&self.shared, upstream);
         let mut is_first = true;
         for _ in 0..CONNECTS_MAX {
@@ -214,7 +220,7 @@ impl LoopUpstreams {
             is_first = false;
             let is_alone = may_share && !self.pool.is_http1(upstream.id);
             let connecting = is_alone.then(|| self.pool.begin_connecting(upstream.id));
-            match connect(&self.shared, upstream, Some(request), needs_http1).await? {
+            match connect(&self.shared, upstream, client, needs_http1).await? {
                 Made::Http1(connection) => {
                     if may_share {
                         self.pool.chose_http1(upstream.id);

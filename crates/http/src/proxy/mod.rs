@@ -46,6 +46,7 @@ mod forward;
 mod forwarded;
 mod health;
 mod lease;
+mod names;
 mod options;
 mod pool;
 mod rate;

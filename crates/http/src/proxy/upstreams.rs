@@ -1,7 +1,7 @@
 //! `Upstreams`: a set of upstreams, with what all loops know of them.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,8 +15,10 @@ use tidegate_tls::ClientConfig;
 use super::balance::{Balance, hash_of};
 use super::check::HealthCheck;
 use super::health::{Ejection, Health, Millis, millis};
+use super::names::{Resolver, addresses_of};
 use super::retry::{Retries, RetryBudget};
 use super::url::{Place, UpstreamUrl};
+use crate::client::Resolve;
 
 /// A set of upstreams that can answer the same requests. Clones share it, on all loops.
 ///
@@ -94,13 +96,14 @@ impl Default for UpstreamLimits {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    urls: Vec<(UpstreamUrl, u32)>,
+    pub(super) urls: Vec<(UpstreamUrl, u32)>,
     pub(super) balance: Balance,
     pub(super) ejection: Ejection,
     pub(super) limits: UpstreamLimits,
     pub(super) budget: RetryBudget,
     pub(super) check: Option<HealthCheck>,
     pub(super) resolve_interval: Duration,
+    pub(super) resolver: Resolver,
     /// Connections begin with a PROXY header about the client.
     pub(super) sends_proxy_header: bool,
     #[cfg(feature = "tls")]
@@ -149,6 +152,7 @@ pub struct UpstreamsBuilder {
     limits: UpstreamLimits,
     check: Option<HealthCheck>,
     resolve_interval: Option<Duration>,
+    resolver: Resolver,
     sends_proxy_header: bool,
     is_http1_only: bool,
     #[cfg(feature = "tls")]
@@ -199,19 +203,6 @@ impl Upstreams {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    /// Resolves all names again. An address that stays keeps its connections and what is known of it. A name that cannot
-    /// be resolved keeps the addresses that it has.
-    ///
-    /// This blocks: it is not for the thread of a loop.
-    pub fn resolve(&self) {
-        let found = self.0.urls.iter().map(|(url, _)| addresses(url)).collect::<Vec<_>>();
-        self.0.set_addresses(&found);
-    }
-
-    pub(super) fn has_names(&self) -> bool {
-        self.0.urls.iter().any(|(url, _)| matches!(url.place, Place::Name(..)))
-    }
 }
 
 impl Shared {
@@ -241,34 +232,48 @@ impl Shared {
         }
     }
 
-    /// Replaces the addresses; `None` for a URL whose name could not be resolved.
-    fn set_addresses(&self, found: &[Option<Vec<Address>>]) {
-        let before = self.members();
-        let mut members: Vec<Arc<Upstream>> = Vec::new();
-        for ((url, weight), addresses) in self.urls.iter().zip(found) {
-            let is_of_url = |member: &&Arc<Upstream>| {
-                let is_same = (member.is_secure, member.is_http2) == (url.is_secure, url.is_http2);
-                is_same && member.authority == url.authority()
-            };
-            let Some(addresses) = addresses else {
-                members.extend(before.iter().filter(is_of_url).cloned());
+    /// Sets the addresses of all URLs. The names block, unless the set has a resolver of its own.
+    fn set_first_addresses(&self) {
+        let first = |url: &UpstreamUrl| match &url.place {
+            Place::Address(address) => Some(vec![address.clone()]),
+            Place::Name(name, port) if self.resolver.is_of_system() => {
+                addresses_of(name, (&**name, *port).to_socket_addrs().map(Iterator::collect))
+            }
+            Place::Name(..) => None,
+        };
+        let found = self.urls.iter().enumerate().filter_map(|(place, (url, _))| Some((place, first(url)?)));
+        self.set_addresses(&found.collect::<Vec<_>>());
+    }
+
+    /// Replaces the addresses of some URLs, by their places. The others keep those that they have.
+    pub(super) fn set_addresses(&self, found: &[(usize, Vec<Address>)]) {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut after: Vec<Arc<Upstream>> = Vec::new();
+        for (place, (url, weight)) in self.urls.iter().enumerate() {
+            let of_url = members.iter().filter(|member| member.is_of(url));
+            let Some((_, addresses)) = found.iter().find(|(found, _)| *found == place) else {
+                of_url.for_each(|member| push_new(&mut after, member.clone()));
                 continue;
             };
             for address in addresses {
-                let known = before.iter().filter(is_of_url).find(|member| member.address == *address);
-                let is_there = members.iter().any(|member| is_of_url(&member) && member.address == *address);
-                if !is_there {
-                    members
-                        .push(known.cloned().unwrap_or_else(|| Arc::new(Upstream::new(url, *weight, address.clone()))));
-                }
+                let known = of_url.clone().find(|member| member.address == *address);
+                let member = known.cloned().unwrap_or_else(|| Arc::new(Upstream::new(url, *weight, address.clone())));
+                push_new(&mut after, member);
             }
         }
         let is_same =
-            members.len() == before.len() && members.iter().zip(&*before).all(|(one, other)| one.id == other.id);
+            after.len() == members.len() && after.iter().zip(&**members).all(|(one, other)| one.id == other.id);
         if !is_same {
-            *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members.into();
+            *members = after.into();
             self.generation.fetch_add(1, Ordering::Release);
         }
+    }
+}
+
+/// Adds an upstream, unless it is there. A URL that a set has twice is one.
+fn push_new(members: &mut Vec<Arc<Upstream>>, member: Arc<Upstream>) {
+    if !members.iter().any(|other| other.is_same(&member)) {
+        members.push(member);
     }
 }
 
@@ -289,26 +294,15 @@ impl Upstream {
             health: Health::default(),
         }
     }
-}
 
-/// The addresses of a URL in a fixed order, at most [`ADDRESSES_MAX`]; `None` if its name cannot be resolved.
-fn addresses(url: &UpstreamUrl) -> Option<Vec<Address>> {
-    match &url.place {
-        Place::Address(address) => Some(vec![address.clone()]),
-        Place::Name(name, port) => {
-            let found = (&**name, *port).to_socket_addrs();
-            let mut found: Vec<SocketAddr> = match found {
-                Ok(found) => found.collect(),
-                Err(error) => {
-                    tracing::warn!(subsystem = "proxy", %name, %error, "upstream not resolved");
-                    return None;
-                }
-            };
-            found.sort_unstable();
-            found.dedup();
-            found.truncate(ADDRESSES_MAX);
-            Some(found.into_iter().map(Address::from).collect())
-        }
+    fn is_of(&self, url: &UpstreamUrl) -> bool {
+        (self.is_secure, self.is_http2) == (url.is_secure, url.is_http2) && self.authority == url.authority()
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (self.is_secure, self.is_http2) == (other.is_secure, other.is_http2)
+            && self.authority == other.authority
+            && self.address == other.address
     }
 }
 
@@ -364,8 +358,16 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// Begins connections with a header of the PROXY protocol, version 2, which names the client. Such a connection is for
-    /// one request, since the next may come from another client.
+    /// Resolves names in the place of the system's resolver. Then [`build`](Self::build) resolves none:
+    /// [`Upstreams::maintain`] does when it begins, and [`Upstreams::resolve`].
+    pub fn resolver(mut self, resolver: impl Resolve + Send + Sync) -> Self {
+        self.resolver = Resolver::new(resolver);
+        self
+    }
+
+    /// Begins connections with a header of the PROXY protocol, version 2, which names the client and the address that the
+    /// client has connected to: those of the connection here, or those that a trusted proxy in front has reported. Such a
+    /// connection is for one request, since the next may come from another client.
     pub fn send_proxy_header(mut self) -> Self {
         self.sends_proxy_header = true;
         self
@@ -384,7 +386,8 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// The set. Names are resolved, which blocks; one that has no address yet is resolved again later.
+    /// The set. Names are resolved by the system's resolver, which blocks; one that has no address yet is resolved again
+    /// later. Of the addresses of a name the first 64 are used.
     ///
     /// # Errors
     /// [`UpstreamsError`].
@@ -439,6 +442,7 @@ impl UpstreamsBuilder {
             limits: self.limits,
             check: self.check,
             resolve_interval: self.resolve_interval.unwrap_or(Duration::from_secs(30)),
+            resolver: self.resolver,
             sends_proxy_header: self.sends_proxy_header,
             #[cfg(feature = "tls")]
             tls: self.tls.map(crate::client::without_http2),
@@ -451,7 +455,7 @@ impl UpstreamsBuilder {
             generation: AtomicU64::new(0),
             began: OnceLock::new(),
         }));
-        upstreams.resolve();
+        upstreams.0.set_first_addresses();
         Ok(upstreams)
     }
 }
@@ -469,14 +473,13 @@ impl fmt::Display for UpstreamsError {
 
 impl std::error::Error for UpstreamsError {}
 
-/// How many addresses of one name are used.
-pub(super) const ADDRESSES_MAX: usize = 64;
-
 /// The largest weight.
 pub const WEIGHT_MAX: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     fn address(last: u8) -> Address {
@@ -488,15 +491,25 @@ mod tests {
         let upstreams = Upstreams::new(["http://10.0.0.1"]).unwrap();
         let first = upstreams.0.members()[0].clone();
         let generation = upstreams.0.generation();
-        upstreams.0.set_addresses(&[Some(vec![address(1), address(2), address(2)])]);
+        upstreams.0.set_addresses(&[(0, vec![address(1), address(2), address(2)])]);
         let members = upstreams.0.members();
         assert_eq!(members.len(), 2);
         assert!(Arc::ptr_eq(&first, &members[0]));
         assert_ne!(generation, upstreams.0.generation());
-        upstreams.0.set_addresses(&[None]);
+        upstreams.0.set_addresses(&[]);
         assert_eq!(upstreams.len(), 2, "a name that is not resolved keeps its addresses");
-        upstreams.0.set_addresses(&[Some(vec![])]);
+        upstreams.0.set_addresses(&[(0, vec![])]);
         assert!(upstreams.is_empty());
+    }
+
+    #[test]
+    fn a_url_that_a_set_has_twice_is_one_however_often_names_are_resolved() {
+        let upstreams = Upstreams::new(["http://10.0.0.1", "http://10.0.0.1", "http://10.0.0.2"]).unwrap();
+        for _ in 0..10 {
+            upstreams.0.set_addresses(&[]);
+            upstreams.0.set_addresses(&[(1, vec![address(1)])]);
+        }
+        assert_eq!(upstreams.len(), 2);
     }
 
     #[test]
