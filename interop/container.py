@@ -7,12 +7,13 @@ io_uring. What else a container may lack is tried as well: IPv6, descriptors, me
 
 import argparse
 import errno
+import gzip
 import os
 import pathlib
+import select
 import shlex
-import shutil
 import socket
-import subprocess
+import sys
 import time
 
 import image
@@ -24,6 +25,7 @@ from program import ROOT, Failure
 FOLDER = ROOT / "deploy/container"
 PROFILE = FOLDER / "seccomp.json"
 BUILD_SECONDS_MAX = 1800
+# Compressed, as registries store images, it is less than half of that.
 SIZE_MAX = 16_000_000
 STARTS = 10
 MIB = 1 << 20
@@ -38,11 +40,10 @@ SLOW_READERS = 30
 def build(recipe):
     """Runs the step of the recipe that builds; the path of the binary."""
     machine = os.uname().machine
-    folder = subprocess.run(["rustc", "--print", "target-libdir", "--target", f"{machine}-unknown-linux-musl"],
-                            capture_output=True, text=True, check=False)
-    if folder.returncode or not pathlib.Path(folder.stdout.strip()).is_dir():
-        program.skip_part(f"there is no Rust target {machine}-unknown-linux-musl: rustup target add it")
-        raise SystemExit(0)
+    code, folder, _ = program.run(["rustc", "--print", "target-libdir", "--target", f"{machine}-unknown-linux-musl"], 60)
+    if code or not pathlib.Path(folder.decode().strip()).is_dir():
+        program.skip_part(f"there is no {machine}-unknown-linux-musl: rustup target add {machine}-unknown-linux-musl")
+        sys.exit(0)
     step = next(step for step in recipe.steps if step.startswith("cargo build"))
     print(step, flush=True)
     code, output = servers.complete(["sh", "-c", step], BUILD_SECONDS_MAX, directory=ROOT)
@@ -85,15 +86,12 @@ def check_plain(recipe, files):
     with Container(recipe, files, profile=PROFILE) as container:
         listening(container)
         for path, port, expected in [
-            ("/plaintext", 8080, (200, "Hello, World!")),
-            ("/nothing", 8080, None),
-            ("/health", ADMIN, None),
-            ("/ready", ADMIN, None),
+            ("/plaintext", 8080, 200),
+            ("/metrics", 8080, 404),
+            ("/health", ADMIN, 200),
+            ("/ready", ADMIN, 200),
         ]:
-            status, body = container.get(path, port)
-            expect(path, status, 404 if path == "/nothing" else 200)
-            if expected:
-                expect(path, (status, body), expected)
+            expect(path, container.get(path, port)[0], expected)
         said = container.line("io_uring not available; using epoll")
         if said is None:
             raise Failure(f"it does not report that io_uring is missing: {container.output()}")
@@ -102,7 +100,8 @@ def check_plain(recipe, files):
         # Seen from the namespace of this script, if root has started it.
         user = recipe.user[0] if os.geteuid() == 0 else os.geteuid()
         expect("its users", container.status("Uid").split(), [str(user)] * 4)
-        expect("its groups", container.status("Groups"), "" if os.geteuid() == 0 else container.status("Groups"))
+        if os.geteuid() == 0:
+            expect("its groups", container.status("Groups"), "")
         for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
             expect(kind, int(container.status(kind), 16), 0)
         expect("NoNewPrivs and Seccomp", (container.status("NoNewPrivs"), container.status("Seccomp")), ("1", "2"))
@@ -154,9 +153,15 @@ def check_descriptors(recipe, files):
         open_now = metric(container, "tidegate_connections")
         if not 0 < open_now < DESCRIPTORS:
             raise Failure(f"{open_now} connections with {DESCRIPTORS} descriptors")
-        for connection in crowd:
-            with connection:
-                expect_in("a response in a crowd", connection.recv(4096).decode(), "Hello, World!")
+        # In any order: each loop has a queue of those that wait, and all share the number of those that are open.
+        while crowd:
+            served = select.select(crowd, [], [], image.ANSWER_SECONDS_MAX)[0]
+            if not served:
+                raise Failure(f"{len(crowd)} of {CROWD} connections are not served")
+            for connection in served:
+                with connection:
+                    expect_in("a response in a crowd", connection.recv(4096).decode(), "Hello, World!")
+                crowd.remove(connection)
         print(f"  {CROWD} connections at once with {DESCRIPTORS} descriptors: {open_now:.0f} open, all served")
         end(container)
 
@@ -226,7 +231,8 @@ def main():
     size = binary.stat().st_size
     times = start_times(recipe, files)
     median = times[len(times) // 2]
-    print(f"image: {size / 1e6:.1f} MB; start to the first response: {median:.0f} ms, {STARTS} starts, slowest {times[-1]:.0f}")
+    print(f"image: {size / 1e6:.1f} MB; {len(gzip.compress(binary.read_bytes())) / 1e6:.1f} MB compressed")
+    print(f"start to the first response: {median:.0f} ms in the median of {STARTS}, at most {times[-1]:.0f}")
     if size > SIZE_MAX:
         raise Failure(f"the image has {size} bytes, more than {SIZE_MAX}")
     if options.start_max is not None and median > options.start_max:

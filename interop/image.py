@@ -8,6 +8,7 @@ of the namespaces has no way out, and ends it: when the script asks, ends or is 
 
 import ctypes
 import ctypes.util
+import fcntl
 import http.client
 import json
 import os
@@ -17,6 +18,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -290,9 +292,6 @@ def enter_namespaces(user, group):
 
 
 def bring_loopback_up():
-    import fcntl
-    import struct
-
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))[1]
@@ -358,7 +357,6 @@ class Filter:
         self.library.seccomp_init.restype = ctypes.c_void_p
         denial = profile["defaultErrnoRet"]
         self.filter = ctypes.c_void_p(self.library.seccomp_init(self.ERRNO | denial))
-        denied = [(name, number, value) for name, number, value in denied]
         for rules in profile["syscalls"]:
             action = self.ALLOW if rules["action"] == "SCMP_ACT_ALLOW" else self.ERRNO | rules["errnoRet"]
             for name in rules["names"]:
@@ -367,7 +365,8 @@ class Filter:
                     for each in rules.get("args", [])
                 ]
                 # A call that is denied for one value of its first argument is allowed for all others.
-                arguments += [(0, self.COMPARISONS["SCMP_CMP_NE"], value, 0) for what, _, value in denied if what == name]
+                others = [value for what, _, value in denied if what == name]
+                arguments += [(0, self.COMPARISONS["SCMP_CMP_NE"], value, 0) for value in others]
                 if action & 0xFFFF != denial or action == self.ALLOW:
                     self.add(action, name, arguments)
         for name, number, value in denied:

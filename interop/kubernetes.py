@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The manifest of `deploy/kubernetes`: against the schemas of Kubernetes, the image, and the program.
 
-kubernetes-validate has the schemas with it, so nothing is asked of the network. What no schema knows is checked here: the
-numbers of ports and of the user are those of the image, the time for the end is enough, and the program takes the
+kubernetes-validate has the schemas with it, so nothing is asked of the network. What no schema knows is checked here:
+the numbers of ports and of the user are those of the image, the time for the end is enough, and the program takes the
 arguments and answers the probes as the kubelet sends them.
 """
 

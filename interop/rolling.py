@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A rolling restart of three replicas behind HAProxy, under load: no request fails.
 
-In turn each replica gets SIGTERM, drains, ends, and starts again at its address; the next follows when it is ready. This
-happens in two ways. *announced*: HAProxy sends the replica no new requests before it is ended, as an orchestrator does
-with `preStop`, and retries nothing. *sudden*: SIGTERM alone, as of a service manager; HAProxy notices by `/ready` and by
-connections that are refused or end without a response, and sends such requests to another replica.
+In turn each replica gets SIGTERM, drains, ends, and starts again at its address; the next follows when it is ready.
+This happens in two ways. *announced*: HAProxy sends the replica no new requests before it is ended, as an orchestrator
+does with `preStop`, and retries nothing. *sudden*: SIGTERM alone, as of a service manager; HAProxy notices by `/ready` and
+by connections that are refused or end without a response, and sends such requests to another replica.
 """
 
 import argparse
