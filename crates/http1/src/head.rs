@@ -90,13 +90,16 @@ impl RequestHead {
     /// The host of the request, with its port: from the target if that names one, else from `Host` (RFC 9112 §3.2.2).
     #[must_use]
     pub fn host(&self) -> &str {
+        if self.target_bytes().first() == Some(&b'/') {
+            return text(self.header("host").unwrap_or_default());
+        }
         let target = self.target();
-        if self.spans.method == Method::Connect && !target.starts_with('/') {
+        if self.spans.method == Method::Connect {
             return target;
         }
         match target.split_once("://") {
-            Some((_, rest)) if !target.starts_with('/') => &rest[..rest.find(['/', '?']).unwrap_or(rest.len())],
-            _ => text(self.header("host").unwrap_or_default()),
+            Some((_, rest)) => &rest[..rest.find(['/', '?']).unwrap_or(rest.len())],
+            None => text(self.header("host").unwrap_or_default()),
         }
     }
 

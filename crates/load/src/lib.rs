@@ -1,6 +1,10 @@
 //! `tidegate load`: a load generator for HTTP/1.1, HTTP/2 and WebSocket, with wrk's flags and table, and features that
 //! wrk lacks.
 //!
+//! Its connections are those of the client: `Client` of the engine makes them, over TLS as well, and the codecs of the
+//! client's role decode the responses, as strictly as for any client (`http1::Client`, `http2::Connection`, `websocket`). The
+//! pool of `http::Client` has no part: the load itself decides how many connections there are, what each sends, and when.
+//!
 //! | file | holds |
 //! |---|---|
 //! | `lib.rs` | the flags, the threads, and the sums over them |

@@ -135,10 +135,59 @@ pub(super) fn has_member(headers: Headers<'_>, name: &[u8], member: &[u8]) -> bo
     values.any(|found| found.eq_ignore_ascii_case(member))
 }
 
+/// The fields of a head that decide how a request is passed on, found in one pass: a search for a field that is not there
+/// costs as much as one for a field that is.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Present {
+    pub(super) connection: bool,
+    pub(super) date: bool,
+    pub(super) te: bool,
+    pub(super) upgrade: bool,
+    pub(super) via: bool,
+}
+
+impl Present {
+    pub(super) fn of(headers: Headers<'_>) -> Self {
+        let mut present = Self::default();
+        for (name, _) in headers {
+            let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+            match name.len() {
+                2 if is(b"te") => present.te = true,
+                3 if is(b"via") => present.via = true,
+                4 if is(b"date") => present.date = true,
+                7 if is(b"upgrade") => present.upgrade = true,
+                10 if is(b"connection") => present.connection = true,
+                _ => {}
+            }
+        }
+        present
+    }
+}
+
 /// The fields of a head that are for the next hop, but for those that `is_dropped` names, with edits. `Upgrade` is not
 /// among them.
 pub(super) fn passed_on(headers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
     let nominated = Nominated::of(headers.clone());
+    passed_on_but(&nominated, headers, edits, is_dropped)
+}
+
+/// The same for a head that may have no `Connection`, as `present` has it.
+pub(super) fn passed_on_of(
+    present: Present,
+    headers: Headers<'_>,
+    edits: &[Edit],
+    is_dropped: impl Fn(&[u8]) -> bool,
+) -> Fields {
+    let nominated = if present.connection { Nominated::of(headers.clone()) } else { Nominated::default() };
+    passed_on_but(&nominated, headers, edits, is_dropped)
+}
+
+fn passed_on_but(
+    nominated: &Nominated<'_>,
+    headers: Headers<'_>,
+    edits: &[Edit],
+    is_dropped: impl Fn(&[u8]) -> bool,
+) -> Fields {
     let mut fields = Fields::new();
     fields.extend_from(headers, |name| {
         !(is_of_connection(name)

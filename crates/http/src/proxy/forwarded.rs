@@ -50,8 +50,8 @@ impl Forwarding {
             || (self.forwarded && equals(name, b"forwarded"))
     }
 
-    /// Adds the fields about the client.
-    pub(super) fn add(&self, fields: &mut Fields, request: &Request, is_trusted: bool) {
+    /// Adds the fields about the client. `host` is that of the request.
+    pub(super) fn add(&self, fields: &mut Fields, request: &Request, host: &str, is_trusted: bool) {
         let ip = client_ip(request);
         let scheme = if request.is_secure() { "https" } else { "http" };
         let has = |name: &str| is_trusted && request.header(name).is_some();
@@ -66,7 +66,7 @@ impl Forwarding {
                 fields::push(fields, b"X-Forwarded-Proto", scheme.as_bytes());
             }
             if !has("x-forwarded-host") {
-                fields::push(fields, b"X-Forwarded-Host", request.host().as_bytes());
+                fields::push(fields, b"X-Forwarded-Host", host.as_bytes());
             }
         }
         if self.forwarded {
@@ -77,7 +77,7 @@ impl Forwarding {
                 None => write!(value, "for=unknown"),
             };
             // A host has no quotes and no backslashes: the parser has checked it.
-            let _ = write!(value, ";host=\"{}\";proto={scheme}", request.host());
+            let _ = write!(value, ";host=\"{host}\";proto={scheme}");
             fields::push(fields, b"Forwarded", value.as_bytes());
         }
     }
@@ -143,15 +143,17 @@ impl Pseudonym {
         })
     }
 
-    /// Adds `Via`, with the proxies that the request has passed and this one.
-    pub(super) fn add(&self, fields: &mut Fields, request: &Request) {
-        let mut value = before(request, "via", true);
+    /// Adds `Via`, with the proxies that the request has passed, if it `has_via`, and this one.
+    pub(super) fn add(&self, fields: &mut Fields, request: &Request, has_via: bool) {
+        let mut value = before(request, "via", has_via);
         let version = match request.version() {
             http::Version::HTTP_10 => "1.0",
             http::Version::HTTP_2 => "2",
             _ => "1.1",
         };
-        let _ = write!(value, "{version} {}", self.0);
+        for piece in [version, " ", &self.0] {
+            value.push_str(piece);
+        }
         fields::push(fields, b"Via", value.as_bytes());
     }
 }
@@ -167,7 +169,7 @@ mod tests {
         let request = test_request("GET", "/", lines);
         let is_trusted = forwarding.trusts(&request);
         let mut fields = fields::passed_on(request.head().headers(), &[], |name| forwarding.drops(name, is_trusted));
-        forwarding.add(&mut fields, &request, is_trusted);
+        forwarding.add(&mut fields, &request, request.host(), is_trusted);
         String::from_utf8(fields.bytes().to_vec()).unwrap()
     }
 
@@ -205,7 +207,7 @@ mod tests {
             assert_eq!(name.is_in(&test_request("GET", "/", lines)), is_loop, "{lines}");
         }
         let mut fields = Fields::new();
-        name.add(&mut fields, &test_request("GET", "/", "Via: 1.0 a\r\nVia: 1.1 b\r\n"));
+        name.add(&mut fields, &test_request("GET", "/", "Via: 1.0 a\r\nVia: 1.1 b\r\n"), true);
         assert_eq!(fields.bytes(), b"Via: 1.0 a, 1.1 b, 1.1 gate\r\n");
         assert!(Pseudonym::named("two words").is_none());
         assert!(Pseudonym::named(&Pseudonym::of_process().0).is_some());

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use tidegate_http1::client::Outgoing;
 use tidegate_http1::{self as http1, BodyLength, Method, RequestHead, Status};
 
-use super::fields;
+use super::fields::{self, Present};
 use super::options::{HostRule, Options};
 use super::upstreams::Upstream;
 use crate::request::Request;
@@ -24,13 +24,15 @@ pub(super) struct Asked {
     pub(super) takes_trailers: bool,
     /// What is left of `Max-Forwards`.
     max_forwards: Option<u64>,
+    present: Present,
 }
 
 impl Asked {
     /// What a request asks for; a response if it is not passed on.
     pub(super) fn of(request: &Request, options: &Options) -> Result<Self, Response> {
         let head = request.head();
-        if options.pseudonym.is_in(request) {
+        let present = Present::of(head.headers());
+        if present.via && options.pseudonym.is_in(request) {
             let loop_detected = Status::new(508).unwrap_or(Status::BAD_GATEWAY);
             return Err(Response::of_error(loop_detected));
         }
@@ -57,12 +59,12 @@ impl Asked {
             // RFC 9110 §7.6.2.
             max_forwards = Some(left.checked_sub(1).ok_or_else(|| Response::with(Status::NO_CONTENT))?);
         }
-        let upgrade =
-            asked_protocol(head).filter(|name| options.upgrades.iter().any(|one| one.eq_ignore_ascii_case(name)));
+        let asked = if present.upgrade { asked_protocol(head) } else { None };
+        let upgrade = asked.filter(|name| options.upgrades.iter().any(|one| one.eq_ignore_ascii_case(name)));
         let expects = head.expects_continue() && head.has_body();
         let needs_http1 = upgrade.is_some() || head.method() == Method::Connect;
-        let takes_trailers = fields::has_member(head.headers(), b"te", b"trailers");
-        Ok(Self { upgrade: upgrade.map(str::to_owned), expects, needs_http1, takes_trailers, max_forwards })
+        let takes_trailers = present.te && fields::has_member(head.headers(), b"te", b"trailers");
+        Ok(Self { upgrade: upgrade.map(str::to_owned), expects, needs_http1, takes_trailers, max_forwards, present })
     }
 
     /// The request for an upstream.
@@ -77,12 +79,13 @@ impl Asked {
         let refused = |_| Response::of_error(Status::BAD_REQUEST);
         let target = target(head, options)?;
         let is_trusted = options.forwarding.trusts(request);
-        let mut fields = fields::passed_on(head.headers(), &options.request_edits, |name| {
+        let host = request.host();
+        let mut fields = fields::passed_on_of(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
                 || (self.max_forwards.is_some() && name.eq_ignore_ascii_case(b"max-forwards"))
         });
-        options.forwarding.add(&mut fields, request, is_trusted);
-        options.pseudonym.add(&mut fields, request);
+        options.forwarding.add(&mut fields, request, host, is_trusted);
+        options.pseudonym.add(&mut fields, request, self.present.via);
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
         }
@@ -91,11 +94,13 @@ impl Asked {
             // The proxy passes trailers on in any case; some servers of gRPC insist on the field.
             fields.push_te_trailers();
         }
-        fields::pass_date_on(&mut fields, head.headers(), &options.request_edits);
+        if self.present.date {
+            fields::pass_date_on(&mut fields, head.headers(), &options.request_edits);
+        }
         let host = match &options.host {
             _ if head.method() == Method::Connect => "",
-            HostRule::Keep if request.host().is_empty() => &upstream.authority,
-            HostRule::Keep => request.host(),
+            HostRule::Keep if host.is_empty() => &upstream.authority,
+            HostRule::Keep => host,
             HostRule::OfUpstream => &upstream.authority,
             HostRule::Fixed(host) => host,
         };

@@ -112,7 +112,11 @@ impl Default for Config {
 
 /// The line of the `Host` field. The host may be empty where the target has no authority (RFC 9112 §3.2).
 pub(super) fn host_line(host: &str) -> Result<Vec<u8>, InvalidRequest> {
-    if parse::is_host(host.as_bytes()) { Ok(format!("Host: {host}\r\n").into()) } else { Err(InvalidRequest::Host) }
+    if parse::is_host(host.as_bytes()) {
+        Ok([b"Host: ", host.as_bytes(), b"\r\n"].concat())
+    } else {
+        Err(InvalidRequest::Host)
+    }
 }
 
 /// The kinds of the waiting requests are 2 bits each in a `u64`.

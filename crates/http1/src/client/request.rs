@@ -142,7 +142,11 @@ impl Parts {
         if !parse::is_target(method, target.as_bytes()) {
             return Err(InvalidRequest::Target);
         }
-        let start = format!("{name} {target} HTTP/1.1\r\n").into();
+        // Room for the host, too.
+        let mut start = Vec::with_capacity(name.len() + target.len() + HOST_ROOM_BYTES);
+        for piece in [name.as_bytes(), b" ", target.as_bytes(), b" HTTP/1.1\r\n"] {
+            start.extend_from_slice(piece);
+        }
         let fields = Fields::new();
         let authority = authority(method, target);
         let names_host = authority.is_some();
@@ -179,6 +183,9 @@ impl Parts {
         self.has_host = true;
     }
 }
+
+/// What the rest of the first line and a usual `Host` line take.
+const HOST_ROOM_BYTES: usize = 64;
 
 fn is_token(text: &str) -> bool {
     !text.is_empty() && runs::token_end(text.as_bytes(), 0) == text.len()
