@@ -2,9 +2,9 @@
 """CPU time of a request by our client, beside our server's, and by the clients of hyper-util and reqwest.
 
 Each client has one thread, 64 connections and one request at a time on each; `tidegate serve` answers all of them with
-/plaintext, on one loop and another core. The CPU time, user and system, is that of the client's whole process and of the
-server meanwhile. Clients take turns, round by round, ratios are taken within a round, and the median of the rounds counts.
-The README in this folder describes how to repeat it.
+/plaintext, on one loop and another core. The CPU time, user and system, is that of the client's whole process and of
+the server meanwhile. Clients take turns, round by round, ratios are taken within a round, and the median of the rounds
+counts. The README in this folder describes how to repeat it.
 """
 
 import argparse
@@ -88,7 +88,8 @@ def main():
                 figures[name].append(of_client)
                 if name == "tidegate":
                     figures["server"].append(of_server)
-                print(f"round {number}: {name} {of_client:.2f} us, the server {of_server:.2f} us, {requests} requests", flush=True)
+                figure = f"{of_client:.2f} us, the server {of_server:.2f} us, {requests} requests"
+                print(f"round {number}: {name} {figure}", flush=True)
     print("\nCPU of a request, us\n              median      min      max  tidegate is  bar")
     too_much = []
     for name, each in figures.items():

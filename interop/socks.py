@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """SOCKS: our client through microsocks and Dante, and curl and proxychains4 through our server.
 
-The client is `examples/fetch`, by the variable ALL_PROXY, the server `examples/socks_server`. Bodies are compared to the byte.
-The README beside this file says how to repeat it.
+The client is `examples/fetch`, by the variable ALL_PROXY, the server `examples/socks_server`. Bodies are compared to the
+byte. The README beside this file says how to repeat it.
 """
 
 import argparse
@@ -18,7 +18,8 @@ import servers
 from program import Failure, letters
 
 SECONDS_MAX = 60
-# This machine, by what only a resolver takes for an address: the client reaches `localhost` and 127.0.0.0/8 without a proxy.
+# This machine, by what only a resolver takes for an address: the client reaches `localhost` and 127.0.0.0/8 without a
+# proxy.
 HOST = "127.1"
 LENGTHS = [0, 10, 3_000_000]
 DANTE = """

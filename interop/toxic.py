@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""`tidegate proxy` between two toxiproxies, one in front of it and one before its upstream: slow, broken and cut-off connections.
+"""`tidegate proxy` between two toxiproxies, one in front of it and one before its upstream: slow, broken and cut-off
+connections.
 
-Every request has a number. It gets one response, which has that number, or an error: a response of the proxy itself, or the
-end of the connection. None waits for ever, no POST reaches the upstream twice, and what only slows connections fails no
+Every request has a number. It gets one response, which has that number, or an error: a response of the proxy itself, or
+the end of the connection. None waits for ever, no POST reaches the upstream twice, and what only slows connections fails no
 request. The README beside this file says how to repeat it.
 """
 
@@ -153,7 +154,8 @@ class Client(threading.Thread):
     def ask(self, path, is_post):
         """The status, or "closed"."""
         body = response(path.encode())
-        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n" if is_post else f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"
+        length = f"Content-Length: {len(body)}\r\n" if is_post else ""
+        head = f"{'POST' if is_post else 'GET'} {path} HTTP/1.1\r\nHost: a\r\n{length}\r\n"
         try:
             if not self.connection:
                 self.connection = socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_SECONDS_MAX)
@@ -186,8 +188,9 @@ class Client(threading.Thread):
 
 
 def judge(what, port, origin, options, is_harmless):
-    paths = [[f"/{what.replace(' ', '-')}/{client}/{number}/" for number in range(options.requests)] for client in range(CLIENTS)]
-    clients = [Client(port, each) for each in paths]
+    prefix = "/" + what.replace(" ", "-")
+    numbers = range(options.requests)
+    clients = [Client(port, [f"{prefix}/{client}/{number}/" for number in numbers]) for client in range(CLIENTS)]
     for client in clients:
         client.start()
     for client in clients:
@@ -231,7 +234,8 @@ def run_backend(backend, options):
                         toxic["toxicity"] = 1.0 if is_harmless or not next(iter(attributes.values())) else 0.6
                         toxiproxy.call("POST", f"/proxies/{place}/toxics", toxic)
                         try:
-                            judge(f"{name} {next(iter(attributes.values()))} {place} {stream}", front, origin, options, is_harmless)
+                            what = f"{name} {next(iter(attributes.values()))} {place} {stream}"
+                            judge(what, front, origin, options, is_harmless)
                         finally:
                             toxiproxy.call("DELETE", f"/proxies/{place}/toxics/toxic")
             judge("nothing in the way again", front, origin, options, True)

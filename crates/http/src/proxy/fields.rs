@@ -94,12 +94,13 @@ struct Nominated<'a>(Vec<&'a [u8]>);
 
 impl<'a> Nominated<'a> {
     fn of(headers: Headers<'a>) -> Self {
-        let values = headers.clone().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
         let is_option = |name: &[u8]| name.is_empty() || name.eq_ignore_ascii_case(b"close") || is_of_connection(name);
-        let mut listed = values.flat_map(|(_, value)| list(value)).filter(|name| !is_option(name)).peekable();
-        if listed.peek().is_none() {
+        let connection = headers.clone().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+        // Usually there is none but `keep-alive` and `close`.
+        if connection.clone().all(|(_, value)| list(value).all(is_option)) {
             return Self::default();
         }
+        let listed = connection.flat_map(|(_, value)| list(value)).filter(|name| !is_option(name));
         let mut fields = headers.map(|(name, _)| (name, false)).collect::<Vec<_>>();
         fields.sort_unstable_by(|(one, _), (other, _)| compare(one, other));
         fields.dedup_by(|(one, _), (other, _)| compare(one, other).is_eq());
