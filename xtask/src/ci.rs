@@ -111,6 +111,11 @@ fn measurements() -> Vec<NamedStep> {
             let grpcurl = "github.com/fullstorydev/grpcurl/cmd/grpcurl";
             tools::install_go("grpcurl", grpcurl, "v1.9.3").and_then(|()| python("interop/grpc.py").run())
         }),
+        step("gRPC by connectconformance", || {
+            let runner = "connectrpc.com/conformance/cmd/connectconformance";
+            tools::install_go("connectconformance", runner, "v1.0.7")
+                .and_then(|()| python("interop/grpc_conformance.py").run())
+        }),
         step("the WebSocket cases of kosoku", || {
             tools::install_python("kosoku", KOSOKU).and_then(|()| python("interop/websocket.py").run())
         }),

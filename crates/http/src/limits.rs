@@ -61,6 +61,14 @@ pub struct Limits {
     pub stream_window_bytes_max: u32,
     /// The window of a connection of HTTP/2, in bytes. 1 MiB; it grows as well.
     pub connection_window_bytes: u32,
+    /// How long a peer of HTTP/2 may take to acknowledge our SETTINGS; beyond it the connection ends. 30 seconds.
+    pub settings_timeout: Duration,
+    /// After how long without a byte from the peer a connection of HTTP/2 with open streams sends a PING; see
+    /// [`http2::Limits::ping_interval`]. `None`, so never, unless set. It finds clients that vanished without closing
+    /// their connection.
+    pub ping_interval: Option<Duration>,
+    /// How long the peer may take to answer such a PING; beyond it the connection ends. 20 seconds.
+    pub ping_timeout: Duration,
     /// How long a peer may read nothing, or less than `write_rate_min`. 60 seconds.
     pub write_timeout: Duration,
     /// The least rate at which a peer has to read, in bytes per second. 240. It stops a peer that reads slowly.
@@ -101,6 +109,9 @@ impl Default for Limits {
             stream_window_bytes: http2.stream_window_bytes,
             stream_window_bytes_max: http2.stream_window_bytes_max,
             connection_window_bytes: http2.connection_window_bytes,
+            settings_timeout: http2.settings_timeout,
+            ping_interval: http2.ping_interval,
+            ping_timeout: http2.ping_timeout,
             write_timeout: engine.write_timeout,
             write_rate_min: engine.write_rate_min,
             deadlines: engine.deadlines,
@@ -143,6 +154,9 @@ impl Limits {
             body_rate_min: self.body_rate_min,
             head_timeout: self.head_timeout,
             idle_timeout: self.idle_timeout,
+            settings_timeout: self.settings_timeout,
+            ping_interval: self.ping_interval,
+            ping_timeout: self.ping_timeout,
             ..http2::Limits::default()
         }
     }

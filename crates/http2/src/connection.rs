@@ -25,6 +25,7 @@ use crate::frame::{
 };
 use crate::head::FieldBlock;
 use crate::hpack::{Decoder, Encoder};
+use crate::keep_alive::{KEEP_ALIVE_PING, KeepAlive};
 use crate::limits::Config;
 use crate::nuisance::Nuisance;
 use crate::recently_reset::RecentlyReset;
@@ -48,12 +49,14 @@ pub struct Connection {
     pub(crate) reset: Option<Box<RecentlyReset>>,
     /// The task to wake when the connection takes more requests, or no more.
     observer: Observer,
+    /// Until when the peer has to acknowledge SETTINGS; `None` before it has sent its own, and once it has.
+    pub(crate) settings_due: Option<Instant>,
+    /// With `ping_interval`, once the peer has sent SETTINGS.
+    pub(crate) keep_alive: Option<Box<KeepAlive>>,
     /// Since when the connection is in its phase, or without a frame, or within one.
     pub(crate) since: Option<Instant>,
     pub(crate) role: Role,
     pub(crate) phase: Phase,
-    /// A SETTINGS frame has not been acknowledged.
-    pub(crate) awaits_settings: bool,
     pub(crate) has_greeted: bool,
     /// A drain began before the peer had greeted; it goes on once the peer has.
     pub(crate) drains_later: bool,
@@ -165,10 +168,11 @@ impl Connection {
             pending: Pending::default(),
             reset: None,
             observer: Observer::default(),
+            settings_due: None,
+            keep_alive: None,
             since: None,
             role,
             phase: if role == Role::Server { Phase::Preface } else { Phase::Settings },
-            awaits_settings: true,
             has_greeted: false,
             drains_later: false,
             is_in_frame: false,
@@ -323,9 +327,7 @@ impl Connection {
         } else if self.phase == Phase::Open {
             self.write_withheld(out);
             self.write_goaway(STREAM_ID_MAX, ErrorCode::NO_ERROR, out);
-            let head = FrameHead { length: 8, kind: kind::PING, flags: 0, stream: 0 };
-            out.write(&head.bytes());
-            out.write(&DRAIN_PING);
+            write_ping(DRAIN_PING, out);
             self.since = Some(out.now());
             self.phase = Phase::Draining;
         }
@@ -427,6 +429,27 @@ impl Connection {
         self.block.is_some() || self.is_in_frame
     }
 
+    fn ping_deadline(&self) -> Option<Instant> {
+        self.keep_alive.as_ref()?.deadline(!self.streams.is_empty(), self.config.limits())
+    }
+
+    /// Sends a PING, or ends the connection of a peer that has not answered one.
+    #[cold]
+    fn ping(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
+        let Some(keep_alive) = &mut self.keep_alive else { return Ok(()) };
+        match (keep_alive.is_asked(), out.pending() > 0) {
+            // The peer takes bytes at the least rate of the connection, or the connection ends.
+            (false, true) => keep_alive.hear(out.now()),
+            (true, true) => keep_alive.ask(out.now()),
+            (false, false) => {
+                keep_alive.ask(out.now());
+                write_ping(KEEP_ALIVE_PING, out);
+            }
+            (true, false) => return Err(self.fail(Exceeded::PingTime.into(), out)),
+        }
+        Ok(())
+    }
+
     /// When the phase of the connection ends.
     fn deadline(&self) -> Option<Instant> {
         let limits = self.config.limits();
@@ -458,6 +481,11 @@ impl Codec for Connection {
         self.greet_once(reply);
         self.since.get_or_insert(reply.now());
         self.count_idle_from(reply.now());
+        if let Some(keep_alive) = &mut self.keep_alive
+            && !input.is_empty()
+        {
+            keep_alive.hear(reply.now());
+        }
         match self.decode_frames(input, reply) {
             Ok(Some(event)) => Ok(Step::Message(event)),
             Ok(None) => Ok(Step::NeedMore),
@@ -486,6 +514,11 @@ impl Codec for Connection {
                 self.since = Some(out.now());
                 self.greet_once(out);
             }
+            Lifecycle::Resumed => {
+                if let Some(keep_alive) = &mut self.keep_alive {
+                    keep_alive.hear(out.now());
+                }
+            }
             Lifecycle::Drain => self.drain(out),
             Lifecycle::Close if self.has_greeted && self.phase != Phase::Ending => self.end_drain(out),
             _ => {}
@@ -500,12 +533,19 @@ impl Codec for Connection {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let reset = self.reset.as_ref().and_then(|recent| recent.deadline());
-        self.deadline().into_iter().chain(reset).min()
+        [self.deadline(), reset, self.settings_due, self.ping_deadline()].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
         while let Some(id) = self.reset.as_mut().and_then(|recent| recent.take_due(reply.now())) {
             self.write_reset_code(id, ErrorCode::NO_ERROR, reply);
+        }
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= reply.now());
+        if is_due(self.settings_due) {
+            return Err(self.fail(Exceeded::SettingsTime.into(), reply));
+        }
+        if is_due(self.ping_deadline()) {
+            self.ping(reply)?;
         }
         match self.deadline() {
             Some(at) if at <= reply.now() => match self.phase {
@@ -576,6 +616,12 @@ impl Mux for Connection {
     fn frame_bytes_max(&self) -> u32 {
         FRAME_BYTES_MAX
     }
+}
+
+fn write_ping(content: [u8; 8], out: &mut Output<'_>) {
+    let head = FrameHead { length: 8, kind: kind::PING, flags: 0, stream: 0 };
+    out.write(&head.bytes());
+    out.write(&content);
 }
 
 /// The number of a cause on the wire.

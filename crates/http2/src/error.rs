@@ -72,6 +72,10 @@ pub enum Exceeded {
     Resets,
     /// The preface, the first SETTINGS or a field block took too long.
     Time,
+    /// The peer did not acknowledge SETTINGS in time (RFC 9113 §6.5.3).
+    SettingsTime,
+    /// The peer did not answer a PING in time.
+    PingTime,
 }
 
 impl Error {
@@ -88,7 +92,9 @@ impl Error {
                 }
                 _ => ErrorCode::PROTOCOL_ERROR,
             },
-            Self::Limit(Exceeded::Time) => ErrorCode::SETTINGS_TIMEOUT,
+            Self::Limit(Exceeded::Time | Exceeded::SettingsTime) => ErrorCode::SETTINGS_TIMEOUT,
+            // No code is about it, and the peer has broken no rule.
+            Self::Limit(Exceeded::PingTime) => ErrorCode::NO_ERROR,
             Self::Limit(_) => ErrorCode::ENHANCE_YOUR_CALM,
         }
     }
@@ -122,6 +128,8 @@ impl Error {
                 Exceeded::FieldBlock => "a field block is too long",
                 Exceeded::Resets => "too many streams were reset",
                 Exceeded::Time => "the preface, SETTINGS or a field block took too long",
+                Exceeded::SettingsTime => "SETTINGS were not acknowledged in time",
+                Exceeded::PingTime => "a PING was not answered in time",
             },
         }
     }

@@ -12,6 +12,7 @@ use crate::frame::{
     ErrorCode, FRAME_BYTES_CEILING, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, STREAM_ID_MAX, flag, kind, setting,
     short_frame,
 };
+use crate::keep_alive::{KEEP_ALIVE_PING, KeepAlive};
 use crate::priority::Priority;
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED};
 
@@ -227,7 +228,7 @@ impl Connection {
             if self.phase == Phase::Settings {
                 return Err(Violation::Preface.into());
             }
-            self.awaits_settings = false;
+            self.settings_due = None;
             self.decoder.on_acknowledged();
             return self.add_nuisance(reply);
         }
@@ -240,8 +241,11 @@ impl Connection {
             self.apply(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]))?;
         }
         if self.phase == Phase::Settings {
+            let (now, limits) = (reply.now(), self.config.limits());
             self.phase = Phase::Open;
-            self.since = Some(reply.now());
+            self.since = Some(now);
+            self.settings_due = now.checked_add(limits.settings_timeout);
+            self.keep_alive = limits.ping_interval.map(|_| Box::new(KeepAlive::new(now)));
         }
         self.wake_observer();
         reply.write(&FrameHead { length: 0, kind: kind::SETTINGS, flags: flag::ACK, stream: 0 }.bytes());
@@ -282,7 +286,9 @@ impl Connection {
         if content.len() != 8 {
             return Err(Violation::FrameSize.into());
         }
-        self.add_nuisance(reply)?;
+        if !head.has(flag::ACK) || content != KEEP_ALIVE_PING || self.keep_alive.is_none() {
+            self.add_nuisance(reply)?;
+        }
         if !head.has(flag::ACK) {
             reply.write(&FrameHead { flags: flag::ACK, ..head }.bytes());
             reply.write(content);

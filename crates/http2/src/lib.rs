@@ -24,6 +24,7 @@ mod frame;
 mod head;
 pub mod hpack;
 mod inbound;
+mod keep_alive;
 mod limits;
 mod nuisance;
 mod outbound;

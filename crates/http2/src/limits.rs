@@ -59,6 +59,19 @@ pub struct Limits {
     /// its last. 30 seconds. DATA of an open stream has [`body_rate_min`](Self::body_rate_min) instead. It stops
     /// connections that begin and never go on, and heads that are sent slowly.
     pub head_timeout: Duration,
+    /// How long the peer may take to acknowledge our SETTINGS once its own have come; beyond it the connection ends with
+    /// SETTINGS_TIMEOUT (RFC 9113 §6.5.3). 30 seconds. It stops a peer that never accepts our limits, such as the size of
+    /// the table for its fields.
+    pub settings_timeout: Duration,
+    /// After how long without a byte from the peer a connection with open streams sends a PING (RFC 9113 §6.7). `None`,
+    /// so never, unless set. It finds peers that vanished without closing their connection, and keeps a silent connection
+    /// in the tables of routers between the two. A connection without streams has [`idle_timeout`](Self::idle_timeout)
+    /// instead.
+    pub ping_interval: Option<Duration>,
+    /// How long the peer may take to answer a PING of [`ping_interval`](Self::ping_interval), or to send anything else;
+    /// beyond it the connection ends. 20 seconds. Where bytes wait to be sent, the time does not count: the PING is
+    /// behind them, and the least rate of reading bounds them.
+    pub ping_timeout: Duration,
     /// How long a connection may be without a stream; beyond it the connection ends with GOAWAY. 75 seconds.
     pub idle_timeout: Duration,
     /// How long a drain waits between the first GOAWAY, which warns the peer, and the second one, which names the last
@@ -85,6 +98,9 @@ impl Default for Limits {
             body_timeout: http1.body_timeout,
             body_rate_min: http1.body_rate_min,
             head_timeout: http1.head_timeout,
+            settings_timeout: Duration::from_secs(30),
+            ping_interval: None,
+            ping_timeout: Duration::from_secs(20),
             idle_timeout: http1.idle_timeout,
             drain_grace: http1.drain_grace,
         }
@@ -99,6 +115,7 @@ impl Limits {
         assert!(self.stream_window_bytes >= WINDOW_BYTES_DEFAULT, "no peer knows of a smaller window when it begins");
         assert!(self.stream_window_bytes <= self.stream_window_bytes_max, "a window does not begin above its maximum");
         assert!(self.stream_window_bytes_max <= WINDOW_BYTES_CEILING, "a window is at most 1 GiB");
+        assert!(self.ping_interval != Some(Duration::ZERO), "ping_interval is above zero");
         assert!((64 * 1024..=WINDOW_BYTES_CEILING).contains(&self.connection_window_bytes), "64 KiB up to 1 GiB");
     }
 }

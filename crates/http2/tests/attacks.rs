@@ -203,20 +203,26 @@ fn a_content_length_that_lies_resets_the_stream() {
 }
 
 #[test]
-fn many_short_requests_and_some_cancelled_ones_trip_nothing() {
-    let mut peer = Peer::new(Limits::default());
-    for round in 0..10_000 {
-        let stream = round * 2 + 1;
-        let mut wire = peer.get(stream, if round % 10 == 0 { "/never" } else { "/hello" });
-        if round % 10 == 0 {
-            wire.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
-        } else {
-            wire.extend(frame(WINDOW_UPDATE, 0, 0, &13_u32.to_be_bytes()));
+fn a_hundred_thousand_short_requests_trip_nothing_whether_or_not_every_tenth_is_cancelled() {
+    for cancels in [false, true] {
+        let mut peer = Peer::new(Limits::default());
+        for batch in 0..2_000 {
+            let mut wire = Vec::new();
+            for round in batch * 50..(batch + 1) * 50 {
+                let (stream, is_cancelled) = (round * 2 + 1, cancels && round % 10 == 0);
+                wire.extend(peer.get(stream, if is_cancelled { "/never" } else { "/hello" }));
+                if is_cancelled {
+                    wire.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+                } else {
+                    wire.extend(frame(WINDOW_UPDATE, 0, 0, &13_u32.to_be_bytes()));
+                }
+            }
+            peer.send(&wire);
+            assert!(peer.received(batch * 100 + 99).has_ended, "{batch}");
+            peer.unseen.clear();
         }
-        peer.send(&wire);
+        peer.assert_open();
     }
-    assert!(peer.received(9_999 * 2 + 1).has_ended);
-    peer.assert_open();
 }
 
 #[test]
@@ -258,4 +264,43 @@ fn a_body_of_many_small_frames_trips_nothing() {
     }
     peer.send(&frame(DATA, END_STREAM, 1, b"end"));
     assert_eq!(peer.received(1).status(), "200");
+}
+
+#[test]
+fn a_thousand_streams_of_small_messages_that_are_read_late_trip_nothing_and_take_little_memory() {
+    let mut peer = Peer::new(Limits { streams_max: 1_000, ..Limits::default() });
+    let streams = || (0..1_000).map(|index| 2 * index + 1);
+    for stream in streams() {
+        let request = peer.request(stream, "POST", "/late", &[], false);
+        peer.send(&request);
+    }
+    let before = peer.pipe.counts().memory_bytes;
+    // Each message comes by itself, so nothing is merged.
+    for _ in 0..10 {
+        streams().for_each(|stream| peer.send(&frame(DATA, 0, stream, &[b'x'; 60])));
+    }
+    let growth = peer.pipe.counts().memory_bytes.saturating_sub(before);
+    assert!(growth < 8 * 1024 * 1024, "{growth} bytes for 600,000");
+    streams().for_each(|stream| peer.send(&frame(DATA, END_STREAM, stream, &[b'x'; 60])));
+    peer.pipe.advance(std::time::Duration::from_secs(21));
+    for stream in streams() {
+        assert_eq!(peer.received(stream).body, b"660", "{stream}");
+    }
+    peer.assert_open();
+}
+
+#[test]
+fn a_window_of_single_bytes_takes_little_memory_however_they_arrive() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/late", &[], false);
+    peer.send(&request);
+    let before = peer.pipe.counts().memory_bytes;
+    let count = 64 * 1024 - 1;
+    (0..count).for_each(|_| peer.send(&frame(DATA, 0, 1, b"x")));
+    let growth = peer.pipe.counts().memory_bytes.saturating_sub(before);
+    assert!(growth < 4 * 1024 * 1024, "{growth} bytes for 64 KiB");
+    peer.send(&frame(DATA, END_STREAM, 1, b"x"));
+    peer.pipe.advance(std::time::Duration::from_secs(21));
+    assert_eq!(peer.received(1).body, b"65536");
+    peer.assert_open();
 }

@@ -36,6 +36,28 @@ fn requests_are_passed_on_by_flags() {
 }
 
 #[test]
+fn an_upstream_of_h2c_gets_requests_by_http2() {
+    let upstream = Program::proxy(&["--loops", "1", "--upstream", "http://127.0.0.1:9", "--access-log", "json"]);
+    let proxy = Program::proxy(&["--loops", "1", "--upstream", &format!("h2c://{}", upstream.ip())]);
+    // The log of the second proxy names the version; nothing is behind it.
+    assert_eq!(Peer::connect(&proxy).get("/far").status, 502);
+    let lines = upstream.until_logged("\"target\":\"/far\"", 1);
+    assert!(lines[0].contains("\"version\":\"HTTP/2.0\""), "{lines:?}");
+
+    let upstream = Program::serve(&["--loops", "1"]);
+    let proxy = Program::proxy(&["--loops", "1", "--upstream", &format!("h2c://{}", upstream.ip())]);
+    let mut peer = Peer::connect(&proxy);
+    assert_eq!(peer.get("/plaintext").text(), "Hello, World!");
+    assert_eq!(peer.get("/bytes/3000000").body.len(), 3_000_000);
+    let body = letters(300_000);
+    assert_same(&peer.exchange(post("/echo", &body)).body, &body);
+    assert_same(&peer.exchange(post_chunked("/echo", &body, 7_000)).body, &body);
+    let upstream = upstream.ip().to_string();
+    let (code, _, errors) = run(&["proxy", "--listen", "127.0.0.1:0", "--upstream", &format!("h3://{upstream}")]);
+    assert!(code != Some(0) && errors.iter().any(|line| line.contains("h2c")), "{errors:?}");
+}
+
+#[test]
 fn an_upstream_that_is_gone_is_left_out() {
     let one = Program::serve(&["--loops", "1"]);
     let gone = url(&Program::serve(&["--loops", "1"]));

@@ -81,6 +81,15 @@ pub struct ClientLimits {
     pub stream_window_bytes_max: u32,
     /// The window of a connection of HTTP/2, in bytes. 1 MiB; it grows as well.
     pub connection_window_bytes: u32,
+    /// How long a server of HTTP/2 may take to acknowledge our SETTINGS; beyond it the connection ends. 30 seconds.
+    pub settings_timeout: Duration,
+    /// After how long without a byte from the server a connection of HTTP/2 with requests in progress sends a PING; see
+    /// [`http2::Limits::ping_interval`]. `None`, so never, unless set. It finds servers that vanished without closing
+    /// their connection. Some servers of gRPC end a connection whose client sends one more often than every 5 minutes.
+    pub ping_interval: Option<Duration>,
+    /// How long the server may take to answer such a PING; beyond it the connection ends, and its requests fail. 20
+    /// seconds.
+    pub ping_timeout: Duration,
     /// How long a server may read nothing of a request, or less than `write_rate_min`. 60 seconds.
     pub write_timeout: Duration,
     /// The least rate at which a server has to read, in bytes per second. 240.
@@ -125,6 +134,9 @@ impl Default for ClientLimits {
             stream_window_bytes: http2.stream_window_bytes,
             stream_window_bytes_max: http2.stream_window_bytes_max,
             connection_window_bytes: http2.connection_window_bytes,
+            settings_timeout: http2.settings_timeout,
+            ping_interval: http2.ping_interval,
+            ping_timeout: http2.ping_timeout,
             write_timeout: engine.write_timeout,
             write_rate_min: engine.write_rate_min,
             redirects_max: 10,
@@ -161,6 +173,9 @@ impl ClientLimits {
             stream_window_bytes_max: self.stream_window_bytes_max,
             connection_window_bytes: self.connection_window_bytes,
             idle_timeout: self.idle_timeout,
+            settings_timeout: self.settings_timeout,
+            ping_interval: self.ping_interval,
+            ping_timeout: self.ping_timeout,
             ..http2::Limits::default()
         }
     }

@@ -44,7 +44,7 @@ impl Asked {
             Method::Connect if head.protocol().is_some() => {
                 return Err(Response::of_error(Status::NOT_IMPLEMENTED));
             }
-            Method::Connect if !options.connect || head.version() == http1::Version::Http2 => {
+            Method::Connect if !options.connect => {
                 return Err(Response::of_error(Status::METHOD_NOT_ALLOWED));
             }
             // It would show the client what the proxy adds.

@@ -230,7 +230,8 @@ impl Handler<Server> for Begin {
 
 /// The application: `/echo` returns the body of the request, `/big` a megabyte, `/never` nothing, `/stream` what is not
 /// announced, `/early` a response before the body, and everything else a text. `/held` does not read its body, `/stops` reads the first
-/// 20 MB of it, and `/pieces` returns the number of its pieces.
+/// 20 MB of it, `/pieces` returns the number of its pieces, and `/late` reads nothing for 20 seconds, and returns the
+/// length of the body.
 #[derive(Default)]
 pub(crate) struct App {
     body: Vec<u8>,
@@ -254,6 +255,7 @@ impl App {
                 }
                 vec![response.into()]
             }
+            "/late" => vec![Response::new(Status::OK).body(self.body.len().to_string()).into()],
             "/pieces" => vec![Response::new(Status::OK).body(self.pieces.to_string()).into()],
             "/big" => vec![Response::new(Status::OK).body(vec![b'x'; 1024 * 1024]).into()],
             "/never" => return Outcome::Continue,
@@ -301,6 +303,10 @@ impl<C: Pipeline<In = Incoming, Out = Outgoing, Error = Error>> Handler<C> for A
                 head.path().clone_into(&mut self.path);
                 match &*self.path {
                     "/held" => cx.pause(),
+                    "/late" => {
+                        cx.pause();
+                        cx.deadline_after(Duration::from_secs(20));
+                    }
                     "/stops" => self.stops_after = 20_000_000,
                     _ => {}
                 }
@@ -333,6 +339,10 @@ impl<C: Pipeline<In = Incoming, Out = Outgoing, Error = Error>> Handler<C> for A
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         match event {
+            Event::Deadline if self.path == "/late" => {
+                cx.resume();
+                Outcome::Continue
+            }
             Event::Deadline => cx.send(Response::text("slow").into()).into(),
             event => event.by_default(cx),
         }

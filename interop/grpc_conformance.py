@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""`connectconformance` against a service of tonic on our loops, `examples/grpc_conformance`: every case of gRPC."""
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+
+import program
+import servers
+from program import Failure
+
+# Where `cargo xtask ci` installs it.
+os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/bin")
+
+SECONDS_MAX = 120
+CASES_MIN = 100
+FOLDER = pathlib.Path(__file__).resolve().parent
+CONFIGURATION = str(FOLDER / "grpc_conformance.yaml")
+KNOWN = FOLDER / "grpc_conformance_known.txt"
+
+
+def check(backend, binary):
+    known = ["--known-failing", f"@{KNOWN}"] if KNOWN.exists() else []
+    server = ["env", f"TIDEGATE_BACKEND={backend}", binary, "serve"]
+    command = ["connectconformance", "--conf", CONFIGURATION, "--mode", "server", *known, "--", *server]
+    code, output, errors = program.run(command, SECONDS_MAX)
+    text = output.decode(errors="replace") + errors
+    total = re.search(r"Total cases: (\d+)", text)
+    if code != 0 or not total or int(total.group(1)) < CASES_MIN:
+        raise Failure(f"{backend}: code {code}\n{text}")
+    print(f"{backend}: {total.group(1)} cases as they should be", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--example", default=str(program.ROOT / "target/release/examples/grpc_conformance"))
+    parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
+    options = parser.parse_args()
+    program.need("connectconformance")
+    if not os.path.exists(options.example):
+        build = ["cargo", "build", "--release", "--example", "grpc_conformance"]
+        subprocess.run(build, cwd=program.ROOT, check=True)
+    for backend in options.backends:
+        check(backend, options.example)
+
+
+if __name__ == "__main__":
+    servers.run(main)
