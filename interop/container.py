@@ -13,7 +13,6 @@ import pathlib
 import select
 import shlex
 import socket
-import sys
 import time
 
 import image
@@ -40,16 +39,12 @@ SLOW_READERS = 30
 def build(recipe):
     """Runs the step of the recipe that builds; the path of the binary."""
     machine = os.uname().machine
-    code, folder, _ = program.run(["rustc", "--print", "target-libdir", "--target", f"{machine}-unknown-linux-musl"], 60)
-    if code or not pathlib.Path(folder.decode().strip()).is_dir():
-        program.skip_part(f"there is no {machine}-unknown-linux-musl: rustup target add {machine}-unknown-linux-musl")
-        sys.exit(0)
-    step = next(step for step in recipe.steps if step.startswith("cargo build"))
+    step = next(step for step in recipe.steps if "cargo build" in step)
     print(step, flush=True)
     code, output = servers.complete(["sh", "-c", step], BUILD_SECONDS_MAX, directory=ROOT)
     if code:
         raise Failure(f"{step}: code {code}\n{output}")
-    return ROOT / f"target/{machine}-unknown-linux-musl/release/tidegate"
+    return ROOT / f"target/{machine}-unknown-linux-gnu/release/tidegate"
 
 
 def expect(what, found, expected):
@@ -216,7 +211,7 @@ def main():
     parser.add_argument("--program", help="a static build of the program `tidegate` [default: builds it]")
     parser.add_argument("--start-max", type=float, metavar="MS", help="fail if the median start takes longer")
     options = parser.parse_args()
-    program.need("cargo", "rustc", "musl-gcc")
+    program.need("cargo")
     recipe = Image(FOLDER / "Containerfile")
     expect("the base of the image", recipe.base, "scratch")
     expect("the user of the image", recipe.user, (65532, 65532))

@@ -33,7 +33,6 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
     ("systemd-analyze", "systemd"),
-    ("musl-gcc", "musl-tools"),
     ("/usr/share/doc/libseccomp2", "libseccomp2"),
 ];
 
