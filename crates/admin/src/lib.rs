@@ -40,6 +40,7 @@ use tidegate_metrics::{HttpMetrics, MetricsText};
 use tidegate_sys::{Address, ListenOptions};
 
 use crate::guard::Guard;
+use crate::routes::WriteMetrics;
 
 /// The administrative server of a running server.
 ///
@@ -64,9 +65,6 @@ pub struct Admin {
     allows_remote: bool,
     shares_address: bool,
 }
-
-/// Writes metrics of the application.
-pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;
 
 impl fmt::Debug for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,11 +11,13 @@ use tidegate_engine::{ServerHandle, task};
 use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
 use tidegate_metrics::{Format, HttpMetrics, Kind, MetricsText, write_process, write_server};
 
-use crate::WriteMetrics;
 use crate::connections::{self, Listing};
 use crate::guard::Guard;
 use crate::page;
 use crate::snapshot::Snapshot;
+
+/// Writes metrics of the application.
+pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;
 
 /// What the functions share.
 pub(crate) struct Shared {

@@ -6,7 +6,7 @@ use std::path::Path;
 use tidegate::Address;
 use tidegate::bytelog::{ByteLog, Capture, CaptureOptions, ConnectionCapture, HexLog, Role};
 
-use crate::complain;
+use crate::complain::complain;
 
 /// Which logs there are.
 #[derive(Debug, Clone)]

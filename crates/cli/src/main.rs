@@ -15,6 +15,7 @@ mod admission;
 mod byte_log;
 mod chat;
 mod check_config;
+mod complain;
 mod counts;
 mod experiment;
 mod limits;
@@ -32,11 +33,11 @@ mod tls;
 mod top;
 mod web_socket;
 
-use std::fmt;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::complain::complain;
 
 /// An asynchronous, event-driven network application framework, as a program.
 #[derive(Debug, Parser)]
@@ -100,12 +101,6 @@ fn main() -> ExitCode {
             ExitCode::from(USAGE)
         }
     }
-}
-
-/// Prints a line to standard error. One that is closed, or a file on a full disk, changes nothing: `eprintln!` would
-/// panic.
-pub(crate) fn complain(line: fmt::Arguments<'_>) {
-    let _ = io::stderr().write_all(format!("tidegate: {line}\n").as_bytes());
 }
 
 /// The error itself, without the advice on the lines after it.

@@ -16,7 +16,7 @@ use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, St
 
 use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::AdmissionOptions;
-use crate::complain;
+use crate::complain::complain;
 use crate::counts;
 use crate::limits::LimitOptions;
 use crate::service::Service;

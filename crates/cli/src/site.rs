@@ -13,7 +13,7 @@ use tidegate::{Context, Event, Handler, Outcome, Slice};
 
 use crate::chat;
 use crate::site_codec::{SiteCodec, StreamAddresses};
-use crate::site_metrics::record;
+use crate::site_metrics::{record, refuse};
 use crate::sum::Sum;
 use crate::web_socket;
 
@@ -291,13 +291,6 @@ fn send<C: SiteCodec>(cx: &mut Context<'_, C>, message: Outgoing) -> Outcome<C> 
         Ok(_) => Outcome::Continue,
         Err(error) => Outcome::fail(error),
     }
-}
-
-/// Counts a request that is refused, and answers it.
-#[inline(never)]
-pub(crate) fn refuse<C: SiteCodec>(head: &RequestHead, response: Response, cx: &mut Context<'_, C>) -> Outcome<C> {
-    record(head, response.status(), cx);
-    send(cx, Outgoing::Response(response))
 }
 
 /// The addresses of both ends of the connection: those that a proxy has reported, if one has.

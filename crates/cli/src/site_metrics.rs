@@ -3,9 +3,9 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use tidegate::Context;
-use tidegate::http1::{RequestHead, Status};
+use tidegate::http1::{Outgoing, RequestHead, Response, Status};
 use tidegate::metrics::{HttpMetrics, HttpRecorder, RouteMetrics};
+use tidegate::{Context, Outcome};
 
 use crate::site_codec::SiteCodec;
 
@@ -32,6 +32,16 @@ pub(crate) fn record<C: SiteCodec>(head: &RequestHead, status: Status, cx: &Cont
             routes[number(head.path_bytes())].record(head.method(), status.code(), now, now);
         }
     });
+}
+
+/// Counts a request that is refused, and answers it.
+#[inline(never)]
+pub(crate) fn refuse<C: SiteCodec>(head: &RequestHead, response: Response, cx: &mut Context<'_, C>) -> Outcome<C> {
+    record(head, response.status(), cx);
+    match cx.send(Outgoing::Response(response)) {
+        Ok(_) => Outcome::Continue,
+        Err(error) => Outcome::fail(error),
+    }
 }
 
 #[inline]

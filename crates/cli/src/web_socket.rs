@@ -8,9 +8,8 @@ use tidegate::websocket::handshake::{HandshakeError, Offer, VERSION};
 use tidegate::websocket::{Config, Deflate, Message, WebSocket};
 use tidegate::{Context, Handler, Outcome};
 
-use crate::site::refuse;
 use crate::site_codec::SiteCodec;
-use crate::site_metrics::record;
+use crate::site_metrics::{record, refuse};
 
 /// Sends every message back.
 struct Echo;
