@@ -92,7 +92,7 @@ impl Admin {
     }
 
     /// Shows further metrics, behind those of the server: `write` runs on the thread of the administrative server, at
-    /// most five times a second. It writes whole families, whose names do not begin with `tidegate_`.
+    /// most ten times a second. It writes whole families, whose names do not begin with `tidegate_`.
     ///
     /// ```
     /// use tidegate::admin::Admin;

@@ -42,8 +42,8 @@ pub struct Limits {
     /// How fast a connection may receive and send; by default as fast as it can.
     pub shaping: Shaping,
     /// Connections of the whole server; further ones wait in the kernel. A closed connection counts for as long as a
-    /// task keeps its channel. Default: three quarters of the process's descriptor limit, at most 2^20, and at least 32
-    /// fewer than the limit, which the server needs for itself.
+    /// task keeps its channel. Default: three quarters of the process's descriptor limit, at most 2^20. The server keeps at
+    /// least 32 descriptors for itself, or three quarters of them where the limit is below 43.
     pub connections_max: usize,
     /// Memory that the connections of the whole server may use, in bytes, inbound and outbound. Default: half of the
     /// machine's memory, or of the control group's where that is less. It is divided evenly between the loops. Each

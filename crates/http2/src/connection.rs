@@ -481,12 +481,14 @@ impl Codec for Connection {
         self.greet_once(reply);
         self.since.get_or_insert(reply.now());
         self.count_idle_from(reply.now());
-        if let Some(keep_alive) = &mut self.keep_alive
-            && !input.is_empty()
-        {
-            keep_alive.hear(reply.now());
+        if let Some(keep_alive) = &mut self.keep_alive {
+            keep_alive.hear_input(input.len(), reply.now());
         }
-        match self.decode_frames(input, reply) {
+        let result = self.decode_frames(input, reply);
+        if let Some(keep_alive) = &mut self.keep_alive {
+            keep_alive.leave_input(input.len());
+        }
+        match result {
             Ok(Some(event)) => Ok(Step::Message(event)),
             Ok(None) => Ok(Step::NeedMore),
             Err(error) => Err(self.fail(error, reply)),
@@ -503,6 +505,8 @@ impl Codec for Connection {
             return Ok(step);
         }
         self.write_withheld(reply);
+        // A peer that sends nothing more can answer nothing.
+        (self.settings_due, self.keep_alive) = (None, None);
         self.phase = Phase::Ending;
         self.wake_observer();
         if input.is_empty() { Ok(Step::End) } else { Err(Violation::Truncated.into()) }

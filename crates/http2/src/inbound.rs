@@ -286,7 +286,10 @@ impl Connection {
         if content.len() != 8 {
             return Err(Violation::FrameSize.into());
         }
-        if !head.has(flag::ACK) || content != KEEP_ALIVE_PING || self.keep_alive.is_none() {
+        let is_answer = head.has(flag::ACK)
+            && content == KEEP_ALIVE_PING
+            && self.keep_alive.as_mut().is_some_and(|keep_alive| keep_alive.acknowledge());
+        if !is_answer {
             self.add_nuisance(reply)?;
         }
         if !head.has(flag::ACK) {

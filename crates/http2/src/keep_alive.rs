@@ -10,21 +10,42 @@ pub(crate) struct KeepAlive {
     heard: Instant,
     /// When a PING was sent, unless something has come since.
     asked: Option<Instant>,
+    /// A PING has no acknowledgement yet.
+    is_unacknowledged: bool,
+    /// How many bytes of the peer were left undecoded: those of a part of a frame.
+    left: usize,
 }
 
 impl KeepAlive {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { heard: now, asked: None }
+        Self { heard: now, asked: None, is_unacknowledged: false, left: 0 }
     }
 
     /// Bytes of the peer have come. Whatever they are, they show that it is there.
     pub(crate) fn hear(&mut self, now: Instant) {
-        *self = Self::new(now);
+        (self.heard, self.asked) = (now, None);
+    }
+
+    /// So many bytes of the peer are there. They have come if they are more than those that were left.
+    pub(crate) fn hear_input(&mut self, bytes: usize, now: Instant) {
+        if bytes > self.left {
+            self.hear(now);
+        }
+    }
+
+    /// So many bytes could not be decoded yet.
+    pub(crate) fn leave_input(&mut self, bytes: usize) {
+        self.left = bytes;
     }
 
     /// A PING was sent.
     pub(crate) fn ask(&mut self, now: Instant) {
-        self.asked = Some(now);
+        (self.asked, self.is_unacknowledged) = (Some(now), true);
+    }
+
+    /// An acknowledgement has come. Returns whether a PING was waiting for it.
+    pub(crate) fn acknowledge(&mut self) -> bool {
+        std::mem::take(&mut self.is_unacknowledged)
     }
 
     /// Whether a PING waits for its answer.

@@ -21,6 +21,9 @@ impl RecentlyReset {
     }
 
     pub(crate) fn remember(&mut self, id: u32, ids_max: usize) {
+        if self.contains(id) {
+            return;
+        }
         if self.ids.len() < ids_max {
             self.ids.push(id);
             return;

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{ACK, PING, PREFACE, Peer, SETTINGS, WINDOW_UPDATE, frame, frames};
+use support::{ACK, DATA, PING, PREFACE, Peer, SETTINGS, WINDOW_UPDATE, frame, frames};
 use tidegate::codec::mux::{RawStreams, StreamCommand};
 use tidegate::http2::{Config, Connection, Error, ErrorCode, Exceeded, Limits};
 use tidegate_testkit::CodecHarness;
@@ -54,6 +54,18 @@ fn a_peer_that_does_not_answer_a_ping_is_cut_off() {
     peer.pipe.advance(seconds(3));
     assert!(!peer.pipe.is_write_closed());
     peer.pipe.advance(seconds(2));
+    peer.assert_ended(ErrorCode::NO_ERROR);
+}
+
+#[test]
+fn a_peer_that_vanishes_within_a_frame_is_cut_off() {
+    let mut peer = Peer::new(pinging());
+    let post = peer.request(1, "POST", "/never", &[], false);
+    peer.send(&post);
+    peer.send(&frame(DATA, 0, 1, b"never comes as a whole")[..12]);
+    peer.pipe.advance(seconds(11));
+    assert_eq!(pings(&mut peer).len(), 1);
+    peer.pipe.advance(seconds(6));
     peer.assert_ended(ErrorCode::NO_ERROR);
 }
 

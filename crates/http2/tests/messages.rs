@@ -211,6 +211,25 @@ fn a_request_that_ends_after_its_response_is_not_reset() {
 }
 
 #[test]
+fn as_many_requests_as_may_be_open_can_end_after_their_responses() {
+    let limits = Limits::default();
+    let streams = (0..limits.streams_max).map(|number| 2 * number + 1);
+    let mut peer = Peer::new(limits);
+    for stream in streams.clone() {
+        let request = peer.request(stream, "POST", "/early", &[], false);
+        peer.send(&request);
+    }
+    peer.pipe.advance(Duration::from_secs(1));
+    for stream in streams {
+        assert_eq!(peer.received(stream).reset, Some(ErrorCode::NO_ERROR), "{stream}");
+        let trailers = peer.block(&[("tide", "ebb")]);
+        peer.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &trailers));
+        peer.assert_open();
+        assert_eq!(peer.received(stream).reset, None, "{stream}");
+    }
+}
+
+#[test]
 fn an_error_after_an_early_response_is_the_one_that_is_reported() {
     let mut peer = Peer::new(Limits::default());
     early(&mut peer, 1, &[]);

@@ -421,6 +421,8 @@ impl TakeoverThread {
         let path = self.socket.path().to_owned();
         let socket = ControlSocket::publish(&path, PathLock::acquire(&path, STEP_TIMEOUT)?)?;
         let listener = socket.listener.clone();
+        // It would keep the old socket open.
+        self.reserve = reserve_descriptor(&socket).ok();
         self.socket = socket;
         let mut blocked_on = self.shared.lock();
         if blocked_on.ending {

@@ -1,7 +1,7 @@
 //! `Names`: the names of upstreams, each of which is resolved by itself.
 //!
-//! A resolver that is slow, or never answers, holds up nothing else: neither other names, nor checks, nor requests. The
-//! upstream keeps the addresses that it has. A name has one lookup at a time, since a lookup of the system's resolver
+//! A resolver that is slow, or never answers, holds up neither checks nor requests, and other names only if
+//! [`LOOKUPS_MAX`] lookups never end. The upstream keeps the addresses that it has. A name has one lookup at a time, since a lookup of the system's resolver
 //! occupies a thread until it has an answer.
 
 use std::fmt;

@@ -159,8 +159,9 @@ impl Registry {
             return None;
         };
         let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
-        // Several keys may become one series, so the keys have a bound of their own.
-        if is_apart && known.len() < self.series_max {
+        // Several keys may become one series, so the keys have a bound of their own. A key keeps its texts, so one with
+        // long texts is looked up among the series each time.
+        if is_apart && known.len() < self.series_max && names::is_short(key) {
             known.insert(key.clone(), cells.clone());
         }
         Some(cells)

@@ -1,6 +1,6 @@
 //! Which names and labels Prometheus allows, and what others become.
 
-use metrics::Label;
+use metrics::{Key, Label};
 
 use crate::text::Kind;
 
@@ -35,6 +35,14 @@ pub(super) fn labels_of<'a>(labels: impl Iterator<Item = &'a Label>, kind: Kind)
         }
     }
     all
+}
+
+/// Whether no text of a key is cut, and no label left out.
+pub(super) fn is_short(key: &Key) -> bool {
+    let is_short = |text: &str| text.len() <= TEXT_BYTES_MAX;
+    is_short(key.name())
+        && key.labels().len() <= LABELS_MAX
+        && key.labels().all(|label| is_short(label.key()) && is_short(label.value()))
 }
 
 /// The labels of the series for what has no room of its own.
