@@ -220,12 +220,13 @@ fn as_many_requests_as_may_be_open_can_end_after_their_responses() {
         peer.send(&request);
     }
     peer.pipe.advance(Duration::from_secs(1));
-    for stream in streams {
+    for stream in streams.clone() {
         assert_eq!(peer.received(stream).reset, Some(ErrorCode::NO_ERROR), "{stream}");
+    }
+    for stream in streams {
         let trailers = peer.block(&[("tide", "ebb")]);
         peer.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &trailers));
         peer.assert_open();
-        assert_eq!(peer.received(stream).reset, None, "{stream}");
     }
 }
 
