@@ -21,6 +21,7 @@ from servers import Failure, Server
 CONNECTIONS = 64
 STREAMS = [100, 16, 1]
 PATIENCE_SECONDS = 120
+WARM_UP_REQUESTS = 40_000
 NGINX = """
 daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
@@ -120,7 +121,7 @@ def main():
                 with Server(command_of(name, folder, free_port()), core=options.server_core) as server:
                     path = paths.get(name, "/a.txt")
                     wait_for(server)
-                    load(server, options, path, max(options.streams), CONNECTIONS * 10)
+                    load(server, options, path, max(options.streams), WARM_UP_REQUESTS)
                     for streams in options.streams:
                         requests = options.requests // (4 if streams == 1 else 1)
                         costs[streams][name].append(load(server, options, path, streams, requests))
