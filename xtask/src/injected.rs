@@ -212,4 +212,4 @@ const RING_SEEDS: u64 = 10;
 const AT_A_TIME: usize = 4;
 
 /// No run takes this long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
