@@ -192,6 +192,26 @@ fn upkeep_ends_with_its_set_while_a_name_is_not_resolved() {
 }
 
 #[test]
+fn a_name_in_two_spellings_leaves_an_address_that_it_has_no_more() {
+    let network = Network::new(7);
+    let names = Names::default();
+    names.set("a.test", Answer::Addresses(vec![ip("10.0.1.1")]));
+    let (_old, old) = upstream(&network, "10.0.1.1");
+    let (_new, new) = upstream(&network, "10.0.1.2");
+    let upstreams = set_of(&["http://a.test", "http://a.test:80"], &names).build().expect("all is set");
+    let (_gateway, proxy) = gateway(&network, &upstreams);
+    let client = network.host("10.0.0.9").node();
+    network.run_for(Duration::from_secs(1));
+    assert_eq!((ask(&network, &client, &proxy), old.get()), (200, 1));
+    names.set("a.test", Answer::Addresses(vec![ip("10.0.1.2")]));
+    network.run_for(Duration::from_secs(30));
+    for _ in 0..4 {
+        assert_eq!(ask(&network, &client, &proxy), 200);
+    }
+    assert_eq!((upstreams.len(), old.get(), new.get()), (1, 1, 4));
+}
+
+#[test]
 fn resolving_waits_for_all_names() {
     let network = Network::new(6);
     let names = Names::default();

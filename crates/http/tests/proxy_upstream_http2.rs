@@ -194,6 +194,25 @@ fn what_goaway_may_have_processed_fails_if_the_connection_ends() {
 }
 
 #[test]
+fn clients_that_ask_for_upgrades_eject_no_upstream_of_http2() {
+    let named = |name: &'static str| start(move || Router::new().fallback(move || name));
+    let (a, b) = (named("a"), named("b"));
+    let urls = [format!("h2c://{}", a.0.address()), format!("http://{}", b.0.address())];
+    let upstreams = Upstreams::new(urls.iter().map(String::as_str)).expect("upstreams");
+    let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams)));
+    for _ in 0..20 {
+        let mut stream = proxy.connect();
+        let wire = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n";
+        stream.write_all(wire.as_bytes()).expect("the proxy reads");
+        assert_eq!(answer(stream), ("200".into(), "b".into()));
+    }
+    let mut answers: Vec<_> = (0..10).map(|_| answer(ask(&proxy, "GET", "")).1).collect();
+    answers.sort_unstable();
+    answers.dedup();
+    assert_eq!(answers, ["a", "b"]);
+}
+
+#[test]
 fn an_upstream_of_https_chooses_the_version() {
     for (protocols, offers, expected) in [
         (&["h2", "http/1.1"][..], true, "HTTP/2.0"),

@@ -265,7 +265,8 @@ pub(super) fn may_be_http2(shared: &Shared, upstream: &Upstream) -> bool {
     upstream.is_http2 || is_offered
 }
 
-/// Connects to an upstream, for a request of a client or one of the proxy's own. One that `needs_http1` does not get a connection of HTTP/2.
+/// Connects to an upstream, for a request of a client or one of the proxy's own. One that `needs_http1` does not get a
+/// connection of HTTP/2, unless the upstream is configured to speak nothing else.
 pub(super) async fn connect(
     shared: &Shared,
     upstream: &Upstream,
@@ -301,9 +302,6 @@ pub(super) async fn connect(
         return Ok(Made::Http1(Box::new(Held::new(channel))));
     }
     if upstream.is_http2 {
-        if needs_http1 {
-            return Err(failed("the upstream speaks HTTP/2, on which there are no tunnels".into()));
-        }
         let channel = connector.connect(http).await?;
         return session(shared, channel, |_| Filters::default(), "http").map_err(|error| failed(error.into()));
     }

@@ -15,6 +15,8 @@ pub(super) enum Failure {
     /// No upstream is there, or none takes another request.
     NoUpstream,
     Connect(ConnectError),
+    /// A request for a tunnel, at an upstream that is configured to speak HTTP/2. Nothing is wrong with the upstream.
+    NoTunnel,
     /// The connection ended before the head of the response.
     Closed(Option<ChannelError>),
     /// The upstream has not processed the request: it refused its stream of HTTP/2, or had announced its end before.
@@ -60,20 +62,21 @@ impl Failure {
 
     /// Whether the upstream has received nothing of the request.
     pub(super) fn is_unsent(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Refused | Self::Inexpressible(Misuse::PeerTooOld))
+        matches!(self, Self::Connect(_) | Self::NoTunnel | Self::Refused | Self::Inexpressible(Misuse::PeerTooOld))
     }
 
     /// Whether another upstream may do better.
     pub(super) fn may_be_retried(&self) -> bool {
         // A request that was late once would keep a second upstream busy for as long. What a connection cannot express
         // since its upstream has answered in HTTP/1.0, a new connection can.
-        matches!(self, Self::Connect(_) | Self::Closed(_) | Self::Refused | Self::Inexpressible(Misuse::PeerTooOld))
+        self.is_unsent() || matches!(self, Self::Closed(_))
     }
 
     pub(super) fn text(&self) -> String {
         match self {
             Self::NoUpstream => "no upstream is available".into(),
             Self::Connect(error) => error.to_string(),
+            Self::NoTunnel => "the upstream speaks HTTP/2, on which there are no tunnels".into(),
             Self::Closed(Some(error)) => error.to_string(),
             Self::Closed(None) => "the upstream closed the connection".into(),
             Self::Refused => "the upstream refused the request".into(),
@@ -87,7 +90,9 @@ impl Failure {
         let status = match self {
             Self::NoUpstream => Status::SERVICE_UNAVAILABLE,
             Self::Connect(ConnectError::Timeout(_)) | Self::Late => Status::GATEWAY_TIMEOUT,
-            Self::Connect(_) | Self::Closed(_) | Self::Refused | Self::WrongProtocol => Status::BAD_GATEWAY,
+            Self::Connect(_) | Self::NoTunnel | Self::Closed(_) | Self::Refused | Self::WrongProtocol => {
+                Status::BAD_GATEWAY
+            }
             Self::Inexpressible(_) => Status::BAD_REQUEST,
         };
         Response::of_error(status)

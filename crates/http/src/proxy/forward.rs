@@ -149,6 +149,9 @@ impl LoopUpstreams {
         let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
+            None if asked.needs_http1 && lease.upstream.is_http2 => {
+                return Err(failed(&lease, Failure::NoTunnel, false));
+            }
             None => match self.connect(&lease.upstream, request, interims, asked.needs_http1).await {
                 Ok(made) => made,
                 Err(error) => return Err(failed(&lease, Failure::Connect(error), false)),

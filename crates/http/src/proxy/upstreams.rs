@@ -249,9 +249,10 @@ impl Shared {
     pub(super) fn set_addresses(&self, found: &[(usize, Vec<Address>)]) {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         let mut after: Vec<Arc<Upstream>> = Vec::new();
-        for (place, (url, weight)) in self.urls.iter().enumerate() {
+        for (url, weight) in &self.urls {
             let of_url = members.iter().filter(|member| member.is_of(url));
-            let Some((_, addresses)) = found.iter().find(|(found, _)| *found == place) else {
+            // A set may have the same URL twice, in two spellings: what is found for one holds for both.
+            let Some((_, addresses)) = found.iter().find(|(found, _)| self.urls[*found].0.is_same(url)) else {
                 of_url.for_each(|member| push_new(&mut after, member.clone()));
                 continue;
             };

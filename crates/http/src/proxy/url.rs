@@ -115,6 +115,11 @@ impl UpstreamUrl {
         }
     }
 
+    /// Whether both are one upstream, in whatever spelling.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.is_secure, self.is_http2) == (other.is_secure, other.is_http2) && self.authority() == other.authority()
+    }
+
     /// The host as a `Host` field has it: with its port, unless that is the default of the scheme.
     pub(super) fn authority(&self) -> String {
         let default_port = if self.is_secure { 443 } else { 80 };
