@@ -23,14 +23,17 @@ pub struct Over<F, C> {
     gather: Outbound,
     /// The offset in the queue below when the filter last had no buffered bytes.
     wire: u64,
+    /// The peer's side of the filter has ended.
     ended: bool,
+    /// The filter has written its closing bytes.
+    closed: bool,
 }
 
 impl<F: Filter, C: Pipeline> Over<F, C> {
     /// Stacks `codec` on `filter`.
     #[must_use]
     pub fn new(filter: F, codec: C) -> Self {
-        Self { filter, codec, plain: Input::new(), gather: Outbound::default(), wire: 0, ended: false }
+        Self { filter, codec, plain: Input::new(), gather: Outbound::default(), wire: 0, ended: false, closed: false }
     }
 
     /// The filter below.
@@ -56,8 +59,8 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
     /// Replaces the codec. Bytes that were already read, and bytes that wait, are kept.
     #[must_use]
     pub fn map<D: Pipeline>(self, to: impl FnOnce(C) -> D) -> Over<F, D> {
-        let Self { filter, codec, plain, gather, wire, ended } = self;
-        Over { filter, codec: to(codec), plain, gather, wire, ended }
+        let Self { filter, codec, plain, gather, wire, ended, closed } = self;
+        Over { filter, codec: to(codec), plain, gather, wire, ended, closed }
     }
 
     /// Takes the stack apart after the filter has ended, while the connection continues without it. Returns the filter,
@@ -148,6 +151,10 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
     }
 
     fn flush_codec(&mut self, out: &mut Output<'_>) -> Result<(), OverError<F::Error, C::Error>> {
+        if self.closed {
+            // Bytes behind the closing bytes can never be sent. They must not keep the connection open.
+            self.gather.clear();
+        }
         self.gather.flush();
         self.filter.outbound(&mut self.gather, out).map_err(OverError::Filter)?;
         self.filter.flush(out).map_err(OverError::Filter)?;
@@ -162,8 +169,8 @@ impl<F, C> Over<F, C> {
     /// Replaces the filter and the codec by what is made of them. Bytes that were already read, and bytes that wait, are
     /// kept.
     pub(crate) fn map_both<G, D>(self, filter: impl FnOnce(F) -> G, codec: impl FnOnce(C) -> D) -> Over<G, D> {
-        let Self { filter: old, codec: above, plain, gather, wire, ended } = self;
-        Over { filter: filter(old), codec: codec(above), plain, gather, wire, ended }
+        let Self { filter: old, codec: above, plain, gather, wire, ended, closed } = self;
+        Over { filter: filter(old), codec: codec(above), plain, gather, wire, ended, closed }
     }
 }
 
@@ -237,6 +244,7 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
         if event == Lifecycle::Close {
             self.flush(out)?;
             self.filter.close(out).map_err(OverError::Filter)?;
+            self.closed = true;
         }
         Ok(())
     }

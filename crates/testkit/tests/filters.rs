@@ -174,6 +174,18 @@ fn step_message<C: Pipeline<In = Slice, Error: std::fmt::Debug>>(harness: &mut C
 }
 
 #[test]
+fn nothing_waits_behind_the_closing_bytes() {
+    let (mut client, _) = connected();
+    client.close().unwrap();
+    let sent = client.take_sent();
+    client.encode("too late".into()).unwrap();
+    assert_ne!(client.codec().buffered_bytes(), 0, "until the next flush");
+    client.flush().unwrap();
+    assert_eq!(client.codec().buffered_bytes(), 0, "or the connection would wait for its write timeout");
+    assert!(sent.ends_with(b"\0\0") && client.take_sent().is_empty());
+}
+
+#[test]
 fn a_stream_that_just_ends_was_cut_off() {
     let (mut client, mut server) = connected();
     client.encode("ebb".into()).unwrap();

@@ -125,9 +125,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         is_due && !self.link.replace(Link::SCHEDULED, true)
     }
 
-    /// Of a session: writes bytes of streams. Returns whether there are more.
+    /// Of a session: writes bytes of streams. Returns whether there are more. Nothing follows the closing bytes.
     fn transmit_streams(&mut self, core: &mut Core) -> bool {
-        if self.link.has_write_failed() {
+        if self.link.has_write_failed() || self.link.write_side() >= WriteSide::Flushing {
             return false;
         }
         let has_more = self.application.transmit(&mut self.codec, &mut self.link, core);
