@@ -47,7 +47,8 @@ def load(server, options, seconds, path, connections, depth, length, *more):
     used = server.cpu_seconds() - before
     if code:
         raise Failure(f"{server.command}: tidegate load failed\n{output}")
-    return used, json.loads(output)["requests"]
+    # Notes come before the results and behind them.
+    return used, json.loads(output[output.index("{") : output.rindex("}") + 1])["requests"]
 
 
 def measure(server, options, *each):
@@ -75,7 +76,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1, help="of a short load; a long one takes three times as long [1]")
+    parser.add_argument("--seconds", type=float, default=1, help="of a short load; a long one has thrice as many [1]")
     parser.add_argument("--members", type=int, default=1000, help="connections of the room [1000]")
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--load-core", default="1")
