@@ -71,6 +71,8 @@ def main():
 def build():
     """Builds the test that replays the corpora, and returns its path."""
     settings = {
+        # Otherwise the compiler inlines some functions early, and their lines get no code of their own.
+        "CARGO_INCREMENTAL": "1",
         "CARGO_PROFILE_DEV_OPT_LEVEL": "0",
         "CARGO_PROFILE_DEV_DEBUG": "line-tables-only",
         "RUSTFLAGS": "-Clink-dead-code",
