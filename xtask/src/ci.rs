@@ -6,6 +6,7 @@ use crate::command::{Failure, Step, cargo, python};
 use crate::fuzz;
 use crate::injected;
 use crate::measure;
+use crate::release;
 use crate::smoke::smoke;
 use crate::steps::{NamedStep, step};
 use crate::tools;
@@ -34,6 +35,8 @@ fn checks() -> Vec<NamedStep> {
         step("fuzzing", || fuzz::run(&fuzz::Options::all(8))),
         step("lines that the fuzz corpora reach", || python("fuzz/coverage.py").run()),
         step("documentation", measure::documentation),
+        step("packages of all crates", release::packages),
+        step("the oldest supported compiler", release::oldest_compiler),
         step("address sanitizer", || measure::address_sanitizer(&[])),
     ]
 }

@@ -5,6 +5,7 @@ use crate::command::{Failure, cargo, python};
 use crate::fuzz;
 use crate::injected;
 use crate::measure::{self, BACKENDS, server};
+use crate::release;
 use crate::steps::{NamedStep, step};
 use crate::tools;
 
@@ -18,6 +19,10 @@ pub(crate) fn steps() -> Vec<NamedStep> {
 fn exhaustive() -> Vec<NamedStep> {
     vec![
         step("tools", || tools::install(tools::OF_CI).and_then(|()| tools::install_crate("smugglex", "0.4.0"))),
+        step("packages that compile", release::packages_that_compile),
+        step("interfaces beside the baseline", || {
+            tools::install_crate("cargo-semver-checks", release::SEMVER_CHECKS).and_then(|()| release::interfaces())
+        }),
         step("the contract with 10,000 seeds", || measure::contract_seeds(10_000, Some(0))),
         step("the contract with all injected bugs", || injected::run(&injected::Options::all())),
         step("a million simulated connections", || measure::simulated_crowd(1_000_000)),

@@ -9,6 +9,7 @@ mod fuzz;
 mod injected;
 mod long;
 mod measure;
+mod release;
 mod sample;
 mod smoke;
 mod steps;
@@ -62,6 +63,9 @@ enum Task {
     },
     /// Build the documentation, and fail on a warning or an unresolved link
     Doc,
+    /// Make the packages of all crates that are published, compile each from its package, and compare the interfaces of
+    /// libraries with the baseline in Cargo.toml
+    Release,
     /// Count the instructions of the data path and compare them with the stored figures
     Instructions {
         /// Store the counted figures instead
@@ -116,6 +120,9 @@ fn perform(task: Task) -> Result<(), Failure> {
         Task::Seeds { count, first } => measure::contract_seeds(count, first),
         Task::Asan { arguments } => measure::address_sanitizer(&arguments),
         Task::Doc => measure::documentation(),
+        Task::Release => release::packages_that_compile()
+            .and_then(|()| tools::install_crate("cargo-semver-checks", release::SEMVER_CHECKS))
+            .and_then(|()| release::interfaces()),
         Task::Instructions { store } => measure::instructions(if store { "--store" } else { "--check" }),
         Task::Memory => measure::release_builds_for_memory().and_then(|()| measure::memory()),
         Task::Bench { name, arguments } => {

@@ -11,8 +11,11 @@ use tidegate_http1::{Body, ContentType, Error, Exceeded, Fields, Method, Misuse,
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::record::{Kind, RECORD_BYTES, Record};
 use crate::server_stream::{write_data, write_end};
+use crate::tunnel::Tunnel;
 
 /// The codec of a stream that a client opens: one request, and one response.
+///
+/// With [`extended_connect`](Self::extended_connect) the stream may become a [tunnel](Self::into_tunnel).
 ///
 /// It takes and yields the messages of [`tidegate_http1::client`]. Of the limits, those of heads and bodies, of interim
 /// responses, and their time-outs count here.
@@ -35,6 +38,8 @@ pub struct ClientStream {
     waits: bool,
     /// The request expects `100 Continue`.
     expects: bool,
+    /// Upgrades are sent as extended CONNECT.
+    extends_connect: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +48,8 @@ enum Inbound {
     Body,
     /// The end of the body is to be yielded.
     End,
+    /// The response has made the stream a tunnel.
+    Tunnel,
     Done,
 }
 
@@ -54,6 +61,8 @@ enum Outbound {
     Length,
     /// Within a body of any length.
     Any,
+    /// The request asks for a tunnel, or has one.
+    Tunnel,
     Done,
 }
 
@@ -75,12 +84,35 @@ impl ClientStream {
             outbound,
             waits: false,
             expects: false,
+            extends_connect: false,
         }
+    }
+
+    /// Sends a GET that asks for another protocol as extended CONNECT (RFC 8441), as a server's stream takes one for an
+    /// upgrade. The server has to [allow](crate::Connection::peer_extends_connect) it. A 2xx accepts, and the stream is a
+    /// [tunnel](Self::into_tunnel) then. Without this such a request is an error.
+    #[must_use]
+    pub fn extended_connect(self) -> Self {
+        Self { extends_connect: true, ..self }
+    }
+
+    /// Whether the stream is a tunnel: the bytes that are left in the input, and those that follow, belong to another
+    /// protocol.
+    #[must_use]
+    pub fn is_switched(&self) -> bool {
+        self.inbound == Inbound::Tunnel
+    }
+
+    /// The filter for the codec of another protocol, once the stream [is a tunnel](Self::is_switched). Each side ends on its
+    /// own.
+    #[must_use]
+    pub fn into_tunnel(self) -> Tunnel {
+        Tunnel::new()
     }
 
     fn decode_record(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let Some(head) = FrameHead::read(input.bytes()) else { return Ok(Step::NeedMore) };
-        if self.inbound == Inbound::Done || input.len() < HEAD_BYTES + head.length as usize {
+        if matches!(self.inbound, Inbound::Done | Inbound::Tunnel) || input.len() < HEAD_BYTES + head.length as usize {
             return Ok(Step::NeedMore);
         }
         input.consume(HEAD_BYTES);
@@ -96,6 +128,15 @@ impl ClientStream {
                         return Err(Error::Limit(Exceeded::Interim));
                     }
                     return Ok(Step::Message(Incoming::Interim(head)));
+                }
+                if self.outbound == Outbound::Tunnel {
+                    if (200..300).contains(&head.status().code()) {
+                        self.inbound = Inbound::Tunnel;
+                        return Ok(Step::Message(Incoming::Head(head)));
+                    }
+                    // Nothing follows the request.
+                    write_end(None, reply);
+                    self.outbound = Outbound::Done;
                 }
                 // The codec of the connection has checked that a response without a body has none.
                 self.inbound = match () {
@@ -164,6 +205,12 @@ impl ClientStream {
 
     fn send_request(&mut self, request: Request, out: &mut Output<'_>) -> Result<(), Misuse> {
         let (parts, body) = request.into_parts();
+        if self.extends_connect && parts.has_upgrade() && parts.method() == Method::Get && body.is_empty() {
+            self.write_head(&parts, None, false, false, out)?;
+            self.outbound = Outbound::Tunnel;
+            self.since = Some(out.now());
+            return Ok(());
+        }
         let has_length = !body.is_empty() || matches!(parts.method(), Method::Post | Method::Put | Method::Patch);
         self.write_head(&parts, has_length.then(|| body.len()), false, body.is_empty(), out)?;
         if !body.is_empty() {
@@ -187,7 +234,7 @@ impl ClientStream {
     fn send_data(&mut self, data: Body, out: &mut Output<'_>) -> Result<(), Misuse> {
         let length = data.len();
         match self.outbound {
-            Outbound::Idle | Outbound::Done => return Err(Misuse::NoRequestUnderWay),
+            Outbound::Idle | Outbound::Tunnel | Outbound::Done => return Err(Misuse::NoRequestUnderWay),
             Outbound::Length if length > self.owed => return Err(Misuse::BodyTooLong),
             Outbound::Length => self.owed -= length,
             Outbound::Any => {}
@@ -201,7 +248,7 @@ impl ClientStream {
 
     fn send_end(&mut self, trailers: Option<&Fields>, out: &mut Output<'_>) -> Result<(), Misuse> {
         match self.outbound {
-            Outbound::Idle | Outbound::Done => return Err(Misuse::NoRequestUnderWay),
+            Outbound::Idle | Outbound::Tunnel | Outbound::Done => return Err(Misuse::NoRequestUnderWay),
             Outbound::Length if self.owed > 0 => {
                 // The stream closes without its end, so the codec of the connection resets it.
                 self.fail();
@@ -226,7 +273,9 @@ impl ClientStream {
         if self.outbound != Outbound::Idle {
             return Err(Misuse::NoMoreRequests);
         }
-        if parts.has_upgrade() || parts.fields().iter().any(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {
+        let protocol = parts.upgrade().filter(|_| self.extends_connect && parts.method() == Method::Get && !ends);
+        let is_forbidden = parts.has_upgrade() && protocol.is_none();
+        if is_forbidden || parts.fields().iter().any(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {
             return Err(Misuse::UpgradeForbidden);
         }
         // Of a tunnel the target is the authority (RFC 9113 §8.5).
@@ -238,7 +287,11 @@ impl ClientStream {
                 lines.extend_from_slice(piece);
             }
         };
-        line(":method", parts.method_text().as_bytes());
+        let method = if protocol.is_some() { "CONNECT" } else { parts.method_text() };
+        line(":method", method.as_bytes());
+        if let Some(protocol) = protocol {
+            line(":protocol", protocol.as_bytes());
+        }
         if parts.method() != Method::Connect {
             line(":scheme", self.scheme.as_bytes());
             line(":path", path(parts.target(), parts.method()).as_bytes());
@@ -314,7 +367,7 @@ impl Codec for ClientStream {
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.decode(input, reply)? {
-            Step::NeedMore if self.inbound == Inbound::Done => Ok(Step::End),
+            Step::NeedMore if matches!(self.inbound, Inbound::Done | Inbound::Tunnel) => Ok(Step::End),
             Step::NeedMore if self.inbound == Inbound::Head => Err(Error::Peer(Violation::Unanswered)),
             Step::NeedMore => Err(Error::Peer(Violation::ResponseTruncated)),
             step => Ok(step),

@@ -47,7 +47,7 @@ pub struct Connection {
     pub(crate) pending: Pending,
     /// Streams that this side has reset lately: what the peer sent before it knew is no error.
     pub(crate) reset: Option<Box<RecentlyReset>>,
-    /// The task to wake when the connection takes more requests, or no more.
+    /// The tasks to wake when the connection takes more requests, or no more.
     observer: Observer,
     /// Until when the peer has to acknowledge SETTINGS; `None` before it has sent its own, and once it has.
     pub(crate) settings_due: Option<Instant>,
@@ -78,6 +78,8 @@ pub struct Connection {
     pub(crate) frame_bytes_max: u32,
     /// SETTINGS_MAX_CONCURRENT_STREAMS of the peer.
     pub(crate) peer_streams_max: u32,
+    /// SETTINGS_ENABLE_CONNECT_PROTOCOL of a server.
+    pub(crate) peer_extends_connect: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,9 +127,10 @@ impl Pending {
     }
 }
 
-/// A task that waits for a change. In a box, since few connections have one.
+/// Tasks that wait for a change.
 #[derive(Default)]
-struct Observer(Cell<Option<Box<Waker>>>);
+#[expect(clippy::box_collection, reason = "few connections have one, so the others have a word for it")]
+struct Observer(Cell<Option<Box<Vec<Waker>>>>);
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -184,6 +187,7 @@ impl Connection {
             goaway_code: ErrorCode::NO_ERROR,
             frame_bytes_max: FRAME_BYTES_MAX,
             peer_streams_max: u32::MAX,
+            peer_extends_connect: false,
             config,
         }
     }
@@ -207,6 +211,13 @@ impl Connection {
         (!matches!(self.phase, Phase::Preface | Phase::Settings)).then_some(self.peer_streams_max)
     }
 
+    /// Whether the server allows extended CONNECT (RFC 8441 §3), as a stream with
+    /// [`extended_connect`](crate::ClientStream::extended_connect) sends it. False before its first SETTINGS.
+    #[must_use]
+    pub fn peer_extends_connect(&self) -> bool {
+        self.peer_extends_connect
+    }
+
     /// The error code of the last GOAWAY of the peer, if it has sent one.
     #[must_use]
     pub fn peer_goaway(&self) -> Option<ErrorCode> {
@@ -214,15 +225,18 @@ impl Connection {
     }
 
     /// Wakes a task, once, when how many streams this side may open has changed: the peer has sent settings or GOAWAY, or
-    /// the connection ends.
+    /// the connection ends. Several tasks may wait.
     pub fn wake_on_change(&mut self, waker: &Waker) {
-        *self.observer.0.get_mut() = Some(Box::new(waker.clone()));
+        let observers = self.observer.0.get_mut().get_or_insert_default();
+        if !observers.iter().any(|known| known.will_wake(waker)) {
+            observers.push(waker.clone());
+        }
     }
 
     /// How many streams this side may open has changed.
     pub(crate) fn wake_observer(&self) {
-        if let Some(waker) = self.observer.0.take() {
-            waker.wake();
+        if let Some(observers) = self.observer.0.take() {
+            observers.into_iter().for_each(Waker::wake);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, flag, kind};
 use crate::head::{BlockInfo, FieldBlock, HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};
 use crate::priority::Priority;
-use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_CONNECT, IS_HEAD};
+use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_CONNECT, IS_HEAD, IS_TUNNEL};
 
 /// Memory for the decoding of one block.
 #[derive(Default)]
@@ -185,14 +185,16 @@ impl Connection {
     ) -> Result<Option<StreamEvent>, Error> {
         let Ok(facts) = facts else { return self.reset_stream(key, ErrorCode::PROTOCOL_ERROR, reply).map(Some) };
         let is_interim = facts.status < 200;
-        let has_body = !self.has_flag(key, IS_HEAD) && !matches!(facts.status, 204 | 304);
+        // A tunnel has no body, and its head no length (RFC 9110 §9.3.6).
+        let is_tunnel = self.has_flag(key, IS_CONNECT) && (200..300).contains(&facts.status);
+        let has_body = !self.has_flag(key, IS_HEAD) && !matches!(facts.status, 204 | 304) && !is_tunnel;
         let length = facts.content_length.filter(|_| has_body);
         if about.ends && (is_interim || length.is_some_and(|length| length > 0)) {
             return self.reset_stream(key, ErrorCode::PROTOCOL_ERROR, reply).map(Some);
         }
         if !is_interim {
             if let Some(state) = self.streams.state(key) {
-                state.flags |= HEAD_RECEIVED;
+                state.flags |= HEAD_RECEIVED | if is_tunnel { IS_TUNNEL } else { 0 };
             }
             self.expect_length(key, length);
         }

@@ -273,6 +273,7 @@ impl Connection {
             setting::ENABLE_CONNECT_PROTOCOL | setting::NO_RFC7540_PRIORITIES if value > 1 => {
                 return Err(Violation::Setting.into());
             }
+            setting::ENABLE_CONNECT_PROTOCOL => self.peer_extends_connect = self.role == Role::Client && value == 1,
             // The size of the peer's list is advice, and heads of ours are small. Others are not known (RFC 9113 §6.5.2).
             _ => {}
         }

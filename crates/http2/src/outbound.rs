@@ -127,10 +127,14 @@ impl Connection {
             write_block(key.id(), block, record.ends, self.frame_bytes_max.min(FRAME_BYTES_MAX), out);
         });
         if record.kind == Kind::Request
-            && lines.starts_with(b":method: HEAD\r\n")
             && let Some(state) = self.streams.state(key)
         {
-            state.flags |= IS_HEAD;
+            let is = |method: &[u8]| lines.strip_prefix(b":method: ").is_some_and(|rest| rest.starts_with(method));
+            state.flags |= match () {
+                () if is(b"HEAD\r") => IS_HEAD,
+                () if is(b"CONNECT\r") => IS_CONNECT,
+                () => 0,
+            };
         }
         if let Some(state) = self.streams.state(key) {
             state.flags |= HEAD_WRITTEN;

@@ -173,5 +173,5 @@ pub use tidegate_websocket as websocket;
 
 /// The examples in the README are compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

@@ -16,7 +16,8 @@ fn serve(arguments: &[&str]) -> (Program, SocketAddr) {
     (program, address)
 }
 
-fn admin_address(program: &Program) -> SocketAddr {
+/// The address of its administrative server.
+pub(super) fn admin_address(program: &Program) -> SocketAddr {
     let line = || {
         program.output().into_iter().find_map(|line| Some(line.strip_prefix("tidegate: admin at http://")?.to_owned()))
     };

@@ -15,6 +15,7 @@ mod crowds;
 mod experiment;
 mod faults;
 mod faults_on_uring;
+mod guide;
 mod limits;
 mod load;
 mod load_held;

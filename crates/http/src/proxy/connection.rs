@@ -12,11 +12,9 @@ use std::time::Duration;
 
 use tidegate_buffer::Slice;
 #[cfg(feature = "tls")]
-use tidegate_codec::Over;
-#[cfg(feature = "tls")]
 use tidegate_codec::OverError;
 use tidegate_codec::framing::{Payload, Raw};
-use tidegate_codec::{Filters, Pipeline};
+use tidegate_codec::{Filters, Over, Pipeline};
 use tidegate_engine::{Channel, ChannelError, Client, ConnectError, ReadHalf, SendError, WriteHalf, task};
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, Error, Misuse};
@@ -100,10 +98,10 @@ impl UpstreamCodec for Over<Tls, http1::Client> {
 }
 
 impl UpstreamCodec for ClientStream {
-    type Raw = Raw;
+    type Raw = Over<http2::Tunnel, Raw>;
 
-    fn into_raw(self) -> Raw {
-        Raw
+    fn into_raw(self) -> Self::Raw {
+        Over::new(self.into_tunnel(), Raw)
     }
 
     fn is_ready(&self) -> bool {
@@ -126,6 +124,8 @@ pub(super) trait Connection {
     /// Whether it takes another request.
     fn is_reusable(&mut self) -> bool;
     fn is_http2(&self) -> bool;
+    /// Whether the upstream allows extended CONNECT, once that is known.
+    fn poll_extends_connect(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
     fn set_deadline_after(&mut self, after: Option<Duration>);
     fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError>;
 }
@@ -215,6 +215,10 @@ impl<C: UpstreamCodec> Connection for Held<C> {
 
     fn is_http2(&self) -> bool {
         false
+    }
+
+    fn poll_extends_connect(&mut self, _: &mut Context<'_>) -> Poll<bool> {
+        Poll::Ready(false)
     }
 
     fn set_deadline_after(&mut self, after: Option<Duration>) {

@@ -3,7 +3,7 @@
 #[cfg(feature = "tls")]
 use tidegate_codec::OverError;
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
-use tidegate_http1::{Error, Exceeded, Misuse, Status};
+use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status};
 use tidegate_http2::ErrorCode;
 
 use super::connection::Unsent;
@@ -17,6 +17,8 @@ pub(super) enum Failure {
     Connect(ConnectError),
     /// A request for a tunnel, at an upstream that is configured to speak HTTP/2. Nothing is wrong with the upstream.
     NoTunnel,
+    /// A WebSocket, at an upstream of HTTP/2 that does not allow extended CONNECT. Nothing is wrong with the upstream.
+    NoExtendedConnect,
     /// The connection ended before the head of the response.
     Closed(Option<ChannelError>),
     /// The upstream has not processed the request: it refused its stream of HTTP/2, or had announced its end before.
@@ -62,7 +64,14 @@ impl Failure {
 
     /// Whether the upstream has received nothing of the request.
     pub(super) fn is_unsent(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::NoTunnel | Self::Refused | Self::Inexpressible(Misuse::PeerTooOld))
+        matches!(
+            self,
+            Self::Connect(_)
+                | Self::NoTunnel
+                | Self::NoExtendedConnect
+                | Self::Refused
+                | Self::Inexpressible(Misuse::PeerTooOld)
+        )
     }
 
     /// Whether another upstream may do better.
@@ -77,6 +86,7 @@ impl Failure {
             Self::NoUpstream => "no upstream is available".into(),
             Self::Connect(error) => error.to_string(),
             Self::NoTunnel => "the upstream speaks HTTP/2, on which there are no tunnels".into(),
+            Self::NoExtendedConnect => NO_EXTENDED_CONNECT.into(),
             Self::Closed(Some(error)) => error.to_string(),
             Self::Closed(None) => "the upstream closed the connection".into(),
             Self::Refused => "the upstream refused the request".into(),
@@ -90,6 +100,11 @@ impl Failure {
         let status = match self {
             Self::NoUpstream => Status::SERVICE_UNAVAILABLE,
             Self::Connect(ConnectError::Timeout(_)) | Self::Late => Status::GATEWAY_TIMEOUT,
+            Self::NoExtendedConnect => {
+                return Response::with(Status::BAD_GATEWAY)
+                    .content_type(ContentType::TEXT)
+                    .body(format!("{NO_EXTENDED_CONNECT}\n"));
+            }
             Self::Connect(_) | Self::NoTunnel | Self::Closed(_) | Self::Refused | Self::WrongProtocol => {
                 Status::BAD_GATEWAY
             }
@@ -98,6 +113,9 @@ impl Failure {
         Response::of_error(status)
     }
 }
+
+const NO_EXTENDED_CONNECT: &str = "the upstream speaks HTTP/2 and does not announce SETTINGS_ENABLE_CONNECT_PROTOCOL, \
+    so there are no WebSockets";
 
 fn is_timeout(fault: &(dyn std::error::Error + 'static)) -> bool {
     let of_http = fault.downcast_ref::<Error>();

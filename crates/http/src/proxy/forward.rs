@@ -28,6 +28,7 @@ use super::retry::is_idempotent;
 use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
 use super::upstreams::{Shared, Upstream};
+use super::websocket::Handshake;
 use crate::body::{Body, Data};
 use crate::endpoint::InterimWriter;
 use crate::exchange::BodyError;
@@ -147,17 +148,26 @@ impl LoopUpstreams {
             Stop::Upstream { failure, is_pooled }
         };
         let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
+        // The same request as the client's, if the upstream speaks nothing but HTTP/2.
+        let is_extended = asked.handshake.is_some() && lease.upstream.is_http2;
+        let needs_http1 = asked.needs_http1 && !is_extended;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
-            None if asked.needs_http1 && lease.upstream.is_http2 => {
+            None if needs_http1 && lease.upstream.is_http2 => {
                 return Err(failed(&lease, Failure::NoTunnel, false));
             }
-            None => match self.connect(&lease.upstream, request, interims, asked.needs_http1).await {
+            None => match self.connect(&lease.upstream, request, interims, needs_http1).await {
                 Ok(made) => made,
                 Err(error) => return Err(failed(&lease, Failure::Connect(error), false)),
             },
         };
-        if connection.is_http2() && asked.takes_trailers {
+        if is_extended {
+            let allows = poll_fn(|cx| connection.poll_extends_connect(cx));
+            if !matches!(task::timeout(self.shared.limits.connect_timeout, allows).await, Ok(true)) {
+                return Err(failed(&lease, Failure::NoExtendedConnect, false));
+            }
+        }
+        if connection.is_http2() && (asked.takes_trailers || is_extended) {
             outgoing = asked.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
         }
         if !upload.is_done() {
@@ -252,11 +262,13 @@ impl LoopUpstreams {
         if matches!(status.code(), 502..=504) {
             lease.fail();
         }
-        let is_connect = request.head().method() == Method::Connect;
-        if status == Status::SWITCHING_PROTOCOLS || (is_connect && (200..300).contains(&status.code())) {
+        let is_connect = asked.is_connect(request.head());
+        let is_extended = asked.handshake.is_some() && connection.is_http2();
+        let is_success = (200..300).contains(&status.code());
+        if status == Status::SWITCHING_PROTOCOLS || ((is_connect || is_extended) && is_success) {
             return self.tunnel(&head, connection, lease, asked, options);
         }
-        let mut response = Response::with(status).fields(response_fields(&head, options));
+        let mut response = Response::with(status).fields(response_fields(&head, options, asked));
         if upload.awaits_continue() {
             // The client keeps its body, and the codec closes the connection.
             response = response.close();
@@ -318,11 +330,17 @@ impl LoopUpstreams {
         asked: &Asked,
         options: &Options,
     ) -> Response {
-        let mut fields = response_fields(head, options);
-        if head.status() == Status::SWITCHING_PROTOCOLS {
+        let mut fields = response_fields(head, options, asked);
+        let mut status = head.status();
+        if let Some(protocol) = asked.upgrade.as_ref().filter(|_| connection.is_http2()) {
+            // A 2xx accepts there; towards the client's side the response is a switch (RFC 8441 §5).
+            status = Status::SWITCHING_PROTOCOLS;
+            fields::push(&mut fields, b"Upgrade", protocol.as_bytes());
+        } else if status == Status::SWITCHING_PROTOCOLS {
             let protocol = head.header("upgrade").unwrap_or_default();
             let is_asked = asked.upgrade.as_ref().is_some_and(|asked| protocol.eq_ignore_ascii_case(asked.as_bytes()));
-            if !is_asked {
+            let is_answered = asked.handshake.as_ref().is_none_or(|handshake| handshake.is_accepted_by(head));
+            if !is_asked || !is_answered {
                 lease.fail();
                 return Failure::WrongProtocol.response();
             }
@@ -337,7 +355,7 @@ impl LoopUpstreams {
                     drop(lease);
                     joined
                 });
-                Response::with(head.status()).fields(fields).with_upgrade(upgrade)
+                Response::with(status).fields(fields).with_upgrade(upgrade)
             }
             Err(error) => Failure::Closed(Some(error)).response(),
         }
@@ -438,8 +456,9 @@ fn of_client(error: BodyError) -> Response {
     error.into_response()
 }
 
-fn response_fields(head: &ResponseHead, options: &Options) -> Fields {
-    let mut fields = fields::passed_on(head.headers(), &options.response_edits, |_| false);
+fn response_fields(head: &ResponseHead, options: &Options, asked: &Asked) -> Fields {
+    let is_dropped = |name: &[u8]| asked.handshake.is_some() && Handshake::has(name);
+    let mut fields = fields::passed_on(head.headers(), &options.response_edits, is_dropped);
     if head.status() == Status::UPGRADE_REQUIRED {
         // The response names what the client has to switch to (RFC 9110 §15.5.22).
         for (name, value) in head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {

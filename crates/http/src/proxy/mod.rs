@@ -29,7 +29,8 @@
 //! | 400 | the path has a dot segment, or the request cannot be passed on |
 //! | 405 | TRACE; CONNECT, unless it is [passed on](Proxy::pass_connect) |
 //! | 429 | more requests than a [`RateLimit`] allows |
-//! | 502 | the upstream cannot be reached, or fails before the head of its response |
+//! | 501 | an extended CONNECT of HTTP/2 for another protocol than WebSocket |
+//! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without WebSockets |
 //! | 503 | no upstream is available, or each has as many requests as it may |
 //! | 504 | connecting, or the head of the response, takes too long |
 //! | 508 | the request has come back to this proxy |
@@ -57,6 +58,7 @@ mod tunnel;
 mod upload;
 mod upstreams;
 mod url;
+mod websocket;
 
 use std::fmt;
 use std::rc::Rc;

@@ -47,6 +47,13 @@ pub(super) struct Options {
     pub(super) response_timeout: Option<Duration>,
 }
 
+impl Options {
+    /// Whether requests may switch to this protocol.
+    pub(super) fn passes_on(&self, protocol: &str) -> bool {
+        self.upgrades.iter().any(|one| one.eq_ignore_ascii_case(protocol))
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {

@@ -8,6 +8,7 @@ use tidegate_http1::{self as http1, BodyLength, Method, RequestHead, Status};
 use super::fields::{self, Present};
 use super::options::{HostRule, Options};
 use super::upstreams::Upstream;
+use super::websocket::Handshake;
 use crate::request::Request;
 use crate::response::Response;
 
@@ -16,6 +17,8 @@ use crate::response::Response;
 pub(super) struct Asked {
     /// The protocol that it asks to switch to, if it is one that is passed on.
     pub(super) upgrade: Option<String>,
+    /// The request is an extended CONNECT of HTTP/2, for which an upstream gets a GET.
+    pub(super) handshake: Option<Handshake>,
     /// The client waits for `100 Continue`.
     pub(super) expects: bool,
     /// The connection has to be one of HTTP/1.1: it may become a tunnel.
@@ -39,11 +42,17 @@ impl Asked {
         if has_dot_segment(head.path_bytes()) {
             return Err(Response::of_error(Status::BAD_REQUEST));
         }
-        match head.method() {
-            // An upstream speaks HTTP/1.1, where the request would have another form.
-            Method::Connect if head.protocol().is_some() => {
+        let mut handshake = None;
+        if let Some(protocol) = head.protocol() {
+            // How other protocols are asked for in HTTP/1.1 is not known here (RFC 9220 §3).
+            let is_passed_on = protocol == Handshake::PROTOCOL && options.passes_on(protocol);
+            handshake = Handshake::new().filter(|_| is_passed_on);
+            if handshake.is_none() {
                 return Err(Response::of_error(Status::NOT_IMPLEMENTED));
             }
+        }
+        match head.method() {
+            Method::Connect if handshake.is_some() => {}
             Method::Connect if !options.connect => {
                 return Err(Response::of_error(Status::METHOD_NOT_ALLOWED));
             }
@@ -59,12 +68,22 @@ impl Asked {
             // RFC 9110 §7.6.2.
             max_forwards = Some(left.checked_sub(1).ok_or_else(|| Response::with(Status::NO_CONTENT))?);
         }
-        let asked = if present.upgrade { asked_protocol(head) } else { None };
-        let upgrade = asked.filter(|name| options.upgrades.iter().any(|one| one.eq_ignore_ascii_case(name)));
+        let asked = match &handshake {
+            Some(_) => Some(Handshake::PROTOCOL),
+            None if present.upgrade => asked_protocol(head),
+            None => None,
+        };
+        let upgrade = asked.filter(|name| options.passes_on(name));
         let expects = head.expects_continue() && head.has_body();
         let needs_http1 = upgrade.is_some() || head.method() == Method::Connect;
         let takes_trailers = present.te && fields::has_member(head.headers(), b"te", b"trailers");
-        Ok(Self { upgrade: upgrade.map(str::to_owned), expects, needs_http1, takes_trailers, max_forwards, present })
+        let upgrade = upgrade.map(str::to_owned);
+        Ok(Self { upgrade, handshake, expects, needs_http1, takes_trailers, max_forwards, present })
+    }
+
+    /// Whether a request asks for a tunnel to the host that is its target.
+    pub(super) fn is_connect(&self, head: &RequestHead) -> bool {
+        head.method() == Method::Connect && self.handshake.is_none()
     }
 
     /// The request for an upstream.
@@ -77,17 +96,23 @@ impl Asked {
     ) -> Result<Outgoing, Response> {
         let head = request.head();
         let refused = |_| Response::of_error(Status::BAD_REQUEST);
-        let target = target(head, options)?;
+        let is_connect = self.is_connect(head);
+        let target = if is_connect { head.target().into() } else { target(head, options)? };
         let is_trusted = options.forwarding.trusts(request);
         let host = request.host();
         let mut fields = fields::passed_on_of(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
                 || (self.max_forwards.is_some() && name.eq_ignore_ascii_case(b"max-forwards"))
+                || (self.handshake.is_some() && Handshake::has(name))
         });
         options.forwarding.add(&mut fields, request, host, is_trusted);
         options.pseudonym.add(&mut fields, request, self.present.via);
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
+        }
+        // A stream of HTTP/2 has no key.
+        if let Some(handshake) = self.handshake.as_ref().filter(|_| !is_http2) {
+            handshake.add(&mut fields);
         }
         fields::add_edits(&mut fields, &options.request_edits);
         if is_http2 && self.takes_trailers {
@@ -98,7 +123,7 @@ impl Asked {
             fields::pass_date_on(&mut fields, head.headers(), &options.request_edits);
         }
         let host = match &options.host {
-            _ if head.method() == Method::Connect => "",
+            _ if is_connect => "",
             HostRule::Keep if host.is_empty() => &upstream.authority,
             HostRule::Keep => host,
             HostRule::OfUpstream => &upstream.authority,
@@ -123,6 +148,7 @@ impl Asked {
         }
         let mut outgoing = match head.method() {
             Method::Extension => http1::Request::extension(head.method_text(), &target),
+            Method::Connect if !is_connect => http1::Request::new(Method::Get, &target),
             method => http1::Request::new(method, &target),
         }
         .map_err(refused)?;
@@ -139,7 +165,7 @@ impl Asked {
 /// The target in the form that an origin server gets (RFC 9112 §3.2.1), without the prefix of the route.
 fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, str>, Response> {
     let target = head.target();
-    if head.method() == Method::Connect || target == "*" {
+    if target == "*" {
         return Ok(target.into());
     }
     let is_absolute = !target.starts_with('/');

@@ -50,10 +50,10 @@ impl UpstreamSession {
             Err(SessionError::Busy) => return Opened::Busy,
             Ok(None) | Err(_) => return Opened::Ended,
         }
-        match self.session.open(ClientStream::new(self.streams.clone(), self.scheme)) {
+        match self.session.open(ClientStream::new(self.streams.clone(), self.scheme).extended_connect()) {
             Ok(channel) => {
                 self.open.set(self.open.get() + 1);
-                Opened::Stream(Box::new(Stream { held: Held::new(channel), _place: Place(self.clone()) }))
+                Opened::Stream(Box::new(Stream { held: Held::new(channel), place: Place(self.clone()) }))
             }
             Err(SessionError::Busy) => Opened::Busy,
             Err(SessionError::Open(OpenError::Full)) => Opened::Full,
@@ -78,7 +78,7 @@ impl UpstreamSession {
 struct Stream {
     held: Held<ClientStream>,
     /// Dropped behind the stream: its connection closes when no stream is left.
-    _place: Place,
+    place: Place,
 }
 
 struct Place(Rc<UpstreamSession>);
@@ -114,13 +114,33 @@ impl Connection for Stream {
         true
     }
 
+    fn poll_extends_connect(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let allows = self.place.0.session.with_mux(|connection| {
+            if connection.peer_streams_max().is_none() {
+                // Its first SETTINGS have not come.
+                connection.wake_on_change(cx.waker());
+                return None;
+            }
+            Some(connection.peer_extends_connect())
+        });
+        match allows {
+            Ok(Some(allows)) => Poll::Ready(allows),
+            Ok(None) => Poll::Pending,
+            Err(SessionError::Busy) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Err(_) => Poll::Ready(false),
+        }
+    }
+
     fn set_deadline_after(&mut self, after: Option<Duration>) {
         self.held.set_deadline_after(after);
     }
 
-    /// Requests that may lead to a tunnel go by HTTP/1.1.
     fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError> {
-        Err(ChannelError::Busy)
+        let Self { held, place } = *self;
+        Ok(Box::new(held).into_tunnel()?.with(place))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `Tunnel`: a connection that HTTP has left, as bytes, without its type: after a 101, or after a CONNECT that succeeded.
 //! Two of them are joined: bytes of each go to the other, as fast as the other takes them.
 
+use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,8 +12,11 @@ use tidegate_codec::Pipeline;
 use tidegate_codec::framing::Payload;
 use tidegate_engine::{Channel, ChannelError, ReadHalf, WriteHalf, task};
 
-/// A connection that HTTP has left. Dropping it closes the connection in good order.
-pub(super) struct Tunnel(Box<dyn Bytes>);
+/// A connection that HTTP has left, and what is dropped with it. Dropping it closes the connection in good order.
+pub(super) struct Tunnel {
+    bytes: Box<dyn Bytes>,
+    _kept: Option<Box<dyn Any>>,
+}
 
 /// A channel of bytes, over whatever filters.
 trait Bytes {
@@ -57,7 +61,12 @@ impl Tunnel {
     pub(super) fn new<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Self {
         channel.ignore_drain();
         let (reader, writer) = channel.split();
-        Self(Box::new(Halves(reader, writer)))
+        Self { bytes: Box::new(Halves(reader, writer)), _kept: None }
+    }
+
+    /// Keeps something as long as the tunnel.
+    pub(super) fn with(self, kept: impl Any) -> Self {
+        Self { _kept: Some(Box::new(kept)), ..self }
     }
 
     /// Passes the bytes of each tunnel to the other, until both have ended. The end of one direction is passed on, and the
@@ -70,7 +79,7 @@ impl Tunnel {
         let joined = poll_fn(|cx| poll_pair(&mut pair, idle_timeout, cx)).await;
         if joined.is_err() {
             for side in pair {
-                side.tunnel.0.abort();
+                side.tunnel.bytes.abort();
             }
         }
         joined
@@ -86,7 +95,7 @@ struct Side {
 
 impl Side {
     fn new(mut tunnel: Tunnel, idle_timeout: Duration) -> Self {
-        tunnel.0.set_deadline_after(idle_timeout);
+        tunnel.bytes.set_deadline_after(idle_timeout);
         Self { tunnel, has_ended: false }
     }
 }
@@ -99,8 +108,8 @@ fn poll_pair(pair: &mut [Side; 2], idle_timeout: Duration, cx: &mut Context<'_>)
         return Poll::Ready(Ok(()));
     }
     if has_moved {
-        one.tunnel.0.set_deadline_after(idle_timeout);
-        other.tunnel.0.set_deadline_after(idle_timeout);
+        one.tunnel.bytes.set_deadline_after(idle_timeout);
+        other.tunnel.bytes.set_deadline_after(idle_timeout);
     }
     Poll::Pending
 }
@@ -108,13 +117,13 @@ fn poll_pair(pair: &mut [Side; 2], idle_timeout: Duration, cx: &mut Context<'_>)
 /// Passes on what has come, as far as there is room, and returns whether something has moved.
 fn pass(from: &mut Side, to: &mut Tunnel, cx: &mut Context<'_>) -> Result<bool, ChannelError> {
     let mut has_moved = false;
-    while !from.has_ended && to.0.poll_ready(cx)?.is_ready() {
-        match from.tunnel.0.poll_recv(cx)? {
+    while !from.has_ended && to.bytes.poll_ready(cx)?.is_ready() {
+        match from.tunnel.bytes.poll_recv(cx)? {
             Poll::Pending => break,
-            Poll::Ready(Some(bytes)) => to.0.send(bytes.into())?,
+            Poll::Ready(Some(bytes)) => to.bytes.send(bytes.into())?,
             Poll::Ready(None) => {
                 from.has_ended = true;
-                to.0.shutdown_write();
+                to.bytes.shutdown_write();
             }
         }
         has_moved = true;

@@ -15,7 +15,7 @@ use tidegate_tls::ClientConfig;
 use super::balance::{Balance, hash_of};
 use super::check::HealthCheck;
 use super::health::{Ejection, Health, Millis, millis};
-use super::names::{Resolver, addresses_of};
+use super::names::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
 use super::url::{Place, UpstreamUrl};
 use crate::client::Resolve;
@@ -152,6 +152,7 @@ pub struct UpstreamsBuilder {
     limits: UpstreamLimits,
     check: Option<HealthCheck>,
     resolve_interval: Option<Duration>,
+    resolve_timeout: Option<Duration>,
     resolver: Resolver,
     sends_proxy_header: bool,
     is_http1_only: bool,
@@ -232,17 +233,19 @@ impl Shared {
         }
     }
 
-    /// Sets the addresses of all URLs. The names block, unless the set has a resolver of its own.
-    fn set_first_addresses(&self) {
-        let first = |url: &UpstreamUrl| match &url.place {
-            Place::Address(address) => Some(vec![address.clone()]),
-            Place::Name(name, port) if self.resolver.is_of_system() => {
-                addresses_of(name, (&**name, *port).to_socket_addrs().map(Iterator::collect))
+    /// Sets the addresses of all URLs. Names of the system's resolver block for `timeout` at most.
+    fn set_first_addresses(&self, timeout: Duration) {
+        let (mut found, mut names) = (Vec::new(), Vec::new());
+        for (place, (url, _)) in self.urls.iter().enumerate() {
+            match &url.place {
+                Place::Address(address) => found.push((place, vec![address.clone()])),
+                Place::Name(name, port) if self.resolver.is_of_system() => names.push((place, name.clone(), *port)),
+                Place::Name(..) => {}
             }
-            Place::Name(..) => None,
-        };
-        let found = self.urls.iter().enumerate().filter_map(|(place, (url, _))| Some((place, first(url)?)));
-        self.set_addresses(&found.collect::<Vec<_>>());
+        }
+        let resolve = |name: &str, port: u16| (name, port).to_socket_addrs().map(Iterator::collect);
+        found.extend(first_addresses(names, timeout, resolve));
+        self.set_addresses(&found);
     }
 
     /// Replaces the addresses of some URLs, by their places. The others keep those that they have.
@@ -359,6 +362,13 @@ impl UpstreamsBuilder {
         self
     }
 
+    /// How long [`build`](Self::build) waits for the addresses of names; 5 seconds unless set. It keeps a server of names
+    /// that does not answer from stopping the start of a proxy.
+    pub fn resolve_timeout(mut self, timeout: Duration) -> Self {
+        self.resolve_timeout = Some(timeout);
+        self
+    }
+
     /// Resolves names in the place of the system's resolver. Then [`build`](Self::build) resolves none:
     /// [`Upstreams::maintain`] does when it begins, and [`Upstreams::resolve`].
     pub fn resolver(mut self, resolver: impl Resolve + Send + Sync) -> Self {
@@ -387,8 +397,9 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// The set. Names are resolved by the system's resolver, which blocks; one that has no address yet is resolved again
-    /// later. Of the addresses of a name the first 64 are used.
+    /// The set. Names are resolved by the system's resolver, up to 32 of them beside each other, which blocks until all are,
+    /// or for [`resolve_timeout`](Self::resolve_timeout). One that has no address then is resolved again later. Of the
+    /// addresses of a name the first 64 are used.
     ///
     /// # Errors
     /// [`UpstreamsError`].
@@ -396,6 +407,7 @@ impl UpstreamsBuilder {
         if self.urls.is_empty() {
             return Err(UpstreamsError::None);
         }
+        let resolve_timeout = self.resolve_timeout.unwrap_or(Duration::from_secs(5));
         #[cfg(feature = "tls")]
         let has_tls = self.tls.is_some();
         #[cfg(not(feature = "tls"))]
@@ -456,7 +468,7 @@ impl UpstreamsBuilder {
             generation: AtomicU64::new(0),
             began: OnceLock::new(),
         }));
-        upstreams.0.set_first_addresses();
+        upstreams.0.set_first_addresses(resolve_timeout);
         Ok(upstreams)
     }
 }

@@ -29,11 +29,16 @@ impl Upstream {
 
     /// The next connection, whose preface is read, and which has SETTINGS.
     pub(crate) fn accept(&self) -> Session {
+        self.accept_with(&[])
+    }
+
+    /// The same with the content of SETTINGS.
+    pub(crate) fn accept_with(&self, settings: &[u8]) -> Session {
         let (mut stream, _) = self.0.accept().expect("a connection");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
         stream.read_exact(&mut [0; 24]).expect("a preface");
         let mut session = Session(stream);
-        session.send(SETTINGS, 0, 0, &[]);
+        session.send(SETTINGS, 0, 0, settings);
         session
     }
 

@@ -130,6 +130,12 @@ impl Parts {
         self.upgrade.is_some()
     }
 
+    /// The protocol that the request asks for, if it does.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<&str> {
+        self.upgrade.as_deref()
+    }
+
     fn first_line(&self) -> &str {
         // A method and a target are ASCII.
         std::str::from_utf8(&self.start).unwrap_or_default().split("\r\n").next().unwrap_or_default()

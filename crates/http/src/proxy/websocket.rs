@@ -1,0 +1,59 @@
+//! `Handshake`: a WebSocket that a client of HTTP/2 opens by an extended CONNECT (RFC 8441), for an upstream of HTTP/1.1.
+//!
+//! There a GET asks for the same by `Upgrade`, with a key that the response has to answer (RFC 6455 §4.1). The proxy chooses
+//! the key and checks the answer; the rest of the handshake, such as subprotocols and extensions, is between the ends.
+
+#[cfg(feature = "websocket")]
+use std::sync::Arc;
+
+use tidegate_http1::{Fields, ResponseHead};
+#[cfg(feature = "websocket")]
+use tidegate_websocket::handshake::{Request, accept_value};
+
+use super::fields;
+
+/// The part of the handshake that HTTP/1.1 alone has.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "websocket"), expect(dead_code, reason = "a build without WebSocket makes none"))]
+pub(super) struct Handshake {
+    key: String,
+    accept: String,
+}
+
+impl Handshake {
+    /// The protocol that the value of `:protocol` names, and of `Upgrade` (RFC 8441 §5).
+    pub(super) const PROTOCOL: &str = "websocket";
+
+    /// A handshake with a key of its own; `None` in a build without WebSocket.
+    #[cfg(feature = "websocket")]
+    pub(super) fn new() -> Option<Self> {
+        let request = Request::new(Arc::default());
+        let (_, key) = request.fields().find(|(name, _)| name.eq_ignore_ascii_case(KEY))?;
+        Some(Self { key: key.to_owned(), accept: accept_value(key.as_bytes()) })
+    }
+
+    #[cfg(not(feature = "websocket"))]
+    pub(super) fn new() -> Option<Self> {
+        None
+    }
+
+    /// Adds the key to the fields of a request.
+    pub(super) fn add(&self, fields: &mut Fields) {
+        fields::push(fields, KEY.as_bytes(), self.key.as_bytes());
+    }
+
+    /// Whether a response has the answer to the key, once.
+    pub(super) fn is_accepted_by(&self, head: &ResponseHead) -> bool {
+        let mut answers = head.headers().filter(|(name, _)| Self::has(name));
+        answers.next().is_some_and(|(_, value)| value.trim_ascii() == self.accept.as_bytes())
+            && answers.next().is_none()
+    }
+
+    /// Whether a field is of the handshake of HTTP/1.1 alone, so that HTTP/2 does not have it.
+    pub(super) fn has(name: &[u8]) -> bool {
+        [KEY, ACCEPT].iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+    }
+}
+
+const KEY: &str = "Sec-WebSocket-Key";
+const ACCEPT: &str = "Sec-WebSocket-Accept";

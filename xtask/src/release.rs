@@ -1,0 +1,94 @@
+//! What a release of the packages needs: each package can be made and compiles from what is in it, the compiler is the
+//! oldest that the manifest promises, and the interfaces break only where the version allows it.
+
+use serde_json::Value;
+
+use crate::command::{Failure, Step, cargo};
+
+/// Makes the packages of all crates that are published. Those that depend on no other are compiled from their packages.
+pub(crate) fn packages() -> Result<(), Failure> {
+    let all = published()?;
+    // Offline: all dependencies are there, since the lock file names them.
+    package(&all).args(["--no-verify", "--offline"]).run()?;
+    let alone: Vec<_> = all.into_iter().filter(|crate_| crate_.depends_on_none).collect();
+    package(&alone).arg("--offline").run()
+}
+
+/// Makes and compiles the packages of all crates that are published.
+pub(crate) fn packages_that_compile() -> Result<(), Failure> {
+    package(&published()?).run()
+}
+
+fn package(crates: &[Published]) -> Step {
+    let step = cargo("package --quiet --allow-dirty --target-dir target/release-packages".split(' '));
+    step.args(crates.iter().flat_map(|crate_| ["--package", &crate_.name]))
+}
+
+/// All steps run with the compiler of this machine. They test the oldest supported version if that is the compiler's own;
+/// else the workspace is checked with the oldest, which rustup has to have.
+pub(crate) fn oldest_compiler() -> Result<(), Failure> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let oldest = packages.filter_map(|package| package["rust_version"].as_str()).next();
+    let oldest = oldest.ok_or_else(|| Failure("Cargo.toml has no rust-version".into()))?;
+    let version = Step::line("rustc --version").output()?;
+    let used = version.split_whitespace().nth(1).unwrap_or_default();
+    if minor(used) == minor(oldest) {
+        println!("rustc {used}: all steps test the oldest supported version, {oldest}");
+        return Ok(());
+    }
+    // The variable of an outer cargo would choose its own toolchain.
+    let check = Step::line(&format!("rustup run {oldest} cargo check --workspace --all-targets --locked"));
+    check.env("CARGO_TARGET_DIR", format!("target/rust-{oldest}")).run().map_err(|failure| {
+        Failure(format!("{failure}; is Rust {oldest} there? `rustup toolchain install {oldest} --profile minimal`"))
+    })
+}
+
+/// `1.95` of `1.95.0`.
+fn minor(version: &str) -> Vec<&str> {
+    version.split('.').take(2).collect()
+}
+
+/// Compares the interfaces of all libraries that are published with those of the baseline, which is a commit in the
+/// workspace's manifest. A change that breaks a user's code needs a version that allows it.
+pub(crate) fn interfaces() -> Result<(), Failure> {
+    let metadata = metadata()?;
+    let baseline = metadata["metadata"]["interfaces"]["baseline"].as_str();
+    let baseline =
+        baseline.ok_or_else(|| Failure("Cargo.toml has no workspace.metadata.interfaces.baseline".into()))?;
+    let libraries = published()?.into_iter().filter(|crate_| crate_.is_library);
+    let names = libraries.flat_map(|crate_| ["--package".to_owned(), crate_.name]);
+    cargo(["semver-checks", "check-release", "--baseline-rev", baseline]).args(names).run()
+}
+
+/// The version of cargo-semver-checks.
+pub(crate) const SEMVER_CHECKS: &str = "0.51.0";
+
+/// A crate that is published.
+#[derive(Debug)]
+struct Published {
+    name: String,
+    depends_on_none: bool,
+    is_library: bool,
+}
+
+fn published() -> Result<Vec<Published>, Failure> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    // `publish = false` is an empty list of registries.
+    let published = packages.filter(|package| package["publish"].is_null());
+    Ok(published.filter_map(describe).collect())
+}
+
+fn describe(package: &Value) -> Option<Published> {
+    let mut dependencies = package["dependencies"].as_array()?.iter();
+    let depends_on_none = !dependencies.any(|one| one["path"].is_string() && one["kind"] != "dev");
+    let mut kinds = package["targets"].as_array()?.iter().filter_map(|target| target["kind"].as_array()).flatten();
+    let is_library = kinds.any(|kind| kind == "lib");
+    Some(Published { name: package["name"].as_str()?.to_owned(), depends_on_none, is_library })
+}
+
+fn metadata() -> Result<Value, Failure> {
+    let text = cargo("metadata --no-deps --format-version 1 --offline".split(' ')).output()?;
+    serde_json::from_str(&text).map_err(|error| Failure(format!("cargo metadata: {error}")))
+}
