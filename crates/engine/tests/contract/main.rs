@@ -1,14 +1,15 @@
 //! The contract of drivers: how connections behave on every driver.
 //!
 //! Each scenario is written once and runs on each driver: over plain bytes, through a filter made for tests, through TLS
-//! and behind a header of the PROXY protocol. At the end of each,
-//! nothing may be left: no connection, no socket, no byte in a ledger, no handler without a `closed` call.
+//! and behind a header of the PROXY protocol. Scenarios of streams run over a protocol made for tests and over HTTP/2.
+//! At the end of each, nothing may be left: no connection, no socket, no byte in a ledger, no handler without a `closed` call.
 //!
 //! | | |
 //! |---|---|
 //! | the environment of a scenario | `stage.rs` |
 //! | the test backends: a real kernel, a simulated one | `backends/` |
 //! | the pipelines | `stack.rs`, `parcels.rs` |
+//! | the protocols with streams | `multiplexer.rs` |
 //! | a peer without an event loop | `raw_peer.rs`, `caller.rs` |
 //! | a record of the calls of handlers | `journal.rs` |
 //! | all scenarios with many seeds | `seeds.rs` |
@@ -20,6 +21,7 @@
 mod backends;
 mod caller;
 mod journal;
+mod multiplexer;
 mod parcels;
 mod raw_peer;
 mod seeds;
@@ -35,6 +37,7 @@ mod connecting;
 mod deadlines;
 mod draining;
 mod echo;
+mod half_closed;
 mod injected_errors;
 mod lives;
 mod posts;
@@ -49,6 +52,7 @@ mod writing;
 use std::rc::Rc;
 
 use self::backends::Loopback;
+use self::multiplexer::{Http2, Toy};
 use self::stack::{MakeTransport, Stack};
 use self::stage::Stage;
 
@@ -62,40 +66,63 @@ struct Play {
 
 impl Play {
     const fn over<S: Stack>(scenario: fn(&Stage)) -> Self {
-        Self { pipeline: S::NAME, transport: S::TRANSPORT, scenario }
+        Self::named::<S>(S::NAME, scenario)
+    }
+
+    const fn named<S: Stack>(pipeline: &'static str, scenario: fn(&Stage)) -> Self {
+        Self { pipeline, transport: S::TRANSPORT, scenario }
     }
 }
 
 /// A scenario, as it is listed.
 struct Scenario {
     name: &'static str,
-    plays: [Play; 4],
+    plays: &'static [Play],
 }
 
 /// Lists the scenarios, and makes a test of each on each test backend and over each pipeline.
 macro_rules! contract {
     (
         everywhere { $($room:ident { $($name:ident),* $(,)? })* }
+        over_streams { $($stream_room:ident { $($stream_name:ident),* $(,)? })* }
         in_real_time { $($real_room:ident { $($real_name:ident),* $(,)? })* }
     ) => {
-        const SCENARIOS: &[Scenario] = &[$($(Scenario {
-            name: concat!(stringify!($room), "::", stringify!($name)),
-            plays: [
-                Play::over::<stack::Plain>($room::$name::<stack::Plain>),
-                Play::over::<stack::Filtered>($room::$name::<stack::Filtered>),
-                Play::over::<stack::Tls>($room::$name::<stack::Tls>),
-                Play::over::<stack::Proxied>($room::$name::<stack::Proxied>),
-            ],
-        }),*),*];
+        const SCENARIOS: &[Scenario] = &[
+            $($(Scenario {
+                name: concat!(stringify!($room), "::", stringify!($name)),
+                plays: &[
+                    Play::over::<stack::Plain>($room::$name::<stack::Plain>),
+                    Play::over::<stack::Filtered>($room::$name::<stack::Filtered>),
+                    Play::over::<stack::Tls>($room::$name::<stack::Tls>),
+                    Play::over::<stack::Proxied>($room::$name::<stack::Proxied>),
+                ],
+            },)*)*
+            $($(Scenario {
+                name: concat!(stringify!($stream_room), "::", stringify!($stream_name)),
+                plays: &[
+                    Play::over::<stack::Plain>($stream_room::$stream_name::<stack::Plain, Toy>),
+                    Play::over::<stack::Filtered>($stream_room::$stream_name::<stack::Filtered, Toy>),
+                    Play::over::<stack::Tls>($stream_room::$stream_name::<stack::Tls, Toy>),
+                    Play::over::<stack::Proxied>($stream_room::$stream_name::<stack::Proxied, Toy>),
+                    Play::named::<stack::Plain>("http2", $stream_room::$stream_name::<stack::Plain, Http2>),
+                    Play::named::<stack::Filtered>("http2_filtered", $stream_room::$stream_name::<stack::Filtered, Http2>),
+                ],
+            },)*)*
+        ];
         mod epoll {
             tests! { crate::play_on_epoll, $($room { $($name),* })* }
+            stream_tests! { crate::play_on_epoll, $($stream_room { $($stream_name),* })* }
             mod in_real_time { tests! { crate::play_on_epoll, $($real_room { $($real_name),* })* } }
         }
         mod uring {
             tests! { crate::play_on_uring, $($room { $($name),* })* }
+            stream_tests! { crate::play_on_uring, $($stream_room { $($stream_name),* })* }
             mod in_real_time { tests! { crate::play_on_uring, $($real_room { $($real_name),* })* } }
         }
-        mod simulator { tests! { crate::play_in_simulator, $($room { $($name),* })* } }
+        mod simulator {
+            tests! { crate::play_in_simulator, $($room { $($name),* })* }
+            stream_tests! { crate::play_in_simulator, $($stream_room { $($stream_name),* })* }
+        }
     };
 }
 
@@ -103,27 +130,71 @@ macro_rules! tests {
     ($play:path, $($room:ident { $($name:ident),* })*) => {
         $(mod $room {
             $(mod $name {
+                use crate::$room::$name as scenario;
                 use crate::Play;
                 use crate::stack::{Filtered, Plain, Proxied, Tls};
 
                 #[test]
                 fn plain() {
-                    $play(Play::over::<Plain>(crate::$room::$name::<Plain>));
+                    $play(Play::over::<Plain>(scenario::<Plain>));
                 }
 
                 #[test]
                 fn filtered() {
-                    $play(Play::over::<Filtered>(crate::$room::$name::<Filtered>));
+                    $play(Play::over::<Filtered>(scenario::<Filtered>));
                 }
 
                 #[test]
                 fn tls() {
-                    $play(Play::over::<Tls>(crate::$room::$name::<Tls>));
+                    $play(Play::over::<Tls>(scenario::<Tls>));
                 }
 
                 #[test]
                 fn proxied() {
-                    $play(Play::over::<Proxied>(crate::$room::$name::<Proxied>));
+                    $play(Play::over::<Proxied>(scenario::<Proxied>));
+                }
+            })*
+        })*
+    };
+}
+
+macro_rules! stream_tests {
+    ($play:path, $($room:ident { $($name:ident),* })*) => {
+        $(mod $room {
+            $(mod $name {
+                use crate::$room::$name as scenario;
+                use crate::Play;
+                use crate::multiplexer::{Http2, Toy};
+                use crate::stack::{Filtered, Plain, Proxied, Tls};
+
+                #[test]
+                fn plain() {
+                    $play(Play::over::<Plain>(scenario::<Plain, Toy>));
+                }
+
+                #[test]
+                fn filtered() {
+                    $play(Play::over::<Filtered>(scenario::<Filtered, Toy>));
+                }
+
+                #[test]
+                fn tls() {
+                    $play(Play::over::<Tls>(scenario::<Tls, Toy>));
+                }
+
+                #[test]
+                fn proxied() {
+                    $play(Play::over::<Proxied>(scenario::<Proxied, Toy>));
+                }
+
+                #[test]
+                fn http2() {
+                    $play(Play::over::<Plain>(scenario::<Plain, Http2>));
+                }
+
+                #[test]
+                fn http2_filtered() {
+                    $play(Play::over::<Filtered>(scenario::<Filtered, Http2>));
                 }
             })*
         })*
@@ -269,31 +340,7 @@ everywhere {
         a_connection_that_is_being_made_is_given_up_in_time,
         a_second_drain_shortens_the_first,
     }
-    streams {
-        messages_come_back_on_each_of_many,
-        long_messages_pass_through_small_windows,
-        streams_that_are_not_read_stop_no_other,
-        an_end_leaves_the_other_side_of_the_stream_open,
-        resets_arrive_with_their_code_on_either_side,
-        a_reset_behind_the_end_takes_nothing_back,
-        a_reset_of_an_ended_stream_has_no_effect,
-        a_session_that_breaks_ends_all_of_its_streams,
-        a_drain_waits_for_streams_and_refuses_new_ones,
-        a_panic_ends_its_own_stream_only,
-        streams_that_come_and_go_leave_nothing,
-        a_message_at_work_holds_its_window,
-        a_stream_becomes_writable_again_when_it_is_granted_window,
-        deadlines_and_posts_reach_streams,
-        more_streams_than_allowed_are_refused,
-        a_flood_of_streams_reset_at_once_ends_the_session,
-        bytes_to_a_closed_stream_hold_no_window,
-        a_peer_that_grants_nothing_loses_its_stream_in_time,
-        a_stream_that_has_sent_all_is_not_late,
-        a_peer_that_grants_byte_by_byte_gets_them_so,
-        a_peer_that_ignores_windows_ends_its_session,
-        a_session_reads_whatever_its_applications_do,
-        urgent_streams_overtake_others,
-    }
+    half_closed { a_reset_of_an_ended_stream_has_no_effect }
     sniffing {
         the_first_bytes_choose_handler_or_channel,
         the_first_bytes_choose_a_session,
@@ -311,6 +358,39 @@ everywhere {
         a_connection_that_closes_sends_the_rest,
         a_reset_ends_a_connection_that_waits,
     }
+    lives { of_random_kinds_end_correctly }
+    addresses {
+        are_right_on_both_sides,
+        are_those_of_the_listener_to_a_driver,
+        of_the_peer_are_gone_after_a_reset,
+        of_the_peer_are_remembered_by_channels,
+    }
+}
+over_streams {
+    streams {
+        messages_come_back_on_each_of_many,
+        long_messages_pass_through_small_windows,
+        streams_that_are_not_read_stop_no_other,
+        an_end_leaves_the_other_side_of_the_stream_open,
+        resets_arrive_with_their_code_on_either_side,
+        a_reset_behind_the_end_takes_nothing_back,
+        a_session_that_breaks_ends_all_of_its_streams,
+        a_drain_waits_for_streams_and_refuses_new_ones,
+        a_panic_ends_its_own_stream_only,
+        streams_that_come_and_go_leave_nothing,
+        a_message_at_work_holds_its_window,
+        a_stream_becomes_writable_again_when_it_is_granted_window,
+        deadlines_and_posts_reach_streams,
+        more_streams_than_allowed_are_refused,
+        a_flood_of_streams_reset_at_once_ends_the_session,
+        bytes_to_a_closed_stream_hold_no_window,
+        a_peer_that_grants_nothing_loses_its_stream_in_time,
+        a_stream_that_has_sent_all_is_not_late,
+        a_peer_that_grants_byte_by_byte_gets_them_so,
+        a_peer_that_ignores_windows_ends_its_session,
+        a_session_reads_whatever_its_applications_do,
+        urgent_streams_overtake_others,
+    }
     batches {
         replies_of_any_length_arrive_whole,
         a_peer_that_reads_late_may_ping,
@@ -320,13 +400,6 @@ everywhere {
         a_stream_may_make_another_send,
         a_session_that_ends_ends_its_streams,
         write_positions_are_those_of_the_stream,
-    }
-    lives { of_random_kinds_end_correctly }
-    addresses {
-        are_right_on_both_sides,
-        are_those_of_the_listener_to_a_driver,
-        of_the_peer_are_gone_after_a_reset,
-        of_the_peer_are_remembered_by_channels,
     }
 }
 // These need loops that really sleep and threads that run at any time, which no seed decides.

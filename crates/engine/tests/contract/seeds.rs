@@ -31,7 +31,7 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
         (number("TIDEGATE_SEED_FIRST").unwrap_or(0), number("TIDEGATE_SEEDS").unwrap_or(20));
     let part = std::env::var("TIDEGATE_SCENARIO").unwrap_or_default();
     let chosen = SCENARIOS.iter().filter(|scenario| scenario.name.contains(&part));
-    let jobs: Vec<_> = chosen.flat_map(|scenario| scenario.plays.map(|play| (scenario.name, play))).collect();
+    let jobs: Vec<_> = chosen.flat_map(|scenario| scenario.plays.iter().map(|play| (scenario.name, play))).collect();
     let (next, fault_counts, failures) = (AtomicUsize::new(0), Mutex::new(FaultCounts::default()), Mutex::new(vec![]));
     let work = || {
         while let Some((name, play)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -42,7 +42,7 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
             let seed = AtomicU64::new(first);
             let named = thread::Builder::new().name(test.clone());
             let occurred = thread::scope(|scope| {
-                let all = || play_all(*play, first..first + count, &seed);
+                let all = || play_all(**play, first..first + count, &seed);
                 named.spawn_scoped(scope, all).expect("a thread can be started").join()
             });
             match occurred {
