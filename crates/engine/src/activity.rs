@@ -73,10 +73,13 @@ impl Activity {
     /// A call begins that a text describes: of it the first [`DETAIL_BYTES_MAX`] bytes.
     pub fn begin_detail(&self, text: &[u8]) {
         let text = &text[..text.len().min(DETAIL_BYTES_MAX)];
-        for (word, bytes) in self.0.detail.iter().zip(text.chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_le_bytes(eight), Relaxed);
+        let (words, rest) = text.as_chunks();
+        for (place, word) in self.0.detail.iter().zip(words) {
+            place.store(u64::from_le_bytes(*word), Relaxed);
+        }
+        if let Some(place) = self.0.detail.get(words.len()) {
+            let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            place.store(last, Relaxed);
         }
         self.0.detail_bytes.store(text.len() as u32, Relaxed);
         self.begin(Label::DETAIL);

@@ -55,8 +55,17 @@ impl Running {
     }
 }
 
-#[inline(never)]
+/// A head begins with the method, a space, and the path, unless the target has an authority before it.
+#[inline]
 fn begin_detail(activity: &Activity, head: &RequestHead) {
+    match head.start_with_path() {
+        Some(start) => activity.begin_detail(start),
+        None => begin_composed(activity, head),
+    }
+}
+
+#[cold]
+fn begin_composed(activity: &Activity, head: &RequestHead) {
     let (bytes, length) = detail(head);
     activity.begin_detail(&bytes[..length]);
 }

@@ -81,6 +81,17 @@ impl RequestHead {
         if path.first() == Some(&b'/') { path } else { path_behind_authority(path) }
     }
 
+    /// The start of the head up to the end of the path: the method, a space, the path. `None` if the target has an
+    /// authority before its path.
+    #[doc(hidden)]
+    #[must_use]
+    #[inline]
+    pub fn start_with_path(&self) -> Option<&[u8]> {
+        let (start, path_length) = (usize::from(self.spans.target_start), usize::from(self.spans.path_length));
+        let found = &self.bytes[..start + path_length];
+        (found.get(start) == Some(&b'/')).then_some(found)
+    }
+
     /// The part of the target after the `?`.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
@@ -202,15 +213,39 @@ impl<'a> Headers<'a> {
 impl<'a> Iterator for Headers<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         // The lines are valid: the first colon ends a name, and the next CR its line.
-        let name_end = self.rest.iter().position(|byte| *byte == b':')?;
-        let value_end = name_end + 1 + memchr::memchr(b'\r', &self.rest[name_end + 1..])?;
-        let field = (&self.rest[..name_end], trim(&self.rest[name_end + 1..value_end]));
-        self.rest = &self.rest[value_end + 2..];
-        Some(field)
+        let (name, rest) = self.rest.split_at(first::<b':'>(self.rest)?);
+        let (value, rest) = rest.split_at(first::<b'\r'>(rest)?);
+        self.rest = rest.get(2..)?;
+        Some((name, trim(&value[1..])))
     }
 }
+
+/// The position of the first such byte. Names and most values are so short that words of eight bytes find it before a
+/// search with vector instructions has begun.
+#[inline(always)]
+fn first<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
+    let (words, _) = bytes.as_chunks();
+    let words = &words[..words.len().min(SHORT_WORDS)];
+    for (place, word) in words.iter().enumerate() {
+        let differences = u64::from_le_bytes(*word) ^ (u64::from(BYTE) * LOWEST_BITS);
+        // The lowest bit that is set is that of the first byte without a difference.
+        let found = differences.wrapping_sub(LOWEST_BITS) & !differences & (LOWEST_BITS << 7);
+        if found != 0 {
+            return Some(place * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let at = words.len() * 8;
+    memchr::memchr(BYTE, &bytes[at..]).map(|place| at + place)
+}
+
+/// The lowest bit of each byte of a word.
+const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
+
+/// Behind so many words a search with vector instructions begins.
+const SHORT_WORDS: usize = 3;
 
 /// A method (RFC 9110 §9.3, RFC 5789).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -313,15 +348,14 @@ fn text(bytes: &[u8]) -> &str {
 /// Removes the optional white space around a value (RFC 9110 §5.6.3).
 #[inline]
 pub(crate) fn trim(value: &[u8]) -> &[u8] {
-    let is_space = |byte: u8| matches!(byte, b' ' | b'\t');
-    let (mut start, mut end) = (0, value.len());
-    while start < end && is_space(value[start]) {
-        start += 1;
+    let mut value = value;
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
     }
-    while start < end && is_space(value[end - 1]) {
-        end -= 1;
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
     }
-    &value[start..end]
+    value
 }
 
 /// In place of a length: the body is chunked, ...

@@ -180,3 +180,33 @@ fn methods_and_versions_are_case_sensitive_and_field_names_are_not() {
     refused(b"GET / Http/1.1\r\nHost: a\r\n\r\n", Violation::RequestLine);
     assert_eq!(head("GET / HTTP/1.1\r\nhOST: a\r\n\r\n").host(), "a");
 }
+
+/// A field of each length of name and value is found, whatever lies around it: the search goes by words.
+#[test]
+fn fields_of_all_lengths_are_read() {
+    let long = "a-name-that-is-longer-than-a-word-of-a-processor";
+    let value = ":: value;q=0.9, \u{ef}\u{2028}  with spaces, tabs\t and more than three words of eight bytes :";
+    let ends: Vec<usize> = value.char_indices().map(|(at, _)| at).chain([value.len()]).collect();
+    for name in (1..long.len()).map(|length| long[..length].trim_end_matches('-')) {
+        for value in ends.iter().map(|end| value[..*end].trim()) {
+            let head = head(&format!("GET / HTTP/1.1\r\nHost: a\r\n{name}: \t{value} \r\nz:\r\n\r\n"));
+            let fields: Vec<_> = head.headers().collect();
+            let expected = [("Host", "a"), (name, value), ("z", "")].map(|(n, v)| (n.as_bytes(), v.as_bytes()));
+            assert_eq!(fields, expected, "{name}: {value}");
+        }
+    }
+}
+
+#[test]
+fn a_head_begins_with_its_path_unless_the_target_has_an_authority() {
+    for (line, start) in [
+        ("GET /ebb?flow=1 HTTP/1.1", Some("GET /ebb")),
+        ("PURGE / HTTP/1.1", Some("PURGE /")),
+        ("GET http://sea/ebb HTTP/1.1", None),
+        ("OPTIONS * HTTP/1.1", None),
+        ("CONNECT sea:80 HTTP/1.1", None),
+    ] {
+        let head = head(&format!("{line}\r\nHost: {}\r\n\r\n", if line.contains(":80") { "sea:80" } else { "sea" }));
+        assert_eq!(head.start_with_path(), start.map(str::as_bytes), "{line}");
+    }
+}

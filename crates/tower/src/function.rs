@@ -138,27 +138,31 @@ struct Caller<S: TowerService<B>, B> {
 
 impl<S: TowerService<B> + Clone + 'static, B: ServiceBody> Caller<S, B> {
     fn call(&self, request: Request, cx: &mut Context<'_>) -> Result<Response, Responding> {
-        let converted = self.requests.convert(request, self.responses.take_fields());
-        let (request, exchange) = match converted {
-            Ok(converted) => converted,
+        let mut made = http::Request::new(B::empty());
+        let exchange = match self.requests.convert(request, self.responses.take_fields(), &mut made) {
+            Ok(exchange) => exchange,
             Err(status) => return Ok(status.into_response()),
         };
         let mut service = self.ready.take().unwrap_or_else(|| self.service.clone());
         match service.poll_ready(cx) {
             Poll::Ready(Ok(())) => {
-                let future = service.call(request);
+                let mut slot = self.calling.take().unwrap_or_else(|| Box::pin(None));
+                slot.as_mut().set(Some(service.call(made)));
                 self.ready.set(Some(service));
-                self.poll(future, exchange, cx)
+                self.poll(slot, exchange, cx)
             }
             Poll::Ready(Err(error)) => Ok(failed(error)),
-            Poll::Pending => Err(Box::pin(when_ready(service, request, exchange, self.responses.clone()))),
+            Poll::Pending => Err(Box::pin(when_ready(service, made, exchange, self.responses.clone()))),
         }
     }
 
     /// Polls the future of a service for the first time.
-    fn poll(&self, future: S::Future, exchange: Exchange, cx: &mut Context<'_>) -> Result<Response, Responding> {
-        let mut slot = self.calling.take().unwrap_or_else(|| Box::pin(None));
-        slot.as_mut().set(Some(future));
+    fn poll(
+        &self,
+        mut slot: Slot<S::Future>,
+        exchange: Exchange,
+        cx: &mut Context<'_>,
+    ) -> Result<Response, Responding> {
         match poll_slot(&mut slot, cx) {
             Poll::Ready(response) => {
                 slot.as_mut().set(None);

@@ -1,10 +1,12 @@
 //! From our request to one of the `http` crate.
 
 use std::cell::RefCell;
+use std::mem;
+use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use tidegate_http::Request;
 use tidegate_sys::Address;
 
@@ -28,32 +30,49 @@ impl Requests {
         Self { heads: RefCell::default(), extend }
     }
 
-    /// The request of the `http` crate, and what its response needs of it. `fields` is an empty map that is used again.
+    /// Makes `made`, which is empty, the request of the `http` crate, in its place; returns what its response needs of it.
+    /// `fields` is an empty map that is used again.
     #[inline(always)]
     pub(crate) fn convert<B: ServiceBody>(
         &self,
         request: Request,
         fields: HeaderMap,
-    ) -> Result<(http::Request<B>, Exchange), StatusCode> {
-        let mut made = http::Request::new(B::empty());
+        made: &mut http::Request<B>,
+    ) -> Result<Exchange, StatusCode> {
         *made.method_mut() = request.method();
         *made.version_mut() = request.version();
         let whole = request.head_bytes();
         let head = self.keep(whole);
-        *made.uri_mut() = uri(part(&head, whole, request.target_bytes())).ok_or(StatusCode::BAD_REQUEST)?;
-        let mut map = fields;
+        let map = made.headers_mut();
+        // A map that never had a field has no memory to be dropped.
+        mem::forget(mem::replace(map, fields));
         let protocol = request.protocol();
+        #[cfg(feature = "upgrade")]
+        let mut has_upgrade = false;
         for (name, value) in request.header_bytes() {
             if protocol.is_some() && name == b"upgrade" {
                 // HTTP/2 has no such field: it is `:protocol`.
                 continue;
             }
             // The codec has checked both; no value has a character that this type does not admit.
-            let Ok(name) = HeaderName::from_bytes(name) else { continue };
-            let Ok(value) = HeaderValue::from_maybe_shared(part(&head, whole, value)) else { continue };
+            let Some(name) = field_name(name) else { continue };
+            #[cfg(feature = "upgrade")]
+            {
+                has_upgrade |= name == header::UPGRADE;
+            }
+            let known = if name == header::CONNECTION { connection_option(value) } else { None };
+            let value = match known {
+                Some(value) => value,
+                None => match HeaderValue::from_maybe_shared(head.slice(place(whole, value))) {
+                    Ok(value) => value,
+                    Err(_) => continue,
+                },
+            };
             map.append(name, value);
         }
-        *made.headers_mut() = map;
+        // The last part takes the head itself.
+        let target = place(whole, request.target_bytes());
+        *made.uri_mut() = uri(only(head, target)).ok_or(StatusCode::BAD_REQUEST)?;
         if !request.extensions().is_empty() {
             *made.extensions_mut() = request.extensions().clone();
         }
@@ -66,7 +85,7 @@ impl Requests {
         }
         let mut exchange = Exchange::new(made.method(), protocol.is_some());
         #[cfg(feature = "upgrade")]
-        if made.method() == http::Method::CONNECT || request.asks_for_any_upgrade() {
+        if made.method() == http::Method::CONNECT || has_upgrade && request.asks_for_any_upgrade() {
             exchange.offer = Offer::make(made.extensions_mut());
         }
         let length = request.content_length();
@@ -74,7 +93,7 @@ impl Requests {
             let (body, registered) = RequestBody::register(request.into_body(), length);
             (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
         }
-        Ok((made, exchange))
+        Ok(exchange)
     }
 
     /// A copy of a head. A few heads share a piece of memory, which is used again once none of them is left.
@@ -88,10 +107,45 @@ impl Requests {
     }
 }
 
-/// The piece of `shared` at the place that `part` has in `whole`, of which `shared` is a copy.
-fn part(shared: &Bytes, whole: &[u8], part: &[u8]) -> Bytes {
+/// The place of a part of a head in the whole.
+fn place(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr() - whole.as_ptr().addr();
-    shared.slice(start..start + part.len())
+    start..start + part.len()
+}
+
+/// One part of a head alone, without another count of its memory.
+fn only(mut head: Bytes, place: Range<usize>) -> Bytes {
+    head.truncate(place.end);
+    head.advance(place.start);
+    head
+}
+
+/// The name of a field. The names that most requests have are known as they are usually written.
+#[inline]
+fn field_name(name: &[u8]) -> Option<HeaderName> {
+    Some(match name {
+        b"Host" | b"host" => header::HOST,
+        b"Accept" | b"accept" => header::ACCEPT,
+        b"Cookie" | b"cookie" => header::COOKIE,
+        b"Connection" | b"connection" => header::CONNECTION,
+        b"User-Agent" | b"user-agent" => header::USER_AGENT,
+        b"Content-Type" | b"content-type" => header::CONTENT_TYPE,
+        b"Authorization" | b"authorization" => header::AUTHORIZATION,
+        b"Content-Length" | b"content-length" => header::CONTENT_LENGTH,
+        b"Accept-Encoding" | b"accept-encoding" => header::ACCEPT_ENCODING,
+        b"Accept-Language" | b"accept-language" => header::ACCEPT_LANGUAGE,
+        name => return HeaderName::from_bytes(name).ok(),
+    })
+}
+
+/// The usual values of `Connection`, which share no memory with the head.
+#[inline]
+fn connection_option(value: &[u8]) -> Option<HeaderValue> {
+    match value {
+        b"keep-alive" => Some(const { HeaderValue::from_static("keep-alive") }),
+        b"close" => Some(const { HeaderValue::from_static("close") }),
+        _ => None,
+    }
 }
 
 fn uri(target: Bytes) -> Option<Uri> {

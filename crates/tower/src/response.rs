@@ -77,7 +77,7 @@ pub(crate) struct Responses<B> {
     /// The place of a body whose first frame is polled.
     body: Cell<Option<Slot<B>>>,
     /// The memory of the last response's fields, for those of the next request.
-    fields: Cell<HeaderMap>,
+    fields: Cell<Option<HeaderMap>>,
 }
 
 impl<B> Default for Responses<B> {
@@ -92,16 +92,26 @@ where
 {
     /// An empty map.
     pub(crate) fn take_fields(&self) -> HeaderMap {
-        self.fields.take()
+        self.fields.take().unwrap_or_default()
     }
 
     /// Our response. If the body is complete with its first frame, it is sent with the head; otherwise frame by frame.
     pub(crate) fn convert(&self, response: http::Response<B>, exchange: Exchange, cx: &mut Context<'_>) -> Response {
         let (parts, body) = response.into_parts();
-        let (response, stated) = match copy_fields(&parts.headers, Response::status(parts.status)) {
-            Ok(copied) => copied,
+        let mut response = Response::status(parts.status);
+        let (content_type, closes) = match copy_fields(&parts.headers, &mut response) {
+            Ok(facts) => facts,
             Err(error) => return failed(error),
         };
+        if let Some(content_type) = content_type {
+            response = response.content_type(content_type);
+        }
+        if closes {
+            response = response.close();
+        }
+        // Most bodies know their length.
+        let is_unknown = exchange.is_head || body.size_hint().exact().is_none();
+        let stated = if is_unknown { stated_length(&parts.headers) } else { None };
         self.keep_fields(parts.headers);
         if parts.status == StatusCode::SWITCHING_PROTOCOLS && !exchange.may_upgrade() {
             return failed("it upgrades a connection whose client does not ask for it");
@@ -178,14 +188,15 @@ where
     fn keep_fields(&self, mut fields: HeaderMap) {
         if fields.capacity() <= KEPT_FIELDS_MAX {
             fields.clear();
-            self.fields.set(fields);
+            self.fields.set(Some(fields));
         }
     }
 }
 
-/// Copies the fields that the server does not write by itself. Returns the stated length of the body as well.
-fn copy_fields(fields: &HeaderMap, mut response: Response) -> Result<(Response, Option<u64>), InvalidField> {
-    let (mut stated, mut content_type, mut closes) = (None, None, false);
+/// Copies the fields that the server does not write by itself. Returns a media type that needs no field, and whether the
+/// connection closes after the response.
+fn copy_fields(fields: &HeaderMap, response: &mut Response) -> Result<(Option<ContentType>, bool), InvalidField> {
+    let (mut content_type, mut closes) = (None, false);
     for (name, value) in fields {
         if name == CONTENT_TYPE && content_type.is_none() {
             content_type = well_known(value);
@@ -193,18 +204,18 @@ fn copy_fields(fields: &HeaderMap, mut response: Response) -> Result<(Response, 
                 continue;
             }
         }
-        if name == CONTENT_LENGTH {
-            stated = value.to_str().ok().and_then(|value| value.parse().ok());
-        } else if name == CONNECTION {
+        if name == CONNECTION {
             closes |= value.as_bytes().eq_ignore_ascii_case(b"close");
-        } else if name != DATE && name != SERVER && name != TRANSFER_ENCODING {
+        } else if name != CONTENT_LENGTH && name != DATE && name != SERVER && name != TRANSFER_ENCODING {
             response.append(name, value)?;
         }
     }
-    if let Some(content_type) = content_type {
-        response = response.content_type(content_type);
-    }
-    Ok((if closes { response.close() } else { response }, stated))
+    Ok((content_type, closes))
+}
+
+/// The length of the body, by its field.
+fn stated_length(fields: &HeaderMap) -> Option<u64> {
+    fields.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// The most common media types need no field of their own.
