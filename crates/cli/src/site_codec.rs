@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use tidegate::bytelog::{ByteLog, ConnectionCapture};
-use tidegate::codec::{Filter, Filters, Over, Pipeline};
+use tidegate::codec::{DynOver, Filter, Filters, Over, Pipeline};
 use tidegate::framing::Raw;
 use tidegate::http::SessionCodec;
 use tidegate::http1::{Incoming, Outgoing, Server};
@@ -88,10 +88,11 @@ impl SiteCodec for Proxied<Server> {
 }
 
 impl<F: SiteFilter, C: SiteCodec> SiteCodec for Over<F, C> {
-    type Http2 = Over<F, C::Http2>;
+    /// The same type for all filters: each pipeline is code of its own.
+    type Http2 = DynOver<Connection>;
 
     fn into_http2(self, connection: Connection) -> Self::Http2 {
-        self.map(|codec| codec.into_http2(connection))
+        self.filters().stack(connection)
     }
 
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {

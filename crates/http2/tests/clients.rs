@@ -175,3 +175,53 @@ fn a_stream_that_is_given_up_before_its_head_is_written_is_unknown_to_the_server
         assert_eq!(response(&pair.run()[&next]).0, 200);
     }
 }
+
+fn websocket() -> Request {
+    let request = Request::get("http://sea/ws?room=1").expect("a request");
+    request.upgrade_to("websocket").expect("the name of a protocol")
+}
+
+fn extended() -> CodecHarness<ClientStream> {
+    let stream = ClientStream::new(Arc::new(client::Limits::default()), "http").extended_connect();
+    let mut stream = CodecHarness::new(stream);
+    stream.encode(websocket().into()).expect("a valid message");
+    stream
+}
+
+fn sent(stream: &mut CodecHarness<ClientStream>) -> Vec<u8> {
+    stream.flush().expect("no filter");
+    stream.take_sent()
+}
+
+#[test]
+fn a_get_with_an_upgrade_is_an_extended_connect_if_the_stream_allows_it() {
+    let mut plain = CodecHarness::new(ClientStream::new(Arc::new(client::Limits::default()), "http"));
+    assert!(plain.encode(websocket().into()).is_err(), "the server may not allow it");
+    let mut stream = extended();
+    let sent = sent(&mut stream);
+    let lines =
+        b":method: CONNECT\r\n:protocol: websocket\r\n:scheme: http\r\n:path: /ws?room=1\r\n:authority: sea\r\n";
+    assert_eq!(
+        (&sent[..2], &sent[12..]),
+        (&[1, 0][..], &lines[..]),
+        "a head of a request, behind which the stream goes on"
+    );
+    assert!(stream.encode(Outgoing::Data("ebb".into())).is_err(), "the server has not accepted");
+    assert!(stream.encode(websocket().into()).is_err(), "a stream has one request");
+}
+
+#[test]
+fn a_2xx_to_an_extended_connect_makes_a_tunnel_and_any_other_status_ends_the_request() {
+    let head = |status: u16, flags| frame(1, flags, 1, format!("HTTP/1.1 {status} \r\n\r\n").as_bytes());
+    let mut stream = extended();
+    let _ = sent(&mut stream);
+    let messages = stream.decode(&[head(200, 0), frame(0, 0, 1, b"\x81\x03ebb")].concat()).expect("a response");
+    assert_eq!((messages.len(), response(&messages).0), (1, 200), "what follows is of another protocol");
+    assert!(stream.parts().0.is_switched() && sent(&mut stream).is_empty());
+    let mut stream = extended();
+    let _ = sent(&mut stream);
+    let messages = stream.decode(&[head(404, 0), frame(0, 1, 1, b"none")].concat()).expect("a response");
+    assert_eq!(response(&messages), (404, b"none".to_vec()));
+    assert!(!stream.parts().0.is_switched() && matches!(messages.last(), Some(Incoming::End)));
+    assert_eq!(sent(&mut stream), [3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], "the end of the request");
+}

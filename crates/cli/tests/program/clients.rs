@@ -37,6 +37,30 @@ fn text(output: Vec<u8>) -> String {
     String::from_utf8(output).unwrap()
 }
 
+/// Each set of filters is a pipeline of its own until a connection turns out to speak HTTP/2.
+#[test]
+fn curl_speaks_http2_over_any_filters() {
+    let proxy_protocol = ["--proxy-protocol", "required", "--proxy-trusted", "127.0.0.0/8"];
+    for filters in 0..8 {
+        let [has_tls, has_log, has_header] = [1, 2, 4].map(|bit| filters & bit != 0);
+        let mut arguments = vec!["--loops", "1"];
+        arguments.extend(has_tls.then_some("--tls-self-signed"));
+        arguments.extend(has_log.then_some("--log-bytes"));
+        arguments.extend(proxy_protocol.iter().filter(|_| has_header));
+        let program = Program::serve(&arguments);
+        let (scheme, http2) = if has_tls { ("https", "--http2") } else { ("http", "--http2-prior-knowledge") };
+        let [plaintext, bytes] =
+            ["/plaintext", "/bytes/100000"].map(|path| format!("{scheme}://{}{path}", program.ip()));
+        let mut asked = vec![http2, "--insecure", "--write-out", "[%{http_version}]", &plaintext];
+        asked.extend(has_header.then_some("--haproxy-protocol"));
+        let Some(received) = curl(&asked) else { return };
+        assert_eq!(text(received), "Hello, World![2]", "{arguments:?}");
+        asked[4] = &bytes;
+        let received = curl(&asked).expect("curl is there");
+        assert_same(&received, &[&letters(100_000)[..], b"[2]"].concat());
+    }
+}
+
 #[test]
 fn curl_gets_every_route() {
     let program = Program::serve(&["--loops", "2"]);
