@@ -5,10 +5,12 @@ use std::task::Poll;
 
 use tidegate_engine::Limits;
 use tidegate_http::{Config, ContentType, Response, Router};
+use tidegate_http2::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
 use tidegate_sys::Socket;
 
 use crate::codecs::REQUEST;
-use crate::turns::{turn, wired};
+use crate::counted::count_this;
+use crate::turns::{BETWEEN, turn, wired};
 use crate::wire::address;
 
 /// `DEPTH` requests in one turn, answered by one function that is not async.
@@ -47,6 +49,76 @@ fn awaits_polls<const DEPTH: usize>(waits: u32, rounds: usize) {
     serve(Router::new().get("/plaintext", waits), DEPTH, rounds);
 }
 
+/// Requests on `STREAMS` streams of one connection of HTTP/2 in one turn, answered as in [`sync`].
+pub(crate) fn http2<const STREAMS: usize>(rounds: usize) {
+    let mut client = Client::new();
+    let (mut event_loop, peer) = wired(client.greeting(), 0);
+    let (codec, handler) = Config::new().connections(Router::new().fallback(hello))();
+    let adopted = event_loop.adopt(Socket::Simulated(0), &address(), Limits::default(), codec, handler);
+    adopted.expect("it takes any stream");
+    peer.deliver();
+    for _ in 0..4 {
+        event_loop.turn(None).expect("nothing fails on a wire");
+    }
+    for _ in 0..rounds {
+        peer.set_bytes(&client.requests(STREAMS));
+        peer.pass(BETWEEN);
+        peer.deliver();
+        count_this(|| event_loop.turn(None)).expect("nothing fails on a wire");
+    }
+    assert_eq!(event_loop.counts().streams, 0, "each turn answers all requests");
+    assert!(peer.received() > (rounds * STREAMS * HELLO.len()) as u64, "each response has come");
+}
+
+/// What a client of HTTP/2 sends.
+struct Client {
+    encoder: Encoder,
+    next_id: u32,
+}
+
+impl Client {
+    fn new() -> Self {
+        Self { encoder: Encoder::new(TABLE_BYTES_DEFAULT), next_id: 1 }
+    }
+
+    /// The preface, SETTINGS, and a window for all responses.
+    fn greeting(&self) -> Vec<u8> {
+        let (settings, update) = (frame(4, 0, 0, &[]), frame(8, 0, 0, &0x7000_0000_u32.to_be_bytes()));
+        [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &update].concat()
+    }
+
+    /// One request on each of as many new streams. All fields but the path come from the tables but for the first time.
+    fn requests(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for _ in 0..count {
+            let mut block = Vec::new();
+            self.encoder.begin(&mut block);
+            for (name, value, indexing) in [
+                (":method", "GET", Indexing::Allowed),
+                (":scheme", "http", Indexing::Allowed),
+                (":path", "/plaintext", Indexing::Omitted),
+                (":authority", "127.0.0.1:8080", Indexing::Allowed),
+                ("user-agent", "tidegate-instructions", Indexing::Allowed),
+            ] {
+                self.encoder.encode(name.as_bytes(), value.as_bytes(), indexing, &mut block);
+            }
+            bytes.extend(frame(1, END_STREAM | END_HEADERS, self.next_id, &block));
+            self.next_id += 2;
+        }
+        bytes
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
+    let length = (content.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
+}
+
+const HELLO: &str = "Hello, World!";
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
 fn serve(router: Router, depth: usize, rounds: usize) {
     let (mut event_loop, peer) = wired(REQUEST.repeat(depth), 0);
     let (codec, handler) = Config::new().connections(router)();
@@ -56,7 +128,7 @@ fn serve(router: Router, depth: usize, rounds: usize) {
 }
 
 fn hello() -> Response {
-    Response::new().content_type(ContentType::TEXT).body("Hello, World!")
+    Response::new().content_type(ContentType::TEXT).body(HELLO)
 }
 
 async fn yield_once() {

@@ -111,4 +111,4 @@ async fn site(mut channel: Channel<Server>) -> Result<(), ChannelError> {
 pub(crate) const CROWD: usize = 64;
 
 /// The time between turns: in some turns a new second begins, and the date changes.
-const BETWEEN: Duration = Duration::from_micros(100);
+pub(crate) const BETWEEN: Duration = Duration::from_micros(100);

@@ -228,14 +228,18 @@ impl Outbound {
     /// The first flushed bytes, in one piece; `None` if there are none, or if a piece of a file comes first.
     #[must_use]
     pub fn front(&self) -> Option<&[u8]> {
-        let mut part = [const { MaybeUninit::uninit() }];
-        match self.gather(&mut part, usize::MAX) {
-            Gathered::Parts([part]) | Gathered::PartsBeforeFile([part]) => {
+        let entries = self.pool.as_ref()?.shared().entries.borrow();
+        let mut index = self.list.head;
+        while index != self.list.unflushed {
+            let entry = entries.get(index);
+            let bytes = entry.part.bytes()?;
+            if !bytes.is_empty() {
                 // SAFETY: as in `gather`: the bytes stay for as long as the queue is borrowed.
-                Some(unsafe { std::slice::from_raw_parts(part.as_ptr(), part.len()) })
+                return Some(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) });
             }
-            _ => None,
+            index = entry.next;
         }
+        None
     }
 
     /// Whether a piece of a file comes first among what was flushed.

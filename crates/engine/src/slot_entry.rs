@@ -99,6 +99,8 @@ pub(crate) enum SlotEvent {
     /// It has a new application; its codec stays.
     ApplicationReplaced,
     Received(Slice),
+    /// Bytes of a stream, which are the peer's last: `Received` and `Ended` in one.
+    ReceivedLast(Slice),
     /// The peer sends no more.
     Ended,
     /// The peer has reset the stream, with this number.

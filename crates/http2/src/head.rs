@@ -147,10 +147,10 @@ impl<'a> HeadBuilder<'a> {
     /// RFC 9113 §8.3. `None` if the head is malformed.
     fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
         let (place, is_allowed) = match name {
-            b":method" => (METHOD, !value.is_empty() && value.iter().all(|byte| is_token(*byte))),
+            b":method" => (METHOD, !value.is_empty() && are_all(value, TOKEN)),
             b":scheme" => (SCHEME, is_scheme(value)),
-            b":authority" => (AUTHORITY, !value.is_empty() && value.iter().all(|byte| is_in_authority(*byte))),
-            b":path" => (PATH, !value.is_empty() && value.iter().all(u8::is_ascii_graphic)),
+            b":authority" => (AUTHORITY, !value.is_empty() && are_all(value, IN_AUTHORITY)),
+            b":path" => (PATH, !value.is_empty() && are_all(value, GRAPHIC)),
             b":protocol" => (PROTOCOL, self.extends_connect && is_protocol(value)),
             b":status" => (STATUS, value.len() == 3 && value.iter().all(u8::is_ascii_digit)),
             _ => return None,
@@ -180,10 +180,9 @@ impl<'a> HeadBuilder<'a> {
             self.has_fields = true;
             self.write_first_line()?;
         }
-        let is_name = !name.is_empty() && name.iter().all(|byte| is_token(*byte) && !byte.is_ascii_uppercase());
+        let is_name = !name.is_empty() && are_all(name, IN_NAME);
         let is_padded = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-        if !is_name || value.iter().any(|byte| is_control(*byte)) || is_padded(value.first()) || is_padded(value.last())
-        {
+        if !is_name || !are_all(value, IN_VALUE) || is_padded(value.first()) || is_padded(value.last()) {
             return None;
         }
         match name {
@@ -312,20 +311,57 @@ fn write_line(name: &[u8], value: &[u8], text: &mut Vec<u8>) {
 
 /// RFC 3986 §3.1.
 fn is_scheme(value: &[u8]) -> bool {
-    value.first().is_some_and(u8::is_ascii_alphabetic)
-        && value.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+    value.first().is_some_and(u8::is_ascii_alphabetic) && are_all(value, IN_SCHEME)
 }
 
 /// The name of a protocol, which may have a version (RFC 9110 §7.8).
 fn is_protocol(value: &[u8]) -> bool {
-    let is_name = |name: &[u8]| !name.is_empty() && name.iter().all(|byte| is_token(*byte));
+    let is_name = |name: &[u8]| !name.is_empty() && are_all(name, TOKEN);
     let mut parts = value.split(|byte| *byte == b'/');
     parts.next().is_some_and(is_name) && parts.next().is_none_or(is_name) && parts.next().is_none()
 }
 
+/// Whether all bytes are of a class. It reads each, since most are: an exit at the first other byte would cost a branch for
+/// each.
+#[inline]
+fn are_all(bytes: &[u8], class: u8) -> bool {
+    bytes.iter().fold(u8::MAX, |common, byte| common & CLASSES[usize::from(*byte)]) & class != 0
+}
+
+/// A character of a token (RFC 9110 §5.6.2).
+const TOKEN: u8 = 1;
+/// The same without upper case (RFC 9113 §8.2.1).
+const IN_NAME: u8 = 1 << 1;
+/// Anything but control characters (RFC 9110 §5.5).
+const IN_VALUE: u8 = 1 << 2;
+/// A printable character, without the space.
+const GRAPHIC: u8 = 1 << 3;
 /// What an authority may have beside user information, which is not allowed here (RFC 9113 §8.3.1).
-fn is_in_authority(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !matches!(byte, b'@' | b'/' | b'?' | b'#')
+const IN_AUTHORITY: u8 = 1 << 4;
+/// RFC 3986 §3.1.
+const IN_SCHEME: u8 = 1 << 5;
+
+/// The classes of each byte.
+static CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let (mut classes, mut byte) = ([0; 256], 0_u8);
+    loop {
+        let is_token = is_token(byte);
+        let is_graphic = byte.is_ascii_graphic();
+        let in_scheme = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        let in_authority = is_graphic && !matches!(byte, b'@' | b'/' | b'?' | b'#');
+        classes[byte as usize] = if is_token { TOKEN } else { 0 }
+            | if is_token && !byte.is_ascii_uppercase() { IN_NAME } else { 0 }
+            | if is_control(byte) { 0 } else { IN_VALUE }
+            | if is_graphic { GRAPHIC } else { 0 }
+            | if in_authority { IN_AUTHORITY } else { 0 }
+            | if in_scheme { IN_SCHEME } else { 0 };
+        if byte == u8::MAX {
+            return classes;
+        }
+        byte += 1;
+    }
 }
 
 fn decimal(value: &[u8]) -> Option<u64> {

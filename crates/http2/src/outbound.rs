@@ -9,13 +9,60 @@ use tidegate_codec::{Outbound, Output};
 
 use crate::connection::{Connection, Role};
 use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
-use crate::hpack::{Encoder, Indexing};
+use crate::hpack::{Encoder, Indexing, static_table};
 use crate::record::{Kind, RECORD_BYTES, Record};
 use crate::stream_state::{HAS_LENGTH, HEAD_WRITTEN, IS_CONNECT, IS_HEAD, IS_TUNNEL, RECORD_ENDS};
 
 thread_local! {
-    /// A field block before it is written.
-    static BLOCK: RefCell<Vec<u8>> = RefCell::default();
+    /// The last head, and the last trailers, that were written.
+    static SECTIONS: RefCell<[Section; 2]> = RefCell::default();
+}
+
+/// A head or trailers, and their field block. A section that comes again on the same connection, as most do where many
+/// requests come together, is not encoded again.
+#[derive(Default)]
+struct Section {
+    /// The state of the encoder, which the block has not changed; `None` if it has.
+    version: Option<u64>,
+    status: u16,
+    date: [u8; DATE_BYTES],
+    lines: Vec<u8>,
+    block: Vec<u8>,
+}
+
+impl Section {
+    fn is(&self, version: Option<u64>, record: Record, lines: &[u8], date: &[u8; DATE_BYTES]) -> bool {
+        version.is_some()
+            && self.version == version
+            && self.status == record.status
+            && self.lines == lines
+            && self.date == *date
+    }
+
+    /// Encodes a section.
+    fn encode(&mut self, record: Record, lines: &[u8], date: &[u8; DATE_BYTES], server: &str, encoder: &mut Encoder) {
+        let before = encoder.version();
+        let block = &mut self.block;
+        block.clear();
+        encoder.begin(block);
+        if record.kind == Kind::Response {
+            encoder.encode_status(record.status, block);
+            if record.status >= 200 {
+                if !server.is_empty() {
+                    let name = static_table::SERVER;
+                    encoder.encode_known(name, b"server", server.as_bytes(), Indexing::Allowed, block);
+                }
+                encoder.encode_known(static_table::DATE, b"date", date, Indexing::Allowed, block);
+            }
+        }
+        encode_lines(encoder, lines, block);
+        self.version = before.filter(|_| before == encoder.version() && lines.len() <= KEPT_BYTES_MAX);
+        if self.version.is_some() {
+            (self.status, self.date) = (record.status, *date);
+            self.lines.clear();
+            self.lines.extend_from_slice(lines);
+        }
+    }
 }
 
 impl Connection {
@@ -47,6 +94,14 @@ impl Connection {
             has_ended = record.ends;
             if record.kind != Kind::Data {
                 record.take_content(queue, |lines| self.write_section(key, record, lines, out));
+                continue;
+            }
+            if record.length <= SHORT_DATA_BYTES.min((allowance - sent).into())
+                && let Some(content) = record.content(queue)
+            {
+                sent += content.len() as u32;
+                write_short_body(key.id(), content, has_ended, out);
+                queue.advance(RECORD_BYTES as u64 + record.length);
                 continue;
             }
             queue.advance(RECORD_BYTES as u64);
@@ -108,23 +163,14 @@ impl Connection {
 
     /// Writes a head or trailers.
     fn write_section(&mut self, key: StreamKey, record: Record, lines: &[u8], out: &mut Output<'_>) {
-        BLOCK.with_borrow_mut(|block| {
-            block.clear();
-            let encoder = &mut self.encoder;
-            encoder.begin(block);
-            if record.kind == Kind::Response {
-                let mut digits = itoa::Buffer::new();
-                encoder.encode(b":status", digits.format(record.status).as_bytes(), Indexing::Omitted, block);
-                if record.status >= 200 {
-                    let name = self.config.name();
-                    if !name.is_empty() {
-                        encoder.encode(b"server", name.as_bytes(), Indexing::Allowed, block);
-                    }
-                    encoder.encode(b"date", out.time().date(), Indexing::Allowed, block);
-                }
+        SECTIONS.with_borrow_mut(|sections| {
+            let section = &mut sections[usize::from(record.kind == Kind::Trailers)];
+            let date = out.time().date();
+            if !section.is(self.encoder.version(), record, lines, date) {
+                section.encode(record, lines, date, self.config.name(), &mut self.encoder);
             }
-            encode_lines(encoder, lines, block);
-            write_block(key.id(), block, record.ends, self.frame_bytes_max.min(FRAME_BYTES_MAX), out);
+            let frame_bytes_max = self.frame_bytes_max.min(FRAME_BYTES_MAX);
+            write_block(key.id(), &section.block, record.ends, frame_bytes_max, out);
         });
         if record.kind == Kind::Request
             && let Some(state) = self.streams.state(key)
@@ -147,13 +193,11 @@ impl Connection {
     /// The response to a request whose head is too large: 431, without an application.
     #[cold]
     pub(crate) fn write_too_large(&mut self, id: u32, has_peer_ended: bool, out: &mut Output<'_>) {
-        BLOCK.with_borrow_mut(|block| {
-            block.clear();
-            self.encoder.begin(block);
-            self.encoder.encode(b":status", b"431", Indexing::Omitted, block);
-            self.encoder.encode(b"content-length", b"0", Indexing::Omitted, block);
-            write_block(id, block, true, FRAME_BYTES_MAX, out);
-        });
+        let mut block = Vec::new();
+        self.encoder.begin(&mut block);
+        self.encoder.encode_status(431, &mut block);
+        self.encoder.encode(b"content-length", b"0", Indexing::Omitted, &mut block);
+        write_block(id, &block, true, FRAME_BYTES_MAX, out);
         if !has_peer_ended {
             self.reset_unneeded(id, out);
         }
@@ -186,29 +230,32 @@ fn write_body(stream: u32, queue: &mut Outbound, length: u32, ends: bool, out: &
     }
 }
 
+/// The same for bytes that are cheaper to copy than to move.
+fn write_short_body(stream: u32, content: &[u8], ends: bool, out: &mut Output<'_>) {
+    let flags = if ends { flag::END_STREAM } else { 0 };
+    let head = FrameHead { length: content.len() as u32, kind: kind::DATA, flags, stream };
+    out.write_pieces((&head.bytes()[..], content, &[][..]));
+}
+
 /// Encodes lines of fields, which the codec of the stream has checked. Fields that concern one connection of HTTP/1.1
 /// are left out (RFC 9113 §8.2.2).
 fn encode_lines(encoder: &mut Encoder, mut lines: &[u8], block: &mut Vec<u8>) {
-    let mut lower = [0; NAME_BYTES_MAX];
-    let mut long = Vec::new();
     while let Some((name, value, rest)) = split_line(lines) {
         lines = rest;
-        let name = match lower.get_mut(..name.len()) {
-            Some(lower) => {
-                lower.copy_from_slice(name);
-                lower.make_ascii_lowercase();
-                &*lower
-            }
-            None => {
-                long = name.to_ascii_lowercase();
-                &*long
-            }
-        };
-        if !CONNECTION_FIELDS.contains(&name) {
-            encoder.encode(name, value, indexing(name, value), block);
+        if name.iter().any(u8::is_ascii_uppercase) {
+            encode_field(encoder, &name.to_ascii_lowercase(), value, block);
+        } else {
+            encode_field(encoder, name, value, block);
         }
     }
-    drop(long);
+}
+
+#[inline]
+fn encode_field(encoder: &mut Encoder, name: &[u8], value: &[u8], block: &mut Vec<u8>) {
+    let first = static_table::find_name(name);
+    if !is_of_connection(first, name) {
+        encoder.encode_known(first, name, value, indexing(first, name, value), block);
+    }
 }
 
 /// The first line, and those behind it.
@@ -222,20 +269,34 @@ fn split_line(lines: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&lines[..name_end], value, lines.get(value_start + length + 2..)?))
 }
 
-/// What comes again enters the table; secrets must not.
-fn indexing(name: &[u8], value: &[u8]) -> Indexing {
-    match name {
-        b"authorization" | b"proxy-authorization" | b"set-cookie" => Indexing::Never,
-        b"cookie" if value.len() < SHORT_COOKIE_BYTES => Indexing::Never,
-        b":path" | b"age" | b"content-length" | b"content-range" | b"etag" | b"if-modified-since"
-        | b"if-none-match" | b"last-modified" | b"location" | b"x-request-id" => Indexing::Omitted,
+/// What comes again enters the table; secrets must not. `first` is the first index of the name in the static table.
+fn indexing(first: u32, name: &[u8], value: &[u8]) -> Indexing {
+    match first {
+        static_table::AUTHORIZATION | static_table::PROXY_AUTHORIZATION | static_table::SET_COOKIE => Indexing::Never,
+        static_table::COOKIE if value.len() < SHORT_COOKIE_BYTES => Indexing::Never,
+        static_table::PATH
+        | static_table::AGE
+        | static_table::CONTENT_LENGTH
+        | static_table::CONTENT_RANGE
+        | static_table::ETAG
+        | static_table::IF_MODIFIED_SINCE
+        | static_table::IF_NONE_MATCH
+        | static_table::LAST_MODIFIED
+        | static_table::LOCATION => Indexing::Omitted,
+        0 if name == b"x-request-id" => Indexing::Omitted,
         _ if value.len() > INDEXED_BYTES_MAX => Indexing::Omitted,
         _ => Indexing::Allowed,
     }
 }
 
-const CONNECTION_FIELDS: [&[u8]; 5] =
-    [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
+/// Whether a field concerns one connection of HTTP/1.1.
+fn is_of_connection(first: u32, name: &[u8]) -> bool {
+    match first {
+        static_table::TRANSFER_ENCODING => true,
+        0 => [&b"connection"[..], b"keep-alive", b"proxy-connection", b"upgrade"].contains(&name),
+        _ => false,
+    }
+}
 
 /// A shorter cookie could be guessed (RFC 7541 §7.1.3).
 const SHORT_COOKIE_BYTES: usize = 20;
@@ -243,5 +304,12 @@ const SHORT_COOKIE_BYTES: usize = 20;
 /// A longer value would evict most of the table.
 const INDEXED_BYTES_MAX: usize = 200;
 
-/// Longer names are rare.
-const NAME_BYTES_MAX: usize = 64;
+/// The length of the value of `Date` (RFC 9110 §5.6.7).
+const DATE_BYTES: usize = 29;
+
+/// Longer sections are not remembered.
+const KEPT_BYTES_MAX: usize = 1024;
+
+/// Up to this length it is cheaper to copy bytes of a body than to move them: they are sent in one piece with their head
+/// and with other frames.
+const SHORT_DATA_BYTES: u64 = 1024;

@@ -72,10 +72,16 @@ impl Record {
         Some(Self { kind, ends: ends != 0, status, length: u64::from_le_bytes(*length) })
     }
 
+    /// The content of the record that is next in a queue, if it lies in one piece behind its head.
+    #[inline]
+    pub(crate) fn content(self, queue: &Outbound) -> Option<&[u8]> {
+        queue.front()?.get(RECORD_BYTES..RECORD_BYTES + self.length as usize)
+    }
+
     /// Removes the head and the content of a record, and calls `read` with the content.
     pub(crate) fn take_content<T>(self, queue: &mut Outbound, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let length = RECORD_BYTES + self.length as usize;
-        let value = match queue.front().and_then(|front| front.get(RECORD_BYTES..length)) {
+        let value = match self.content(queue) {
             Some(content) => read(content),
             None => {
                 let mut copy = vec![0; length];

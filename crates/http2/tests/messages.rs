@@ -55,6 +55,42 @@ fn streams_are_served_beside_each_other() {
     }
 }
 
+/// Equal heads and trailers, on connections that take turns: what one of them has in its table, another one may not have.
+#[test]
+fn equal_responses_are_right_on_every_connection() {
+    let mut peers = [Peer::new(Limits::default()), Peer::new(Limits::default())];
+    for (round, paths) in
+        [["/hello", "/hello"], ["/stream", "/hello"], ["/hello", "/nothing"]].iter().cycle().take(60).enumerate()
+    {
+        for (number, (peer, path)) in peers.iter_mut().zip(paths).enumerate() {
+            // Twice in a row.
+            let ids = [1, 3].map(|id| id + 4 * round as u32);
+            let wire = ids.map(|id| peer.get(id, path)).concat();
+            peer.send(&wire);
+            for id in ids {
+                let response = peer.received(id);
+                let context = format!("round {round}, connection {number}, {path}, stream {id}: {response:?}");
+                let (status, body) = match *path {
+                    "/hello" => ("200", &b"Hello, World!"[..]),
+                    "/stream" => ("200", &b"piece by piece"[..]),
+                    _ => ("204", &b""[..]),
+                };
+                assert_eq!((response.status(), &*response.body, response.has_ended), (status, body, true), "{context}");
+                assert_eq!(response.field("server"), Some("Tidegate"), "{context}");
+                assert_eq!(response.field("content-length"), (*path == "/hello").then_some("13"), "{context}");
+                assert_eq!(response.field("tide"), (*path == "/stream").then_some("ebb"), "{context}");
+            }
+        }
+        // The size of a table changes, which the next block has to announce; and so does the date.
+        if round % 4 == 3 {
+            let size = [0, 4096, 60][round % 3];
+            let setting = [&[0, 1][..], &u32::to_be_bytes(size)].concat();
+            peers[round / 4 % 2].send(&frame(SETTINGS, 0, 0, &setting));
+            peers[0].pipe.advance(Duration::from_secs(1));
+        }
+    }
+}
+
 #[test]
 fn a_response_in_pieces_ends_with_its_trailers() {
     let mut peer = Peer::new(Limits::default());

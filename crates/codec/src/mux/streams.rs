@@ -86,6 +86,9 @@ pub struct Streams<S = ()> {
     /// Streams of the peer that it has reset, less those that have ended since.
     resets: u32,
     resets_max: u32,
+    /// How many places the last table had. The next one begins with as many: a peer that sends its requests together has
+    /// about as many streams each time, and growing costs more than the streams.
+    places_before: u32,
 }
 
 /// What the streams of a session need.
@@ -104,12 +107,12 @@ struct Tables<S> {
     stopped: Vec<StreamKey>,
 }
 
-impl<S> Default for Tables<S> {
-    fn default() -> Self {
+impl<S> Tables<S> {
+    fn with_places(places: usize) -> Self {
         Self {
-            entries: Vec::new(),
+            entries: Vec::with_capacity(places),
             vacant: NONE,
-            by_id: HashTable::new(),
+            by_id: HashTable::with_capacity(places),
             found: Cell::new(0),
             schedule: Schedule::default(),
             updates: Vec::new(),
@@ -248,6 +251,7 @@ impl<S: Default> Streams<S> {
             by_us: 0,
             resets: 0,
             resets_max: RESETS_MAX,
+            places_before: 0,
         }
     }
 
@@ -310,8 +314,9 @@ impl<S: Default> Streams<S> {
         };
         self.by_peer += u32::from(by_peer);
         self.by_us += u32::from(!by_peer);
-        let index = self.tables.get_or_insert_default().insert(entry);
-        StreamKey { index, id }
+        let places = self.places_before as usize;
+        let tables = self.tables.get_or_insert_with(|| Box::new(Tables::with_places(places)));
+        StreamKey { index: tables.insert(entry), id }
     }
 
     /// The stream with a number, unless it is closed.
@@ -371,6 +376,7 @@ impl<S: Default> Streams<S> {
             found.remove();
         }
         if tables.by_id.is_empty() {
+            self.places_before = tables.entries.len() as u32;
             self.tables = None;
         } else if listed == 0 {
             tables.vacate(key.index);

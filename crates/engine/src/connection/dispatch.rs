@@ -221,17 +221,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         match event {
             SlotEvent::Received(bytes) => {
                 let Some(bytes) = self.receive_plain(core, bytes) else { return Ok(Next::ProcessPlain) };
-                self.on_received(core, token, bytes);
-                if A::PULLS
-                    && self.may_decode()
-                    && self.application.wake_reader()
-                    && (!self.link.is_stream() || core.pending_reader.is_none())
-                {
-                    // Its next dispatch is known: what the tasks do requests no other.
-                    self.link.set(Link::SCHEDULED, true);
-                    core.pending_reader = Some(token);
-                    return Ok(Next::AwaitTasks);
-                }
+                return Ok(self.take_in(core, token, bytes));
+            }
+            SlotEvent::ReceivedLast(bytes) => {
+                self.link.set(Link::PEER_ENDED, true);
+                return Ok(self.take_in(core, token, bytes));
             }
             SlotEvent::Sent(result) => self.on_sent(core, token, result)?,
             SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
@@ -240,11 +234,28 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         Ok(Next::Process)
     }
 
+    /// Takes in bytes of the peer.
+    #[inline]
+    fn take_in(&mut self, core: &mut Core, token: Token, bytes: Slice) -> Next {
+        self.on_received(core, token, bytes);
+        if A::PULLS
+            && self.may_decode()
+            && self.application.wake_reader()
+            && (!self.link.is_stream() || core.pending_reader.is_none())
+        {
+            // Its next dispatch is known: what the tasks do requests no other.
+            self.link.set(Link::SCHEDULED, true);
+            core.pending_reader = Some(token);
+            return Next::AwaitTasks;
+        }
+        Next::Process
+    }
+
     /// Events that do not come with every message; apart, so that those that do stay close together in the cache.
     #[cold]
     fn on_rare_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<Next> {
         match event {
-            SlotEvent::Received(_) | SlotEvent::Sent(_) | SlotEvent::Scheduled => {}
+            SlotEvent::Received(_) | SlotEvent::ReceivedLast(_) | SlotEvent::Sent(_) | SlotEvent::Scheduled => {}
             SlotEvent::Ended => {
                 self.link.set(Link::PEER_ENDED, true);
                 if self.link.is_shut() && self.link.is_closing() {

@@ -29,6 +29,8 @@ use crate::unwind::discard;
 pub(crate) struct SessionApplication {
     /// Its number among the sessions of the loop, once it is open.
     session: u32,
+    /// The number of the stream whose end came with its last bytes; the codec reports it once more.
+    ended: u32,
     /// The handles of the session are gone, and the last stream closes it.
     closes_when_empty: bool,
     /// A handle is left.
@@ -46,6 +48,7 @@ impl SessionApplication {
     pub(crate) fn new(make: Option<Rc<dyn MakeStream>>, settings: Rc<Settings>, has_handle: bool) -> Self {
         Self {
             session: u32::MAX,
+            ended: 0,
             closes_when_empty: false,
             has_handle,
             is_closing: false,
@@ -103,7 +106,12 @@ impl SessionApplication {
         let room = if is_free { room_for_streams(codec, link) } else { 0 };
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
         if room == 0 || !transmits_at_once(mux) {
-            return core.dispatch(token, SlotEvent::Received(bytes));
+            if !mux.streams().has_peer_ended(key) {
+                return core.dispatch(token, SlotEvent::Received(bytes));
+            }
+            // One dispatch for the last bytes and the end.
+            self.ended = key.id();
+            return core.dispatch(token, SlotEvent::ReceivedLast(bytes));
         }
         lend_room::<C::Codec>(&mut core.room, &mut out);
         let (queue, room, pool, time) = core.receive(token, bytes);
@@ -196,6 +204,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
                 self.receive(stream, bytes, cx);
                 return Outcome::Continue;
             }
+            StreamEvent::Ended(stream) if std::mem::take(&mut self.ended) == stream.id() => return Outcome::Continue,
             StreamEvent::Ended(stream) => (stream, SlotEvent::Ended),
             StreamEvent::Reset { stream, code } => (stream, SlotEvent::StreamReset(code)),
         };

@@ -37,12 +37,13 @@ pub(crate) struct SessionLinks {
     peer: PeerAddress,
     /// What streams have requested since the session looked. Without memory in an idle session.
     requests: Option<Box<Requests>>,
+    /// For how many requests there was room, when there were some last. Growing to it once more would cost more than they.
+    room: u16,
     /// The session looks before its dispatch ends, or in one that is scheduled.
     is_scheduled: bool,
 }
 
 /// Requests in their order.
-#[derive(Default)]
 pub(crate) struct Requests {
     list: Vec<StreamRequest>,
     /// One of them is that a queue be sent.
@@ -50,6 +51,10 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
+    fn with_room(room: u16) -> Self {
+        Self { list: Vec::with_capacity(room.into()), has_send: false }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamRequest> {
         self.list.iter()
     }
@@ -100,7 +105,7 @@ impl Sessions {
             // By a quarter: doubling would waste half a record for each session.
             self.0.reserve_exact((self.0.len() / 4).max(4));
         }
-        let links = SessionLinks { token, peer, requests: None, is_scheduled: false };
+        let links = SessionLinks { token, peer, requests: None, room: 0, is_scheduled: false };
         Some(self.0.insert(links) as u32)
     }
 
@@ -114,7 +119,8 @@ impl Sessions {
     /// Takes note of a request. Returns the session if it has to be dispatched for that.
     pub(crate) fn request(&mut self, stream: StreamId, kind: StreamRequestKind) -> Option<Token> {
         let links = self.0.get_mut(stream.session as usize)?;
-        let requests = links.requests.get_or_insert_default();
+        let room = links.room;
+        let requests = links.requests.get_or_insert_with(|| Box::new(Requests::with_room(room)));
         requests.has_send |= matches!(kind, StreamRequestKind::Send);
         requests.list.push(StreamRequest { index: stream.index, kind });
         (!std::mem::replace(&mut links.is_scheduled, true)).then_some(links.token)
@@ -152,6 +158,7 @@ impl Sessions {
             && links.requests.is_none()
             && requests.list.capacity() <= REQUESTS_KEPT_MAX
         {
+            links.room = requests.list.len() as u16;
             requests.list.clear();
             requests.has_send = false;
             links.requests = Some(requests);
@@ -174,5 +181,6 @@ impl Sessions {
 /// How many sessions a loop can number: three bytes of a stream's identity.
 const SESSIONS_MAX: usize = 1 << 24;
 
-/// A session keeps the memory of so many requests while it is not idle.
-const REQUESTS_KEPT_MAX: usize = 256;
+/// A session keeps the memory of so many requests while it is not idle: three each of as many streams as a peer may have by
+/// default.
+const REQUESTS_KEPT_MAX: usize = 512;

@@ -12,20 +12,23 @@ use super::huffman_codes::{CODES, LENGTHS};
 /// [`HpackError::Huffman`] for the code of the end of a string, and for padding that is not its beginning or has more than
 /// seven bits.
 pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
-    out.reserve(coded.len() * 8 / 5 + 1);
+    let start = out.len();
+    // No code is shorter than five bits.
+    out.resize(start + coded.len() * 8 / 5 + 1, 0);
+    let (decoded, mut length) = (&mut out[start..], 0);
     let mut state = Transition { next: ROOT, byte: 0, flags: MAY_END };
+    let mut fails = 0;
     for &byte in coded {
         for bits in [byte >> 4, byte & 15] {
             state = MACHINE[usize::from(state.next)][usize::from(bits)];
-            if state.flags & COMPLETES != 0 {
-                out.push(state.byte);
-            }
-            if state.flags & FAILS != 0 {
-                return Err(HpackError::Huffman);
-            }
+            // A byte that is not complete is overwritten by the next one.
+            decoded[length] = state.byte;
+            length += usize::from(state.flags & COMPLETES);
+            fails |= state.flags & FAILS;
         }
     }
-    if state.flags & MAY_END != 0 { Ok(()) } else { Err(HpackError::Huffman) }
+    out.truncate(start + length);
+    if fails == 0 && state.flags & MAY_END != 0 { Ok(()) } else { Err(HpackError::Huffman) }
 }
 
 /// How many bytes `bytes` have when they are coded.

@@ -12,7 +12,7 @@ mod encoder;
 mod huffman;
 mod huffman_codes;
 mod integer;
-mod static_table;
+pub(crate) mod static_table;
 mod table;
 
 pub use self::decoder::{Decoder, HpackError};
