@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The instructions and the allocations of a request in a server, counted by callgrind: 16 deep, and not pipelined.
 
-Each server runs twice for each depth, and receives three times as many requests the second time: the difference is that
-of the requests alone. Without pipelining there are 64 connections, which all send before one of them reads. The kernel's
-instructions are not counted. Servers of Tidegate run on epoll, since callgrind does not know io_uring. The README in this
-folder describes how to repeat it.
+Each server runs twice for each depth, and receives three times as many requests the second time: the difference is
+that of the requests alone. Without pipelining there are 64 connections, which all send before one of them reads. The
+instructions of the kernel are not counted. Servers of Tidegate run on epoll, since callgrind does not know io_uring.
+The README in this folder describes how to repeat it.
 """
 
 import argparse
