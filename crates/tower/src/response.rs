@@ -110,8 +110,8 @@ where
             response = response.close();
         }
         // Most bodies know their length.
-        let is_unknown = exchange.is_head || body.size_hint().exact().is_none();
-        let stated = if is_unknown { stated_length(&parts.headers) } else { None };
+        let known = body.size_hint().exact();
+        let stated = if exchange.is_head || known.is_none() { stated_length(&parts.headers) } else { None };
         self.keep_fields(parts.headers);
         if parts.status == StatusCode::SWITCHING_PROTOCOLS && !exchange.may_upgrade() {
             return failed("it upgrades a connection whose client does not ask for it");
@@ -125,22 +125,21 @@ where
                     offer.accept(response.with_status(StatusCode::SWITCHING_PROTOCOLS))
                 }
                 Some(offer) => offer.accept(response),
-                None => self.with_body(response, body, stated, exchange, cx),
+                None => self.with_body(response, body, (known, stated), exchange, cx),
             };
         }
-        self.with_body(response, body, stated, exchange, cx)
+        self.with_body(response, body, (known, stated), exchange, cx)
     }
 
     fn with_body(
         &self,
         response: Response,
         body: B,
-        stated: Option<u64>,
+        (known, stated): (Option<u64>, Option<u64>),
         exchange: Exchange,
         cx: &mut Context<'_>,
     ) -> Response {
         // The length of the response to HEAD is known from its field alone.
-        let length = body.size_hint().exact();
         if body.is_end_stream() {
             return match stated.filter(|_| exchange.is_head) {
                 Some(length) => response.body(Body::produce(async |_| Ok(())).with_length(length)),
@@ -174,7 +173,7 @@ where
             })
             .await
         });
-        response.body(match length.or(stated) {
+        response.body(match known.or(stated) {
             Some(length) => produced.with_length(length),
             None => produced,
         })
