@@ -124,7 +124,6 @@ fn each_handshake_has_a_key_of_its_own_and_that_of_a_client_is_dropped() {
 #[test]
 fn a_wrong_answer_to_the_key_opens_no_tunnel() {
     on_both_backends(Proxy::new, |proxy, upstream| {
-        let right = |head: &str| accepted(head);
         let wrong: [(&str, fn(String) -> String); 3] = [
             ("another answer", |head| head.replace("Accept: ", "Accept: A")),
             ("no answer", |head| head.replace("Sec-WebSocket-Accept", "X-Accept")),
@@ -132,7 +131,7 @@ fn a_wrong_answer_to_the_key_opens_no_tunnel() {
         ];
         for (what, change) in wrong {
             let (mut client, mut server, head) = begin(proxy, upstream);
-            server.send(change(right(&head)));
+            server.send(change(accepted(&head)));
             client.read_until(|client| client.is_over(1));
             assert_eq!(client.stream(1).status(), "502", "{what}");
         }
