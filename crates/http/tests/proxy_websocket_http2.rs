@@ -121,10 +121,13 @@ fn each_handshake_has_a_key_of_its_own_and_that_of_a_client_is_dropped() {
     });
 }
 
+/// What a test changes of a response.
+type Change = fn(String) -> String;
+
 #[test]
 fn a_wrong_answer_to_the_key_opens_no_tunnel() {
     on_both_backends(Proxy::new, |proxy, upstream| {
-        let wrong: [(&str, fn(String) -> String); 3] = [
+        let wrong: [(&str, Change); 3] = [
             ("another answer", |head| head.replace("Accept: ", "Accept: A")),
             ("no answer", |head| head.replace("Sec-WebSocket-Accept", "X-Accept")),
             ("another protocol", |head| head.replace("Upgrade: websocket", "Upgrade: tide")),
