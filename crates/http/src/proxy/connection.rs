@@ -275,6 +275,7 @@ pub(super) async fn connect(
     shared: &Shared,
     upstream: &Upstream,
     client: Option<Ends>,
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "without TLS no version is agreed on"))]
     needs_http1: bool,
 ) -> Result<Made, ConnectError> {
     let connector = Client::at(upstream.address.clone()).connect_timeout(shared.limits.connect_timeout);
