@@ -14,7 +14,6 @@ use super::fields;
 
 /// The part of the handshake that HTTP/1.1 alone has.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "websocket"), expect(dead_code, reason = "a build without WebSocket makes none"))]
 pub(super) struct Handshake {
     key: String,
     accept: String,
