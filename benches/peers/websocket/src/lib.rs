@@ -5,7 +5,7 @@ use std::error::Error;
 use std::future::Future;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 #[global_allocator]
@@ -14,12 +14,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// A message of a room that a slow connection may be behind by.
 pub const ROOM_MESSAGES_MAX: usize = 64;
 
+/// Connections that wait to be accepted: with fewer the kernel drops some of a crowd, which try again a second later.
+const BACKLOG: u32 = 4096;
+
 /// Serves connections at the address that the arguments name.
 pub fn run<F: Future<Output = ()> + 'static>(serve: impl Fn(TcpStream) -> F + 'static) -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).ok_or("usage: PROGRAM ADDRESS")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, async move {
-        let listener = TcpListener::bind(address).await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(address.parse()?)?;
+        let listener = socket.listen(BACKLOG)?;
         println!("listening on {}", listener.local_addr()?);
         loop {
             let (stream, _) = listener.accept().await?;
