@@ -86,8 +86,9 @@ pub struct Streams<S = ()> {
     /// Streams of the peer that it has reset, less those that have ended since.
     resets: u32,
     resets_max: u32,
-    /// How many places the last table had. The next one begins with as many: a peer that sends its requests together has
-    /// about as many streams each time, and growing costs more than the streams.
+    /// How many places the last table had. The next one grows to as many at once, if a few are not enough: a peer that
+    /// sends its requests together has about as many streams each time, and growing costs more than the streams. A single
+    /// stream that stays open after many holds no place of theirs.
     places_before: u32,
 }
 
@@ -107,12 +108,12 @@ struct Tables<S> {
     stopped: Vec<StreamKey>,
 }
 
-impl<S> Tables<S> {
-    fn with_places(places: usize) -> Self {
+impl<S> Default for Tables<S> {
+    fn default() -> Self {
         Self {
-            entries: Vec::with_capacity(places),
+            entries: Vec::new(),
             vacant: NONE,
-            by_id: HashTable::with_capacity(places),
+            by_id: HashTable::new(),
             found: Cell::new(0),
             schedule: Schedule::default(),
             updates: Vec::new(),
@@ -122,8 +123,8 @@ impl<S> Tables<S> {
 }
 
 impl<S: Default> Tables<S> {
-    /// Adds an entry, and returns its index.
-    fn insert(&mut self, entry: Entry<S>) -> u32 {
+    /// Adds an entry, and returns its index. `places_before` is how many places the last table had.
+    fn insert(&mut self, entry: Entry<S>, places_before: usize) -> u32 {
         let id = entry.id;
         if self.vacant == NONE
             && self.entries.len() == self.entries.capacity()
@@ -133,8 +134,7 @@ impl<S: Default> Tables<S> {
         }
         let index = if self.vacant == NONE {
             if self.entries.len() == self.entries.capacity() {
-                // By a sixteenth: doubling would waste half a record for each stream.
-                self.entries.reserve_exact((self.entries.len() / 16).max(4));
+                self.grow(places_before);
             }
             self.entries.push(entry);
             self.entries.len() as u32 - 1
@@ -147,6 +147,17 @@ impl<S: Default> Tables<S> {
         let entries = &self.entries;
         self.by_id.insert_unique(hash(id), index, |&index| hash(entries[index as usize].id));
         index
+    }
+
+    #[cold]
+    fn grow(&mut self, places_before: usize) {
+        let count = self.entries.len();
+        // By a sixteenth: doubling would waste half a record for each stream.
+        let step = (count / 16).max(PLACES_MIN);
+        let more = if count == 0 { step } else { step.max(places_before.saturating_sub(count)) };
+        self.entries.reserve_exact(more);
+        let entries = &self.entries;
+        self.by_id.reserve(more, |&index| hash(entries[index as usize].id));
     }
 
     /// Finds the places of closed streams that are still in lists: while the session has no window, nothing else takes them
@@ -202,6 +213,9 @@ struct Entry<S> {
     doublings: u8,
     state: S,
 }
+
+/// The places of the first streams.
+const PLACES_MIN: usize = 4;
 
 /// The peer opened it, and it counts as open.
 const BY_PEER: u8 = 1;
@@ -315,8 +329,13 @@ impl<S: Default> Streams<S> {
         self.by_peer += u32::from(by_peer);
         self.by_us += u32::from(!by_peer);
         let places = self.places_before as usize;
-        let tables = self.tables.get_or_insert_with(|| Box::new(Tables::with_places(places)));
-        StreamKey { index: tables.insert(entry), id }
+        StreamKey { index: self.tables.get_or_insert_default().insert(entry, places), id }
+    }
+
+    /// For how many streams there is memory.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.tables.as_ref().map_or(0, |tables| tables.entries.capacity())
     }
 
     /// The stream with a number, unless it is closed.

@@ -49,6 +49,21 @@ fn keys_of_closed_streams_find_nothing() {
     assert_eq!((streams.is_empty(), streams.opened_by_peer(), streams.iter().count()), (true, 0, 0));
 }
 
+/// Many streams at once find their memory after a few; one stream after them holds none of it.
+#[test]
+fn a_single_stream_after_many_holds_the_memory_of_a_few() {
+    let (mut streams, keys) = streams(&(1..200).step_by(2).collect::<Vec<_>>());
+    keys.iter().for_each(|key| streams.close(*key));
+    assert_eq!(streams.room(), 0, "an idle session has no table");
+    let last = streams.open(201, true);
+    assert_eq!(streams.room(), 4);
+    for id in (203..211).step_by(2) {
+        let _ = streams.open(id, true);
+    }
+    assert_eq!(streams.room(), keys.len(), "as many at once as before");
+    assert_eq!(streams.find(201), Some(last));
+}
+
 #[test]
 fn a_stream_that_has_ended_both_ways_does_not_count_against_the_limit() {
     let (mut streams, keys) = streams(&[1, 3]);
