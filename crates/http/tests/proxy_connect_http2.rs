@@ -7,11 +7,12 @@ mod http2_peer;
 mod proxy_peers;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod support;
+#[path = "support/tunnel.rs"]
+mod tunnel;
 
-use std::io::Read;
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 
-use http2_peer::{DATA, END_STREAM, Peer, RST_STREAM};
+use http2_peer::{Peer, RST_STREAM};
 use proxy_peers::{Upstream, upstreams};
 use support::{Running, start};
 use tidegate::http::Router;
@@ -47,20 +48,7 @@ fn bytes_go_both_ways_and_each_end_is_passed_on() {
     server.send("HTTP/1.1 200 OK\r\n\r\nhello");
     client.read_until(|client| client.stream(1).body == b"hello");
     assert_eq!(client.stream(1).status(), "200");
-    client.data(1, b"ebb");
-    assert_eq!(server.until("early ebb"), "early ebb");
-    let flow = vec![b'f'; 300_000];
-    server.send(&flow);
-    client.read_until(|client| client.stream(1).body.len() == 5 + flow.len());
-    // The client ends its direction, and the other goes on.
-    client.frame(DATA, END_STREAM, 1, b".");
-    let mut rest = Vec::new();
-    server.0.read_to_end(&mut rest).expect("the end");
-    assert_eq!(rest, b".");
-    server.send("last");
-    server.0.shutdown(Shutdown::Write).expect("a socket");
-    client.read_until(|client| client.stream(1).has_ended);
-    assert!(client.stream(1).body.ends_with(b"last"));
+    tunnel::both_ways(&mut client, &mut server);
     // Other streams of the connection are served.
     client.request(3, "GET", "/", &[], true);
     let mut server = upstream.accept();
