@@ -30,8 +30,8 @@ fn checks() -> Vec<NamedStep> {
             let test = "test --package tidegate-cli --test program -- --skip faults --skip backends";
             cargo(test.split(' ')).env("TIDEGATE_BACKEND", "epoll").run()
         }),
-        step("the contract with a sample of seeds", || measure::contract_seeds(60, None)),
-        step("the contract with a sample of injected bugs", || injected::run(&injected::Options::sample_of(4))),
+        step("the contract with a sample of seeds", || measure::contract_seeds(100, None)),
+        step("the contract with a sample of injected bugs", || injected::run(&injected::Options::sample_of(6))),
         step("fuzzing", || fuzz::run(&fuzz::Options::all(8))),
         step("lines that the fuzz corpora reach", || python("fuzz/coverage.py").run()),
         step("documentation", measure::documentation),
