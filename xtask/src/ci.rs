@@ -8,7 +8,7 @@ use crate::injected;
 use crate::measure;
 use crate::release;
 use crate::smoke::smoke;
-use crate::steps::{NamedStep, step};
+use crate::steps::{NamedStep, step, step_apart};
 use crate::tools;
 
 pub(crate) fn steps() -> Vec<NamedStep> {
@@ -31,13 +31,15 @@ fn checks() -> Vec<NamedStep> {
             cargo(test.split(' ')).env("TIDEGATE_BACKEND", "epoll").run()
         }),
         step("the contract with a sample of seeds", || measure::contract_seeds(100, None)),
-        step("the contract with a sample of injected bugs", || injected::run(&injected::Options::sample_of(6))),
-        step("fuzzing", || fuzz::run(&fuzz::Options::all(8))),
-        step("lines that the fuzz corpora reach", || python("fuzz/coverage.py").run()),
+        step_apart("the contract with a sample of injected bugs", "target/injected", || {
+            injected::run(&injected::Options::sample_of(6))
+        }),
+        step_apart("fuzzing", "target/fuzz/none", || fuzz::run(&fuzz::Options::all(8))),
+        step_apart("lines that the fuzz corpora reach", "target/fuzz/coverage", || python("fuzz/coverage.py").run()),
         step("documentation", measure::documentation),
-        step("packages of all crates", release::packages),
+        step_apart("packages of all crates", "target/release-packages", release::packages),
         step("the oldest supported compiler", release::oldest_compiler),
-        step("address sanitizer", || measure::address_sanitizer(&[])),
+        step_apart("address sanitizer", "target/asan", || measure::address_sanitizer(&[])),
     ]
 }
 

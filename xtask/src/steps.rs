@@ -1,10 +1,13 @@
-//! A list of named steps: runs them in order, prints how long each took, and stops at the first that fails.
+//! A list of named steps: runs them in order, prints how long each took and how much space the disk has left, and stops at
+//! the first that fails.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use clap::Args;
 
-use crate::command::Failure;
+use crate::command::{Failure, Step};
 
 /// A named step.
 pub(crate) struct NamedStep {
@@ -15,6 +18,21 @@ pub(crate) struct NamedStep {
 /// A step of this name.
 pub(crate) fn step(name: impl Into<String>, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
     NamedStep { name: name.into(), run: Box::new(run) }
+}
+
+/// A step that builds into a folder which no other step uses: the folder is removed when the step has passed.
+pub(crate) fn step_apart(
+    name: impl Into<String>,
+    folder: &'static str,
+    run: impl FnOnce() -> Result<(), Failure> + 'static,
+) -> NamedStep {
+    step(name, move || {
+        run()?;
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure(format!("{folder}: {error}"))),
+            _ => Ok(()),
+        }
+    })
 }
 
 /// Which steps of a list to run.
@@ -52,10 +70,16 @@ pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection) -> Result<()
         let step_begun = Instant::now();
         let outcome = (step.run)();
         let line = format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name);
-        print!("== {line}");
+        print!("== {line}== {} of disk left\n", disk_left());
         table.push_str(&line);
         outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))?;
     }
     println!("{table}all steps passed in {} s", begun.elapsed().as_secs());
     Ok(())
+}
+
+/// The free space of the disk that the builds are on, with its unit.
+fn disk_left() -> String {
+    let table = Step::line("df --human-readable --output=avail .").output().unwrap_or_default();
+    table.lines().nth(1).map_or_else(|| "an unknown amount".into(), |size| size.trim().to_owned())
 }
