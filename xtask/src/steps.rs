@@ -70,7 +70,7 @@ pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection) -> Result<()
         let step_begun = Instant::now();
         let outcome = (step.run)();
         let line = format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name);
-        print!("== {line}== {} of disk left\n", disk_left());
+        println!("== {line}== {} of disk left", disk_left());
         table.push_str(&line);
         outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))?;
     }
