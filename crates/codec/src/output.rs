@@ -26,6 +26,8 @@ pub struct Output<'a> {
     queue: &'a mut Outbound,
     pool: &'a Pool,
     time: &'a Time,
+    /// Bytes that are not sent yet in the queues of the stages below.
+    pending_below: u64,
 }
 
 impl<'a> Output<'a> {
@@ -43,7 +45,7 @@ impl<'a> Output<'a> {
     /// Every write panics if the queue has none.
     #[inline]
     pub fn attached(queue: &'a mut Outbound, pool: &'a Pool, time: &'a Time) -> Self {
-        Self { queue, pool, time }
+        Self { queue, pool, time, pending_below: 0 }
     }
 
     /// Appends a copy of `bytes`.
@@ -128,10 +130,10 @@ impl<'a> Output<'a> {
         self.queue.written()
     }
 
-    /// Bytes that are not sent yet.
+    /// Bytes that are not sent yet: in this queue, and above a filter also in the queues of the stages below.
     #[must_use]
     pub fn pending(&self) -> u64 {
-        self.queue.pending()
+        self.pending_below + self.queue.pending()
     }
 
     /// The time of this dispatch.
@@ -160,13 +162,14 @@ impl<'a> Output<'a> {
     where
         'a: 'b,
     {
-        Output::new(queue, self.pool, self.time)
+        queue.attach(self.pool);
+        Output { queue, pool: self.pool, time: self.time, pending_below: self.pending() }
     }
 
     /// A second, shorter view of the same queue.
     #[must_use]
     pub fn reborrow(&mut self) -> Output<'_> {
-        Output { queue: self.queue, pool: self.pool, time: self.time }
+        Output { queue: self.queue, pool: self.pool, time: self.time, pending_below: self.pending_below }
     }
 }
 

@@ -69,9 +69,9 @@ pub struct Limits {
     /// instead.
     pub ping_interval: Option<Duration>,
     /// How long the peer may take to answer a PING of [`ping_interval`](Self::ping_interval), or to send anything else;
-    /// beyond it the connection ends. 20 seconds. In clear, the time does not count while bytes wait in the queue of
-    /// the connection: the PING is behind them, and the least rate of reading bounds them. With TLS, and for bytes in the
-    /// kernel, it counts, so give slow readers time for what is on its way.
+    /// beyond it the connection ends. 20 seconds. The time does not count while bytes wait in the queue of the connection:
+    /// the PING is behind them, and the least rate of reading bounds them. For bytes in the kernel it counts, so give slow
+    /// readers time for what is on its way.
     pub ping_timeout: Duration,
     /// How long a connection may be without a stream; beyond it the connection ends with GOAWAY. 75 seconds.
     pub idle_timeout: Duration,

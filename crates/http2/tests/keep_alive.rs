@@ -8,7 +8,9 @@ use std::time::Duration;
 use support::{ACK, DATA, PING, PREFACE, Peer, SETTINGS, WINDOW_UPDATE, frame, frames};
 use tidegate::codec::mux::{RawStreams, StreamCommand};
 use tidegate::http2::{Config, Connection, Error, ErrorCode, Exceeded, Limits};
+use tidegate_codec::{Over, OverError, Stages};
 use tidegate_testkit::CodecHarness;
+use tidegate_testkit::filters::StripPrefix;
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -155,6 +157,29 @@ fn a_client_sends_pings_while_it_waits_for_a_response() {
     client.flush().expect("no filter");
     assert_eq!(frames(&client.take_sent()).len(), 1);
     assert_eq!(client.advance_time(seconds(5)), Err(Error::Limit(Exceeded::PingTime)));
+}
+
+#[test]
+fn bytes_that_wait_below_a_filter_postpone_a_ping() {
+    let connection = Connection::client(Arc::new(Config::new(pinging())));
+    let mut client = CodecHarness::new(Over::new(StripPrefix::new(b""), RawStreams::new(connection)));
+    client.decode(&[frame(SETTINGS, 0, 0, &[]), frame(SETTINGS, ACK, 0, &[])].concat()).expect("valid frames");
+    let (codec, out) = client.parts();
+    let (codec, mut out) = codec.uppermost(out);
+    codec.open(&mut out).expect("a stream");
+    client.flush().expect("the filter does not fail");
+    // The preface waits.
+    client.advance_time(seconds(60)).expect("bytes wait");
+    client.flush().expect("the filter does not fail");
+    let kinds = |sent: &[u8]| frames(sent).iter().map(|frame| frame.kind).collect::<Vec<_>>();
+    assert!(!kinds(&client.take_sent()[PREFACE.len()..]).contains(&PING));
+    client.advance_time(seconds(10)).expect("a PING");
+    client.flush().expect("the filter does not fail");
+    // It waits, too, for longer than its answer may take.
+    client.advance_time(seconds(60)).expect("the PING waits");
+    assert_eq!(kinds(&client.take_sent()), [PING]);
+    let unanswered = client.advance_time(seconds(6));
+    assert!(matches!(unanswered, Err(OverError::Codec(Error::Limit(Exceeded::PingTime)))), "{unanswered:?}");
 }
 
 #[test]

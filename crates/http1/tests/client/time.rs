@@ -1,11 +1,15 @@
 //! The time-outs of a client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_codec::{Over, OverError, Stages};
 use tidegate_http1::client::{Limits, Outgoing};
-use tidegate_http1::{Error, Exceeded, Method, StreamedRequest};
+use tidegate_http1::{Client, Error, Exceeded, Method, StreamedRequest};
+use tidegate_testkit::CodecHarness;
+use tidegate_testkit::filters::StripPrefix;
 
-use crate::support::{Talk, get};
+use crate::support::{Talk, config, get};
 
 fn too_long(exceeded: Exceeded) -> Result<(), Error> {
     Err(Error::Limit(exceeded))
@@ -171,4 +175,18 @@ fn a_response_is_not_late_before_its_request_has_left() {
     talk.wait(59).unwrap();
     assert!(!talk.is_finished());
     assert_eq!(talk.wait(61), too_long(Exceeded::HeadTime));
+}
+
+#[test]
+fn a_request_that_waits_below_a_filter_has_not_left_either() {
+    let client = Client::new(Arc::new(config(Limits::default())));
+    let mut harness = CodecHarness::new(Over::new(StripPrefix::new(b""), client));
+    harness.encode(get("/").into()).unwrap();
+    harness.flush().unwrap();
+    harness.advance_time(Duration::from_secs(600)).unwrap();
+    assert!(!harness.codec().status().is_finished);
+    harness.take_sent();
+    harness.advance_time(Duration::from_secs(59)).unwrap();
+    let late = harness.advance_time(Duration::from_secs(61));
+    assert!(matches!(late, Err(OverError::Codec(Error::Limit(Exceeded::HeadTime)))), "{late:?}");
 }
