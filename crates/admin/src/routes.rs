@@ -202,3 +202,39 @@ const RECENT: Duration = Duration::from_millis(200);
 
 /// Where the last snapshot is, behind the formats of metrics.
 const SNAPSHOT: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use tidegate_http::{Config, Server};
+    use tidegate_testkit::Embedded;
+
+    use super::*;
+
+    const ASKING: &[u8] = b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const HOUR: u64 = 3600;
+
+    #[test]
+    fn a_page_that_stays_open_takes_no_more_memory_than_in_its_first_minutes() {
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| Router::new().get("/", || "")).unwrap();
+        let router = router(&server, &HttpMetrics::new(), &[], Guard::new(Vec::new()));
+        let (codec, handler) = Config::new().connections(router)();
+        let mut page = Embedded::new(codec, handler);
+        page.receive(ASKING);
+        let (mut events, mut used) = (0, 0);
+        for second in 1..=4 * HOUR {
+            page.advance(EVENT_INTERVAL);
+            events += usize::from(page.take_written().ends_with(b"}\n\n\r\n"));
+            if second == 300 {
+                used = page.pool().ledger().used();
+            }
+        }
+        assert!((14_300..=14_402).contains(&events), "{events} events");
+        assert_eq!(page.pool().ledger().used(), used);
+        assert!(!page.is_write_closed());
+        // A page that reads no more ends, and gives its place back.
+        page.limit_peer_reads(0);
+        page.advance(Duration::from_secs(HOUR));
+        assert!(page.is_closed());
+        server.drain(Duration::ZERO);
+    }
+}
