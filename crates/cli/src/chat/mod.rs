@@ -10,7 +10,8 @@
 
 mod guest;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use clap::Args;
@@ -51,7 +52,7 @@ impl ChatOptions {
         limits.history_max = self.chat_history.unwrap_or(HISTORY).into();
         let rate = self.chat_rate.unwrap_or(RATE);
         let (origins, rooms) = (self.chat_origin.clone(), Rooms::new(Slow::Skip, limits));
-        Chat(Arc::new(Shared { rooms, rate, origins }))
+        Chat(Arc::new(Shared { rooms, rate, origins, guests: AtomicU32::new(0) }))
     }
 }
 
@@ -63,13 +64,13 @@ struct Shared {
     rooms: Rooms<DynOver<WebSocket>, Arc<str>>,
     rate: u32,
     origins: Vec<String>,
+    /// The number of the last guest without a name.
+    guests: AtomicU32,
 }
 
 thread_local! {
     /// The rooms, for the connections of the loop of this thread. A connection has no room for it.
     static CHAT: RefCell<Option<Chat>> = const { RefCell::new(None) };
-    /// The number of the last guest without a name on this loop.
-    static GUESTS: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Chat {
@@ -112,10 +113,7 @@ fn guest(head: &RequestHead, offer: &Offer) -> Result<Guest, Status> {
     let target: Target =
         serde_html_form::from_str(head.query().unwrap_or_default()).map_err(|_| Status::BAD_REQUEST)?;
     let name = match target.name.trim() {
-        "" => {
-            GUESTS.set(GUESTS.get().wrapping_add(1));
-            format!("guest {}", GUESTS.get())
-        }
+        "" => format!("guest {}", chat.0.guests.fetch_add(1, Ordering::Relaxed).wrapping_add(1)),
         name => name.to_owned(),
     };
     let room = match target.room.trim() {
