@@ -1,5 +1,6 @@
 //! `/chat`: who may open a WebSocket, what a room delivers, its history, and its bounds.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -110,6 +111,14 @@ fn guests_see_each_other_and_the_last_messages() {
     drop(ben);
     let left = ana.event_of("left");
     assert_eq!((&left["name"], &left["count"]), (&"Ben".into(), &1.into()));
+}
+
+#[test]
+fn guests_without_a_name_have_different_numbers_whatever_their_loop() {
+    let program = Program::serve(&["--loops", "4"]);
+    let mut guests: Vec<_> = (0..16).map(|_| Guest::enter(program.ip(), "reef", "")).collect();
+    let names: BTreeSet<_> = guests.iter_mut().map(|guest| guest.event()["name"].to_string()).collect();
+    assert_eq!(names.len(), guests.len(), "{names:?}");
 }
 
 #[test]
