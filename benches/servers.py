@@ -105,9 +105,16 @@ class Server:
 
     def rss(self):
         """Resident bytes, counted page by page: `statm` is inexact because of its per-CPU counters."""
+        return self.resident("Rss:")
+
+    def anonymous(self):
+        """The same without the pages of files, such as those of code that runs for the first time."""
+        return self.resident("Anonymous:")
+
+    def resident(self, what):
         try:
             with open(f"/proc/{self.process.pid}/smaps_rollup") as rollup:
-                return next(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Rss:"))
+                return next(int(line.split()[1]) * 1024 for line in rollup if line.startswith(what))
         except (ProcessLookupError, StopIteration):
             raise Failure(f"{self.command}: it ended\n{''.join(self.last_lines)}") from None
 

@@ -35,10 +35,11 @@ def expected(length):
 
 
 def upload(server, source, framing, answer, options):
-    """Uploads the file; returns the server's CPU seconds, and its peak memory above that before, in bytes."""
+    """Uploads the file; returns the server's CPU seconds, and the peak of its anonymous memory above that before."""
     command = ["taskset", "-c", options.load_core, "curl", "--silent", "--fail", "--http1.1", "--header", "Expect:"]
     command += [*FRAMINGS[framing], "--upload-file", source, "--request", "POST", f"http://127.0.0.1:{server.port}/sum"]
-    before, memory = server.cpu_seconds(), server.settled_rss()
+    server.settled_rss()
+    before, memory = server.cpu_seconds(), server.anonymous()
     highest, deadline = memory, time.monotonic() + UPLOAD_SECONDS_MAX
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     curl = subprocess.Popen(command, text=True, **pipes)
@@ -46,7 +47,7 @@ def upload(server, source, framing, answer, options):
         while curl.poll() is None:
             if time.monotonic() > deadline:
                 raise Failure(f"{server.command}: an upload took longer than {UPLOAD_SECONDS_MAX} s")
-            highest = max(highest, server.rss())
+            highest = max(highest, server.anonymous())
             time.sleep(SAMPLE_SECONDS)
         said = curl.stdout.read()
     finally:

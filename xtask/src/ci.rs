@@ -91,7 +91,7 @@ fn measurements() -> Vec<NamedStep> {
         step("short connections", || measure::churn(5, &[])),
         step("system calls", || python("benches/calls.py").args(["--seconds", "1", "--depths", "16"]).run()),
         step("memory of an upload", || {
-            let max = (1024 * 1024).to_string();
+            let max = (512 * 1024).to_string();
             python("benches/upload.py").args(["--alone", "--rounds", "1", "--max", &max]).run()
         }),
         step("no descriptors", measure::descriptors),
