@@ -231,7 +231,7 @@ mod tests {
         assert!((14_300..=14_402).contains(&events), "{events} events");
         assert_eq!(page.pool().ledger().used(), used);
         assert!(!page.is_write_closed());
-        // A page that reads no more ends, and gives its place back.
+        // A page that reads no more ends.
         page.limit_peer_reads(0);
         page.advance(Duration::from_secs(HOUR));
         assert!(page.is_closed());
