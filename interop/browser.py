@@ -1,4 +1,5 @@
-"""A headless Chromium, by the WebDriver protocol of chromedriver, and the DevTools Protocol for screens."""
+"""A headless Chromium, by the WebDriver protocol of chromedriver (https://www.w3.org/TR/webdriver2/), and the DevTools
+Protocol for screens."""
 
 import base64
 import json
@@ -13,12 +14,17 @@ from program import Failure
 START_SECONDS_MAX = 60
 REQUEST_SECONDS_MAX = 120
 ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"]
+ARGUMENTS += ["--no-first-run", "--disable-background-networking", "--no-proxy-server"]
+# chromedriver is asked directly, whatever proxy the environment names.
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Browser:
     """A context manager: one window of a browser that ends with it."""
 
-    def __init__(self):
+    def __init__(self, accept_insecure=False):
+        """`accept_insecure`: certificates of any signer."""
+        self.accept_insecure = accept_insecure
         (self.port,) = program.free_ports(1)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.driver = subprocess.Popen(["chromedriver", f"--port={self.port}"], **quiet)
@@ -37,6 +43,7 @@ class Browser:
                 time.sleep(0.1)
         options = {"args": ARGUMENTS}
         wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        wanted["acceptInsecureCerts"] = self.accept_insecure
         try:
             made = self._send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         except BaseException:
@@ -58,7 +65,7 @@ class Browser:
         url = f"http://127.0.0.1:{self.port}{path}"
         request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=REQUEST_SECONDS_MAX) as response:
+            with OPENER.open(request, timeout=REQUEST_SECONDS_MAX) as response:
                 return json.load(response)["value"]
         except urllib.error.HTTPError as error:
             raise Failure(error.read().decode(errors="replace")[:500]) from None
@@ -94,12 +101,17 @@ class Browser:
     def screenshot(self, path):
         path.write_bytes(base64.b64decode(self.devtools("Page.captureScreenshot", format="png")["data"]))
 
-    def until(self, script, what, seconds=30):
+    def type(self, text):
+        """Presses keys in the element that has the focus."""
+        keys = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
+        self._send("POST", f"{self.session}/actions", {"actions": [{"type": "key", "id": "keys", "actions": keys}]})
+
+    def until(self, script, what, *arguments, seconds=30):
         """Waits until a script returns something true, and returns it."""
         begun = time.monotonic()
         while time.monotonic() - begun < seconds:
-            value = self.run(script)
+            value = self.run(script, *arguments)
             if value:
                 return value
             time.sleep(0.05)
-        raise Failure(f"not within {seconds} seconds: {what}")
+        raise Failure(f"not within {seconds} seconds: {what}; the page shows {self.run('return document.body.innerText')!r}")

@@ -52,7 +52,7 @@ def look(page, shots, connections):
     rate = "const rate = points.length ? points[points.length - 1].rate : 0; return rate > 100 ? rate : 0"
     print(f"  requests a second on the page: {page.until(rate, 'the page shows the load'):.0f}")
     text = f"return document.getElementById('shown').textContent.includes('of {shown(connections)}')"
-    page.until(text, f"the page lists {connections} connections", 60)
+    page.until(text, f"the page lists {connections} connections", seconds=60)
     for width in WIDTHS:
         for theme in ("light", "dark"):
             page.screen(width, theme)

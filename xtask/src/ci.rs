@@ -112,6 +112,10 @@ fn measurements() -> Vec<NamedStep> {
             let h2spec = "github.com/summerwind/h2spec/cmd/h2spec";
             tools::install_go("h2spec", h2spec, "v2.2.1+incompatible").and_then(|()| python("interop/http2.py").run())
         }),
+        step("HTTP/2 with Python, Go, Node and a browser", || {
+            tools::install_python_package("httpx", "[http2]", "0.28.1")
+                .and_then(|()| python("interop/http2_peers.py").run())
+        }),
         step("gRPC by grpcurl", || {
             let grpcurl = "github.com/fullstorydev/grpcurl/cmd/grpcurl";
             tools::install_go("grpcurl", grpcurl, "v1.9.3").and_then(|()| python("interop/grpc.py").run())
@@ -123,6 +127,10 @@ fn measurements() -> Vec<NamedStep> {
         }),
         step("the WebSocket cases of kosoku", || {
             tools::install_python("kosoku", KOSOKU).and_then(|()| python("interop/websocket.py").run())
+        }),
+        step("WebSocket with Python, Node and a browser", || {
+            tools::install_python_package("websockets", "", "15.0.1")?;
+            tools::install_node("ws", "8.18.3").and_then(|()| python("interop/websocket_clients.py").run())
         }),
         step("two browsers in a chat", || python("interop/chat.py").run()),
         step("slow clients", || python("interop/slow.py").run()),

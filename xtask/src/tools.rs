@@ -79,6 +79,26 @@ pub(crate) fn install_python(name: &str, version: &str) -> Result<(), Failure> {
     Step::line(&format!("{folder}/bin/pip install --quiet {name}=={version}")).run()
 }
 
+/// Installs a package from Python's registry that scripts import, into a folder of its own below `target/tools`. `extras` are
+/// its options, such as `[http2]`.
+pub(crate) fn install_python_package(name: &str, extras: &str, version: &str) -> Result<(), Failure> {
+    let folder = format!("target/tools/{name}");
+    if Path::new(&folder).join("bin/python3").exists() {
+        return Ok(());
+    }
+    Step::line("python3 -m venv").arg(&folder).run()?;
+    Step::line(&format!("{folder}/bin/pip install --quiet {name}{extras}=={version}")).run()
+}
+
+/// Installs a package of Node into a folder of its own below `target/tools`. Without Node the scripts report that.
+pub(crate) fn install_node(name: &str, version: &str) -> Result<(), Failure> {
+    let folder = format!("target/tools/{name}");
+    if Path::new(&folder).join("node_modules").is_dir() || !is_there("npm") {
+        return Ok(());
+    }
+    Step::line(&format!("npm install --silent --no-audit --no-fund --prefix {folder} {name}@{version}")).run()
+}
+
 /// Installs a program of Go into `target/tools/bin`, where scripts look for it. Without Go the scripts report that.
 pub(crate) fn install_go(name: &str, package: &str, version: &str) -> Result<(), Failure> {
     if is_there(name) || Path::new("target/tools/bin").join(name).is_file() || !is_there("go") {
