@@ -167,6 +167,64 @@ fn credit_comes_back_and_windows_grow_with_a_reader_that_keeps_up() {
     assert!((8 * 1024 * 1024..=16 * 1024 * 1024).contains(&largest), "{largest}");
 }
 
+/// Sends DATA on stream 1 until the peer has no credit, and returns how many bytes that was. `window` is the credit that the
+/// peer has already.
+fn send_all_that_is_granted(peer: &mut Peer, window: &mut i64) -> usize {
+    let mut sent = 0;
+    loop {
+        let frames = peer.frames();
+        let updates = frames.iter().filter(|frame| (frame.kind, frame.stream) == (WINDOW_UPDATE, 1));
+        *window +=
+            updates.map(|frame| i64::from(u32::from_be_bytes(frame.content[..].try_into().unwrap()))).sum::<i64>();
+        peer.unseen.extend(frames.into_iter().filter(|frame| frame.kind == DATA));
+        if *window == 0 {
+            return sent;
+        }
+        let length = (*window).min(16_384);
+        peer.send(&frame(DATA, 0, 1, &vec![b'x'; length as usize]));
+        (*window, sent) = (*window - length, sent + length as usize);
+    }
+}
+
+#[test]
+fn bytes_that_waited_for_a_slow_reader_are_granted_again_when_they_have_been_read() {
+    let mut peer = Peer::new(Limits { body_bytes_max: 64 * 1024 * 1024, ..Limits::default() });
+    let request = peer.request(1, "POST", "/mirror", &[], false);
+    peer.send(&request);
+    let mut window = 65_536;
+    let mut sent = send_all_that_is_granted(&mut peer, &mut window);
+    assert!((65_536..1024 * 1024).contains(&sent), "the peer reads nothing of {sent} bytes");
+    // The peer reads what waits, little by little, and sends nothing meanwhile.
+    for _ in 0..4 {
+        for _ in 0..sent.div_ceil(10_000) {
+            for stream in [0, 1] {
+                peer.send(&frame(WINDOW_UPDATE, 0, stream, &10_000_u32.to_be_bytes()));
+            }
+        }
+        let more = send_all_that_is_granted(&mut peer, &mut window);
+        assert!(more > 0, "all {sent} bytes have been read, and none is granted again");
+        sent += more;
+    }
+    let grants = sent as u32;
+    for stream in [0, 1] {
+        peer.send(&frame(WINDOW_UPDATE, 0, stream, &grants.to_be_bytes()));
+    }
+    peer.send(&frame(DATA, END_STREAM, 1, &[]));
+    let received = peer.received(1);
+    assert_eq!((received.body.len(), received.has_ended), (sent, true));
+}
+
+#[test]
+fn a_body_that_waited_for_its_handler_is_granted_again_when_it_goes_on() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/late", &[], false);
+    peer.send(&request);
+    let mut window = 65_536;
+    assert_eq!(send_all_that_is_granted(&mut peer, &mut window), 65_536, "nothing is granted while nothing is read");
+    peer.pipe.advance(Duration::from_secs(20));
+    assert!(send_all_that_is_granted(&mut peer, &mut window) > 0, "the handler reads on, and nothing is granted");
+}
+
 #[test]
 fn head_and_statuses_without_a_body_have_none() {
     let mut peer = Peer::new(Limits::default());

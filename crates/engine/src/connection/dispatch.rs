@@ -673,7 +673,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// Of a stream: reports to the session what the application has finished with.
+    /// Of a stream: reports to the session what the application has finished with. A handler that has left bytes takes
+    /// them in a later dispatch, which may receive nothing and has to report as well.
     #[cold]
     fn report_unread(&mut self, core: &mut Core) {
         if let Some(stream) = self.link.stream()
@@ -681,6 +682,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             && self.link.take(Link::CONSUMED)
         {
             core.request(stream, StreamRequestKind::Unread);
+            self.link.set(Link::CONSUMED, !A::PULLS && self.unread_bytes() > 0);
         }
     }
 

@@ -230,7 +230,7 @@ impl Handler<Server> for Begin {
 
 /// The application: `/echo` returns the body of the request, `/big` a megabyte, `/never` nothing, `/stream` what is not
 /// announced, `/early` a response before the body, and everything else a text. `/held` does not read its body, `/stops` reads the first
-/// 20 MB of it, `/pieces` returns the number of its pieces, and `/late` reads nothing for 20 seconds, and returns the
+/// 20 MB of it, `/mirror` returns each piece of it at once, `/pieces` returns the number of its pieces, and `/late` reads nothing for 20 seconds, and returns the
 /// length of the body.
 #[derive(Default)]
 pub(crate) struct App {
@@ -308,6 +308,7 @@ impl<C: Pipeline<In = Incoming, Out = Outgoing, Error = Error>> Handler<C> for A
                         cx.deadline_after(Duration::from_secs(20));
                     }
                     "/stops" => self.stops_after = 20_000_000,
+                    "/mirror" => return cx.send(StreamedResponse::new(Status::OK).into()).into(),
                     _ => {}
                 }
                 if head.has_body() && self.path != "/early" {
@@ -322,6 +323,8 @@ impl<C: Pipeline<In = Incoming, Out = Outgoing, Error = Error>> Handler<C> for A
                 }
                 Outcome::Continue
             }
+            Incoming::Data(data) if self.path == "/mirror" => cx.send(Outgoing::Data(data.detach().into())).into(),
+            Incoming::End if self.path == "/mirror" => cx.send(Outgoing::End).into(),
             Incoming::Data(data) => {
                 self.pieces += 1;
                 self.body.extend_from_slice(&data);
