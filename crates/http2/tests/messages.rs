@@ -214,6 +214,27 @@ fn bytes_that_waited_for_a_slow_reader_are_granted_again_when_they_have_been_rea
     assert_eq!((received.body.len(), received.has_ended), (sent, true));
 }
 
+/// As Node does: it grants again what it has read when that is half of its windows.
+#[test]
+fn a_peer_that_reads_half_a_window_at_a_time_gets_all_of_an_echo() {
+    let mut peer = Peer::new(Limits { body_bytes_max: 64 * 1024 * 1024, ..Limits::default() });
+    let request = peer.request(1, "POST", "/mirror", &[], false);
+    peer.send(&request);
+    let (mut window, mut sent, mut read, mut granted) = (65_536, 0, 0, 0);
+    while sent < 4_000_000 {
+        sent += send_all_that_is_granted(&mut peer, &mut window);
+        let before = read;
+        read += peer.received(1).body.len();
+        assert!(read > before, "of {sent} bytes {read} have come back, and nothing moves");
+        while read - granted >= 32_767 {
+            granted += 32_767;
+            for stream in [1, 0] {
+                peer.send(&frame(WINDOW_UPDATE, 0, stream, &32_767_u32.to_be_bytes()));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_body_that_waited_for_its_handler_is_granted_again_when_it_goes_on() {
     let mut peer = Peer::new(Limits::default());
