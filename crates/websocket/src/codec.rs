@@ -13,13 +13,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::{Input, Slice};
-use tidegate_codec::{Codec, CodecStatus, Lifecycle, Output, Step};
+use tidegate_buffer::{Input, RECEIVE_BYTES_MAX, Slice};
+use tidegate_codec::{Codec, CodecStatus, Lifecycle, Output, ReceiveHint, Step};
 
 use crate::close::{Close, CloseCode};
 use crate::config::{Config, Deflate};
 use crate::error::{Error, Exceeded, Violation};
-use crate::frame::{Accepts, Header, Opcode};
+use crate::frame::{Accepts, HEADER_BYTES_MAX, Header, Opcode};
 use crate::mask::{self, Mask};
 use crate::message::{Kind, Message, Piece, Text};
 use crate::partial::Partial;
@@ -74,6 +74,8 @@ pub struct WebSocket {
     control_frames: u16,
     pub(crate) flags: u16,
     frame: Option<Opcode>,
+    /// The length of the last data frame in KiB, header included, rounded up; at most [`u8::MAX`].
+    frame_kib: u8,
 }
 
 /// This side is a client.
@@ -124,6 +126,7 @@ impl WebSocket {
             control_frames: 0,
             flags: if role == Role::Client { CLIENT } else { 0 },
             frame: None,
+            frame_kib: 0,
         }
     }
 
@@ -180,6 +183,8 @@ impl WebSocket {
         } else {
             self.begin_data(header)?;
             self.set(FINAL, header.is_final);
+            let kib = header.length.saturating_add(HEADER_BYTES_MAX as u64) / 1024 + 1;
+            self.frame_kib = u8::try_from(kib).unwrap_or(u8::MAX);
         }
         self.frame = Some(header.opcode);
         (self.left, self.ready, self.mask) = (header.length, 0, header.mask.unwrap_or_default());
@@ -288,11 +293,18 @@ impl WebSocket {
         let kind = if opcode == Opcode::Text { Kind::Text } else { Kind::Binary };
         let available = self.receive(kind == Kind::Text, input, out)?;
         if (available as u64) < self.left {
+            self.reserve(input, out);
             return Ok(Some(Step::NeedMore));
         }
         self.frame = None;
         let bytes = self.take(available, input);
         Ok(Some(Step::Message(self.whole(kind, bytes)?)))
+    }
+
+    /// Makes room for the rest of the current frame, and for what a receive may bring behind it.
+    fn reserve(&self, input: &mut Input, out: &Output<'_>) {
+        let frame = usize::try_from(self.left).unwrap_or(usize::MAX);
+        input.reserve(frame.saturating_add(BEHIND_FRAME_BYTES), out.pool());
     }
 
     fn whole(&self, kind: Kind, bytes: Slice) -> Result<Message, Violation> {
@@ -334,6 +346,7 @@ impl WebSocket {
         }
         let is_whole = available as u64 == self.left;
         if !is_whole && (available == 0 || !partial.in_pieces) {
+            self.reserve(input, out);
             return Ok(Some(Step::NeedMore));
         }
         let bytes = self.take(available, input);
@@ -578,6 +591,26 @@ impl Codec for WebSocket {
         CodecStatus { is_finished: is_closed || self.has(PEER_ENDED), reports_finish: true, ..CodecStatus::default() }
     }
 
+    /// A frame is received up to its end, and a little further, so that the receive is not full and the socket need not
+    /// be read once more. What comes behind a long frame would have to be moved, so its receive ends there. Of a peer
+    /// whose last frame was longer than a usual receive, the next one is received whole.
+    #[inline]
+    fn receive_hint(&self) -> Option<ReceiveHint> {
+        let last = u64::from(self.frame_kib) * 1024;
+        let (bytes, is_long) = match self.frame {
+            Some(_) if self.left <= HINT_BYTES_MIN => return None,
+            Some(_) => {
+                let missing = self.left - u64::from(self.ready);
+                (missing + BEHIND_FRAME_BYTES as u64, self.left >= LONG_FRAME_BYTES_MIN)
+            }
+            None if last <= RECEIVE_BYTES_MAX as u64 => return None,
+            None => (last, true),
+        };
+        let whole_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let bytes_max = if is_long { whole_bytes } else { u32::MAX };
+        Some(ReceiveHint { whole_bytes, bytes_max, ..ReceiveHint::default() })
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.until
     }
@@ -604,6 +637,15 @@ impl Codec for WebSocket {
 
 /// Bytes of a message that is yielded whole, whatever the configuration allows: it has to fit into an [`Input`].
 const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// How far a receive may go beyond the end of a frame.
+const BEHIND_FRAME_BYTES: usize = 256;
+
+/// The first receive of a socket is as long: the receives of shorter frames need no hint.
+const HINT_BYTES_MIN: u64 = 2 * 1024;
+
+/// A receive of the rest of such a frame ends with it.
+const LONG_FRAME_BYTES_MIN: u64 = 32 * 1024;
 
 /// A message that does not compress may have this share of its bytes more on the wire, and so many bytes.
 const COMPRESSED_SHARE: u64 = 8;
