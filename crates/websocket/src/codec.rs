@@ -95,6 +95,8 @@ const FINAL: u16 = 64;
 /// This side sends a message in pieces, of the kind that the next flag names.
 pub(crate) const SENDS_PIECES: u16 = 128;
 pub(crate) const SENDS_TEXT: u16 = 256;
+/// Every short message of the peer is masked, within the limits, and yielded whole.
+const TAKES_SHORT: u16 = 512;
 
 impl WebSocket {
     /// The codec of a server, after a handshake that agreed on these parameters of permessage-deflate, or on none.
@@ -112,6 +114,9 @@ impl WebSocket {
     fn new(role: Role, config: Arc<Config>, agreed: Option<Parameters>) -> Self {
         let settings = || config.deflate.clone().unwrap_or_default();
         let deflate = agreed.map(|agreed| Box::new(PerMessageDeflate::new(role, agreed, &settings())));
+        let yielded_whole_max = config.pieces_after.map_or(u64::MAX, u64::from).min(config.message_bytes_max);
+        let takes_short = role == Role::Server && yielded_whole_max >= SHORT_BYTES_MAX as u64;
+        let flags = if role == Role::Client { CLIENT } else { 0 } | if takes_short { TAKES_SHORT } else { 0 };
         Self {
             config,
             deflate,
@@ -124,7 +129,7 @@ impl WebSocket {
             text: Utf8::default(),
             sent_text: Utf8::default(),
             control_frames: 0,
-            flags: if role == Role::Client { CLIENT } else { 0 },
+            flags,
             frame: None,
             frame_kib: 0,
         }
@@ -152,6 +157,37 @@ impl WebSocket {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
     }
 
+    /// A whole message in one short frame, if the input begins with one: what most peers send. It is what
+    /// [`advance`](Self::advance) makes of it, with fewer steps.
+    #[inline]
+    fn short(&mut self, input: &mut Input, out: &Output<'_>) -> Result<Option<Message>, Violation> {
+        let Some(&[first, second, k0, k1, k2, k3]) = input.bytes().first_chunk::<MASKED_HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let (kind, length) = match first {
+            WHOLE_TEXT => (Kind::Text, usize::from(second ^ MASKED)),
+            WHOLE_BINARY => (Kind::Binary, usize::from(second ^ MASKED)),
+            _ => return Ok(None),
+        };
+        // Without the bit of a mask the length would be above 127.
+        if length > SHORT_BYTES_MAX || input.len() < MASKED_HEADER_BYTES + length {
+            return Ok(None);
+        }
+        input.consume(MASKED_HEADER_BYTES);
+        let bytes = &mut input.make_mut(out.pool())[..length];
+        mask::apply_short(bytes, [k0, k1, k2, k3]);
+        if kind == Kind::Text && !bytes.is_ascii() && simdutf8::basic::from_utf8(bytes).is_err() {
+            return Err(Violation::Utf8);
+        }
+        self.frame_kib = 1;
+        let bytes = input.take(length);
+        Ok(Some(match kind {
+            Kind::Text => Message::Text(Text::checked(bytes)),
+            Kind::Binary => Message::Binary(bytes.into()),
+        }))
+    }
+
+    #[inline(never)]
     fn advance(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Message>, Error> {
         loop {
             if self.has(CLOSE_RECEIVED) {
@@ -522,6 +558,7 @@ impl WebSocket {
     }
 
     /// Sends the code of an error.
+    #[cold]
     fn fail(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
         if let Some(code) = error.close_code() {
             self.close(code, "", reply);
@@ -539,9 +576,19 @@ impl Codec for WebSocket {
     type Out = Message;
     type Error = Error;
 
+    #[inline]
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Message>, Error> {
         if !input.is_empty() {
             self.flags = (self.flags | HEARD) & !PINGED;
+        }
+        if self.frame.is_none() && self.partial.is_none() && self.flags & (TAKES_SHORT | CLOSE_RECEIVED) == TAKES_SHORT
+        {
+            match self.short(input, reply) {
+                Ok(Some(message)) => return Ok(Step::Message(message)),
+                Ok(None) if input.is_empty() => return Ok(Step::NeedMore),
+                Ok(None) => {}
+                Err(violation) => return Err(self.fail(violation.into(), reply)),
+            }
         }
         self.advance(input, reply).map_err(|error| self.fail(error, reply))
     }
@@ -637,6 +684,17 @@ impl Codec for WebSocket {
 
 /// Bytes of a message that is yielded whole, whatever the configuration allows: it has to fit into an [`Input`].
 const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// The first bytes of a short frame that is a whole message, without compression.
+const WHOLE_TEXT: u8 = 0x81;
+const WHOLE_BINARY: u8 = 0x82;
+
+/// The bit of a mask in the second byte.
+const MASKED: u8 = 0x80;
+
+/// The longest payload whose length is in the second byte, and the header of such a frame with its mask.
+const SHORT_BYTES_MAX: usize = 125;
+const MASKED_HEADER_BYTES: usize = 6;
 
 /// How far a receive may go beyond the end of a frame.
 const BEHIND_FRAME_BYTES: usize = 256;
