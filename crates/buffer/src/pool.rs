@@ -12,8 +12,8 @@ use crate::slice::Slice;
 /// A handle to the memory of one event loop. Cloning it is cheap and shares the memory.
 ///
 /// Nothing is allocated in advance. Up to a quarter of a MiB of [`SEGMENT_BYTES`] blocks is kept for reuse, and as much
-/// of [`LARGE_SEGMENT_BYTES`] blocks, and twice as much of blocks from 32 to 160 KiB; the rest returns to the system at
-/// once, and [`trim`](Pool::trim) frees half of the kept blocks, and all of the long ones.
+/// of [`LARGE_SEGMENT_BYTES`] blocks, and four times as much of blocks from 32 to 160 KiB; the rest returns to the
+/// system at once, and [`trim`](Pool::trim) frees half of the kept blocks, and all of the long ones.
 ///
 /// ```
 /// use tidegate::codec::Pool;
@@ -260,8 +260,8 @@ const SPARE_SEGMENTS_MAX: usize = 64;
 /// The same for segments of the large class: a quarter of a MiB as well.
 const LARGE_SPARE_SEGMENTS_MAX: usize = 16;
 
-/// The bytes of long segments kept while unused: parts of a few messages. At most 16 blocks are as long.
-const LONG_SPARE_BYTES_MAX: usize = 512 * 1024;
+/// The bytes of long segments kept while unused: parts of a few messages. At most 32 blocks are as long.
+const LONG_SPARE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes that fill less than this part of the segment in which they were written are moved out.
 pub(crate) const SPARSE_PART: usize = 4;
