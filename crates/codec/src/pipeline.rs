@@ -83,8 +83,8 @@ pub trait Stages: sealed::Sealed + 'static {
     /// As [`Codec::decode`].
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error>;
 
-    /// As [`Filter::receive_hint`](crate::Filter::receive_hint), of the lowest filter; as [`Codec::receive_hint`], of a codec
-    /// alone.
+    /// As [`Filter::receive_hint`](crate::Filter::receive_hint), of the lowest filter; as [`Codec::receive_hint`], of a
+    /// codec alone.
     fn receive_hint(&self) -> Option<ReceiveHint> {
         None
     }

@@ -79,8 +79,8 @@ impl MemoryGuard {
         closing_memory
     }
 
-    /// Nothing is to be done: the moment to give memory back after a burst. Returns how long the loop may sleep until it
-    /// is to try again, if a burst was over too soon after the last.
+    /// Nothing is to be done: the moment to give memory back after a burst. Returns how long the loop may sleep until
+    /// it is to try again, if a burst was over too soon after the last.
     pub(crate) fn before_sleep(&mut self, core: &mut Core) -> Option<Duration> {
         let used = core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used();
         let wait = self.burst.until_give_back(used, core.time.now())?;

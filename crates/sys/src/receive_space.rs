@@ -5,8 +5,8 @@
 //! bytes then. Views of the larger scratch may be kept as those of any other. As long as one is, receives go into the
 //! usual scratch, so that a loop has at most one of the large ones.
 //!
-//! A message that its codec decodes where it is whole, and that is longer than the usual scratch, is received into one of
-//! its size: in two parts it would be copied. As the usual one, it gets other memory if a view of it is kept.
+//! A message that its codec decodes where it is whole, and that is longer than the usual scratch, is received into one
+//! of its size: in two parts it would be copied. As the usual one, it gets other memory if a view of it is kept.
 
 use tidegate_buffer::{
     BULK_RECEIVE_BYTES, FRAME_RECEIVE_BYTES, HEADROOM_BYTES, Pool, RECEIVE_BYTES_MAX, ReceiveHint, Scratch, Slice,
