@@ -6,6 +6,7 @@ repeat it.
 """
 
 import argparse
+import collections
 import contextlib
 import json
 import selectors
@@ -28,6 +29,10 @@ COLLECTION_SECONDS_MAX = 30
 BROADCAST_LINES = 5
 BROADCAST_LINE_BYTES = 1024
 BROADCAST_PAUSE_SECONDS = 0.3
+
+ROOM_MARKER = b"flotsam and jetsam"
+ROOM_MESSAGE_BYTES = 1024
+ROOM_TURNS_PER_SAMPLE = 8
 
 
 def is_echo(data):
@@ -205,6 +210,96 @@ def broadcast(server, options):
     return {"start": start, "peak": peak, "after": after, "growth": peak - start}
 
 
+class Member:
+    """A member of a room that reads: counts the messages with the marker, and keeps none."""
+
+    def __init__(self, client):
+        self.client = client
+        self.messages = 0
+        self.end = b""
+
+    def read(self):
+        received = self.client.socket.recv(1 << 16)
+        if not received:
+            raise Failure("the server closed the connection of a member that reads")
+        data = self.end + received
+        self.messages += data.count(ROOM_MARKER)
+        # A marker may lie on both sides of the next receive.
+        self.end = data[1 - len(ROOM_MARKER) :]
+
+
+def handshake(room):
+    lines = [f"GET /chat/ws?room={room} HTTP/1.1", "Host: 127.0.0.1", "Upgrade: websocket", "Connection: Upgrade"]
+    lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def has_entered(data):
+    """Whether the response to the handshake and the first message of the room are there."""
+    if data and not b"HTTP/1.1 101".startswith(data[:12]):
+        raise Failure(f"the handshake was refused: {data[:200]!r}")
+    return b'"present"' in data
+
+
+def masked_text(text):
+    """A WebSocket frame of a client, with a mask of zeros: its bytes stay as they are."""
+    return b"\x81\xfe" + len(text).to_bytes(2, "big") + bytes(4) + text
+
+
+def room(server, options):
+    """One member of a chat room sends messages to all, each when all that read have the last: the maximum growth of the
+    server meanwhile, and its CPU for each message that a member receives."""
+    never_reads = options.connections // 10 if options.stuck_tenth else 0
+    text = ROOM_MARKER + b"x" * (ROOM_MESSAGE_BYTES - len(ROOM_MARKER))
+    with Clients() as clients:
+        clients.open(options.connections, server, handshake("memory"), has_entered)
+        readers = [Member(client) for client in clients.all[never_reads:]]
+        for reader in readers:
+            clients.selector.register(reader.client, selectors.EVENT_READ, reader)
+        author = readers[0].client.socket
+
+        def send():
+            author.setblocking(True)
+            author.sendall(masked_text(text))
+            author.setblocking(False)
+            wanted = readers[0].messages + 1
+            missing = len(readers)
+            while missing:
+                ready = clients.selector.select(SILENCE_SECONDS_MAX)
+                if not ready:
+                    raise Failure(f"{missing} members did not get a message")
+                for key, _ in ready:
+                    before = key.data.messages
+                    key.data.read()
+                    missing -= before < wanted <= key.data.messages
+                yield
+
+        # The first message makes code of the program resident.
+        collections.deque(send(), maxlen=0)
+        server.settled_rss()
+        start = peak = server.anonymous()
+        cpu = server.cpu_seconds()
+        for _ in range(options.messages):
+            for turn, _ in enumerate(send()):
+                if turn % ROOM_TURNS_PER_SAMPLE == 0:
+                    peak = max(peak, server.anonymous())
+            peak = max(peak, server.anonymous())
+        cpu = server.cpu_seconds() - cpu
+        server.settled_rss()
+        after = server.anonymous()
+        closed = sum(not is_established(client.socket) for client in clients.all[:never_reads])
+    deliveries = options.messages * len(readers)
+    return {
+        "start": start,
+        "peak": peak,
+        "after": after,
+        "growth": peak - start,
+        "never_read": never_reads,
+        "of_these_closed": closed,
+        "cpu_nanoseconds_each": round(cpu / deliveries * 1e9),
+    }
+
+
 def report(result):
     for name, figure in result.items():
         shown = ", ".join(f"{one:,}" for one in figure) if isinstance(figure, list) else f"{figure:,}"
@@ -220,6 +315,7 @@ def main():
         (stuck, 1_000, f"connections that request {STUCK_TARGET} {STUCK_DEPTH} times and never read"),
         (shed, 1_000, "as `stuck`, with a server that has a memory budget: give --max"),
         (waves, 10_000, "connections that make one request each and close, in waves"),
+        (room, 10_000, "members of a chat room over WebSocket: give --chat-rate to the server"),
         (broadcast, 10_000, f"chat members that read {BROADCAST_LINES} lines of 1 KiB of one sender"),
     ]:
         command = commands.add_parser(measure.__name__, help=help, description=help)
@@ -228,12 +324,14 @@ def main():
         command.add_argument("--connections", type=int, default=default)
         command.add_argument("--collected", action="store_true", help=f"the server reports its heap at {HEAP_TARGET}")
         command.add_argument("--json", action="store_true", help="print one line of JSON")
-        whose = "in all" if measure in (waves, shed, broadcast) else "per connection"
+        whose = "in all" if measure in (waves, shed, broadcast, room) else "per connection"
         command.add_argument("--max", type=int, metavar="BYTES", help=f"fail above this growth, {whose}")
     commands.choices["stuck"].add_argument(
         "--answer-seconds-max", type=float, default=PROBE_ANSWER_SECONDS_MAX, help="fail if a probe waits longer"
     )
     commands.choices["waves"].add_argument("--waves", type=int, default=2)
+    commands.choices["room"].add_argument("--messages", type=int, default=20)
+    commands.choices["room"].add_argument("--stuck-tenth", action="store_true", help="a tenth of the members never reads")
     options = parser.parse_args()
 
     allow_descriptors(options.connections)

@@ -69,7 +69,8 @@ def measures(options):
     echoes = {title: ("/ws", *load) for title, load in ECHOES.items()}
     members = options.members
     room = ("/chat/ws?room=load", members, 1, 1024, "--broadcast")
-    return echoes | {f"1 KiB from one to {members:,}": room}
+    all_ = echoes | {f"1 KiB from one to {members:,}": room}
+    return {title: load for title, load in all_.items() if options.only is None or options.only in title}
 
 
 def main():
@@ -80,7 +81,10 @@ def main():
     parser.add_argument("--members", type=int, default=1000, help="connections of the room [1000]")
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--load-core", default="1")
+    parser.add_argument("--only", metavar="NAME", help="the measurements with this in their name, as `64 KiB`")
     options = parser.parse_args()
+    if not measures(options):
+        parser.error(f"no measurement has {options.only!r} in its name")
     names = [name for name in options.servers if pathlib.Path(SERVERS[name].split()[0]).exists()]
     for name in set(options.servers) - set(names):
         print(f"skipping {name}: it is not built")

@@ -1,6 +1,6 @@
 //! The jobs: names, operations, and rounds.
 
-use crate::{codecs, crowds, drivers, http, queue, streams, timers, turns};
+use crate::{codecs, crowds, drivers, http, queue, streams, timers, turns, websocket};
 
 /// A job whose instructions are counted.
 pub(crate) struct Job {
@@ -96,6 +96,9 @@ pub(crate) const JOBS: &[Job] = &[
     job("http-async-1", "1 request, by an async function", 1, http::async_::<1>),
     job("http-awaits-1", "1 request, by an async function that waits once", 1, http::awaits::<1>),
     job("http-suspends-1", "1 request, by an async function that its task waits for", 1, http::suspends::<1>),
+    job("ws-5", "1 message of 5 bytes over WebSocket, sent back", 1, websocket::echo::<5, 1>),
+    job("ws-5-16", "1 of 16 such messages", 16, websocket::echo::<5, 16>),
+    job("ws-64k", "1 message of 64 KiB over WebSocket, sent back", 1, websocket::echo::<65_536, 1>),
     job("lines-100", "1 of 100 pipelined lines", streams::STREAMS, streams::pipelined),
     job("streams-100", "1 line on each of 100 streams", streams::STREAMS, streams::one_on_each),
     job("unread-0", "1 line on the only stream of a session", 1, streams::beside_unread::<0>),

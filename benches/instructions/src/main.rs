@@ -28,6 +28,7 @@ mod stored;
 mod streams;
 mod timers;
 mod turns;
+mod websocket;
 mod wire;
 
 use std::io;

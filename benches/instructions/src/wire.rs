@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Gathered, Pool, Scratch};
+use tidegate_buffer::{FRAME_RECEIVE_BYTES, Gathered, HEADROOM_BYTES, Pool, Scratch};
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 use crate::counted::leave_out;
@@ -140,7 +140,7 @@ impl Wire {
         Self {
             peer: peer.clone(),
             bytes,
-            scratch: Scratch::new(pool),
+            scratch: Scratch::with_room(pool, HEADROOM_BYTES, FRAME_RECEIVE_BYTES),
             listener: None,
             streams: Vec::new(),
             oldest: VecDeque::new(),

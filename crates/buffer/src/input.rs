@@ -270,6 +270,34 @@ impl Input {
         }
     }
 
+    /// Moves the unread bytes into memory with room for `total` bytes, so that a message that is received in parts is
+    /// copied once. Does nothing if that memory would be more than about twice what is unread: bytes that did not come
+    /// cost a connection no more than those that came. Does nothing if there is room already.
+    ///
+    /// ```
+    /// use tidegate::codec::{Input, Pool};
+    ///
+    /// let pool = Pool::new();
+    /// let mut input = Input::new();
+    /// input.append(pool.copy(&[7; 50_000]), &pool);
+    /// input.reserve(1 << 20, &pool);
+    /// assert!(input.memory_bytes() < 60_000, "too little has come");
+    /// input.reserve(70_000, &pool);
+    /// let place = input.bytes().as_ptr();
+    /// input.append(pool.copy(&[7; 20_000]), &pool);
+    /// assert_eq!((input.len(), input.bytes().as_ptr()), (70_000, place));
+    /// ```
+    pub fn reserve(&mut self, total: usize, pool: &Pool) {
+        let length = self.len();
+        let missing = total.saturating_sub(length);
+        if missing == 0 || total > 2 * length + SLACK_BYTES || self.has_room(missing) {
+            return;
+        }
+        let own = pool.segment_for(total);
+        own.append(self.bytes());
+        self.set_view(own, 0, length);
+    }
+
     /// Moves the unread bytes into memory of their own, and releases the scratch, or a segment of which more than half
     /// was read. The engine calls it at the end of every dispatch.
     #[inline]
@@ -341,16 +369,20 @@ impl Input {
         true
     }
 
-    fn extend(&mut self, more: &[u8], pool: &Pool) {
-        let total = self.len() + more.len();
+    /// Whether so many bytes can be appended where the unread ones lie.
+    fn has_room(&self, bytes: usize) -> bool {
         let end = self.first() + self.len();
-        let in_place = self.segment.as_ref().is_some_and(|segment| {
+        self.segment.as_ref().is_some_and(|segment| {
             !segment.is_scratch()
                 && segment.filled() == end
-                && segment.room() >= more.len()
-                && end + more.len() <= BYTES_MAX
-        });
-        if !in_place {
+                && segment.room() >= bytes
+                && end.saturating_add(bytes) <= BYTES_MAX
+        })
+    }
+
+    fn extend(&mut self, more: &[u8], pool: &Pool) {
+        let total = self.len() + more.len();
+        if !self.has_room(more.len()) {
             let doubled = (2 * self.len()).min(BYTES_MAX);
             let grown = pool.segment_for(if self.len() > SLACK_BYTES { total.max(doubled) } else { total });
             grown.append(self.bytes());

@@ -38,7 +38,7 @@ pub use outbound::{LINK_BYTES_MIN, Outbound, Room};
 pub use part::FileRegion;
 pub use pieces::{Pieces, Short};
 pub use pool::Pool;
-pub use scratch::{BULK_RECEIVE_BYTES, HEADROOM_BYTES, RECEIVE_BYTES_MAX, ReceiveHint, Scratch};
+pub use scratch::{BULK_RECEIVE_BYTES, FRAME_RECEIVE_BYTES, HEADROOM_BYTES, RECEIVE_BYTES_MAX, ReceiveHint, Scratch};
 pub use segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES, Segment};
 pub use send_guard::SendGuard;
 pub use slice::Slice;

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use crate::entries::Entries;
 use crate::ledger::Ledger;
 use crate::run::Run;
-use crate::segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES, Segment, SpareBlock, block_bytes};
+use crate::segment::{LARGE_SEGMENT_BYTES, LongSpareBlock, SEGMENT_BYTES, Segment, SpareBlock, block_bytes};
 use crate::slice::Slice;
 
 /// A handle to the memory of one event loop. Cloning it is cheap and shares the memory.
 ///
 /// Nothing is allocated in advance. Up to a quarter of a MiB of [`SEGMENT_BYTES`] blocks is kept for reuse, and as much
-/// of [`LARGE_SEGMENT_BYTES`] blocks; the rest returns to the system at once, and [`trim`](Pool::trim) frees half of the
-/// kept blocks.
+/// of [`LARGE_SEGMENT_BYTES`] blocks, and four times as much of blocks from 32 to 160 KiB; the rest returns to the
+/// system at once, and [`trim`](Pool::trim) frees half of the kept blocks, and all of the long ones.
 ///
 /// ```
 /// use tidegate::codec::Pool;
@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) entries: RefCell<Entries>,
     spare: RefCell<Vec<SpareBlock<SEGMENT_BYTES>>>,
     large_spare: RefCell<Vec<SpareBlock<LARGE_SEGMENT_BYTES>>>,
+    /// In the order in which they became spare.
+    long_spare: RefCell<Vec<LongSpareBlock>>,
     /// The copy that the messages of a batch share. Its segments keep this pool alive, so a run has to end: with the
     /// dispatch, or with the scratch that it is a copy of.
     pub(crate) run: RefCell<Option<Run>>,
@@ -138,6 +140,7 @@ impl Pool {
         let kept = large.len() / 2;
         large.truncate(kept);
         drop(large);
+        self.shared.long_spare.take();
         self.shared.entries.borrow_mut().trim();
     }
 
@@ -146,6 +149,7 @@ impl Pool {
     pub fn spare_bytes(&self) -> usize {
         self.shared.spare.borrow().len() * block_bytes(SEGMENT_BYTES)
             + self.shared.large_spare.borrow().len() * block_bytes(LARGE_SEGMENT_BYTES)
+            + self.shared.long_spare_bytes()
             + self.shared.entries.borrow().page_bytes()
     }
 
@@ -187,6 +191,26 @@ impl Shared {
         self.large_spare.borrow_mut().pop()
     }
 
+    /// A spare block for `capacity` bytes that is not much longer.
+    pub(crate) fn take_long_spare(&self, capacity: usize) -> Option<LongSpareBlock> {
+        let mut spare = self.long_spare.borrow_mut();
+        let fits = |block: &LongSpareBlock| (capacity..=capacity + capacity / 8).contains(&block.capacity());
+        let at = spare.iter().rposition(fits)?;
+        Some(spare.remove(at))
+    }
+
+    /// Keeps a long block, in the place of the oldest ones if there are enough.
+    pub(crate) fn push_long_spare(&self, block: LongSpareBlock) {
+        self.long_spare.borrow_mut().push(block);
+        while self.long_spare_bytes() > LONG_SPARE_BYTES_MAX {
+            drop(self.long_spare.borrow_mut().remove(0));
+        }
+    }
+
+    fn long_spare_bytes(&self) -> usize {
+        self.long_spare.borrow().iter().map(|block| block_bytes(block.capacity())).sum()
+    }
+
     /// Keeps a block unless enough are kept already; returns whether it did.
     pub(crate) fn push_spare(&self, block: impl FnOnce() -> SpareBlock<SEGMENT_BYTES>) -> bool {
         let mut spare = self.spare.borrow_mut();
@@ -215,6 +239,7 @@ impl Default for Shared {
             entries: RefCell::default(),
             spare: RefCell::default(),
             large_spare: RefCell::default(),
+            long_spare: RefCell::default(),
             run: RefCell::default(),
         }
     }
@@ -234,6 +259,9 @@ const SPARE_SEGMENTS_MAX: usize = 64;
 
 /// The same for segments of the large class: a quarter of a MiB as well.
 const LARGE_SPARE_SEGMENTS_MAX: usize = 16;
+
+/// The bytes of long segments kept while unused: parts of a few messages. At most 32 blocks are as long.
+const LONG_SPARE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes that fill less than this part of the segment in which they were written are moved out.
 pub(crate) const SPARSE_PART: usize = 4;

@@ -11,6 +11,9 @@ pub const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 /// The size of a receive where so many bytes are missing, and come fast: see [`ReceiveHint::bulk_bytes`].
 pub const BULK_RECEIVE_BYTES: usize = 256 * 1024;
 
+/// The largest receive for a message that its codec decodes where it is whole: see [`ReceiveHint::whole_bytes`].
+pub const FRAME_RECEIVE_BYTES: usize = 128 * 1024;
+
 /// Bytes kept free in front of what is received, unless a scratch is made [with less](Scratch::with_room), so that
 /// the rest of an earlier receive can be put before it and both be decoded as one piece: a part of a TLS record fits.
 pub const HEADROOM_BYTES: usize = 16 * 1024 + 512;
@@ -25,6 +28,8 @@ pub const HEADROOM_BYTES: usize = 16 * 1024 + 512;
 /// assert_eq!(hint.receive_bytes(65_536), 100 + 3 * 16_406);
 /// assert_eq!(hint.receive_bytes(2_048), 100);
 /// assert_eq!(ReceiveHint { bytes_max: 1_460, ..hint }.receive_bytes(65_536), 1_460);
+/// assert_eq!(ReceiveHint { whole_bytes: 100_000, ..hint }.receive_bytes(2_048), 100_000);
+/// assert_eq!(ReceiveHint { whole_bytes: 1 << 30, ..hint }.receive_bytes(2_048), 128 * 1024);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveHint {
@@ -32,6 +37,9 @@ pub struct ReceiveHint {
     pub missing_bytes: u32,
     /// The length of the frames that probably follow, in bytes; zero if it is unknown.
     pub frame_bytes: u32,
+    /// The length of a receive that brings a message whole: the rest of the one at hand, or all of the next one. The
+    /// receive has at least this length, up to [`FRAME_RECEIVE_BYTES`]; zero if it is unknown.
+    pub whole_bytes: u32,
     /// The most bytes that the receive should bring; zero counts as one. By default there is no such bound.
     pub bytes_max: u32,
 }
@@ -39,13 +47,14 @@ pub struct ReceiveHint {
 impl Default for ReceiveHint {
     /// A hint that knows nothing.
     fn default() -> Self {
-        Self { missing_bytes: 0, frame_bytes: 0, bytes_max: u32::MAX }
+        Self { missing_bytes: 0, frame_bytes: 0, whole_bytes: 0, bytes_max: u32::MAX }
     }
 }
 
 impl ReceiveHint {
     /// The size of a receive that would be `usual` bytes without the hint: at least the missing bytes, and as many
-    /// whole frames as fit; `usual` if neither is known or fits. At most `bytes_max` and [`RECEIVE_BYTES_MAX`].
+    /// whole frames as fit; `usual` if neither is known or fits. At most [`RECEIVE_BYTES_MAX`], or `whole_bytes` up to
+    /// [`FRAME_RECEIVE_BYTES`] if that is more. At most `bytes_max` in any case.
     #[must_use]
     pub fn receive_bytes(self, usual: usize) -> usize {
         let (missing, frame) = (self.missing_bytes as usize, self.frame_bytes as usize);
@@ -54,7 +63,8 @@ impl ReceiveHint {
             0 => usual,
             bytes => bytes.min(RECEIVE_BYTES_MAX),
         };
-        bytes.min((self.bytes_max as usize).max(1))
+        let whole = (self.whole_bytes as usize).min(FRAME_RECEIVE_BYTES);
+        bytes.max(whole).min((self.bytes_max as usize).max(1))
     }
 
     /// How many bytes a receive may bring that is not bounded by [`RECEIVE_BYTES_MAX`]: those that are missing, up to
@@ -163,11 +173,13 @@ impl Scratch {
     fn allocate(&self) -> Segment {
         let capacity = self.headroom + self.room;
         let segment = self.pool.segment_for(capacity);
+        // It may be a little longer.
+        let capacity = segment.capacity();
         // SAFETY: the headroom lies within the segment.
         let first = unsafe { segment.base().add(self.headroom) };
         // SAFETY: the segment was allocated with this capacity and has no other holder. The headroom needs no content:
         // a view covers those of its bytes only that an input has put before the received ones.
-        unsafe { first.write_bytes(0, self.room) };
+        unsafe { first.write_bytes(0, capacity - self.headroom) };
         // All of it counts as filled: no holder may append to memory that the next receive writes into.
         segment.set_filled(capacity);
         segment

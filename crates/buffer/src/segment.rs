@@ -24,6 +24,11 @@ pub const SEGMENT_BYTES: usize = 4096 - HEADER_BYTES - ALLOCATOR_BYTES;
 /// any cipher suite adds to them (RFC 8446 §5.2). All its bytes are initialised, always.
 pub const LARGE_SEGMENT_BYTES: usize = 16 * 1024 + 512 - HEADER_BYTES - ALLOCATOR_BYTES;
 
+/// The lengths of segments for parts of long messages. Spare ones are kept as they are: the allocator would give such
+/// blocks back to the system each time, and the next message would be written to pages that the kernel has to clear.
+pub(crate) const LONG_SEGMENT_BYTES_MIN: usize = 32 * 1024;
+pub(crate) const LONG_SEGMENT_BYTES_MAX: usize = 160 * 1024;
+
 /// A counted block of memory. Cloning counts; dropping the last clone gives the memory back.
 pub struct Segment {
     header: NonNull<Header>,
@@ -41,20 +46,26 @@ struct Header {
 
 impl Segment {
     /// Takes memory for `capacity` bytes and charges the ledger. The bytes are not initialised, unless there are
-    /// [`LARGE_SEGMENT_BYTES`].
+    /// [`LARGE_SEGMENT_BYTES`]. A long segment may have an eighth more of them.
     ///
     /// # Panics
     /// If `capacity` exceeds 4 GiB.
-    pub(crate) fn allocate(pool: &Rc<Shared>, capacity: usize) -> Self {
-        let length = u32::try_from(capacity).expect("segments are at most 4 GiB");
+    pub(crate) fn allocate(pool: &Rc<Shared>, mut capacity: usize) -> Self {
+        assert!(capacity <= u32::MAX as usize, "segments are at most 4 GiB");
         let header = match capacity {
             SEGMENT_BYTES => pool.take_spare().unwrap_or_else(|| allocate_block(SEGMENT_BYTES)),
             LARGE_SEGMENT_BYTES => pool.take_large_spare().unwrap_or_else(allocate_large_block),
+            LONG_SEGMENT_BYTES_MIN..=LONG_SEGMENT_BYTES_MAX => {
+                let spare = pool.take_long_spare(capacity).map(LongSpareBlock::into_header);
+                let (header, bytes) = spare.unwrap_or_else(|| (allocate_block(capacity), capacity));
+                capacity = bytes;
+                header
+            }
             _ => allocate_block(capacity),
         };
         let value = Header {
             references: Cell::new(1),
-            capacity: length,
+            capacity: capacity as u32,
             filled: Cell::new(0),
             floor: Cell::new(0),
             pool: Rc::clone(pool),
@@ -241,6 +252,10 @@ impl Segment {
         let kept = match capacity {
             SEGMENT_BYTES => pool.keep_spare(self.header),
             LARGE_SEGMENT_BYTES => pool.keep_large_spare(self.header),
+            LONG_SEGMENT_BYTES_MIN..=LONG_SEGMENT_BYTES_MAX => {
+                pool.push_long_spare(LongSpareBlock { block: self.header.cast(), capacity });
+                true
+            }
             _ => false,
         };
         if !kept {
@@ -276,6 +291,32 @@ impl<const CAPACITY: usize> Drop for SpareBlock<CAPACITY> {
         // SAFETY: `Shared` below keeps only blocks that were allocated for `CAPACITY` bytes, and a spare block has no
         // other holder.
         unsafe { free_block(self.0, CAPACITY) };
+    }
+}
+
+/// The same for a block of any length between [`LONG_SEGMENT_BYTES_MIN`] and [`LONG_SEGMENT_BYTES_MAX`].
+pub(crate) struct LongSpareBlock {
+    block: NonNull<u8>,
+    capacity: usize,
+}
+
+impl LongSpareBlock {
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn into_header(self) -> (NonNull<Header>, usize) {
+        let (header, capacity) = (self.block.cast(), self.capacity);
+        std::mem::forget(self);
+        (header, capacity)
+    }
+}
+
+impl Drop for LongSpareBlock {
+    fn drop(&mut self) {
+        // SAFETY: `Segment::free`, the only place that makes one, has allocated the block for `capacity` bytes and was
+        // its last holder.
+        unsafe { free_block(self.block, self.capacity) };
     }
 }
 

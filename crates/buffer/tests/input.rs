@@ -301,6 +301,24 @@ fn a_pool_keeps_a_quarter_of_a_mib_and_trims_by_half() {
 }
 
 #[test]
+fn long_blocks_are_used_again_and_few_are_kept() {
+    let pool = Pool::new();
+    let place = |length| pool.copy(&vec![7; length]).as_ptr();
+    let first = place(64 * 1024);
+    assert_eq!(place(64 * 1024), first);
+    assert_eq!(place(60 * 1024), first, "a block may be an eighth longer");
+    assert_ne!(place(50 * 1024), first);
+    assert_ne!(place(70 * 1024), first);
+    let many: Vec<_> = (0..100).map(|_| pool.copy(&vec![7; 64 * 1024])).collect();
+    drop(many);
+    assert!((900 * 1024..=1024 * 1024).contains(&pool.spare_bytes()), "{} bytes are kept", pool.spare_bytes());
+    drop(pool.copy(&vec![7; 200 * 1024]));
+    assert!(pool.spare_bytes() <= 1024 * 1024, "longer ones are not kept");
+    pool.trim();
+    assert_eq!((used(&pool), pool.spare_bytes()), (0, 0));
+}
+
+#[test]
 fn the_ledger_knows_when_the_budget_is_used_up() {
     let pool = Pool::new();
     pool.ledger().set_budget(2 * 4096);

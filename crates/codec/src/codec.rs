@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_buffer::Input;
+use tidegate_buffer::{BULK_RECEIVE_BYTES, Input, ReceiveHint};
 
 use crate::fault::Fault;
 use crate::output::Output;
@@ -192,6 +192,17 @@ pub trait Codec: 'static {
     /// dispatch, so it must be cheap.
     fn bulk_bytes(&self) -> u64 {
         0
+    }
+
+    /// How the next receive is best sized. A codec whose messages are long and decoded where they are whole returns
+    /// [`whole_bytes`](ReceiveHint::whole_bytes). It is read after every dispatch, so it must be cheap; `None` for
+    /// messages that a usual receive brings whole. By default a hint follows from [`bulk_bytes`](Codec::bulk_bytes).
+    #[inline]
+    fn receive_hint(&self) -> Option<ReceiveHint> {
+        let missing = self.bulk_bytes();
+        let hint =
+            || ReceiveHint { missing_bytes: u32::try_from(missing).unwrap_or(u32::MAX), ..ReceiveHint::default() };
+        (missing >= BULK_RECEIVE_BYTES as u64).then(hint)
     }
 
     /// The name of the protocol, for lists of connections: that of the type, unless the codec has a better one.

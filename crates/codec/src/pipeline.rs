@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_buffer::{BULK_RECEIVE_BYTES, Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
+use tidegate_buffer::{Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
 
 use crate::codec::{Codec, CodecStatus, Lifecycle, Step};
 use crate::fault::Fault;
@@ -83,8 +83,8 @@ pub trait Stages: sealed::Sealed + 'static {
     /// As [`Codec::decode`].
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error>;
 
-    /// As [`Filter::receive_hint`](crate::Filter::receive_hint), of the lowest filter; of a codec alone, whether [many
-    /// bytes](Codec::bulk_bytes) follow.
+    /// As [`Filter::receive_hint`](crate::Filter::receive_hint), of the lowest filter; as [`Codec::receive_hint`], of a
+    /// codec alone.
     fn receive_hint(&self) -> Option<ReceiveHint> {
         None
     }
@@ -188,10 +188,7 @@ impl<C: Codec> Stages for C {
 
     #[inline(always)]
     fn receive_hint(&self) -> Option<ReceiveHint> {
-        let missing = Codec::bulk_bytes(self);
-        let hint =
-            || ReceiveHint { missing_bytes: u32::try_from(missing).unwrap_or(u32::MAX), ..ReceiveHint::default() };
-        (missing >= BULK_RECEIVE_BYTES as u64).then(hint)
+        Codec::receive_hint(self)
     }
 
     #[inline(always)]

@@ -322,7 +322,9 @@ impl EventLoop {
         let mut core = local.core.borrow_mut();
         let mut timeout = self.timeout(&core, timeout);
         if timeout != Some(Duration::ZERO) {
-            self.memory.before_sleep(&mut core);
+            if let Some(wait) = self.memory.before_sleep(&mut core) {
+                timeout = Some(timeout.map_or(wait, |timeout| timeout.min(wait)));
+            }
             if !core.mailbox.fall_asleep() {
                 timeout = Some(Duration::ZERO);
             }

@@ -1,6 +1,6 @@
 //! `MemoryGuard`: keeps a loop within its budget, and gives memory back after a burst.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Ledger;
 use tidegate_sys::memory;
@@ -79,14 +79,18 @@ impl MemoryGuard {
         closing_memory
     }
 
-    /// Nothing is to be done: the moment to give memory back after a burst.
-    pub(crate) fn before_sleep(&mut self, core: &mut Core) {
+    /// Nothing is to be done: the moment to give memory back after a burst. Returns how long the loop may sleep until
+    /// it is to try again, if a burst was over too soon after the last.
+    pub(crate) fn before_sleep(&mut self, core: &mut Core) -> Option<Duration> {
         let used = core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used();
-        if self.burst.is_over(used) {
+        let wait = self.burst.until_give_back(used, core.time.now())?;
+        if wait.is_zero() {
             core.groups.sweep(&mut core.slots);
             core.pool.trim();
             memory::give_back();
+            return None;
         }
+        Some(wait)
     }
 }
 
@@ -102,19 +106,29 @@ fn used_after_shedding(ledger: &Ledger) -> usize {
 }
 
 /// Detects that much memory was in use and little is now.
+///
+/// Messages of many bytes look like bursts that follow each other closely. If their memory went back each time, each of
+/// them would be written to pages that the kernel has to clear first.
 #[derive(Debug, Default)]
 struct Burst {
     peak: usize,
+    /// When memory was given back last.
+    given_back: Option<Instant>,
 }
 
 impl Burst {
-    fn is_over(&mut self, used: usize) -> bool {
+    /// After a burst: how long to wait until memory is given back. If it is not to wait, memory counts as given back.
+    fn until_give_back(&mut self, used: usize, now: Instant) -> Option<Duration> {
         self.peak = self.peak.max(used);
-        let over = self.peak >= BURST_BYTES_MIN && used <= self.peak / 4;
-        if over {
-            self.peak = used;
+        if self.peak < BURST_BYTES_MIN || used > self.peak / 4 {
+            return None;
         }
-        over
+        let since = self.given_back.map_or(GIVE_BACK_PAUSE, |at| now.saturating_duration_since(at));
+        let wait = GIVE_BACK_PAUSE.saturating_sub(since);
+        if wait.is_zero() {
+            (self.peak, self.given_back) = (used, Some(now));
+        }
+        Some(wait)
     }
 }
 
@@ -123,3 +137,25 @@ const CONNECTION_BYTES: usize = 320;
 
 /// Less than this is not worth a walk over the allocator's free lists.
 const BURST_BYTES_MIN: usize = 512 * 1024;
+
+/// Memory is given back at most this often.
+const GIVE_BACK_PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_goes_back_after_a_burst_and_at_most_once_a_second() {
+        let (mut burst, begun) = (Burst::default(), Instant::now());
+        let mut at = |milliseconds, used| burst.until_give_back(used, begun + Duration::from_millis(milliseconds));
+        let much = 2 * BURST_BYTES_MIN;
+        assert_eq!([at(0, much), at(0, much / 2)], [None, None]);
+        assert_eq!([at(0, 0), at(0, 0)], [Some(Duration::ZERO), None], "at once, and once");
+        assert_eq!([at(100, much), at(100, 0)], [None, Some(Duration::from_millis(900))]);
+        assert_eq!([at(999, much), at(999, 0)], [None, Some(Duration::from_millis(1))]);
+        assert_eq!([at(1_500, much), at(1_500, 0)], [None, Some(Duration::ZERO)]);
+        assert_eq!(at(9_000, BURST_BYTES_MIN - 1), None);
+        assert_eq!(at(9_000, 0), None, "that was little");
+    }
+}

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
 use tidegate_codec::Slice;
@@ -75,6 +75,34 @@ fn a_burst_of_deadlines_takes_several_turns_and_no_sleep() {
     // Before the first turn, the loop had not read the clock.
     assert!(turns >= CONNECTIONS.div_ceil(1024));
     assert_eq!(bed.sleeps.get(), 1);
+}
+
+#[test]
+fn the_memory_of_bursts_goes_back_at_most_once_a_second_and_the_loop_wakes_up_for_it() {
+    const KEPT: usize = 256 * 1024;
+    let (bed, pool, start) = (Bed::default(), Pool::new(), Instant::now());
+    bed.now.set(Some(start));
+    let mut event_loop = EventLoop::new(Box::new(bed.clone()), pool.clone());
+    let mut turn = || {
+        event_loop.turn(None).expect("waiting does not fail");
+        (pool.spare_bytes(), bed.timeout.get())
+    };
+    let mut burst = || {
+        let segments: Vec<_> = (0..500).map(|_| pool.segment()).collect();
+        assert_eq!(turn(), (0, None));
+        drop(segments);
+        turn()
+    };
+    assert_eq!(burst(), (KEPT / 2, None), "the first one goes back at once");
+    bed.now.set(Some(start + Duration::from_millis(300)));
+    burst();
+    let (kept, timeout) = burst();
+    let wait = timeout.expect("the loop wakes up by itself");
+    assert!(kept == KEPT && wait <= Duration::from_secs(1), "{kept} bytes, {wait:?}");
+    bed.now.set(Some(start + Duration::from_millis(300) + wait));
+    // The first turn reads the clock.
+    turn();
+    assert_eq!(turn(), (KEPT / 2, None));
 }
 
 /// Counts its deadlines.
@@ -149,6 +177,10 @@ struct Bed {
     sleeps: Rc<Cell<usize>>,
     /// Runs while it sleeps for the first time.
     meanwhile: Rc<Cell<Option<Meanwhile>>>,
+    /// How long it was to sleep at most.
+    timeout: Rc<Cell<Option<Duration>>>,
+    /// Its time, if that is not the system's.
+    now: Rc<Cell<Option<Instant>>>,
 }
 
 type Meanwhile = Box<dyn FnOnce()>;
@@ -176,7 +208,12 @@ impl Driver for Bed {
         matches!(operation, Operation::Close { .. }).then_some(Completion::Closed)
     }
 
+    fn now(&self) -> Instant {
+        self.now.get().unwrap_or_else(Instant::now)
+    }
+
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.timeout.set(timeout);
         if timeout != Some(Duration::ZERO) {
             self.sleeps.set(self.sleeps.get() + 1);
             if let Some(meanwhile) = self.meanwhile.take() {

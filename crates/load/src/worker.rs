@@ -201,6 +201,26 @@ impl Worker {
         self.keep(Role::Active).await;
     }
 
+    /// Opens the connections that receive broadcasts, before the measured time begins. A server that opens no more of
+    /// them for the time limit of a request does not hold the load up for longer.
+    async fn open_listeners(self: &Rc<Self>, config: &WorkerConfig, part: Part) {
+        let author = usize::from(part.index == 0);
+        for _ in author..part.connections {
+            task::spawn(self.clone().keep(Role::Listener));
+        }
+        let (mut opened, mut since) = (0, Instant::now());
+        while !config.is_stopped() && !config.shared.is_hopeless(config.connections) {
+            let count = config.shared.opened();
+            if count > opened {
+                (opened, since) = (count, Instant::now());
+            }
+            if count + 1 >= config.connections as u64 || since.elapsed() >= self.timeout {
+                return;
+            }
+            task::sleep(LISTENERS_GRAIN).await;
+        }
+    }
+
     pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, connector: Rc<Connector>) -> bool {
         let _turn = self.connect_permits.enter().await;
         self.connecting.set(self.connecting.get() + 1);
@@ -304,6 +324,9 @@ impl Worker {
 async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Runner) -> RunResult {
     let stats = &worker.exchange.stats;
     idle::open_all(&worker, config, part).await;
+    if config.broadcast && !config.is_stopped() {
+        worker.open_listeners(config, part).await;
+    }
     let begun = runner.ready().await;
     let bytes_before = stats.bytes_read();
     // A signal before the start: the load lasts no time and opens no connections.
@@ -320,15 +343,10 @@ async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Run
         });
     }
     for index in 0..connections {
-        let role = match (config.never_read, config.broadcast) {
-            (true, _) => Role::NeverRead,
-            (false, true) if part.index > 0 || index > 0 => Role::Listener,
-            (false, _) => Role::Active,
-        };
-        if config.broadcast && role == Role::Active {
+        if !config.broadcast {
+            task::spawn(worker.clone().keep(if config.never_read { Role::NeverRead } else { Role::Active }));
+        } else if index == 0 && part.index == 0 {
             task::spawn(worker.clone().keep_author(config.shared.clone(), config.connections));
-        } else {
-            task::spawn(worker.clone().keep(role));
         }
     }
 

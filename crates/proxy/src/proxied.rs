@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_codec::{Broadcast, Codec, CodecStatus, Input, Lifecycle, Output, OverError, Slice, Step};
+use tidegate_codec::{Broadcast, Codec, CodecStatus, Input, Lifecycle, Output, OverError, ReceiveHint, Slice, Step};
 
 use crate::error::Error;
 use crate::header::Header;
@@ -162,6 +162,11 @@ impl<C: Codec> Codec for Proxied<C> {
     #[inline]
     fn bulk_bytes(&self) -> u64 {
         self.codec.bulk_bytes()
+    }
+
+    #[inline]
+    fn receive_hint(&self) -> Option<ReceiveHint> {
+        self.codec.receive_hint()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -4,8 +4,13 @@
 //! as they come, receives into a larger one: each call to the kernel, and each turn of a task, brings four times as many
 //! bytes then. Views of the larger scratch may be kept as those of any other. As long as one is, receives go into the
 //! usual scratch, so that a loop has at most one of the large ones.
+//!
+//! A message that its codec decodes where it is whole, and that is longer than the usual scratch, is received into one
+//! of its size: in two parts it would be copied. As the usual one, it gets other memory if a view of it is kept.
 
-use tidegate_buffer::{BULK_RECEIVE_BYTES, HEADROOM_BYTES, Pool, RECEIVE_BYTES_MAX, ReceiveHint, Scratch, Slice};
+use tidegate_buffer::{
+    BULK_RECEIVE_BYTES, FRAME_RECEIVE_BYTES, HEADROOM_BYTES, Pool, RECEIVE_BYTES_MAX, ReceiveHint, Scratch, Slice,
+};
 
 use crate::driver::Token;
 use crate::recv_sizer::ReceiveHints;
@@ -14,19 +19,29 @@ use crate::recv_sizer::ReceiveHints;
 #[derive(Debug)]
 pub(crate) struct ReceiveSpace {
     usual: Scratch,
+    frame: Scratch,
     bulk: Scratch,
     hints: ReceiveHints,
-    /// Whether the last requested space is in the larger scratch.
-    is_bulk: bool,
+    /// Where the last requested space is.
+    place: Place,
+}
+
+/// One of the scratches.
+#[derive(Debug)]
+enum Place {
+    Usual,
+    Frame,
+    Bulk,
 }
 
 impl ReceiveSpace {
     pub(crate) fn new(pool: &Pool) -> Self {
         Self {
             usual: Scratch::new(pool),
+            frame: Scratch::with_room(pool, HEADROOM_BYTES, FRAME_RECEIVE_BYTES),
             bulk: Scratch::with_room(pool, HEADROOM_BYTES, BULK_RECEIVE_BYTES),
             hints: ReceiveHints::default(),
-            is_bulk: false,
+            place: Place::Usual,
         }
     }
 
@@ -38,18 +53,29 @@ impl ReceiveSpace {
     /// The space for the next receive of a socket, which has `usual` bytes without a hint.
     pub(crate) fn space(&mut self, token: Token, usual: usize) -> &mut [u8] {
         let hint = self.hints.take(token);
-        self.is_bulk = usual == RECEIVE_BYTES_MAX
+        let is_bulk = usual == RECEIVE_BYTES_MAX
             && hint.is_some_and(|hint| hint.bulk_bytes() >= BULK_RECEIVE_BYTES)
             && self.bulk.is_free();
-        if self.is_bulk {
-            return self.bulk.space(BULK_RECEIVE_BYTES);
-        }
-        self.usual.space(hint.map_or(usual, |hint| hint.receive_bytes(usual)))
+        let bytes = if is_bulk { BULK_RECEIVE_BYTES } else { hint.map_or(usual, |hint| hint.receive_bytes(usual)) };
+        self.place = match bytes {
+            ..=RECEIVE_BYTES_MAX => Place::Usual,
+            _ if is_bulk => Place::Bulk,
+            _ => Place::Frame,
+        };
+        self.scratch().space(bytes)
     }
 
     /// The first `length` bytes of the last requested space.
     pub(crate) fn received(&mut self, length: usize) -> Slice {
-        if self.is_bulk { self.bulk.received(length) } else { self.usual.received(length) }
+        self.scratch().received(length)
+    }
+
+    fn scratch(&mut self) -> &mut Scratch {
+        match self.place {
+            Place::Usual => &mut self.usual,
+            Place::Frame => &mut self.frame,
+            Place::Bulk => &mut self.bulk,
+        }
     }
 }
 
@@ -76,6 +102,26 @@ mod tests {
         assert_eq!(size(Some(much), 2_048), RECEIVE_BYTES_MAX);
         assert_eq!(size(Some(of_body(BULK_RECEIVE_BYTES as u32 - 1)), RECEIVE_BYTES_MAX), RECEIVE_BYTES_MAX);
         assert_eq!(size(Some(ReceiveHint { bytes_max: 5_000, ..much }), RECEIVE_BYTES_MAX), 5_000);
+    }
+
+    #[test]
+    fn a_message_that_is_longer_than_the_usual_space_is_received_whole() {
+        let pool = Pool::new();
+        let mut space = ReceiveSpace::new(&pool);
+        let whole = |bytes| ReceiveHint { whole_bytes: bytes, ..ReceiveHint::default() };
+        let mut receive = |hint: Option<ReceiveHint>| {
+            hint.into_iter().for_each(|hint| space.hint(ONE, hint));
+            let length = space.space(ONE, 2_048).len();
+            (length, space.received(length))
+        };
+        assert_eq!(receive(Some(whole(65_550))).0, 65_550);
+        assert_eq!(receive(Some(whole(u32::MAX))).0, FRAME_RECEIVE_BYTES);
+        assert_eq!(receive(None).0, 2_048);
+        let (_, kept) = receive(Some(whole(65_550)));
+        let (_, next) = receive(Some(whole(65_550)));
+        assert_ne!(kept.as_ptr(), next.as_ptr());
+        drop((kept, next));
+        assert!(pool.ledger().used() < 3 * FRAME_RECEIVE_BYTES, "a space without views is kept once");
     }
 
     #[test]

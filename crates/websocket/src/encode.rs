@@ -120,7 +120,11 @@ impl WebSocket {
 
     #[inline]
     fn write_data(&mut self, header: Header, payload: Payload, out: &mut Output<'_>) {
-        if self.has(CLIENT) {
+        if !self.has(CLIENT) && payload.as_ref().len() <= CONTROL_BYTES_MAX {
+            // Its length is in the second byte.
+            let bytes = payload.as_ref();
+            out.write_pieces((&[header.first_byte(), bytes.len() as u8][..], bytes));
+        } else if self.has(CLIENT) {
             write_masked(header, payload.as_ref(), out);
         } else if payload.as_ref().len() < LINK_BYTES_MIN {
             write_copied(header, payload.as_ref(), out);

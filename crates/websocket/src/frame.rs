@@ -100,11 +100,17 @@ impl Header {
         Ok(Some((Self { opcode, is_final, is_compressed, length, mask }, end)))
     }
 
+    /// The flags and the opcode.
+    #[inline]
+    pub(crate) fn first_byte(&self) -> u8 {
+        self.opcode as u8 | if self.is_final { FIN } else { 0 } | if self.is_compressed { RSV1 } else { 0 }
+    }
+
     /// The bytes of the header, and how many of them.
     #[inline]
     pub(crate) fn write(&self) -> ([u8; HEADER_BYTES_MAX], usize) {
         let mut bytes = [0; HEADER_BYTES_MAX];
-        bytes[0] = self.opcode as u8 | if self.is_final { FIN } else { 0 } | if self.is_compressed { RSV1 } else { 0 };
+        bytes[0] = self.first_byte();
         let mut end = match self.length {
             0..126 => {
                 bytes[1] = self.length as u8;

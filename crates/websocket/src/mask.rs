@@ -27,6 +27,24 @@ pub(crate) fn apply(bytes: &mut [u8], mask: &mut Mask) {
     mask.rotate_left(bytes.len() % 4);
 }
 
+/// The same for a short payload as a whole.
+#[inline]
+pub(crate) fn apply_short(bytes: &mut [u8], mask: Mask) {
+    let key = u32::from_ne_bytes(mask);
+    let pattern = u64::from(key) << 32 | u64::from(key);
+    let (words, tail) = bytes.as_chunks_mut::<8>();
+    for word in words {
+        *word = (u64::from_ne_bytes(*word) ^ pattern).to_ne_bytes();
+    }
+    let (half, tail) = tail.as_chunks_mut::<4>();
+    for half in half {
+        *half = (u32::from_ne_bytes(*half) ^ key).to_ne_bytes();
+    }
+    for (byte, key) in tail.iter_mut().zip(mask) {
+        *byte ^= key;
+    }
+}
+
 /// Copies `from` to `to`, masked. Both have the same length.
 pub(crate) fn copy(from: &[u8], to: &mut [u8], mask: &mut Mask) {
     to.copy_from_slice(from);
@@ -66,6 +84,17 @@ mod tests {
                 apply(second, &mut mask);
                 assert_eq!(bytes, expected, "{length} bytes, split at {split}");
             }
+        }
+    }
+
+    #[test]
+    fn a_short_payload_is_masked_like_any_other() {
+        for length in 0..126 {
+            let plain: Vec<u8> = (0..length).collect();
+            let (mut short, mut usual) = (plain.clone(), plain);
+            apply_short(&mut short, [0x12, 0xFE, 0x00, 0x81]);
+            apply(&mut usual, &mut [0x12, 0xFE, 0x00, 0x81]);
+            assert_eq!(short, usual, "{length} bytes");
         }
     }
 

@@ -78,6 +78,8 @@ pub(crate) fn a_receive_is_larger_where_many_bytes_are_missing(driver: Which) {
     assert_eq!(burst(Some(missing(BULK_RECEIVE_BYTES - 1))), RECEIVE_BYTES_MAX);
     assert_eq!(burst(Some(missing(BULK_RECEIVE_BYTES))), BULK_BYTES);
     assert_eq!(burst(None), RECEIVE_BYTES_MAX, "the hint is about one receive");
+    let whole = ReceiveHint { whole_bytes: 100_000, ..ReceiveHint::default() };
+    assert_eq!(burst(Some(whole)), 100_000, "a message is received whole");
 }
 
 /// Out of line they would be lost, and make a receive that waits in the kernel retry without effect, until it gives up.
