@@ -2,6 +2,9 @@
 //!
 //! Fields that are for one connection alone are not passed on (RFC 9110 §7.6.1), nor is any field that `Connection`
 //! names. What frames a message is written by the codec anew, so it never depends on what another parser would read.
+//!
+//! Servers that pass fields on in environment variables (RFC 3875 §4.1.18) read `Transfer_Encoding` as `Transfer-Encoding`,
+//! and some read any byte in the place of the hyphen so. A name that such a server reads as one of these is that one here.
 
 use std::cmp::Ordering;
 
@@ -60,18 +63,23 @@ impl Edit {
     }
 }
 
-/// Whether two names are the same for a server that takes `_` for `-`, as those do that pass fields on in environment
-/// variables.
-fn is_same(ours: &[u8], theirs: &[u8]) -> bool {
-    ours.len() == theirs.len()
-        && ours.iter().zip(theirs).all(|(one, other)| {
-            one.eq_ignore_ascii_case(other) || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'))
-        })
+/// Whether two names are the same for a server that passes fields on in environment variables, where a byte that is neither a
+/// letter nor a digit becomes `_`.
+pub(super) fn is_same(ours: &[u8], theirs: &[u8]) -> bool {
+    ours.len() == theirs.len() && has_prefix(theirs, ours)
 }
 
-/// Whether a field is for one connection alone, or is written by the codec.
+/// Whether a name begins with a prefix for such a server.
+pub(super) fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
+    let is_same = |one: u8, other: u8| {
+        one.eq_ignore_ascii_case(&other) || !(one.is_ascii_alphanumeric() || other.is_ascii_alphanumeric())
+    };
+    name.len() >= prefix.len() && name.iter().zip(prefix).all(|(one, other)| is_same(*one, *other))
+}
+
+/// Whether a field is for one connection alone, or is written by the codec; also for a server that reads it as such a one.
 pub(super) fn is_of_connection(name: &[u8]) -> bool {
-    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+    let is = |other: &[u8]| is_same(other, name);
     match name.len() {
         2 => is(b"te"),
         4 => is(b"host") || is(b"date"),
@@ -308,6 +316,17 @@ mod tests {
         COMPARED.set(0);
         assert_eq!(pass("Connection: keep-alive, close\r\nAccept: a\r\n", &[]), "Accept: a\r\n");
         assert_eq!(COMPARED.get(), 0);
+    }
+
+    #[test]
+    fn what_a_server_reads_as_a_field_of_the_connection_is_one() {
+        for name in ["Content_Length", "transfer_encoding", "Transfer.Encoding", "KEEP_ALIVE", "Proxy+Connection"] {
+            assert_eq!(pass(&format!("{name}: 1\r\nX_Other: 2\r\n"), &[]), "X_Other: 2\r\n", "{name}");
+            assert_eq!(Edit::set(name, "1"), Err(InvalidField::Reserved), "{name}");
+        }
+        for name in ["Content0Length", "Transfer-Encoding_", "ContentLength", "Keep--Alive"] {
+            assert_eq!(pass(&format!("{name}: 1\r\n"), &[]), format!("{name}: 1\r\n"));
+        }
     }
 
     #[test]

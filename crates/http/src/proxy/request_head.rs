@@ -102,7 +102,7 @@ impl Asked {
         let host = request.host();
         let mut fields = fields::passed_on_of(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
-                || (self.max_forwards.is_some() && name.eq_ignore_ascii_case(b"max-forwards"))
+                || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
                 || (self.handshake.is_some() && Handshake::has(name))
         });
         options.forwarding.add(&mut fields, request, host, is_trusted);

@@ -50,7 +50,7 @@ impl Handshake {
 
     /// Whether a field is of the handshake of HTTP/1.1 alone, so that HTTP/2 does not have it.
     pub(super) fn has(name: &[u8]) -> bool {
-        [KEY, ACCEPT].iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+        [KEY, ACCEPT].iter().any(|known| fields::is_same(known.as_bytes(), name))
     }
 }
 
