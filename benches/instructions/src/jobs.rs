@@ -96,6 +96,8 @@ pub(crate) const JOBS: &[Job] = &[
     job("http-async-1", "1 request, by an async function", 1, http::async_::<1>),
     job("http-awaits-1", "1 request, by an async function that waits once", 1, http::awaits::<1>),
     job("http-suspends-1", "1 request, by an async function that its task waits for", 1, http::suspends::<1>),
+    job("proxy-1", "1 request, passed on to an upstream", 1, http::proxied::<1>),
+    job("proxy-16", "1 of 16 pipelined requests, passed on to an upstream", 16, http::proxied::<16>),
     job("lines-100", "1 of 100 pipelined lines", streams::STREAMS, streams::pipelined),
     job("streams-100", "1 line on each of 100 streams", streams::STREAMS, streams::one_on_each),
     job("unread-0", "1 line on the only stream of a session", 1, streams::beside_unread::<0>),

@@ -102,9 +102,12 @@ struct Nominated<'a>(Vec<&'a [u8]>);
 
 impl<'a> Nominated<'a> {
     fn of(headers: Headers<'a>) -> Self {
+        // Usually there is none, or one with `keep-alive` or `close` alone.
+        if headers.clone().all(|(name, value)| !may_nominate(name, value)) {
+            return Self::default();
+        }
         let is_option = |name: &[u8]| name.is_empty() || name.eq_ignore_ascii_case(b"close") || is_of_connection(name);
         let connection = headers.clone().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
-        // Usually there is none but `keep-alive` and `close`.
         if connection.clone().all(|(_, value)| list(value).all(is_option)) {
             return Self::default();
         }
@@ -123,6 +126,13 @@ impl<'a> Nominated<'a> {
     fn contains(&self, name: &[u8]) -> bool {
         self.0.binary_search_by(|other| compare(other, name)).is_ok()
     }
+}
+
+/// Whether a field is `Connection`, and may name other fields.
+fn may_nominate(name: &[u8], value: &[u8]) -> bool {
+    name.len() == 10
+        && name.eq_ignore_ascii_case(b"connection")
+        && !(value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close"))
 }
 
 /// The order of names in which `Nominated` searches. Case does not matter.
@@ -148,6 +158,7 @@ pub(super) fn has_member(headers: Headers<'_>, name: &[u8], member: &[u8]) -> bo
 /// costs as much as one for a field that is.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Present {
+    /// `Connection`, with more than `keep-alive` or `close`.
     pub(super) connection: bool,
     pub(super) date: bool,
     pub(super) te: bool,
@@ -158,14 +169,14 @@ pub(super) struct Present {
 impl Present {
     pub(super) fn of(headers: Headers<'_>) -> Self {
         let mut present = Self::default();
-        for (name, _) in headers {
+        for (name, value) in headers {
             let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
             match name.len() {
                 2 if is(b"te") => present.te = true,
                 3 if is(b"via") => present.via = true,
                 4 if is(b"date") => present.date = true,
                 7 if is(b"upgrade") => present.upgrade = true,
-                10 if is(b"connection") => present.connection = true,
+                10 if may_nominate(name, value) => present.connection = true,
                 _ => {}
             }
         }

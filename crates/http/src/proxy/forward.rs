@@ -42,6 +42,8 @@ pub(super) struct LoopUpstreams {
     pool: Rc<Pool>,
     balancer: RefCell<Balancer>,
     members: RefCell<Members>,
+    /// The memory in which candidates are listed.
+    candidates: RefCell<Vec<Candidate>>,
 }
 
 struct Members {
@@ -69,7 +71,12 @@ impl LoopUpstreams {
         let pool = Pool::new(shared.limits.idle_connections_max);
         let balancer = RefCell::new(Balancer::new(shared.balance));
         let members = RefCell::new(Members { generation: shared.generation(), list: shared.members() });
-        Self { shared, pool, balancer, members }
+        Self { shared, pool, balancer, members, candidates: RefCell::default() }
+    }
+
+    /// Whether each connection begins with a header that names the client and the address that it has connected to.
+    pub(super) fn sends_proxy_header(&self) -> bool {
+        self.shared.sends_proxy_header
     }
 
     /// Answers a request by the response of an upstream, or by that of the failure.
@@ -376,9 +383,16 @@ impl LoopUpstreams {
     /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all have, or are
     /// away, any that has room.
     fn pick(&self, key: u64, tried: &[u64]) -> Option<Arc<Upstream>> {
+        let mut candidates = self.candidates.take();
+        candidates.clear();
+        let picked = self.pick_from(&mut candidates, key, tried);
+        self.candidates.replace(candidates);
+        picked
+    }
+
+    fn pick_from(&self, candidates: &mut Vec<Candidate>, key: u64, tried: &[u64]) -> Option<Arc<Upstream>> {
         let members = self.members();
         let now = self.shared.millis(task::now());
-        let mut candidates = Vec::with_capacity(members.len());
         let requests_max = self.shared.limits.requests_max;
         let slow_start = self.shared.ejection.slow_start;
         let pick = |candidates: &[Candidate]| self.balancer.borrow_mut().pick(candidates, key);
@@ -391,7 +405,7 @@ impl LoopUpstreams {
                 is_eligible: active < requests_max && member.health.is_available(now) && !tried.contains(&member.id),
             }
         }));
-        if let Some(place) = pick(&candidates) {
+        if let Some(place) = pick(candidates) {
             return Some(members[place].clone());
         }
         if !tried.is_empty() {
@@ -401,7 +415,7 @@ impl LoopUpstreams {
         for (candidate, member) in candidates.iter_mut().zip(&*members) {
             candidate.is_eligible = candidate.active < requests_max && member.health.is_last_resort();
         }
-        pick(&candidates).map(|place| members[place].clone())
+        pick(candidates).map(|place| members[place].clone())
     }
 
     fn members(&self) -> Arc<[Arc<Upstream>]> {

@@ -74,7 +74,7 @@ impl Asked {
             None => None,
         };
         let upgrade = asked.filter(|name| options.passes_on(name));
-        let expects = head.expects_continue() && head.has_body();
+        let expects = head.has_body() && head.expects_continue();
         let needs_http1 = upgrade.is_some() || head.method() == Method::Connect;
         let takes_trailers = present.te && fields::has_member(head.headers(), b"te", b"trailers");
         let upgrade = upgrade.map(str::to_owned);
