@@ -28,7 +28,7 @@ use super::retry::is_idempotent;
 use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
 use super::upstreams::{Shared, Upstream};
-use super::websocket::Handshake;
+use super::websocket::{Handshake, answer_to};
 use crate::body::{Body, Data};
 use crate::endpoint::InterimWriter;
 use crate::exchange::BodyError;
@@ -64,6 +64,8 @@ struct Answer {
     head: ResponseHead,
     connection: Box<dyn Connection>,
     lease: Lease,
+    /// The answer to the key of a client of HTTP/1.1, if the upstream has got an extended CONNECT.
+    handshake_answer: Option<String>,
 }
 
 impl LoopUpstreams {
@@ -154,9 +156,11 @@ impl LoopUpstreams {
             }
             Stop::Upstream { failure, is_pooled }
         };
+        let is_translated = lease.upstream.is_http2 && asked.is_websocket_of_http1();
+        let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
         let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
-        // The same request as the client's, if the upstream speaks nothing but HTTP/2.
-        let is_extended = asked.handshake.is_some() && lease.upstream.is_http2;
+        // If the upstream speaks nothing but HTTP/2.
+        let is_extended = lease.upstream.is_http2 && (asked.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = asked.needs_http1 && !is_extended;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
@@ -211,7 +215,7 @@ impl LoopUpstreams {
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);
                 }
-                Ok(Answer { head, connection, lease })
+                Ok(Answer { head, connection, lease, handshake_answer })
             }
             Err(Stop::Upstream { failure, .. }) => Err(failed(&lease, failure, is_pooled)),
             Err(stop) => Err(stop),
@@ -264,16 +268,16 @@ impl LoopUpstreams {
         asked: &Asked,
         options: &Rc<Options>,
     ) -> Response {
-        let Answer { head, connection, lease } = answer;
+        let Answer { head, connection, lease, handshake_answer } = answer;
         let status = head.status();
         if matches!(status.code(), 502..=504) {
             lease.fail();
         }
         let is_connect = asked.is_connect(request.head());
-        let is_extended = asked.handshake.is_some() && connection.is_http2();
+        let is_extended = asked.upgrade.is_some() && connection.is_http2();
         let is_success = (200..300).contains(&status.code());
         if status == Status::SWITCHING_PROTOCOLS || ((is_connect || is_extended) && is_success) {
-            return self.tunnel(&head, connection, lease, asked, options);
+            return self.tunnel(&head, connection, lease, asked, options, handshake_answer);
         }
         let mut response = Response::with(status).fields(response_fields(&head, options, asked));
         if upload.awaits_continue() {
@@ -336,8 +340,13 @@ impl LoopUpstreams {
         lease: Lease,
         asked: &Asked,
         options: &Options,
+        handshake_answer: Option<String>,
     ) -> Response {
         let mut fields = response_fields(head, options, asked);
+        if let Some(answer) = handshake_answer {
+            fields.remove("sec-websocket-accept");
+            Handshake::add_answer(&mut fields, &answer);
+        }
         let mut status = head.status();
         if let Some(protocol) = asked.upgrade.as_ref().filter(|_| connection.is_http2()) {
             // A 2xx accepts there; towards the client's side the response is a switch (RFC 8441 §5).

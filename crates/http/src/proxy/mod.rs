@@ -30,7 +30,7 @@
 //! | 405 | TRACE; CONNECT, unless it is [passed on](Proxy::pass_connect) |
 //! | 429 | more requests than a [`RateLimit`] allows |
 //! | 501 | an extended CONNECT of HTTP/2 for another protocol than WebSocket |
-//! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without WebSockets |
+//! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without that upgrade |
 //! | 503 | no upstream is available, or each has as many requests as it may |
 //! | 504 | connecting, or the head of the response, takes too long |
 //! | 508 | the request has come back to this proxy |
