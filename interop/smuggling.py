@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""smugglex against `tidegate serve` behind nginx, behind HAProxy, and behind a careless proxy: it has to find nothing. Then
-against `tidegate proxy` in front of a careless origin, of Python's server and of nginx: nothing as well.
+"""smugglex against `tidegate serve` behind nginx, behind HAProxy, and behind a careless proxy: it has to find nothing. With
+`--proxy` against `tidegate proxy` in front of a careless origin, of Python's server, of nginx and of `tidegate serve`: nothing
+as well.
 
 That it can find something is shown first, with an origin that is as careless as that proxy. The README beside this file
 says how to repeat it.
@@ -108,7 +109,9 @@ def judge_proxy(backend, options):
         (files / "index.html").write_bytes(naive.PAGE)
         (files / "echo").write_bytes(naive.PAGE)
         careless = stack.enter_context(naive.Origin())
+        own = stack.enter_context(program.serve(backend, program=options.program))
         origins = [careless.port, stack.enter_context(gateway.python(files)), stack.enter_context(gateway.nginx(files))]
+        origins.append(own.port)
         proxies = []
         for origin in origins:
             words = [options.program, "proxy", "--listen", "127.0.0.1:0", "--quiet", "--backend", backend]
@@ -129,13 +132,13 @@ def main():
     parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     parser.add_argument("--timeout", type=int, default=4, help="seconds that smugglex waits for an answer")
+    parser.add_argument("--proxy", action="store_true", help="test `tidegate proxy` in the place of `tidegate serve`")
     parser.add_argument("--verbose", action="store_true", help="print the notes of smugglex too")
     options = parser.parse_args()
-    program.need("smugglex", "nginx", "haproxy")
+    program.need("smugglex", "nginx", *([] if options.proxy else ["haproxy"]))
     control(options)
     for backend in options.backends:
-        judge(backend, options)
-        judge_proxy(backend, options)
+        (judge_proxy if options.proxy else judge)(backend, options)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,9 @@ fn exhaustive() -> Vec<NamedStep> {
             cargo(test.split(' ')).env("TIDEGATE_HANDSHAKES", "100000").run()
         }),
         step("smuggled requests", || python("interop/smuggling.py").args(["--timeout", "10"]).run()),
+        step("requests smuggled through a proxy", || {
+            python("interop/smuggling.py").args(["--proxy", "--timeout", "10"]).run()
+        }),
         step("slow clients, a minute of each", || {
             let flags = "--seconds 60 --deadline 20 --least-rate 240 --rate 200 --patient";
             python("interop/slow.py").args(flags.split(' ')).run()

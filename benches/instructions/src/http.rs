@@ -1,14 +1,16 @@
-//! Complete turns with requests that the layer for applications answers: beside those of `turns.rs`.
+//! Complete turns with requests that the layer for applications answers, or passes on to an upstream: beside those of
+//! `turns.rs`.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
 use tidegate_engine::Limits;
+use tidegate_http::proxy::{Proxy, Upstreams};
 use tidegate_http::{Config, ContentType, Response, Router};
 use tidegate_http2::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
 use tidegate_sys::Socket;
 
-use crate::codecs::REQUEST;
+use crate::codecs::{REQUEST, RESPONSE};
 use crate::counted::count_this;
 use crate::turns::{BETWEEN, turn, wired};
 use crate::wire::address;
@@ -68,6 +70,33 @@ pub(crate) fn http2<const STREAMS: usize>(rounds: usize) {
     }
     assert_eq!(event_loop.counts().streams, 0, "each turn answers all requests");
     assert!(peer.received() > (rounds * STREAMS * HELLO.len()) as u64, "each response has come");
+}
+
+/// `DEPTH` requests in one turn, passed on to an upstream that answers each in the turn after it. Both connections are kept
+/// alive.
+pub(crate) fn proxied<const DEPTH: usize>(rounds: usize) {
+    let (mut event_loop, peer) = wired(REQUEST.repeat(DEPTH), 0);
+    peer.answer(RESPONSE);
+    let upstreams = Upstreams::new(["http://192.0.2.2:8080"]).expect("a URL");
+    let router = Router::new().fallback(Proxy::new(&upstreams).via("gate"));
+    let (codec, handler) = Config::new().connections(router)();
+    let adopted = event_loop.adopt(Socket::Simulated(0), &address(), Limits::default(), codec, handler);
+    adopted.expect("it takes any stream");
+    // Each request takes a turn, and its answer another one; the first makes a connection.
+    let turns = 2 * DEPTH + 2;
+    for round in 0..=rounds {
+        peer.pass(BETWEEN);
+        peer.deliver();
+        for _ in 0..turns {
+            // The first round is a warm-up.
+            let turned = if round == 0 { event_loop.turn(None) } else { count_this(|| event_loop.turn(None)) };
+            turned.expect("nothing fails on a wire");
+            if peer.received() as usize == (round + 1) * DEPTH * RESPONSE.len() {
+                break;
+            }
+        }
+        assert_eq!(peer.received() as usize, (round + 1) * DEPTH * RESPONSE.len(), "each request is answered");
+    }
 }
 
 /// What a client of HTTP/2 sends.

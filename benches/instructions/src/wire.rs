@@ -1,8 +1,8 @@
 //! `Wire`: a driver without a kernel. The work that a kernel would do is not counted.
 //!
 //! Each call of [`deliver`](Peer::deliver) delivers the same bytes to every connection that receives; sends complete in
-//! full. The clock advances only on request. The driver's work for one connection does not depend on the number of
-//! connections.
+//! full. A connection that the loop makes is answered by other bytes, in the turn after each send. The clock advances only
+//! on request. The driver's work for one connection does not depend on the number of connections.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -33,6 +33,8 @@ pub(crate) struct Peer {
     received: Cell<u64>,
     /// Other bytes to deliver from the next turn on.
     bytes: RefCell<Option<Vec<u8>>>,
+    /// What answers a send on a connection that the loop has made.
+    answer: Cell<&'static [u8]>,
     start: Instant,
     now: Cell<Instant>,
 }
@@ -59,6 +61,7 @@ impl Peer {
             paused: Cell::new(false),
             received: Cell::new(0),
             bytes: RefCell::default(),
+            answer: Cell::new(b""),
             start,
             now: Cell::new(start),
         })
@@ -72,6 +75,11 @@ impl Peer {
     /// Changes the bytes of the wire, from the next turn on.
     pub(crate) fn set_bytes(&self, bytes: &[u8]) {
         self.bytes.replace(Some(bytes.to_vec()));
+    }
+
+    /// Sets what answers each send on a connection that the loop has made.
+    pub(crate) fn answer(&self, bytes: &'static [u8]) {
+        self.answer.set(bytes);
     }
 
     /// Delivers the bytes of the wire to so many streams in the next turn.
@@ -99,7 +107,7 @@ impl Peer {
         self.paused.get()
     }
 
-    /// The number of bytes that it was sent.
+    /// The number of bytes that it was sent on connections that the loop has not made.
     pub(crate) fn received(&self) -> u64 {
         self.received.get()
     }
@@ -124,6 +132,9 @@ pub(crate) struct Wire {
     completions: VecDeque<(Token, Completion)>,
     /// Streams that receive bytes in this turn.
     delivered: VecDeque<Token>,
+    /// Streams that receive an answer in this turn, and in the next one.
+    answered: VecDeque<Token>,
+    to_answer: VecDeque<Token>,
     /// Closed streams whose last completion is delayed.
     closed: Vec<Token>,
 }
@@ -131,6 +142,8 @@ pub(crate) struct Wire {
 struct Stream {
     token: Token,
     receives: bool,
+    /// The loop has made the connection.
+    is_answered: bool,
 }
 
 impl Wire {
@@ -146,6 +159,8 @@ impl Wire {
             oldest: VecDeque::new(),
             completions: VecDeque::new(),
             delivered: VecDeque::new(),
+            answered: VecDeque::new(),
+            to_answer: VecDeque::new(),
             closed: Vec::new(),
         }
     }
@@ -154,13 +169,21 @@ impl Wire {
         self.streams.get_mut(token.slot as usize)?.as_mut().filter(|stream| stream.token == token)
     }
 
-    fn adopt(&mut self, token: Token) {
+    fn adopt(&mut self, token: Token, is_answered: bool) {
         let slot = token.slot as usize;
         if slot >= self.streams.len() {
             self.streams.resize_with(slot + 1, || None);
         }
-        self.streams[slot] = Some(Stream { token, receives: false });
+        self.streams[slot] = Some(Stream { token, receives: false, is_answered });
         self.oldest.push_back(token);
+    }
+
+    fn sent(&mut self, token: Token, bytes: usize) {
+        if self.stream(token).is_some_and(|stream| stream.is_answered) {
+            self.to_answer.push_back(token);
+        } else {
+            self.peer.received.set(self.peer.received.get() + bytes as u64);
+        }
     }
 
     fn close(&mut self, token: Token) -> Option<Completion> {
@@ -193,8 +216,10 @@ impl Wire {
         if self.peer.closing.get() != Closing::Never {
             self.completions.extend(self.closed.drain(..).map(|token| (token, Completion::Closed)));
         }
-        let receiving = self.streams.iter().flatten().filter(|stream| stream.receives).map(|stream| stream.token);
+        let receiving = self.streams.iter().flatten().filter(|stream| stream.receives && !stream.is_answered);
+        let receiving = receiving.map(|stream| stream.token);
         self.delivered.extend(receiving.take(self.peer.deliveries.take()));
+        self.answered.append(&mut self.to_answer);
     }
 }
 
@@ -217,7 +242,7 @@ impl Driver for Wire {
                     }
                     Gathered::Nothing | Gathered::File(_) => 0,
                 };
-                self.peer.received.set(self.peer.received.get() + sent as u64);
+                leave_out(|| self.sent(token, sent));
                 Some(Completion::Sent(Ok(sent)))
             }
             Operation::Receive(on) => {
@@ -225,7 +250,7 @@ impl Driver for Wire {
                 None
             }
             Operation::Adopt(_) => {
-                leave_out(|| self.adopt(token));
+                leave_out(|| self.adopt(token, false));
                 None
             }
             Operation::Listen(_) => {
@@ -234,7 +259,11 @@ impl Driver for Wire {
             }
             Operation::Close { .. } => leave_out(|| self.close(token)),
             Operation::Accept(_) | Operation::ShutdownWrite => None,
-            Operation::Connect { .. } => Some(Completion::Failed(io::ErrorKind::Unsupported.into())),
+            Operation::Connect { .. } => {
+                self.adopt(token, true);
+                self.completions.push_back((token, Completion::Connected(Ok(()))));
+                None
+            }
         }
     }
 
@@ -247,10 +276,13 @@ impl Driver for Wire {
         if let Some(completion) = self.completions.pop_front() {
             return Some(completion);
         }
-        let token = self.delivered.pop_front()?;
-        let space = self.scratch.space(self.bytes.len());
-        leave_out(|| space.copy_from_slice(&self.bytes));
-        Some((token, Completion::Received(self.scratch.received(self.bytes.len()))))
+        let (token, bytes) = match self.answered.pop_front() {
+            Some(token) => (token, self.peer.answer.get()),
+            None => (self.delivered.pop_front()?, &*self.bytes),
+        };
+        let space = self.scratch.space(bytes.len());
+        leave_out(|| space.copy_from_slice(bytes));
+        Some((token, Completion::Received(self.scratch.received(bytes.len()))))
     }
 
     fn has_ready(&self) -> bool {

@@ -10,6 +10,7 @@ use tidegate_engine::activity::Activity;
 use tidegate_metrics::HttpRecorder;
 
 use crate::counting::Counting;
+use crate::endpoint::Interims;
 use crate::limits::Limits;
 use crate::router::Table;
 use crate::sessions::Sessions;
@@ -23,6 +24,8 @@ pub(crate) struct App {
     pub(crate) sessions: Option<Sessions>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
     pub(crate) served: Rc<Cell<usize>>,
+    /// The interim responses of the future that is polled.
+    pub(crate) interims: Rc<Interims>,
     /// What the loop executes now.
     pub(crate) activity: Activity,
     /// Counts requests, if they are counted.
@@ -86,7 +89,8 @@ impl App {
         let activity = Activity::of_this_loop();
         table.label(&activity);
         let table = RefCell::new(Rc::new(table));
-        Self { limits, table, reloading: None, sessions: None, served: Rc::default(), activity, counting: None }
+        let (served, interims) = <(Rc<_>, Rc<_>)>::default();
+        Self { limits, table, reloading: None, sessions: None, served, interims, activity, counting: None }
     }
 
     /// Counts requests from now on.

@@ -2,26 +2,29 @@
 //!
 //! It answers requests whose bodies are in memory, of functions that are async or not, with bodies in memory or of files.
 //! An async function that is not complete when it is polled for the first time goes on in a task of its own, while the
-//! handler waits. Everything else goes to a task (`task.rs`), which takes the connection over and returns it when it is
-//! idle again. So a connection has the memory of a task only while a task has something to do.
+//! handler waits. So does a reverse proxy, whose interim responses the handler sends meanwhile (decision 98). Everything else
+//! goes to a task (`task.rs`), which takes the connection over and returns it when it is idle again. So a connection has the
+//! memory of a task only while a task has something to do.
 //!
 //! An async function is polled within the dispatch of its connection, where handles of other connections cannot be used.
 //! So it is not while the application may have such a handle: then it begins in a task (decision 52).
 
+use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self as future, Poll, Waker};
 
 use tidegate_engine::activity::Label;
 use tidegate_engine::task::HandlerTask;
 use tidegate_engine::{Context, Event, Handler, Outcome};
-use tidegate_http1::{Incoming, Outgoing, RequestHead, Status};
+use tidegate_http1::{Incoming, Interim, Outgoing, RequestHead, Status};
 use tidegate_sys::Address;
 
 use crate::app::App;
 use crate::body::{Body, Collected};
 use crate::codec::HttpCodec;
-use crate::endpoint::{Call, Endpoint, Responding};
+use crate::endpoint::{Call, Endpoint, InterimWriter, Interims, Responding};
 use crate::exchange::Late;
 use crate::extract::BodyUse;
 use crate::http2;
@@ -49,9 +52,48 @@ struct More {
 
 /// A request whose function has not responded yet.
 struct Awaited {
-    task: HandlerTask<Response>,
+    task: HandlerTask<Progress>,
     passed: Passed,
     is_head: bool,
+}
+
+/// What the task of a function has come to.
+enum Progress {
+    Response(Response),
+    /// Interim responses, which go first; the function goes on when they are sent.
+    Interims(Box<(Vec<Interim>, CaughtResponse)>),
+}
+
+/// Runs a function until it responds, or has sent interim responses.
+struct Progressing {
+    /// `None` once it is complete.
+    caught: Option<CaughtResponse>,
+    interims: Rc<Interims>,
+}
+
+impl Future for Progressing {
+    type Output = Progress;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut future::Context<'_>) -> Poll<Progress> {
+        let this = &mut *self;
+        let Some(caught) = &mut this.caught else { return Poll::Pending };
+        let polled = Pin::new(caught).poll(cx);
+        let interims = this.interims.take();
+        match (polled, this.caught.take()) {
+            (Poll::Ready(response), Some(caught)) if !interims.is_empty() => {
+                let caught = CaughtResponse { responding: Box::pin(ready(response)), ..caught };
+                Poll::Ready(Progress::Interims(Box::new((interims, caught))))
+            }
+            (Poll::Ready(response), _) => Poll::Ready(Progress::Response(response)),
+            (Poll::Pending, Some(caught)) if !interims.is_empty() => {
+                Poll::Ready(Progress::Interims(Box::new((interims, caught))))
+            }
+            (Poll::Pending, caught) => {
+                this.caught = caught;
+                Poll::Pending
+            }
+        }
+    }
 }
 
 /// A request whose body is collected.
@@ -163,6 +205,13 @@ impl HttpHandler {
                 let polled = polled.unwrap_or_else(|_| Ok(panicked()));
                 self.on_polled(polled, passed, (is_head, endpoint.label.get()), cx)
             }
+            Call::Interim(function) if !request.head().has_body() && !function.needs_destination => {
+                let is_head = is_head(&request);
+                let running = Running::new(endpoint, request.head());
+                let responding = (function.call)(request.detach(), InterimWriter::Handler(self.app.interims.clone()));
+                self.await_response(responding, running, passed, is_head, cx);
+                Outcome::Continue
+            }
             Call::Async(_) | Call::Polled(_) | Call::Interim(_)
                 if endpoint.body != BodyUse::Collected || !self.may_poll(cx) =>
             {
@@ -211,7 +260,8 @@ impl HttpHandler {
         match polled {
             Ok(response) => self.respond(response, &passed, is_head, cx),
             Err(responding) => {
-                self.await_response(responding, passed, (is_head, label), cx);
+                let running = Running::of_last(&self.app.activity, label);
+                self.await_response(responding, running, passed, is_head, cx);
                 Outcome::Continue
             }
         }
@@ -222,13 +272,13 @@ impl HttpHandler {
     fn await_response<C: HttpCodec>(
         &mut self,
         responding: Responding,
+        running: Running,
         passed: Passed,
-        (is_head, label): (bool, Label),
+        is_head: bool,
         cx: &mut Context<'_, C>,
     ) {
-        let activity = self.app.activity.clone();
-        let running = Running::of_last(&activity, label);
-        let task = cx.spawn(CaughtResponse { responding, running, activity });
+        let caught = CaughtResponse { responding, running, activity: self.app.activity.clone() };
+        let task = cx.spawn(Progressing { caught: Some(caught), interims: self.app.interims.clone() });
         cx.deadline_after(self.app.limits.request_timeout);
         let awaited = Awaited { task, passed: passed.detach(), is_head };
         self.more.get_or_insert_default().awaited = Some(awaited);
@@ -237,9 +287,34 @@ impl HttpHandler {
     /// The function has responded.
     fn on_response<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Some(Awaited { mut task, passed, is_head }) = self.take_awaited() else { return Outcome::Continue };
+        let response = match task.take_output() {
+            Some(Progress::Response(response)) => response,
+            Some(Progress::Interims(progress)) => {
+                let (interims, caught) = *progress;
+                return self.on_interims(interims, caught, Awaited { task, passed, is_head }, cx);
+            }
+            None => panicked(),
+        };
         cx.deadline(None);
-        let response = task.take_output().unwrap_or_else(panicked);
         self.respond(response, &passed, is_head, cx)
+    }
+
+    /// The function has sent interim responses, and goes on. Its deadline stays.
+    #[cold]
+    fn on_interims<C: HttpCodec>(
+        &mut self,
+        interims: Vec<Interim>,
+        caught: CaughtResponse,
+        awaited: Awaited,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        for interim in interims {
+            // One that the protocol cannot express is dropped.
+            let _ = cx.send(Outgoing::Interim(interim));
+        }
+        let task = cx.spawn(Progressing { caught: Some(caught), interims: self.app.interims.clone() });
+        self.more.get_or_insert_default().awaited = Some(Awaited { task, ..awaited });
+        Outcome::Continue
     }
 
     /// The body of the request, or the response of its function, is late.

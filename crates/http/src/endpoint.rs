@@ -1,6 +1,6 @@
 //! `Endpoint`: a function of the application, without its type; and the functions that become one.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -36,26 +36,54 @@ pub(crate) enum Call {
     Sync(Box<dyn Fn(Request) -> Response>),
     Async(Box<dyn Fn(Request) -> Responding>),
     Polled(Box<Polled>),
-    /// As an async one. It always begins in a task, and may send interim responses before the final one.
-    Interim(Box<dyn Fn(Request, InterimWriter) -> Responding>),
+    /// As an async one. Its future is always polled in a task, and may send interim responses before the final one.
+    Interim(Interimed),
 }
 
-/// Sends interim responses of one exchange, and knows its connection.
-pub(crate) struct InterimWriter {
-    pub(crate) exchange: Rc<dyn Exchange>,
-    pub(crate) number: u32,
+/// A function that may send interim responses. The call itself only makes the future.
+pub(crate) struct Interimed {
+    pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> Responding>,
+    /// It asks for the address that the client has connected to, so it needs a task that has the connection.
+    pub(crate) needs_destination: bool,
+}
+
+/// Sends interim responses of one exchange.
+pub(crate) enum InterimWriter {
+    /// A task has the connection.
+    Exchange { exchange: Rc<dyn Exchange>, number: u32 },
+    /// The handler of the connection waits for the response.
+    Handler(Rc<Interims>),
+}
+
+/// The interim responses that a future has sent while it was polled, for the handler of its connection. A loop has one: each
+/// poll is followed by taking them out.
+#[derive(Default)]
+pub(crate) struct Interims(RefCell<Vec<Interim>>);
+
+impl Interims {
+    /// What was sent within this poll.
+    #[inline]
+    pub(crate) fn take(&self) -> Vec<Interim> {
+        self.0.take()
+    }
 }
 
 impl InterimWriter {
     /// Sends an interim response. One that comes too late, or that the protocol cannot express, is dropped.
     pub(crate) fn send(&self, interim: Interim) {
-        let _ = self.exchange.send(self.number, Outgoing::Interim(interim));
+        match self {
+            Self::Exchange { exchange, number } => drop(exchange.send(*number, Outgoing::Interim(interim))),
+            Self::Handler(interims) => interims.0.borrow_mut().push(interim),
+        }
     }
 
     /// The address that the client has connected to; that which a trusted proxy has reported, if it has reported the
-    /// client.
+    /// client. A function that asks has to be one that [needs it](Interimed::needs_destination).
     pub(crate) fn destination(&self) -> Option<Address> {
-        self.exchange.destination(self.number)
+        match self {
+            Self::Exchange { exchange, number } => exchange.destination(*number),
+            Self::Handler(_) => None,
+        }
     }
 }
 

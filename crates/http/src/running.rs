@@ -83,7 +83,7 @@ fn detail(head: &RequestHead) -> ([u8; DETAIL_BYTES_MAX], usize) {
 /// The label of the function for the paths that no route matches.
 pub(crate) fn label_of_fallback(endpoint: &Endpoint, activity: &Activity, paths: &str) -> Label {
     match endpoint.call {
-        Call::Sync(_) => activity.label(paths),
-        Call::Async(_) | Call::Polled(_) | Call::Interim(_) => Label::DETAIL,
+        Call::Sync(_) | Call::Interim(_) => activity.label(paths),
+        Call::Async(_) | Call::Polled(_) => Label::DETAIL,
     }
 }

@@ -262,8 +262,8 @@ impl<C: HttpCodec> Serving<C> {
                 }
             }
             Call::Interim(call) => {
-                let interims = InterimWriter { exchange: self.exchanges.clone(), number };
-                match catch_unwind(AssertUnwindSafe(|| call(request, interims))) {
+                let interims = InterimWriter::Exchange { exchange: self.exchanges.clone(), number };
+                match catch_unwind(AssertUnwindSafe(|| (call.call)(request, interims))) {
                     Ok(responding) => Ok(CaughtResponse { responding, running, activity: activity.clone() }.await),
                     Err(_) => Ok(panicked()),
                 }

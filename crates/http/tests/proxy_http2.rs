@@ -30,6 +30,12 @@ fn upstream() -> ServerHandle {
     let router = || {
         Router::new()
             .get("/seen", |request: Request| seen(&request))
+            .post("/names", |request: Request| {
+                let names = request.headers().filter(|(name, _)| name.contains('_') || name.contains('.'));
+                let names = names.map(|(name, value)| format!("{name}={}", value.escape_ascii()));
+                let response = Response::text(names.collect::<Vec<_>>().join(" "));
+                ODD_NAMES.iter().try_fold(response, |response, name| response.header(name, "1")).expect("valid names")
+            })
             .post("/echo", async |request: Request| Response::new().body(request.into_body()))
             .get("/trailers", || {
                 Response::new().body(Body::produce(async |mut writer| {
@@ -83,6 +89,35 @@ fn a_request_is_translated_between_versions() {
         let text = client.get(format!("{uri}/seen?a=b")).send().await?.text().await?;
         let host = uri.strip_prefix("http://").unwrap_or_default();
         assert_eq!(text, format!("{above} /seen?a=b via {below} gate, te none, host {host}"));
+        Ok(())
+    });
+}
+
+/// Names that a server which passes fields on in environment variables reads as those of a connection, and one of another.
+const ODD_NAMES: [&str; 8] = [
+    "transfer_encoding",
+    "content_length",
+    "keep_alive",
+    "proxy_connection",
+    "transfer.encoding",
+    "content.length",
+    "x_other",
+    "x_forwarded",
+];
+
+#[test]
+fn names_that_some_servers_read_as_those_of_a_connection_are_not_passed_on() {
+    each(async |client, uri, _| {
+        let mut request = client.post(format!("{uri}/names")).body("tides");
+        for name in ODD_NAMES.into_iter().chain(["x_forwarded_for", "x_forwarded.host", "x_real_ip"]) {
+            request = request.header(name, "1");
+        }
+        let response = request.send().await?;
+        for name in ODD_NAMES {
+            let is_passed_on = matches!(name, "x_other" | "x_forwarded");
+            assert_eq!(response.header(name).is_some(), is_passed_on, "{name}");
+        }
+        assert_eq!(response.text().await?, "x_other=1 x_forwarded=1");
         Ok(())
     });
 }

@@ -1,5 +1,5 @@
-//! WebSockets of clients of HTTP/2 through a proxy whose upstream speaks HTTP/2 too: extended CONNECT on both sides (RFC
-//! 8441), on both backends.
+//! WebSockets through a proxy whose upstream speaks HTTP/2, on both backends: an extended CONNECT (RFC 8441) of a client of
+//! HTTP/2 stays one, and an upgrade of a client of HTTP/1.1 becomes one.
 
 #![forbid(unsafe_code)]
 
@@ -10,13 +10,14 @@ mod http2_upstream;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod support;
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http2_peer::Peer;
 use http2_upstream::{DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, Session, Upstream};
-use support::Running;
+use support::{Running, split};
 use tidegate::Backend;
 use tidegate::http::proxy::{Proxy, UpstreamLimits, Upstreams};
 use tidegate::http::{Request, Response, Router, Server, WebSocketUpgrade};
@@ -174,6 +175,143 @@ fn a_refusal_is_passed_on_and_the_request_ends() {
         assert_eq!((client.stream(1).status(), client.stream(1).body), ("404", b"none".to_vec()));
         let frame = next(&mut session, stream);
         assert_eq!((frame.kind, frame.flags & END_STREAM, frame.content.len()), (DATA, END_STREAM, 0));
+    }
+}
+
+#[test]
+fn a_refusal_in_one_piece_is_passed_on_and_resets_nothing() {
+    for backend in BACKENDS {
+        let upstream = Upstream::new();
+        let proxy = proxy_on(backend, &upstream.url(), UpstreamLimits::default());
+        let (mut client, mut session, stream) = begin(&proxy, &upstream);
+        refuse(&mut session, stream);
+        client.read_until(|client| client.is_over(1));
+        assert_eq!((client.stream(1).status(), client.stream(1).body), ("404", b"none".to_vec()));
+        let frame = next(&mut session, stream);
+        assert_eq!((frame.kind, frame.flags & END_STREAM, frame.content.len()), (DATA, END_STREAM, 0), "HTTP/2");
+        // The same for a client of HTTP/1.1.
+        let mut client = ask(&proxy, "Connection: upgrade, close\r\n");
+        let stream = session.head();
+        refuse(&mut session, stream);
+        let mut response = String::new();
+        client.read_to_string(&mut response).expect("a response");
+        let (head, body) = split(&response);
+        assert!(head.starts_with("HTTP/1.1 404 ") && head.contains("\r\nContent-Length: 4"), "{head}");
+        assert!(!head.to_ascii_lowercase().contains("sec-websocket-accept"), "{head}");
+        assert_eq!(body, "none");
+        let frame = next(&mut session, stream);
+        assert_eq!((frame.kind, frame.flags & END_STREAM, frame.content.len()), (DATA, END_STREAM, 0), "HTTP/1.1");
+    }
+}
+
+/// A 404 with a body, by one write.
+fn refuse(session: &mut Session, stream: u32) {
+    let head = [&[0x8d, 0x0f, 0x0d, 1][..], b"4"].concat();
+    session.send_at_once(&[(HEADERS, END_HEADERS, stream, &head), (DATA, END_STREAM, stream, b"none")]);
+}
+
+/// A client of HTTP/1.1 that has asked for a WebSocket, with the key of RFC 6455 §1.3.
+fn ask(proxy: &Running, lines: &str) -> TcpStream {
+    let mut client = proxy.connect();
+    let request = format!(
+        "GET /ws HTTP/1.1\r\nHost: sea\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: tide\r\n{lines}\r\n"
+    );
+    client.write_all(request.as_bytes()).expect("the proxy reads");
+    client
+}
+
+fn read_head(client: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).expect("a text")
+}
+
+#[test]
+fn an_upgrade_of_http1_becomes_an_extended_connect() {
+    for backend in BACKENDS {
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let noted = seen.clone();
+        let upstream = start_on(backend, move || {
+            let noted = noted.clone();
+            Router::new().get("/ws", move |upgrade: WebSocketUpgrade, request: Request| -> Response {
+                let version = format!("{:?}", request.version());
+                let names = request.headers().map(|(name, _)| name.to_ascii_lowercase());
+                noted.lock().expect("no panic").extend(names.chain([version]));
+                upgrade.protocols(&["tide"]).channel(async |mut channel| {
+                    while let Some(message) = channel.recv().await? {
+                        if matches!(message, Message::Binary(_)) {
+                            channel.send(message)?;
+                        }
+                    }
+                    Ok::<_, Box<dyn std::error::Error>>(())
+                })
+            })
+        });
+        let url = format!("h2c://{}", upstream.0.address().ip().expect("an address"));
+        let proxy = proxy_on(backend, &url, UpstreamLimits::default());
+        for _ in 0..2 {
+            let mut client = ask(&proxy, "Connection: Upgrade\r\n");
+            // Bytes right behind the request belong to the WebSocket.
+            client.write_all(&masked(b"early")).expect("the proxy reads");
+            let head = read_head(&mut client);
+            assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+            let head = head.to_ascii_lowercase();
+            let answer = "sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=";
+            for line in ["upgrade: websocket", "connection: upgrade", "sec-websocket-protocol: tide", answer] {
+                assert_eq!(head.matches(&format!("\r\n{line}\r\n")).count(), 1, "{line}: {head}");
+            }
+            let mut echoed = [0; 7];
+            client.read_exact(&mut echoed).expect("an echo");
+            assert_eq!(&echoed, b"\x82\x05early");
+            client.write_all(&masked(&[7; 100])).expect("the proxy reads");
+            let mut echoed = [0; 102];
+            client.read_exact(&mut echoed).expect("an echo");
+            assert_eq!(echoed[2..], [7; 100]);
+        }
+        let seen = seen.lock().expect("no panic");
+        assert!(seen.iter().any(|version| version == "HTTP/2.0"), "{seen:?}");
+        for absent in ["sec-websocket-key", "connection"] {
+            assert!(!seen.iter().any(|name| name == absent), "{seen:?}");
+        }
+    }
+}
+
+#[test]
+fn an_upgrade_of_http1_that_an_upstream_does_not_allow_is_a_bad_gateway() {
+    for backend in BACKENDS {
+        let upstream = Upstream::new();
+        let proxy = proxy_on(backend, &upstream.url(), UpstreamLimits::default());
+        let mut client = ask(&proxy, "Connection: upgrade, close\r\n");
+        let _session = upstream.accept_with(&[]);
+        let mut response = String::new();
+        client.read_to_string(&mut response).expect("a response");
+        assert!(response.starts_with("HTTP/1.1 502 "), "{response}");
+        assert!(response.contains("SETTINGS_ENABLE_CONNECT_PROTOCOL"), "{response}");
+    }
+}
+
+#[test]
+fn an_upgrade_of_http1_falls_back_to_an_upstream_of_its_version() {
+    for backend in BACKENDS {
+        let of_http1 = start_on(backend, || Router::new().fallback(|| "of HTTP/1.1"));
+        let of_http2 = Upstream::new();
+        let urls = [of_http2.url(), format!("http://{}", of_http1.0.address())];
+        let upstreams = Upstreams::new(urls.iter().map(String::as_str)).expect("upstreams");
+        let proxy = start_on(backend, move || Router::new().fallback(Proxy::new(&upstreams)));
+        let accepted = std::thread::spawn(move || of_http2.accept_with(&[]));
+        // Two, so that the upstream of HTTP/2 has its turn.
+        for _ in 0..2 {
+            let mut client = ask(&proxy, "Connection: upgrade, close\r\n");
+            let mut response = String::new();
+            client.read_to_string(&mut response).expect("a response");
+            assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with("of HTTP/1.1"), "{response}");
+        }
+        drop(accepted.join().expect("the proxy has connected"));
     }
 }
 

@@ -297,14 +297,15 @@ fn upgrades_end(lines: &[u8]) -> usize {
 }
 
 const fn is_reserved(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"connection")
-        || name.eq_ignore_ascii_case(b"content-length")
-        || name.eq_ignore_ascii_case(b"date")
-        || name.eq_ignore_ascii_case(b"expect")
-        || name.eq_ignore_ascii_case(b"host")
-        || name.eq_ignore_ascii_case(b"server")
-        || name.eq_ignore_ascii_case(b"te")
-        || name.eq_ignore_ascii_case(b"transfer-encoding")
+    match name.len() {
+        2 => name.eq_ignore_ascii_case(b"te"),
+        4 => name.eq_ignore_ascii_case(b"date") || name.eq_ignore_ascii_case(b"host"),
+        6 => name.eq_ignore_ascii_case(b"expect") || name.eq_ignore_ascii_case(b"server"),
+        10 => name.eq_ignore_ascii_case(b"connection"),
+        14 => name.eq_ignore_ascii_case(b"content-length"),
+        17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
+        _ => false,
+    }
 }
 
 /// Whether a field of this name affects the framing, routing, authorisation or meaning of a message, and so must come

@@ -19,7 +19,7 @@ pub use self::request_id::{RequestId, RequestIds};
 pub use self::trace_context::{TraceContext, TraceContexts};
 
 use crate::counting::{Counted, Counting};
-use crate::endpoint::{Call, Endpoint, Responding};
+use crate::endpoint::{Call, Endpoint, Interimed, Responding};
 use crate::request::Request;
 use crate::response::Response;
 
@@ -197,19 +197,23 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
                 response
             })
         })),
-        Call::Interim(_) => Call::Interim(Box::new(move |mut request, interims| -> Responding {
-            let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
-            Box::pin(async move {
-                let (passed, result) = before(&middleware, &mut request, task::now());
-                let mut response = match (result, &endpoint.call) {
-                    (Ok(()), Call::Interim(call)) => call(request, interims).await,
-                    (Ok(()), _) => unreachable!("the match above has looked"),
-                    (Err(response), _) => response,
-                };
-                passed.after(&mut response);
-                response
-            })
-        })),
+        Call::Interim(ref function) => {
+            let needs_destination = function.needs_destination;
+            let call = Box::new(move |mut request: Request, interims| -> Responding {
+                let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
+                Box::pin(async move {
+                    let (passed, result) = before(&middleware, &mut request, task::now());
+                    let mut response = match (result, &endpoint.call) {
+                        (Ok(()), Call::Interim(function)) => (function.call)(request, interims).await,
+                        (Ok(()), _) => unreachable!("the match above has looked"),
+                        (Err(response), _) => response,
+                    };
+                    passed.after(&mut response);
+                    response
+                })
+            });
+            Call::Interim(Interimed { call, needs_destination })
+        }
         Call::Polled(_) => Call::Polled(Box::new(move |mut request, cx| {
             let (passed, result) = before(&middleware, &mut request, task::now());
             let polled = match (result, &endpoint.call) {

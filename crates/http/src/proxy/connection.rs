@@ -14,7 +14,7 @@ use tidegate_buffer::Slice;
 #[cfg(feature = "tls")]
 use tidegate_codec::OverError;
 use tidegate_codec::framing::{Payload, Raw};
-use tidegate_codec::{Filters, Over, Pipeline};
+use tidegate_codec::{Codec as _, Filters, Over, Pipeline};
 use tidegate_engine::{Channel, ChannelError, Client, ConnectError, ReadHalf, SendError, WriteHalf, task};
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, Error, Misuse};
@@ -34,6 +34,10 @@ pub(super) trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {
     fn into_raw(self) -> Self::Raw;
     /// Whether another request may follow on the connection.
     fn is_ready(&self) -> bool;
+    /// Whether request and response are complete, so that the connection need not be reset.
+    fn is_complete(&self) -> bool {
+        self.is_ready()
+    }
     /// What the caller did wrong, if the error is about that.
     fn misuse(error: &Self::Error) -> Option<Misuse>;
 }
@@ -106,6 +110,10 @@ impl UpstreamCodec for ClientStream {
 
     fn is_ready(&self) -> bool {
         false
+    }
+
+    fn is_complete(&self) -> bool {
+        self.status().is_finished
     }
 
     fn misuse(error: &Error) -> Option<Misuse> {
@@ -242,9 +250,10 @@ impl<C: UpstreamCodec> Connection for Held<C> {
 
 impl<C: UpstreamCodec> Drop for Held<C> {
     fn drop(&mut self) {
-        let is_idle = self.is_reusable();
+        let is_complete =
+            self.whole().is_some_and(|channel| channel.with_codec(|codec| codec.is_complete()).unwrap_or(false));
         if let State::Whole(channel) = std::mem::replace(&mut self.0, State::Taken)
-            && !is_idle
+            && !is_complete
         {
             channel.abort();
         }

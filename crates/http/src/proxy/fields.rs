@@ -2,6 +2,9 @@
 //!
 //! Fields that are for one connection alone are not passed on (RFC 9110 §7.6.1), nor is any field that `Connection`
 //! names. What frames a message is written by the codec anew, so it never depends on what another parser would read.
+//!
+//! Servers that pass fields on in environment variables (RFC 3875 §4.1.18) read `Transfer_Encoding` as `Transfer-Encoding`,
+//! and some read any byte in the place of the hyphen so. A name that such a server reads as one of these is that one here.
 
 use std::cmp::Ordering;
 
@@ -60,18 +63,23 @@ impl Edit {
     }
 }
 
-/// Whether two names are the same for a server that takes `_` for `-`, as those do that pass fields on in environment
-/// variables.
-fn is_same(ours: &[u8], theirs: &[u8]) -> bool {
-    ours.len() == theirs.len()
-        && ours.iter().zip(theirs).all(|(one, other)| {
-            one.eq_ignore_ascii_case(other) || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'))
-        })
+/// Whether two names are the same for a server that passes fields on in environment variables, where a byte that is neither a
+/// letter nor a digit becomes `_`.
+pub(super) fn is_same(ours: &[u8], theirs: &[u8]) -> bool {
+    ours.len() == theirs.len() && has_prefix(theirs, ours)
 }
 
-/// Whether a field is for one connection alone, or is written by the codec.
+/// Whether a name begins with a prefix for such a server.
+pub(super) fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
+    let is_same = |one: u8, other: u8| {
+        one.eq_ignore_ascii_case(&other) || !(one.is_ascii_alphanumeric() || other.is_ascii_alphanumeric())
+    };
+    name.len() >= prefix.len() && name.iter().zip(prefix).all(|(one, other)| is_same(*one, *other))
+}
+
+/// Whether a field is for one connection alone, or is written by the codec; also for a server that reads it as such a one.
 pub(super) fn is_of_connection(name: &[u8]) -> bool {
-    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+    let is = |other: &[u8]| is_same(other, name);
     match name.len() {
         2 => is(b"te"),
         4 => is(b"host") || is(b"date"),
@@ -94,9 +102,12 @@ struct Nominated<'a>(Vec<&'a [u8]>);
 
 impl<'a> Nominated<'a> {
     fn of(headers: Headers<'a>) -> Self {
+        // Usually there is none, or one with `keep-alive` or `close` alone.
+        if headers.clone().all(|(name, value)| !may_nominate(name, value)) {
+            return Self::default();
+        }
         let is_option = |name: &[u8]| name.is_empty() || name.eq_ignore_ascii_case(b"close") || is_of_connection(name);
         let connection = headers.clone().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
-        // Usually there is none but `keep-alive` and `close`.
         if connection.clone().all(|(_, value)| list(value).all(is_option)) {
             return Self::default();
         }
@@ -115,6 +126,13 @@ impl<'a> Nominated<'a> {
     fn contains(&self, name: &[u8]) -> bool {
         self.0.binary_search_by(|other| compare(other, name)).is_ok()
     }
+}
+
+/// Whether a field is `Connection`, and may name other fields.
+fn may_nominate(name: &[u8], value: &[u8]) -> bool {
+    name.len() == 10
+        && name.eq_ignore_ascii_case(b"connection")
+        && !(value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close"))
 }
 
 /// The order of names in which `Nominated` searches. Case does not matter.
@@ -140,6 +158,7 @@ pub(super) fn has_member(headers: Headers<'_>, name: &[u8], member: &[u8]) -> bo
 /// costs as much as one for a field that is.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Present {
+    /// `Connection`, with more than `keep-alive` or `close`.
     pub(super) connection: bool,
     pub(super) date: bool,
     pub(super) te: bool,
@@ -150,14 +169,14 @@ pub(super) struct Present {
 impl Present {
     pub(super) fn of(headers: Headers<'_>) -> Self {
         let mut present = Self::default();
-        for (name, _) in headers {
+        for (name, value) in headers {
             let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
             match name.len() {
                 2 if is(b"te") => present.te = true,
                 3 if is(b"via") => present.via = true,
                 4 if is(b"date") => present.date = true,
                 7 if is(b"upgrade") => present.upgrade = true,
-                10 if is(b"connection") => present.connection = true,
+                10 if may_nominate(name, value) => present.connection = true,
                 _ => {}
             }
         }
@@ -308,6 +327,17 @@ mod tests {
         COMPARED.set(0);
         assert_eq!(pass("Connection: keep-alive, close\r\nAccept: a\r\n", &[]), "Accept: a\r\n");
         assert_eq!(COMPARED.get(), 0);
+    }
+
+    #[test]
+    fn what_a_server_reads_as_a_field_of_the_connection_is_one() {
+        for name in ["Content_Length", "transfer_encoding", "Transfer.Encoding", "KEEP_ALIVE", "Proxy+Connection"] {
+            assert_eq!(pass(&format!("{name}: 1\r\nX_Other: 2\r\n"), &[]), "X_Other: 2\r\n", "{name}");
+            assert_eq!(Edit::set(name, "1"), Err(InvalidField::Reserved), "{name}");
+        }
+        for name in ["Content0Length", "Transfer-Encoding_", "ContentLength", "Keep--Alive"] {
+            assert_eq!(pass(&format!("{name}: 1\r\n"), &[]), format!("{name}: 1\r\n"));
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::retry::is_idempotent;
 use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
 use super::upstreams::{Shared, Upstream};
-use super::websocket::Handshake;
+use super::websocket::{Handshake, answer_to};
 use crate::body::{Body, Data};
 use crate::endpoint::InterimWriter;
 use crate::exchange::BodyError;
@@ -42,6 +42,8 @@ pub(super) struct LoopUpstreams {
     pool: Rc<Pool>,
     balancer: RefCell<Balancer>,
     members: RefCell<Members>,
+    /// The memory in which candidates are listed.
+    candidates: RefCell<Vec<Candidate>>,
 }
 
 struct Members {
@@ -62,6 +64,8 @@ struct Answer {
     head: ResponseHead,
     connection: Box<dyn Connection>,
     lease: Lease,
+    /// The answer to the key of a client of HTTP/1.1, if the upstream has got an extended CONNECT.
+    handshake_answer: Option<String>,
 }
 
 impl LoopUpstreams {
@@ -69,7 +73,12 @@ impl LoopUpstreams {
         let pool = Pool::new(shared.limits.idle_connections_max);
         let balancer = RefCell::new(Balancer::new(shared.balance));
         let members = RefCell::new(Members { generation: shared.generation(), list: shared.members() });
-        Self { shared, pool, balancer, members }
+        Self { shared, pool, balancer, members, candidates: RefCell::default() }
+    }
+
+    /// Whether each connection begins with a header that names the client and the address that it has connected to.
+    pub(super) fn sends_proxy_header(&self) -> bool {
+        self.shared.sends_proxy_header
     }
 
     /// Answers a request by the response of an upstream, or by that of the failure.
@@ -147,9 +156,11 @@ impl LoopUpstreams {
             }
             Stop::Upstream { failure, is_pooled }
         };
+        let is_translated = lease.upstream.is_http2 && asked.is_websocket_of_http1();
+        let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
         let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
-        // The same request as the client's, if the upstream speaks nothing but HTTP/2.
-        let is_extended = asked.handshake.is_some() && lease.upstream.is_http2;
+        // If the upstream speaks nothing but HTTP/2.
+        let is_extended = lease.upstream.is_http2 && (asked.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = asked.needs_http1 && !is_extended;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
@@ -204,7 +215,7 @@ impl LoopUpstreams {
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);
                 }
-                Ok(Answer { head, connection, lease })
+                Ok(Answer { head, connection, lease, handshake_answer })
             }
             Err(Stop::Upstream { failure, .. }) => Err(failed(&lease, failure, is_pooled)),
             Err(stop) => Err(stop),
@@ -257,16 +268,16 @@ impl LoopUpstreams {
         asked: &Asked,
         options: &Rc<Options>,
     ) -> Response {
-        let Answer { head, connection, lease } = answer;
+        let Answer { head, connection, lease, handshake_answer } = answer;
         let status = head.status();
         if matches!(status.code(), 502..=504) {
             lease.fail();
         }
         let is_connect = asked.is_connect(request.head());
-        let is_extended = asked.handshake.is_some() && connection.is_http2();
+        let is_extended = asked.upgrade.is_some() && connection.is_http2();
         let is_success = (200..300).contains(&status.code());
         if status == Status::SWITCHING_PROTOCOLS || ((is_connect || is_extended) && is_success) {
-            return self.tunnel(&head, connection, lease, asked, options);
+            return self.tunnel(&head, connection, lease, asked, options, handshake_answer);
         }
         let mut response = Response::with(status).fields(response_fields(&head, options, asked));
         if upload.awaits_continue() {
@@ -329,8 +340,13 @@ impl LoopUpstreams {
         lease: Lease,
         asked: &Asked,
         options: &Options,
+        handshake_answer: Option<String>,
     ) -> Response {
         let mut fields = response_fields(head, options, asked);
+        if let Some(answer) = handshake_answer {
+            fields.remove("sec-websocket-accept");
+            Handshake::add_answer(&mut fields, &answer);
+        }
         let mut status = head.status();
         if let Some(protocol) = asked.upgrade.as_ref().filter(|_| connection.is_http2()) {
             // A 2xx accepts there; towards the client's side the response is a switch (RFC 8441 §5).
@@ -376,9 +392,16 @@ impl LoopUpstreams {
     /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all have, or are
     /// away, any that has room.
     fn pick(&self, key: u64, tried: &[u64]) -> Option<Arc<Upstream>> {
+        let mut candidates = self.candidates.take();
+        candidates.clear();
+        let picked = self.pick_from(&mut candidates, key, tried);
+        self.candidates.replace(candidates);
+        picked
+    }
+
+    fn pick_from(&self, candidates: &mut Vec<Candidate>, key: u64, tried: &[u64]) -> Option<Arc<Upstream>> {
         let members = self.members();
         let now = self.shared.millis(task::now());
-        let mut candidates = Vec::with_capacity(members.len());
         let requests_max = self.shared.limits.requests_max;
         let slow_start = self.shared.ejection.slow_start;
         let pick = |candidates: &[Candidate]| self.balancer.borrow_mut().pick(candidates, key);
@@ -391,7 +414,7 @@ impl LoopUpstreams {
                 is_eligible: active < requests_max && member.health.is_available(now) && !tried.contains(&member.id),
             }
         }));
-        if let Some(place) = pick(&candidates) {
+        if let Some(place) = pick(candidates) {
             return Some(members[place].clone());
         }
         if !tried.is_empty() {
@@ -401,7 +424,7 @@ impl LoopUpstreams {
         for (candidate, member) in candidates.iter_mut().zip(&*members) {
             candidate.is_eligible = candidate.active < requests_max && member.health.is_last_resort();
         }
-        pick(&candidates).map(|place| members[place].clone())
+        pick(candidates).map(|place| members[place].clone())
     }
 
     fn members(&self) -> Arc<[Arc<Upstream>]> {

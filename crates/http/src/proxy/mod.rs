@@ -30,7 +30,7 @@
 //! | 405 | TRACE; CONNECT, unless it is [passed on](Proxy::pass_connect) |
 //! | 429 | more requests than a [`RateLimit`] allows |
 //! | 501 | an extended CONNECT of HTTP/2 for another protocol than WebSocket |
-//! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without WebSockets |
+//! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without that upgrade |
 //! | 503 | no upstream is available, or each has as many requests as it may |
 //! | 504 | connecting, or the head of the response, takes too long |
 //! | 508 | the request has come back to this proxy |
@@ -77,7 +77,7 @@ pub use self::rate::RateLimit;
 pub use self::retry::Retries;
 pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
 pub use self::url::{InvalidUrl, UpstreamUrl};
-use crate::endpoint::{Call, Endpoint, RequestFunction};
+use crate::endpoint::{Call, Endpoint, Interimed, RequestFunction, Responding};
 use crate::extract::BodyUse;
 
 /// Passes requests on to upstreams: a function for a [`Router`](crate::Router).
@@ -202,11 +202,12 @@ impl<S> RequestFunction<S, Proxied> for Proxy {
     fn into_endpoint(self, _: Rc<S>) -> Endpoint {
         let Self { upstreams, options } = self;
         let options = Rc::new(options);
-        let call = Call::Interim(Box::new(move |request, interims| {
+        let needs_destination = upstreams.sends_proxy_header();
+        let call = Box::new(move |request, interims| -> Responding {
             let (upstreams, options) = (upstreams.clone(), options.clone());
             Box::pin(async move { upstreams.forward(request, &options, interims).await })
-        }));
-        Endpoint::new(call, BodyUse::Streamed)
+        });
+        Endpoint::new(Call::Interim(Interimed { call, needs_destination }), BodyUse::Streamed)
     }
 }
 

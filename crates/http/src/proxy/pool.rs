@@ -9,6 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -19,7 +20,7 @@ use super::session::{Opened, UpstreamSession};
 
 pub(super) struct Pool {
     /// By the id of the upstream; the one that was used last is at the end.
-    idle: RefCell<HashMap<u64, Vec<Box<dyn Connection>>>>,
+    idle: RefCell<Idle>,
     /// Connections of HTTP/2.
     sessions: RefCell<HashMap<u64, Vec<Rc<UpstreamSession>>>>,
     /// Upstreams to which a connection of HTTP/2 may be being made, with the tasks that wait for that.
@@ -182,6 +183,30 @@ fn keep(pool: &Weak<Pool>, cx: &mut Context<'_>) -> Poll<()> {
         sessions.retain(|session| session.poll_ended(cx.waker()).is_pending());
     }
     Poll::Pending
+}
+
+/// Idle connections by the id of their upstream.
+type Idle = HashMap<u64, Vec<Box<dyn Connection>>, BuildHasherDefault<IdHasher>>;
+
+/// Hashes ids of upstreams, which are numbers of this process in their order: no peer chooses them.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // The golden ratio spreads neighbours over all bits.
+        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
 }
 
 impl Drop for Pool {

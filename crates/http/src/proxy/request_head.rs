@@ -74,11 +74,17 @@ impl Asked {
             None => None,
         };
         let upgrade = asked.filter(|name| options.passes_on(name));
-        let expects = head.expects_continue() && head.has_body();
+        let expects = head.has_body() && head.expects_continue();
         let needs_http1 = upgrade.is_some() || head.method() == Method::Connect;
         let takes_trailers = present.te && fields::has_member(head.headers(), b"te", b"trailers");
         let upgrade = upgrade.map(str::to_owned);
         Ok(Self { upgrade, handshake, expects, needs_http1, takes_trailers, max_forwards, present })
+    }
+
+    /// Whether a client of HTTP/1.1 asks for a WebSocket, which is an extended CONNECT for an upstream of HTTP/2.
+    pub(super) fn is_websocket_of_http1(&self) -> bool {
+        self.handshake.is_none()
+            && self.upgrade.as_ref().is_some_and(|protocol| protocol.eq_ignore_ascii_case(Handshake::PROTOCOL))
     }
 
     /// Whether a request asks for a tunnel to the host that is its target.
@@ -102,8 +108,8 @@ impl Asked {
         let host = request.host();
         let mut fields = fields::passed_on_of(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
-                || (self.max_forwards.is_some() && name.eq_ignore_ascii_case(b"max-forwards"))
-                || (self.handshake.is_some() && Handshake::has(name))
+                || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
+                || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
         });
         options.forwarding.add(&mut fields, request, host, is_trusted);
         options.pseudonym.add(&mut fields, request, self.present.via);
@@ -156,6 +162,8 @@ impl Asked {
             outgoing = outgoing.host(host).map_err(refused)?;
         }
         if let Some(protocol) = &self.upgrade {
+            // The value of `:protocol` is compared as it is by some servers.
+            let protocol = if is_http2 { Handshake::PROTOCOL } else { protocol };
             outgoing = outgoing.upgrade_to(protocol).map_err(refused)?;
         }
         Ok(outgoing.fields(fields).into())

@@ -1,12 +1,14 @@
-//! `Handshake`: a WebSocket that a client of HTTP/2 opens by an extended CONNECT (RFC 8441), for an upstream of HTTP/1.1.
+//! `Handshake`: a WebSocket that a client of HTTP/2 opens by an extended CONNECT (RFC 8441), for an upstream of HTTP/1.1; and
+//! [`answer_to`], for the opposite.
 //!
-//! There a GET asks for the same by `Upgrade`, with a key that the response has to answer (RFC 6455 §4.1). The proxy chooses
-//! the key and checks the answer; the rest of the handshake, such as subprotocols and extensions, is between the ends.
+//! In HTTP/1.1 a GET asks for the same by `Upgrade`, with a key that the response has to answer (RFC 6455 §4.1). The proxy
+//! chooses the key and checks the answer, or answers that of the client; the rest of the handshake, such as subprotocols and
+//! extensions, is between the ends.
 
 #[cfg(feature = "websocket")]
 use std::sync::Arc;
 
-use tidegate_http1::{Fields, ResponseHead};
+use tidegate_http1::{Fields, Method, RequestHead, ResponseHead};
 #[cfg(feature = "websocket")]
 use tidegate_websocket::handshake::{Request, accept_value};
 
@@ -41,6 +43,11 @@ impl Handshake {
         fields::push(fields, KEY.as_bytes(), self.key.as_bytes());
     }
 
+    /// Adds the answer to the key of a client to the fields of a response.
+    pub(super) fn add_answer(fields: &mut Fields, answer: &str) {
+        fields::push(fields, ACCEPT.as_bytes(), answer.as_bytes());
+    }
+
     /// Whether a response has the answer to the key, once.
     pub(super) fn is_accepted_by(&self, head: &ResponseHead) -> bool {
         let mut answers = head.headers().filter(|(name, _)| Self::has(name));
@@ -50,8 +57,29 @@ impl Handshake {
 
     /// Whether a field is of the handshake of HTTP/1.1 alone, so that HTTP/2 does not have it.
     pub(super) fn has(name: &[u8]) -> bool {
-        [KEY, ACCEPT].iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+        [KEY, ACCEPT].iter().any(|known| fields::is_same(known.as_bytes(), name))
     }
+}
+
+/// The answer to the key of a client of HTTP/1.1 that asks for a WebSocket, whose upstream gets an extended CONNECT. `None`
+/// if the handshake is not one of RFC 6455 §4.1, or in a build without WebSocket: there is exactly one key, of 16 bytes in
+/// base64.
+pub(super) fn answer_to(head: &RequestHead) -> Option<String> {
+    let mut keys = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(KEY.as_bytes()));
+    let (key, is_only) = (keys.next()?.1.trim_ascii(), keys.next().is_none());
+    (is_only && head.method() == Method::Get).then_some(key).and_then(accept)
+}
+
+#[cfg(feature = "websocket")]
+fn accept(key: &[u8]) -> Option<String> {
+    let is_encoded = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let digits = key.strip_suffix(b"==")?;
+    (digits.len() == 22 && digits.iter().all(is_encoded)).then(|| accept_value(key))
+}
+
+#[cfg(not(feature = "websocket"))]
+fn accept(_: &[u8]) -> Option<String> {
+    None
 }
 
 const KEY: &str = "Sec-WebSocket-Key";

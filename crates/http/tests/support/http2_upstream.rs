@@ -64,8 +64,16 @@ pub(crate) struct Session(TcpStream);
 
 impl Session {
     pub(crate) fn send(&mut self, kind: u8, flags: u8, stream: u32, content: &[u8]) {
-        let length = (content.len() as u32).to_be_bytes();
-        let bytes = [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat();
+        self.send_at_once(&[(kind, flags, stream, content)]);
+    }
+
+    /// Sends frames by one write: kind, flags, stream and content of each.
+    pub(crate) fn send_at_once(&mut self, frames: &[(u8, u8, u32, &[u8])]) {
+        let mut bytes = Vec::new();
+        for (kind, flags, stream, content) in frames {
+            let length = (content.len() as u32).to_be_bytes();
+            bytes.extend([&length[1..], &[*kind, *flags], &stream.to_be_bytes(), *content].concat());
+        }
         self.0.write_all(&bytes).expect("the proxy reads");
     }
 

@@ -173,6 +173,14 @@ impl Parts {
     }
 
     fn set_host(&mut self, host: &str) -> Result<(), InvalidRequest> {
+        if !self.has_host && parse::is_host(host.as_bytes()) {
+            // Only the request line is there.
+            for piece in [b"Host: ", host.as_bytes(), b"\r\n"] {
+                self.start.extend_from_slice(piece);
+            }
+            self.has_host = true;
+            return Ok(());
+        }
         let line = host_line(host)?;
         // A target that names a host has set the `Host` line already, and `Host` must be the same (RFC 9112 §3.2).
         if self.names_host && !self.start.ends_with(&[b"\r\n", line.as_slice()].concat()) {
