@@ -6,6 +6,7 @@ io_uring. What else a container may lack is tried as well: IPv6, descriptors, me
 """
 
 import argparse
+import contextlib
 import errno
 import gzip
 import os
@@ -18,7 +19,7 @@ import time
 import image
 import program
 import servers
-from image import Container, Image
+from image import Container, ControlGroup, Image
 from program import ROOT, Failure
 
 FOLDER = ROOT / "deploy/container"
@@ -34,6 +35,8 @@ ADMIN = 9090
 # More than there are descriptors.
 CROWD = 100
 SLOW_READERS = 30
+SLOW_WRITERS = 400
+ECHO = 4 * MIB
 
 
 def build(recipe):
@@ -65,9 +68,9 @@ def listening(container):
     return container
 
 
-def metric(container, name):
+def metric(container, name, label=""):
     lines = container.get("/metrics", ADMIN)[1].splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.split("{")[0].split()[0] == name)
+    return sum(float(line.split()[-1]) for line in lines if line.split("{")[0].split()[0] == name and label in line)
 
 
 def end(container):
@@ -164,9 +167,25 @@ def check_descriptors(recipe, files):
 def check_memory(recipe, files):
     """32 MiB: the budget follows the limit of the control group, and readers that take nothing cannot exceed it."""
     # `RLIMIT_DATA` counts what is reserved, the stacks of threads among it; a control group only what is in use.
+    serve_slow_peers(recipe, files, limits={"DATA": MEMORY})
+    group = ControlGroup.find(MEMORY)
+    if group is None:
+        print("  skipped: no control group with a limit of memory can be made here")
+        return
+    with group:
+        # The kernel ends a program that exceeds it.
+        serve_slow_peers(recipe, files, group=group)
+        peak = group.peak()
+    print(f"  in a control group of 32 MiB: {'an unknown peak' if peak is None else f'at most {peak / MIB:.1f} MiB'}")
+
+
+def serve_slow_peers(recipe, files, group=None, **limits):
+    # An engine mounts this file.
     mounts = {"/sys/fs/cgroup/memory.max": f"{MEMORY}\n"}
-    with Container(recipe, files, profile=PROFILE, limits={"DATA": MEMORY}, mounts=mounts) as container:
+    with Container(recipe, files, profile=PROFILE, mounts=mounts, group=group, **limits) as container:
         listening(container)
+        if group is not None:
+            expect("the members of the control group", group.members(), [container.pid])
         budget = metric(container, "tidegate_memory_budget_bytes")
         if not 0 < budget <= MEMORY / 2:
             raise Failure(f"a budget of {budget} bytes with {MEMORY} of memory")
@@ -178,10 +197,25 @@ def check_memory(recipe, files):
         for reader in readers:
             with reader, reader.makefile("rb") as file:
                 expect("a long body", len(file.read().partition(b"\r\n\r\n")[2]), length)
+        # Each has its echo waiting for it, in memory: together more than there is.
+        request = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % ECHO
+        writers = [container.connect(8080) for _ in range(SLOW_WRITERS)]
+        for writer in writers:
+            writer.setblocking(False)
+            left = memoryview(request + bytes(ECHO))
+            with contextlib.suppress(BlockingIOError, ConnectionResetError, BrokenPipeError):
+                while left:
+                    left = left[writer.send(left) :]
+        expect("/plaintext beside slow writers", container.get("/plaintext"), (200, "Hello, World!"))
+        shed = metric(container, "tidegate_closed_total", 'cause="shed"')
+        for writer in writers:
+            writer.close()
+        if shed == 0:
+            raise Failure(f"none of {SLOW_WRITERS} slow writers is shed")
         peak = int(container.status("VmHWM").split()[0]) * 1024
         if peak > MEMORY:
             raise Failure(f"{peak} bytes resident with {MEMORY} of memory")
-        print(f"  32 MiB: a budget of {budget / MIB:.0f} MiB, at most {peak / MIB:.1f} MiB resident")
+        print(f"  32 MiB: a budget of {budget / MIB:.0f} MiB, {shed:.0f} shed, at most {peak / MIB:.1f} MiB resident")
         end(container)
 
 

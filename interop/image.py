@@ -67,10 +67,11 @@ class Container:
     """A running image, a context manager.
 
     `files` maps paths in the image to paths here, `mounts` paths in the image to texts of files that an engine mounts.
-    `limits` maps names of `resource.RLIMIT_` to numbers, `denied` is a list of `(system call, errno, first argument)`.
+    `limits` maps names of `resource.RLIMIT_` to numbers, `denied` is a list of `(system call, errno, first argument)`,
+    `group` is the `ControlGroup` that the program runs in.
     """
 
-    def __init__(self, image, files, arguments=None, profile=None, limits=None, mounts=None, denied=()):
+    def __init__(self, image, files, arguments=None, profile=None, limits=None, mounts=None, denied=(), group=None):
         self.arguments = image.command if arguments is None else arguments
         self.command = [*image.entrypoint, *self.arguments]
         self.files, self.mounts = files, mounts or {}
@@ -80,6 +81,7 @@ class Container:
             "profile": None if profile is None else json.loads(pathlib.Path(profile).read_text()),
             "limits": limits or {},
             "denied": list(denied),
+            "group": None if group is None else str(group.path),
         }
 
     def __enter__(self):
@@ -193,6 +195,77 @@ class Container:
         return self.player.wait(ANSWER_SECONDS_MAX)
 
 
+class ControlGroup:
+    """A control group with a limit of memory, a context manager. It holds one program, and ends with it."""
+
+    def __init__(self, place, names, memory):
+        self.path, self.memory = place / f"tidegate-{os.getpid()}", memory
+        self.limit, self.peak_name = names
+
+    @classmethod
+    def find(cls, memory):
+        """One below that of this process or beside it, of either version; `None` where none can be made."""
+        versions = []
+        with open("/proc/self/cgroup") as lines:
+            of_controllers = {line.split(":")[1]: line.rstrip("\n").split(":", 2)[2] for line in lines}
+        with open("/proc/self/mounts") as lines:
+            for _, mounted, kind, options, *_ in map(str.split, lines):
+                mounted = pathlib.Path(mounted)
+                if kind == "cgroup2" and "" in of_controllers:
+                    own = mounted / of_controllers[""].lstrip("/")
+                    places = [place for place in (own, own.parent) if cls._passes_memory_on(place)]
+                    versions += [(place, ("memory.max", "memory.peak")) for place in places]
+                elif kind == "cgroup" and "memory" in options.split(",") and "memory" in of_controllers:
+                    own = mounted / of_controllers["memory"].lstrip("/")
+                    versions.append((own, ("memory.limit_in_bytes", "memory.max_usage_in_bytes")))
+        for place, names in versions:
+            group = cls(place, names, memory)
+            try:
+                with group:
+                    return group
+            except OSError:
+                pass
+        return None
+
+    @staticmethod
+    def _passes_memory_on(place):
+        try:
+            return "memory" in (place / "cgroup.subtree_control").read_text().split()
+        except OSError:
+            return False
+
+    def __enter__(self):
+        self.path.mkdir()
+        try:
+            (self.path / self.limit).write_text(str(self.memory))
+        except OSError:
+            self.path.rmdir()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        # The kernel takes a moment to remove processes that have ended.
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        while True:
+            try:
+                return self.path.rmdir()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def members(self):
+        """The numbers of its processes."""
+        return [int(line) for line in (self.path / "cgroup.procs").read_text().split()]
+
+    def peak(self):
+        """The most memory that was in use, in bytes; `None` where the kernel does not count it."""
+        try:
+            return int((self.path / self.peak_name).read_text())
+        except FileNotFoundError:
+            return None
+
+
 def is_possible():
     """Whether this system lets us have namespaces."""
     command = [sys.executable, "-c", "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"]
@@ -215,14 +288,23 @@ CAPABILITIES_MAX = 64
 def play(control, orders):
     """Starts the program in its namespaces, and serves the script until it closes the socket."""
     user, group = orders["user"]
+    # Opened while this process may: it writes later.
+    members = None if orders["group"] is None else os.open(f"{orders['group']}/cgroup.procs", os.O_WRONLY)
     enter_namespaces(user, group)
     bring_loopback_up()
     ready, is_ready = os.pipe()
+    has_joined, joined = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             control.close()
             os.close(ready)
+            # What this process has used so far is not the program's.
+            os.close(joined)
+            os.read(has_joined, 1)
+            os.close(has_joined)
+            if members is not None:
+                os.close(members)
             become_process_one(orders)
             # The same clock in all processes.
             os.write(is_ready, str(time.monotonic()).encode())
@@ -232,6 +314,11 @@ def play(control, orders):
             print(f"the player: {error!r}", flush=True)
         os._exit(125)
     os.close(is_ready)
+    if members is not None:
+        os.write(members, str(child).encode())
+        os.close(members)
+    os.close(joined)
+    os.close(has_joined)
     # The time at which the program starts; it closes without it if that fails.
     started = os.read(ready, 64)
     control.sendall(json.dumps({"pid": child, "started": float(started or 0)}).encode())

@@ -91,6 +91,13 @@ fn costs() -> Vec<NamedStep> {
         }));
     }
     steps.push(step("short connections", || measure::churn(60, &["--rate-min", "10000"])));
+    steps.push(step("turns beside scrapes and lists of connections", || {
+        for backend in BACKENDS {
+            let server = server(&format!("--quiet --backend {backend} --admin 127.0.0.1:0"));
+            python("benches/scrape.py").args(["--max", "1024", "--server", &server]).run()?;
+        }
+        Ok(())
+    }));
     steps.push(step("system calls", || python("benches/calls.py").run()));
     steps.push(step("no descriptors", measure::descriptors));
     steps

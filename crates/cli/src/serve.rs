@@ -110,9 +110,10 @@ fn start(
         idle_timeout: limits_of_http.idle_timeout,
         ..http2::Limits::default()
     };
-    let http2 = Arc::new(http2::Config::new(limits_of_http2).extended_connect(true));
+    let refusals = metrics.as_ref().map(|metrics| metrics.refusals().clone()).unwrap_or_default();
+    let http2 = Arc::new(http2::Config::new(limits_of_http2).extended_connect(true).count_refusals(&refusals));
     let chat = options.chat.open();
-    let config = Arc::new(Config::new(limits_of_http).detect_http2(true));
+    let config = Arc::new(Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));
     // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.

@@ -13,7 +13,7 @@ use tidegate::{Context, Event, Handler, Outcome, Slice};
 
 use crate::chat;
 use crate::site_codec::{SiteCodec, StreamAddresses};
-use crate::site_metrics::{record, refuse};
+use crate::site_metrics::{record, record_on, refuse};
 use crate::sum::Sum;
 use crate::web_socket;
 
@@ -169,7 +169,6 @@ impl Site {
         if !head.has_body() && head.header("content-length").is_none() {
             return refuse(head, Response::new(Status::LENGTH_REQUIRED).close(), cx);
         }
-        record(head, Status::OK, cx);
         let mut response = StreamedResponse::new(Status::OK);
         match head.header("content-type") {
             None => response = response.content_type(ContentType::BYTES),
@@ -185,6 +184,7 @@ impl Site {
             BodyLength::Chunked | BodyLength::UntilClose => {}
         }
         if !head.has_body() {
+            record(head, Status::OK, cx);
             return match cx.send(Outgoing::Head(response)) {
                 Ok(_) => send(cx, Outgoing::End),
                 Err(error) => Outcome::fail(error),
@@ -197,6 +197,7 @@ impl Site {
             return Outcome::Continue;
         }
         self.response = ResponseState::Echo(None);
+        record(head, Status::OK, cx);
         send(cx, Outgoing::Head(response))
     }
 
@@ -207,9 +208,9 @@ impl Site {
         if head.method() != Method::Post {
             return refuse(head, Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST), cx);
         }
-        record(head, Status::OK, cx);
         let sum = Sum::new();
         if !head.has_body() {
+            record(head, Status::OK, cx);
             return send(cx, Outgoing::Response(Response::text(sum.to_string())));
         }
         self.response = ResponseState::Sum(Box::new(sum));
@@ -220,9 +221,11 @@ impl Site {
     fn echo_on<C: SiteCodec>(&mut self, piece: Outgoing, cx: &mut Context<'_, C>) -> Outcome<C> {
         if let ResponseState::Echo(head) = &mut self.response
             && let Some(head) = head.take()
-            && let Err(error) = cx.send(Outgoing::Head(*head))
         {
-            return Outcome::fail(error);
+            record_on(b"/echo", Method::Post, Status::OK, cx);
+            if let Err(error) = cx.send(Outgoing::Head(*head)) {
+                return Outcome::fail(error);
+            }
         }
         send(cx, piece)
     }
@@ -245,7 +248,11 @@ impl Site {
     fn end<C: SiteCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         let outcome = match &self.response {
             ResponseState::Echo(_) => self.echo_on(Outgoing::End, cx),
-            ResponseState::Sum(sum) => send(cx, Outgoing::Response(Response::text(sum.to_string()))),
+            ResponseState::Sum(sum) => {
+                // Only now: the codec may have refused the body before, and then it has responded.
+                record_on(b"/sum", Method::Post, Status::OK, cx);
+                send(cx, Outgoing::Response(Response::text(sum.to_string())))
+            }
             ResponseState::None | ResponseState::Stream(_) => return Outcome::Continue,
         };
         self.response = ResponseState::None;

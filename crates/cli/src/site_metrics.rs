@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use tidegate::http1::{Outgoing, RequestHead, Response, Status};
+use tidegate::http1::{Method, Outgoing, RequestHead, Response, Status};
 use tidegate::metrics::{HttpMetrics, HttpRecorder, RouteMetrics};
 use tidegate::{Context, Outcome};
 
@@ -26,10 +26,16 @@ pub(crate) fn count(metrics: Option<&HttpMetrics>) {
 /// A request gets a response with this status.
 #[inline]
 pub(crate) fn record<C: SiteCodec>(head: &RequestHead, status: Status, cx: &Context<'_, C>) {
+    record_on(head.path_bytes(), head.method(), status, cx);
+}
+
+/// A request for this path, whose head is gone, gets a response with this status.
+#[inline]
+pub(crate) fn record_on<C: SiteCodec>(path: &[u8], method: Method, status: Status, cx: &Context<'_, C>) {
     ROUTES.with(|routes| {
         if let Some(routes) = routes.get() {
             let now = cx.now();
-            routes[number(head.path_bytes())].record(head.method(), status.code(), now, now);
+            routes[number(path)].record(method, status.code(), now, now);
         }
     });
 }

@@ -99,6 +99,8 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     received: Cell<Instant>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,
+    /// The request's body has ended in an error.
+    has_failed: Cell<bool>,
     /// What was sent without waiting for room, in its order: the end of a body behind a large piece, or within the
     /// dispatch of another connection.
     late: RefCell<VecDeque<Outgoing>>,
@@ -138,6 +140,7 @@ impl<C: HttpCodec> Exchanges<C> {
             began: Cell::new(task::now()),
             received: Cell::new(task::now()),
             has_ended: Cell::new(false),
+            has_failed: Cell::new(false),
             late: RefCell::default(),
             waiting: RefCell::default(),
             served,
@@ -222,6 +225,11 @@ impl<C: HttpCodec> Exchanges<C> {
         self.channel.borrow_mut().as_mut().map(act)
     }
 
+    /// Whether the body has ended in an error of the connection, which is gone.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.get()
+    }
+
     /// Waits until the connection is gone. Once the response is complete the codec yields the next request, which must
     /// not be lost here.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
@@ -285,7 +293,10 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
                 Ok(None)
             }
             Err(ChannelError::Busy) => return poll_later(cx),
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                self.has_failed.set(true);
+                Err(error.into())
+            }
         })
     }
 

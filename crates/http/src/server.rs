@@ -289,7 +289,7 @@ impl Config {
     }
 
     /// Counts requests by route, method and class of status, with their latency; they are not counted unless set. A request
-    /// counts when the head of its response is ready.
+    /// counts when the head of its response is ready; one that the codec refuses counts without a route.
     pub fn metrics(mut self, metrics: &HttpMetrics) -> Self {
         self.metrics = Some(metrics.clone());
         self
@@ -336,6 +336,9 @@ impl Config {
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
         }
+        if let Some(metrics) = &self.metrics {
+            config = config.count_refusals(metrics.refusals());
+        }
         Arc::new(config.detect_http2(true))
     }
 
@@ -343,6 +346,9 @@ impl Config {
         let mut config = http2::Config::new(self.limits.http2()).continue_by_hand(true).extended_connect(true);
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
+        }
+        if let Some(metrics) = &self.metrics {
+            config = config.count_refusals(metrics.refusals());
         }
         Arc::new(config)
     }

@@ -171,7 +171,7 @@ impl<C: HttpCodec> Serving<C> {
 
     /// Calls the function of a request, and sends its response.
     async fn handle(&self, pending: Pending) -> Result<Option<Box<Upgrade>>, ServeError> {
-        let Pending { mut request, endpoint, passed } = pending;
+        let Pending { mut request, endpoint, mut passed } = pending;
         let inbound = match () {
             () if !request.head().has_body() => Inbound::Nothing,
             () if request.head().expects_continue() => Inbound::AwaitsContinue,
@@ -193,6 +193,10 @@ impl<C: HttpCodec> Serving<C> {
             })));
         }
         let mut response = self.respond_in_time(request, &endpoint, number).await?;
+        if self.exchanges.has_failed() {
+            // If the codec has refused the body, it has responded.
+            passed.forget_count();
+        }
         passed.after(&mut response);
         response.drop_forbidden_body();
         self.send(response.into_message(), number, is_head).await

@@ -31,6 +31,7 @@ impl Server {
     #[cold]
     pub(crate) fn refuse(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
         if let (Some(status), Outbound::Idle | Outbound::Owed) = (error.status(), self.outbound) {
+            self.config.refusals().add(status);
             self.write_last(status, error.text(), reply);
         }
         self.outbound = Outbound::Idle;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::fields::is_value;
+use crate::refusals::Refusals;
 use crate::status::Status;
 
 /// What a server accepts from a peer. Every default protects.
@@ -96,6 +97,7 @@ pub struct Config {
     continue_by_hand: bool,
     length_required: bool,
     detects_http2: bool,
+    refusals: Refusals,
 }
 
 impl Config {
@@ -113,6 +115,7 @@ impl Config {
             continue_by_hand: false,
             length_required: false,
             detects_http2: false,
+            refusals: Refusals::new(),
         };
         nameless.server_name("Tidegate")
     }
@@ -153,6 +156,13 @@ impl Config {
         Self { detects_http2: detects, ..self }
     }
 
+    /// Counts the requests that the codec refuses, and the status that the peer receives. An application does not see
+    /// them: its handler gets no message.
+    #[must_use]
+    pub fn count_refusals(self, refusals: &Refusals) -> Self {
+        Self { refusals: refusals.clone(), ..self }
+    }
+
     /// The limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
@@ -165,6 +175,10 @@ impl Config {
 
     pub(crate) fn ok_start(&self) -> &[u8] {
         &self.ok_start
+    }
+
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     pub(crate) fn continues_by_hand(&self) -> bool {

@@ -139,6 +139,7 @@ pub struct Config {
     pub(crate) http1: Arc<http1::Config>,
     continue_by_hand: bool,
     extended_connect: bool,
+    pub(crate) refusals: http1::Refusals,
 }
 
 impl Config {
@@ -164,6 +165,7 @@ impl Config {
             http1: Arc::new(http1),
             continue_by_hand: false,
             extended_connect: false,
+            refusals: http1::Refusals::new(),
         }
     }
 
@@ -188,6 +190,13 @@ impl Config {
     #[must_use]
     pub fn extended_connect(self, is_allowed: bool) -> Self {
         Self { extended_connect: is_allowed, ..self }
+    }
+
+    /// Counts the requests that the codec refuses with a status, as [`http1::Config::count_refusals`] does. A request that
+    /// it refuses by RST_STREAM has none.
+    #[must_use]
+    pub fn count_refusals(self, refusals: &http1::Refusals) -> Self {
+        Self { refusals: refusals.clone(), ..self }
     }
 
     /// The limits.

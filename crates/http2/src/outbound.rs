@@ -6,6 +6,7 @@ use std::cell::RefCell;
 
 use tidegate_codec::mux::StreamKey;
 use tidegate_codec::{Outbound, Output};
+use tidegate_http1::Status;
 
 use crate::connection::{Connection, Role};
 use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
@@ -193,9 +194,11 @@ impl Connection {
     /// The response to a request whose head is too large: 431, without an application.
     #[cold]
     pub(crate) fn write_too_large(&mut self, id: u32, has_peer_ended: bool, out: &mut Output<'_>) {
+        let status = Status::FIELDS_TOO_LARGE;
+        self.config.refusals.add(status);
         let mut block = Vec::new();
         self.encoder.begin(&mut block);
-        self.encoder.encode_status(431, &mut block);
+        self.encoder.encode_status(status.code(), &mut block);
         self.encoder.encode(b"content-length", b"0", Indexing::Omitted, &mut block);
         write_block(id, &block, true, FRAME_BYTES_MAX, out);
         if !has_peer_ended {

@@ -394,6 +394,7 @@ impl<T: 'static> ServerStream<T> {
     #[cold]
     fn refuse(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
         if let (Some(status), Outbound::Idle | Outbound::Owed) = (error.status(), self.outbound) {
+            self.config.refusals.add(status);
             self.write_last(status, error.text(), reply);
         }
         self.complete();

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tidegate_http1::Method;
+use tidegate_http1::{Method, Refusals};
 
 use crate::cell::Cell;
 use crate::histogram::{Histogram, LatencySnapshot};
@@ -38,7 +38,10 @@ use crate::text::{Kind, MetricsText};
 /// assert_eq!((&*seen[0].route, seen[0].method, seen[0].statuses), ("/tides/{harbour}", "GET", [0, 0, 0, 1, 0]));
 /// ```
 #[derive(Clone, Default)]
-pub struct HttpMetrics(Arc<Mutex<Vec<LoopSeries>>>);
+pub struct HttpMetrics {
+    loops: Arc<Mutex<Vec<LoopSeries>>>,
+    refusals: Refusals,
+}
 
 /// The series of one loop.
 type LoopSeries = Arc<Mutex<Vec<Arc<Series>>>>;
@@ -57,9 +60,9 @@ struct Series {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HttpSnapshot {
-    /// The pattern of the route; empty for requests that no route matched.
+    /// The pattern of the route; empty for requests that no route matched, and those that the codec has refused.
     pub route: Arc<str>,
-    /// The method; `other` for one that HTTP does not define.
+    /// The method; `other` for one that HTTP does not define, and for a request that the codec has refused.
     pub method: &'static str,
     /// Responses by class of their status, from 1xx to 5xx.
     pub statuses: [u64; CLASSES],
@@ -74,23 +77,33 @@ impl HttpMetrics {
         Self::default()
     }
 
+    /// Where codecs count the requests that they refuse. These have neither a route nor a known method, and no latency.
+    /// The configuration of `tidegate::http` uses it; that of a codec is given it by
+    /// [`count_refusals`](tidegate_http1::Config::count_refusals).
+    #[must_use]
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// The requests so far, in the order of their routes and methods.
     #[must_use]
     pub fn snapshot(&self) -> Vec<HttpSnapshot> {
-        let mut sums: BTreeMap<(Arc<str>, &'static str), HttpSnapshot> = BTreeMap::new();
-        let loops = lock(&self.0).clone();
+        let mut sums = Sums::new();
+        let loops = lock(&self.loops).clone();
         for series in loops {
             for series in lock(&series).iter() {
-                let sum = sums.entry((series.route.clone(), series.method)).or_insert_with(|| HttpSnapshot {
-                    route: series.route.clone(),
-                    method: series.method,
-                    statuses: [0; CLASSES],
-                    latency: LatencySnapshot::default(),
-                });
+                let sum = sum_of(&mut sums, &series.route, series.method);
                 for (sum, more) in sum.statuses.iter_mut().zip(&series.statuses) {
                     *sum = sum.wrapping_add(more.value());
                 }
                 sum.latency.merge(&series.latency.snapshot());
+            }
+        }
+        let refused = self.refusals.counts();
+        if refused != [0; CLASSES] {
+            let sum = sum_of(&mut sums, &"".into(), OTHER);
+            for (sum, more) in sum.statuses.iter_mut().zip(refused) {
+                *sum = sum.wrapping_add(more);
             }
         }
         sums.into_values().collect()
@@ -121,6 +134,17 @@ impl HttpMetrics {
     }
 }
 
+type Sums = BTreeMap<(Arc<str>, &'static str), HttpSnapshot>;
+
+fn sum_of<'a>(sums: &'a mut Sums, route: &Arc<str>, method: &'static str) -> &'a mut HttpSnapshot {
+    sums.entry((route.clone(), method)).or_insert_with(|| HttpSnapshot {
+        route: route.clone(),
+        method,
+        statuses: [0; CLASSES],
+        latency: LatencySnapshot::default(),
+    })
+}
+
 impl fmt::Debug for HttpMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HttpMetrics")
@@ -149,7 +173,7 @@ impl HttpRecorder {
     #[must_use]
     pub fn new(metrics: &HttpMetrics) -> Self {
         let series = LoopSeries::default();
-        lock(&metrics.0).push(series.clone());
+        lock(&metrics.loops).push(series.clone());
         Self(Rc::new(Recorder { series, routes: RefCell::default(), timing: Rc::default() }))
     }
 

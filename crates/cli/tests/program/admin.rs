@@ -81,6 +81,23 @@ fn handshakes_of_websocket_and_refusals_are_counted() {
 }
 
 #[test]
+fn requests_that_the_codec_refuses_are_counted_once() {
+    let (program, admin) = serve(&[]);
+    let chunked = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
+    let without_host = "GET / HTTP/1.1\r\n\r\n".to_owned();
+    for request in [without_host, chunked("/sum"), format!("GET /{} HTTP/1.1\r\n", "x".repeat(9000))] {
+        let mut peer = Peer::connect(&program);
+        let status = peer.exchange(request.clone()).status;
+        assert!((400..500).contains(&status), "{request}: {status}");
+    }
+    let mut peer = Peer::connect(&program);
+    let body = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nebb";
+    assert_eq!(peer.exchange(body.to_owned()).status, 200);
+    assert_eq!(metric(admin, "tidegate_http_requests_total{route=\"\",method=\"other\",status=\"4xx\"}"), 3);
+    assert_eq!(metric(admin, "tidegate_http_requests_total{route=\"/sum\",method=\"POST\",status=\"2xx\"}"), 1);
+}
+
+#[test]
 fn a_proxy_has_an_admin_as_well() {
     let upstream = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}", upstream.ip());

@@ -147,6 +147,11 @@ impl Passed {
 }
 
 impl Passed {
+    /// Does not count the request: its response is not sent.
+    pub(crate) fn forget_count(&mut self) {
+        self.counted = None;
+    }
+
     /// Counts the request when it has its response, if requests are counted. `endpoint` is its function, if it has one.
     #[inline]
     pub(crate) fn count(
