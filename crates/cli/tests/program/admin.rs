@@ -92,7 +92,7 @@ fn requests_that_the_codec_refuses_are_counted_once() {
     }
     let mut peer = Peer::connect(&program);
     let body = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nebb";
-    assert_eq!(peer.exchange(body.to_owned()).status, 200);
+    assert_eq!(peer.exchange(body).status, 200);
     assert_eq!(metric(admin, "tidegate_http_requests_total{route=\"\",method=\"other\",status=\"4xx\"}"), 3);
     assert_eq!(metric(admin, "tidegate_http_requests_total{route=\"/sum\",method=\"POST\",status=\"2xx\"}"), 1);
 }
