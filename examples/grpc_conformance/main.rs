@@ -15,11 +15,15 @@ use std::error::Error;
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use messages::{ServerCompatRequest, ServerCompatResponse};
+use messages::{ServerCompatRequest, ServerCompatResponse, TlsCreds};
 use prost::Message;
 use service::Conformance;
 use tidegate::ServerHandle;
 use tidegate::http::Server;
+use tidegate::tls::rustls::RootCertStore;
+use tidegate::tls::rustls::pki_types::CertificateDer;
+use tidegate::tls::rustls::pki_types::pem::PemObject;
+use tidegate::tls::{Certificates, ClientCertificates, Provider, ServerConfig};
 use tidegate::tower::{self, grpc};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -30,8 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     io::stdin().read_exact(&mut length)?;
     let mut request = vec![0; u32::from_be_bytes(length) as usize];
     io::stdin().read_exact(&mut request)?;
-    let server = start(&ServerCompatRequest::decode(&*request)?)?;
-    let response = response(&server)?.encode_to_vec();
+    let request = ServerCompatRequest::decode(&*request)?;
+    let server = start(&request)?;
+    let response = response(&server, request)?.encode_to_vec();
     let mut output = io::stdout();
     output.write_all(&(response.len() as u32).to_be_bytes())?;
     output.write_all(&response)?;
@@ -43,18 +48,39 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn start(request: &ServerCompatRequest) -> Result<ServerHandle, Box<dyn Error>> {
     let message_bytes_max = usize::try_from(request.message_receive_limit).ok().filter(|limit| *limit > 0);
     let service = grpc::Deadlines::new(Conformance { message_bytes_max });
-    Ok(Server::bind("127.0.0.1:0")?.limits(grpc::limits()).loops(1).serve(tower::function(service))?)
+    let mut server = Server::bind("127.0.0.1:0")?.limits(grpc::limits()).loops(1);
+    if request.use_tls {
+        server = server.tls(tls(request)?);
+    }
+    Ok(server.serve(tower::function(service))?)
 }
 
-fn response(server: &ServerHandle) -> Result<ServerCompatResponse, Box<dyn Error>> {
+/// The certificate that the runner has made, and, if clients need one, theirs as the only one that is trusted.
+fn tls(request: &ServerCompatRequest) -> Result<ServerConfig, Box<dyn Error>> {
+    let TlsCreds { cert, key } = request.server_creds.as_ref().ok_or("the runner sends no certificate")?;
+    let provider = Provider::aws_lc_rs();
+    let mut server = ServerConfig::builder(&provider, Certificates::from_pem(&provider, cert, key)?);
+    if !request.client_tls_cert.is_empty() {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&request.client_tls_cert) {
+            roots.add(certificate?)?;
+        }
+        server = server.client_certificates(ClientCertificates::Required(roots.into()));
+    }
+    Ok(server.build()?)
+}
+
+fn response(server: &ServerHandle, request: ServerCompatRequest) -> Result<ServerCompatResponse, Box<dyn Error>> {
     let address = server.address().ip().ok_or("the server has an IP address")?;
-    Ok(ServerCompatResponse { host: address.ip().to_string(), port: address.port().into() })
+    let pem_cert = request.server_creds.map_or_else(Vec::new, |credentials| credentials.cert);
+    Ok(ServerCompatResponse { host: address.ip().to_string(), port: address.port().into(), pem_cert })
 }
 
 /// Starts as the runner would have it, and ends.
 fn check() -> Result<(), Box<dyn Error>> {
-    let server = start(&ServerCompatRequest::default())?;
-    let ServerCompatResponse { host, port } = response(&server)?;
+    let request = ServerCompatRequest::default();
+    let server = start(&request)?;
+    let ServerCompatResponse { host, port, .. } = response(&server, request)?;
     println!("the service of connectconformance would be at {host}:{port}");
     server.drain(Duration::from_secs(1));
     Ok(())

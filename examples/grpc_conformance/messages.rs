@@ -12,8 +12,22 @@ pub(crate) struct ServerCompatRequest {
     pub(crate) http_version: i32,
     #[prost(bool, tag = "4")]
     pub(crate) use_tls: bool,
+    /// The certificate that clients have to present, as PEM text; empty if they need none.
+    #[prost(bytes = "vec", tag = "5")]
+    pub(crate) client_tls_cert: Vec<u8>,
     #[prost(uint32, tag = "6")]
     pub(crate) message_receive_limit: u32,
+    #[prost(message, optional, tag = "7")]
+    pub(crate) server_creds: Option<TlsCreds>,
+}
+
+/// A certificate and its private key, as PEM text.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TlsCreds {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) cert: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) key: Vec<u8>,
 }
 
 /// What it reads from the standard output.
@@ -23,6 +37,9 @@ pub(crate) struct ServerCompatResponse {
     pub(crate) host: String,
     #[prost(uint32, tag = "2")]
     pub(crate) port: u32,
+    /// The certificate of the server, as PEM text; empty without TLS.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) pem_cert: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -120,6 +120,11 @@ fn measurements() -> Vec<NamedStep> {
             let grpcurl = "github.com/fullstorydev/grpcurl/cmd/grpcurl";
             tools::install_go("grpcurl", grpcurl, "v1.9.3").and_then(|()| python("interop/grpc.py").run())
         }),
+        step("gRPC by the interop client", || {
+            let client = "google.golang.org/grpc/interop/client";
+            tools::install_go_apart("grpc_interop", "client", client, "v1.85.0")
+                .and_then(|()| python("interop/grpc_interop.py").run())
+        }),
         step("gRPC by connectconformance", || {
             let runner = "connectrpc.com/conformance/cmd/connectconformance";
             tools::install_go("connectconformance", runner, "v1.0.7")
