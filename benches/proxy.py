@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """CPU time per request of reverse proxies in front of one upstream: ours, nginx, HAProxy.
 
-    python3 benches/proxy.py target/release/tidegate [--seconds 4] [--connections 64] [--depths 1,16]
+    python3 benches/proxy.py target/release/tidegate [--seconds 4] [--connections 64] [--depths 1,16] [--bars]
 
 Each proxy has one thread and keep-alive connections to the upstream, which is `tidegate serve`. wrk is the client. The CPU
 time is that of the proxy's process, user and system, from /proc. Proxies run one after the other, in rounds, and the median
@@ -54,6 +54,10 @@ backend b
 """
 
 
+# The most that our CPU time may be of that of another, by depth.
+BARS = {(1, "nginx"): 0.8, (1, "haproxy"): 0.9, (16, "nginx"): 0.5}
+
+
 def free_port():
     import socket
     with socket.socket() as sock:
@@ -104,9 +108,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--depths", default="1,16")
+    parser.add_argument("--bars", action="store_true", help="fail if a request costs more than it may beside nginx and HAProxy")
     options = parser.parse_args()
     directory = tempfile.mkdtemp(prefix="tidegate-proxy-")
-    running = []
+    running, missed = [], []
     try:
         up = free_port()
         serve = [options.program, "serve", "--quiet", "--listen", f"127.0.0.1:{up}", "--loops", "1", "--idle-timeout", "600"]
@@ -138,15 +143,21 @@ def main():
                     before = cpu_seconds(pids[name])
                     requests = load(port, options.connections, options.seconds, depth)
                     figures.setdefault((depth, name), []).append((cpu_seconds(pids[name]) - before) / requests * 1e6)
-            for name in proxies:
-                values = figures[depth, name]
-                print(f"depth {depth:>2} {name:>9}: {statistics.median(values):6.2f} us of CPU a request", flush=True)
+            medians = {name: statistics.median(figures[depth, name]) for name in proxies}
+            for name, median in medians.items():
+                ratio = "" if name == "tidegate" else f", ours is {medians['tidegate'] / median:.2f} of it"
+                print(f"depth {depth:>2} {name:>9}: {median:6.2f} us of CPU a request{ratio}", flush=True)
+                bar = BARS.get((depth, name))
+                if options.bars and bar and medians["tidegate"] > bar * median:
+                    missed.append(f"depth {depth}: {medians['tidegate'] / median:.2f} of {name}, at most {bar} is allowed")
     finally:
         for process in reversed(running):
             process.send_signal(signal.SIGTERM)
         for process in running:
             process.wait(20)
         shutil.rmtree(directory, ignore_errors=True)
+    if missed:
+        sys.exit("\n".join(missed))
 
 
 if __name__ == "__main__":

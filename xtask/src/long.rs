@@ -122,6 +122,9 @@ fn comparisons() -> Vec<NamedStep> {
             compare(&["--rounds", "9", "--seconds", "2", "--depths", "16"], &kinds)
         }),
         step("a forwarder beside HAProxy", || python("benches/forward.py").run()),
+        step("a proxy beside nginx and HAProxy, one request at a time", || {
+            python("benches/proxy.py").args(["target/release/tidegate", "--depths", "1", "--bars"]).run()
+        }),
         step("TLS beside hyper and nginx", || python("benches/tls.py").args(["--idle-max", "4300"]).run()),
         step("equivalent requests", || python("benches/compare.py").args(["--server", "tidegate", "--variants"]).run()),
         step("queue experiment", || cargo("run --release -- experiment --rounds 5".split(' ')).run()),

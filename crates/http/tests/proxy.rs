@@ -88,6 +88,43 @@ fn an_expectation_is_passed_on_and_its_interim_responses_back() {
 }
 
 #[test]
+fn interim_responses_go_back_before_the_final_one_in_their_order() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let mut client = client(&proxy);
+    let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let hints = |number| format!("HTTP/1.1 103 Early Hints\r\nLink: </{number}>\r\nConnection: X\r\nX: 1\r\n\r\n");
+    let last = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nebbs";
+    let expect_hints = |client: &mut proxy_peers::Peer, number: u32| {
+        let head = client.head();
+        assert!(head.starts_with("HTTP/1.1 103 "), "{head}");
+        assert!(head.contains(&format!("\r\nLink: </{number}>\r\n")) && !head.contains("X:"), "{head}");
+    };
+    client.send(request);
+    let mut server = upstream.accept();
+    server.head();
+    // One by one, two at once, and with the final response.
+    server.send(hints(1));
+    expect_hints(&mut client, 1);
+    server.send(hints(2) + &hints(3));
+    expect_hints(&mut client, 2);
+    expect_hints(&mut client, 3);
+    server.send(hints(4) + last);
+    expect_hints(&mut client, 4);
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    assert_eq!(client.until("ebbs"), "ebbs");
+    // The same for requests that are pipelined.
+    client.send(request.repeat(3));
+    for number in 5..8 {
+        server.head();
+        server.send(hints(number) + last);
+        expect_hints(&mut client, number);
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        assert_eq!(client.until("ebbs"), "ebbs");
+    }
+}
+
+#[test]
 fn a_refusal_in_the_place_of_100_continue_leaves_the_body_with_the_client() {
     let upstream = Upstream::new();
     let proxy = proxy_of(&upstream);
