@@ -168,6 +168,8 @@ def run(backend, options):
                 check("requests elsewhere", [], page.run(ELSEWHERE))
                 if options.cpu:
                     measure(page, server, peer)
+                    page.open(f"http://{admin}/dashboard")
+                    page.until("return points.length > 0", "the page is live again")
                 stay_open(page)
         finally:
             peer.kill()
