@@ -55,13 +55,12 @@ impl Segment {
         let header = match capacity {
             SEGMENT_BYTES => pool.take_spare().unwrap_or_else(|| allocate_block(SEGMENT_BYTES)),
             LARGE_SEGMENT_BYTES => pool.take_large_spare().unwrap_or_else(allocate_large_block),
-            LONG_SEGMENT_BYTES_MIN..=LONG_SEGMENT_BYTES_MAX => {
-                let spare = pool.take_long_spare(capacity).map(LongSpareBlock::into_header);
-                let (header, bytes) = spare.unwrap_or_else(|| (allocate_block(capacity), capacity));
+            ..LONG_SEGMENT_BYTES_MIN => allocate_block(capacity),
+            _ => {
+                let (header, bytes) = pool.allocate_long(capacity);
                 capacity = bytes;
                 header
             }
-            _ => allocate_block(capacity),
         };
         let value = Header {
             references: Cell::new(1),
@@ -252,11 +251,8 @@ impl Segment {
         let kept = match capacity {
             SEGMENT_BYTES => pool.keep_spare(self.header),
             LARGE_SEGMENT_BYTES => pool.keep_large_spare(self.header),
-            LONG_SEGMENT_BYTES_MIN..=LONG_SEGMENT_BYTES_MAX => {
-                pool.push_long_spare(LongSpareBlock { block: self.header.cast(), capacity });
-                true
-            }
-            _ => false,
+            ..LONG_SEGMENT_BYTES_MIN => false,
+            _ => pool.keep_long_spare(self.header, capacity),
         };
         if !kept {
             // SAFETY: the block has no holder any more, and it was allocated for `capacity`.
@@ -321,6 +317,22 @@ impl Drop for LongSpareBlock {
 }
 
 impl Shared {
+    /// A block for `capacity` bytes or a few more, and for how many.
+    #[inline(never)]
+    fn allocate_long(&self, capacity: usize) -> (NonNull<Header>, usize) {
+        let spare = if capacity <= LONG_SEGMENT_BYTES_MAX { self.take_long_spare(capacity) } else { None };
+        spare.map_or_else(|| (allocate_block(capacity), capacity), LongSpareBlock::into_header)
+    }
+
+    #[inline(never)]
+    fn keep_long_spare(&self, block: NonNull<Header>, capacity: usize) -> bool {
+        let keep = capacity <= LONG_SEGMENT_BYTES_MAX;
+        if keep {
+            self.push_long_spare(LongSpareBlock { block: block.cast(), capacity });
+        }
+        keep
+    }
+
     fn take_spare(&self) -> Option<NonNull<Header>> {
         self.pop_spare().map(SpareBlock::into_header)
     }

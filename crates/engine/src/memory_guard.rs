@@ -83,7 +83,12 @@ impl MemoryGuard {
     /// it is to try again, if a burst was over too soon after the last.
     pub(crate) fn before_sleep(&mut self, core: &mut Core) -> Option<Duration> {
         let used = core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used();
-        let wait = self.burst.until_give_back(used, core.time.now())?;
+        if self.burst.is_over(used) { self.give_back(core, used) } else { None }
+    }
+
+    #[cold]
+    fn give_back(&mut self, core: &mut Core, used: usize) -> Option<Duration> {
+        let wait = self.burst.until_give_back(used, core.time.now());
         if wait.is_zero() {
             core.groups.sweep(&mut core.slots);
             core.pool.trim();
@@ -117,18 +122,19 @@ struct Burst {
 }
 
 impl Burst {
-    /// After a burst: how long to wait until memory is given back. If it is not to wait, memory counts as given back.
-    fn until_give_back(&mut self, used: usize, now: Instant) -> Option<Duration> {
+    fn is_over(&mut self, used: usize) -> bool {
         self.peak = self.peak.max(used);
-        if self.peak < BURST_BYTES_MIN || used > self.peak / 4 {
-            return None;
-        }
+        self.peak >= BURST_BYTES_MIN && used <= self.peak / 4
+    }
+
+    /// How long to wait after a burst until memory is given back. If it is not to wait, memory counts as given back.
+    fn until_give_back(&mut self, used: usize, now: Instant) -> Duration {
         let since = self.given_back.map_or(GIVE_BACK_PAUSE, |at| now.saturating_duration_since(at));
         let wait = GIVE_BACK_PAUSE.saturating_sub(since);
         if wait.is_zero() {
             (self.peak, self.given_back) = (used, Some(now));
         }
-        Some(wait)
+        wait
     }
 }
 
@@ -148,7 +154,10 @@ mod tests {
     #[test]
     fn memory_goes_back_after_a_burst_and_at_most_once_a_second() {
         let (mut burst, begun) = (Burst::default(), Instant::now());
-        let mut at = |milliseconds, used| burst.until_give_back(used, begun + Duration::from_millis(milliseconds));
+        let mut at = |milliseconds, used| {
+            let now = begun + Duration::from_millis(milliseconds);
+            burst.is_over(used).then(|| burst.until_give_back(used, now))
+        };
         let much = 2 * BURST_BYTES_MIN;
         assert_eq!([at(0, much), at(0, much / 2)], [None, None]);
         assert_eq!([at(0, 0), at(0, 0)], [Some(Duration::ZERO), None], "at once, and once");
