@@ -126,6 +126,11 @@ fn comparisons() -> Vec<NamedStep> {
             python("benches/proxy.py").args(["target/release/tidegate", "--depths", "1", "--bars"]).run()
         }),
         step("TLS beside hyper and nginx", || python("benches/tls.py").args(["--idle-max", "4300"]).run()),
+        step("gRPC beside tonic on hyper", || {
+            cargo("build --release --example grpc".split(' ')).run()?;
+            cargo("build --release --manifest-path benches/peers/tonic014/Cargo.toml".split(' ')).run()?;
+            python("benches/grpc.py").run()
+        }),
         step("equivalent requests", || python("benches/compare.py").args(["--server", "tidegate", "--variants"]).run()),
         step("queue experiment", || cargo("run --release -- experiment --rounds 5".split(' ')).run()),
         step("side by side", || python("benches/peers/run.py").args(["--out", "target/benchmarks"]).run()),
