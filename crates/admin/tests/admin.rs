@@ -242,6 +242,43 @@ fn a_hundred_scrapes_at_once_all_get_the_whole_text() {
 }
 
 #[test]
+fn a_reader_that_takes_none_of_its_scrapes_holds_nobody_up() {
+    let both = start();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", both.admin.address());
+    // More than the kernel takes for it.
+    let mut slow = connect(both.admin.address());
+    slow.set_nonblocking(true).unwrap();
+    let batch = request.repeat(100);
+    let refused = (0..1000).find_map(|_| slow.write(batch.as_bytes()).err());
+    assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::WouldBlock), "the admin reads no more of it");
+    for _ in 0..10 {
+        assert!(both.get("/metrics").2.contains("tidegate_build_info"));
+    }
+}
+
+#[test]
+fn markup_of_a_peer_is_in_no_answer() {
+    let both = start();
+    let markup = "<script>alert(1)</script>";
+    let fields = format!("User-Agent: {markup}\r\nReferer: {markup}\r\nX-Forwarded-For: {markup}\r\n");
+    let (status, _, _) = send(both.server.address(), &format!("GET /{markup} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+    assert_eq!(status, 400, "it is no target");
+    let escaped = "/%3Cscript%3E?q=%3Cscript%3E";
+    assert_eq!(send(both.server.address(), &format!("GET {escaped} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")).0, 404);
+    let _open = both.visit("/tides/%3Cscript%3E");
+    for path in ["/metrics", "/dashboard/snapshot", "/dashboard/connections?search=%3Cscript%3E"] {
+        let (status, head, body) = both.get(path);
+        assert_eq!(status, 200);
+        assert!(!body.contains("<script") && !body.contains("%3Cscript"), "{path}: {body}");
+        assert!(!head.contains("text/html"), "{path}: {head}");
+    }
+    let page = both.get("/dashboard").2;
+    for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write"] {
+        assert!(!page.contains(sink), "the page makes markup of texts by {sink}");
+    }
+}
+
+#[test]
 fn nothing_of_it_is_on_the_server_itself() {
     let both = start();
     for path in ["/metrics", "/health", "/ready", "/dashboard"] {
