@@ -212,6 +212,46 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         HandlerTask::new(&self.core.tasks, self.token, future)
     }
 
+    /// Requests [`Event::DispatchOver`](crate::Event::DispatchOver) once, in this turn or the next, when all bytes are
+    /// handled that were received together with the message: on a stream of a session those of the session. A handler
+    /// that has changed meanwhile gets it as well.
+    ///
+    /// ```
+    /// use tidegate::framing::Lines;
+    /// use tidegate::{Context, Event, Handler, Outcome, Slice};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// /// Counts the lines that come together.
+    /// struct Count(usize);
+    ///
+    /// impl Handler<Lines> for Count {
+    ///     type Post = ();
+    ///
+    ///     fn message(&mut self, _: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    ///         if self.0 == 0 {
+    ///             cx.notify_after_dispatch();
+    ///         }
+    ///         self.0 += 1;
+    ///         Outcome::Continue
+    ///     }
+    ///
+    ///     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    ///         match event {
+    ///             Event::DispatchOver => cx.send(std::mem::take(&mut self.0).to_string().into()).into(),
+    ///             event => event.by_default(cx),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let mut pipe = Embedded::new(Lines::new(), Count(0));
+    /// pipe.receive(b"one\ntwo\nthree\n");
+    /// pipe.receive(b"four\n");
+    /// assert_eq!(pipe.take_written(), b"3\n1\n");
+    /// ```
+    pub fn notify_after_dispatch(&mut self) {
+        self.core.notify_after_dispatch(self.token);
+    }
+
     /// Requests [`Event::Deadline`](crate::Event::Deadline) after a duration.
     pub fn deadline_after(&mut self, after: Duration) {
         let at = self.now().checked_add(after);

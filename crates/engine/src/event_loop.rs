@@ -378,6 +378,7 @@ impl EventLoop {
     fn timeout(&self, core: &Core, timeout: Option<Duration>) -> Option<Duration> {
         // Messages that came while older ones were delivered do not wake the loop.
         let busy = core.scheduled_count() + core.backlog() > 0
+            || core.has_dispatch_over()
             || core.driver.has_ready()
             || self.messages.len() > 0
             || self.delivery.is_some()

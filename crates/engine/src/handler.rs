@@ -68,6 +68,9 @@ pub enum Event<P> {
     Flushed,
     /// The deadline that the handler set has come.
     Deadline,
+    /// The dispatch is over within which the handler has asked for this by
+    /// [`notify_after_dispatch`](Context::notify_after_dispatch): what came with the message is there.
+    DispatchOver,
     /// The future of a [`HandlerTask`](crate::task::HandlerTask) is complete.
     TaskFinished,
     /// Another thread has posted this.

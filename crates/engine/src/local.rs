@@ -105,6 +105,7 @@ impl Local {
     /// requests it now waits for the next time.
     pub(crate) fn dispatch_scheduled(self: &Rc<Self>) {
         let mut core = self.core.borrow_mut();
+        core.dispatch_over();
         let mut phase = Phase::of(FLUSH_TIME);
         for _ in 0..core.scheduled_count() {
             let Some(token) = core.next_scheduled() else { break };

@@ -53,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) offers_room: bool,
     /// Connections that requested another dispatch at the end of this pass, or in the next.
     scheduled: VecDeque<Token>,
+    /// Connections whose handlers want to know that their dispatch is over.
+    after_dispatch: VecDeque<Token>,
     /// Connections that used up the budget of one dispatch. They are heavy, and continue in the next turn.
     backlog: VecDeque<Token>,
     /// The loop was delayed for so long; until then a peer is excused whose bytes wait to be read.
@@ -121,6 +123,7 @@ impl Core {
             groups: Groups::default(),
             sessions: Sessions::default(),
             scheduled: VecDeque::new(),
+            after_dispatch: VecDeque::new(),
             backlog: VecDeque::new(),
             lag: None,
             pending_reader: None,
@@ -431,6 +434,24 @@ impl Core {
         self.scheduled.push_back(token);
     }
 
+    /// The handler of an entry wants to know that its dispatch is over.
+    pub(crate) fn notify_after_dispatch(&mut self, token: Token) {
+        self.after_dispatch.push_back(token);
+    }
+
+    /// Notifies handlers that their dispatch is over.
+    pub(crate) fn dispatch_over(&mut self) {
+        for _ in 0..self.after_dispatch.len() {
+            let Some(token) = self.after_dispatch.pop_front() else { break };
+            self.dispatch(token, SlotEvent::DispatchOver);
+        }
+    }
+
+    /// Whether handlers wait to know that their dispatch is over.
+    pub(crate) fn has_dispatch_over(&self) -> bool {
+        !self.after_dispatch.is_empty()
+    }
+
     /// Queues a connection that has more to do than one dispatch may.
     pub(crate) fn continue_later(&mut self, token: Token) {
         self.backlog.push_back(token);
@@ -480,6 +501,9 @@ impl Core {
         }
         if self.backlog.is_empty() && self.backlog.capacity() > SCHEDULED_KEPT_MAX {
             self.backlog = VecDeque::new();
+        }
+        if self.after_dispatch.is_empty() && self.after_dispatch.capacity() > SCHEDULED_KEPT_MAX {
+            self.after_dispatch = VecDeque::new();
         }
     }
 

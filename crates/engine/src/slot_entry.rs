@@ -120,6 +120,8 @@ pub(crate) enum SlotEvent {
     TaskFinished,
     /// It requested another dispatch.
     Scheduled,
+    /// The dispatch within which its handler asked for this is over.
+    DispatchOver,
     Drain,
     /// The loop drains, and none of the tasks that serve is left.
     ServingDone,

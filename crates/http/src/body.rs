@@ -1,5 +1,6 @@
 //! `Body`: of a request or of a response; in memory, in a file, received piece by piece, or produced while it is sent.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -40,6 +41,8 @@ pub(crate) struct Received {
     /// The number of the exchange on its connection.
     pub(crate) number: u32,
     pub(crate) length: Option<u64>,
+    /// Pieces that came before a task served the request.
+    pub(crate) begun: VecDeque<Slice>,
     pub(crate) has_ended: bool,
     pub(crate) trailers: Option<Trailers>,
     pub(crate) decoding: Option<Box<DecodedPieces>>,
@@ -113,7 +116,28 @@ const DECODED_BYTES: usize = 16 * 1024;
 /// A body that is produced while it is sent.
 pub(crate) struct Produced {
     pub(crate) length: Option<u64>,
-    pub(crate) produce: Box<dyn FnOnce(BodyWriter) -> Producing>,
+    pub(crate) produce: Produce,
+}
+
+pub(crate) enum Produce {
+    By(Box<dyn FnOnce(BodyWriter) -> Producing>),
+    /// All of it is there, and fields follow it.
+    Ready(http1::Body, Fields),
+}
+
+impl Produce {
+    /// Writes the body.
+    pub(crate) fn run(self, writer: BodyWriter) -> Producing {
+        match self {
+            Self::By(produce) => produce(writer),
+            Self::Ready(body, trailers) => Box::pin(write_ready(writer, body, trailers)),
+        }
+    }
+}
+
+async fn write_ready(mut writer: BodyWriter, body: http1::Body, trailers: Fields) -> Result<(), Box<dyn Error>> {
+    writer.write(Data(body)).await?;
+    Ok(writer.trailers(trailers)?)
 }
 
 pub(crate) type Producing = Pin<Box<dyn Future<Output = Result<(), Box<dyn Error>>>>>;
@@ -146,10 +170,26 @@ impl Body {
     where
         F: Future<Output = Result<(), Box<dyn Error>>> + 'static,
     {
-        Self(Kind::Produced(Box::new(Produced {
-            length: None,
-            produce: Box::new(move |writer| Box::pin(produce(writer))),
-        })))
+        let produce = Produce::By(Box::new(move |writer| Box::pin(produce(writer))));
+        Self(Kind::Produced(Box::new(Produced { length: None, produce })))
+    }
+
+    /// A body in memory with fields after it. They are omitted where the protocol has no place for them: over HTTP/1.1 a
+    /// body that has trailers is chunked.
+    ///
+    /// ```
+    /// use tidegate::http::{Body, Fields, Response};
+    ///
+    /// let mut trailers = Fields::new();
+    /// trailers.push("grpc-status", "0")?;
+    /// let response = Response::new().body(Body::with_trailers("a message", trailers));
+    /// # drop(response);
+    /// # Ok::<_, tidegate::http::InvalidField>(())
+    /// ```
+    #[must_use]
+    pub fn with_trailers(body: impl Into<Data>, trailers: Fields) -> Self {
+        let produce = Produce::Ready(body.into().into_body(), trailers);
+        Self(Kind::Produced(Box::new(Produced { length: None, produce })))
     }
 
     /// A body of the pieces of a stream. An error of the stream ends the body before its end, which the peer sees.
@@ -240,6 +280,18 @@ impl Body {
         }
     }
 
+    /// The bytes of a body that is in memory as a whole, to be kept or passed to another thread.
+    ///
+    /// # Errors
+    /// Another body, unchanged.
+    pub fn into_bytes(self) -> Result<Bytes, Self> {
+        match self.0 {
+            Kind::Whole(http1::Body::File(region)) => Err(region.into()),
+            Kind::Whole(body) => Ok(Data(body).into_bytes()),
+            other => Err(Self(other)),
+        }
+    }
+
     /// The bytes, if they are in memory.
     pub(crate) fn collected(&self) -> &[u8] {
         match &self.0 {
@@ -254,6 +306,12 @@ impl Body {
             Kind::Whole(body) => Data(body.clone()).into_bytes(),
             _ => Bytes::new(),
         }
+    }
+
+    /// Whether all of it is there, and trailers follow it.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(&self.0, Kind::Produced(produced) if matches!(produced.produce, Produce::Ready(..)))
     }
 
     #[inline]
@@ -275,7 +333,11 @@ impl Received {
                     Err(error) => return Poll::Ready(Some(Err(self.fail(error)))),
                 }
             }
-            match std::task::ready!(self.exchange.poll_body(self.number, cx)) {
+            let piece = match self.begun.pop_front() {
+                Some(piece) => Ok(Some(Piece::Data(piece))),
+                None => std::task::ready!(self.exchange.poll_body(self.number, cx)),
+            };
+            match piece {
                 Ok(Some(Piece::Data(slice))) => match &mut self.decoding {
                     Some(decoding) => decoding.piece = Some(slice),
                     None => return Poll::Ready(Some(Ok(slice.into()))),

@@ -21,6 +21,11 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
     /// The pipeline of a connection whose peer turns out to speak HTTP/2.
     type Http2: SessionCodec;
 
+    /// Whether a request waits for its body until the dispatch is over in which its head came. A message of a stream is
+    /// one of many in a dispatch, and a task for each would cost more than the wait.
+    #[doc(hidden)]
+    const HOLDS_REQUESTS: bool = false;
+
     /// Goes on with a connection of HTTP/2, over the same filters.
     fn into_http2(self, connection: Connection) -> Self::Http2;
 

@@ -2,9 +2,10 @@
 //!
 //! It answers requests whose bodies are in memory, of functions that are async or not, with bodies in memory or of files.
 //! An async function that is not complete when it is polled for the first time goes on in a task of its own, while the
-//! handler waits. So does a reverse proxy, whose interim responses the handler sends meanwhile (decision 98). Everything else
-//! goes to a task (`task.rs`), which takes the connection over and returns it when it is idle again. So a connection has the
-//! memory of a task only while a task has something to do.
+//! handler waits. So does a reverse proxy, whose interim responses the handler sends meanwhile (decision 98). A request of
+//! HTTP/2 whose body comes with its head is held until the body is complete (`held.rs`). Everything else goes to a task
+//! (`task.rs`), which takes the connection over and returns it when it is idle again. So a connection has the memory of a
+//! task only while a task has something to do.
 //!
 //! An async function is polled within the dispatch of its connection, where handles of other connections cannot be used.
 //! So it is not while the application may have such a handle: then it begins in a task (decision 52).
@@ -15,25 +16,27 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self as future, Poll, Waker};
 
+use tidegate_buffer::Slice;
 use tidegate_engine::activity::Label;
 use tidegate_engine::task::HandlerTask;
 use tidegate_engine::{Context, Event, Handler, Outcome};
-use tidegate_http1::{Incoming, Interim, Outgoing, RequestHead, Status};
+use tidegate_http1::{Incoming, Interim, Method, Outgoing, RequestHead, Status, Trailers};
 use tidegate_sys::Address;
 
 use crate::app::App;
-use crate::body::{Body, Collected};
+use crate::body::{Body, Collected, Produce, Produced};
 use crate::codec::HttpCodec;
-use crate::endpoint::{Call, Endpoint, InterimWriter, Interims, Responding};
+use crate::endpoint::{Call, Endpoint, InterimWriter, Interims, PolledCall, Responding};
 use crate::exchange::Late;
 use crate::extract::BodyUse;
+use crate::held::{self, Held};
 use crate::http2;
 use crate::middleware::{self, MiddlewareList, Passed};
 use crate::request::{AnyState, Request};
-use crate::response::{IntoResponse, Message, Response};
+use crate::response::{IntoResponse, Message, Response, Source};
 use crate::router::MakeState;
 use crate::running::Running;
-use crate::task::{self, CaughtResponse, Work, late_response};
+use crate::task::{self, Begun, CaughtResponse, Work, late_response};
 
 /// The application of a connection while nothing of it needs a task; see
 /// [`Config::connections`](crate::Config::connections).
@@ -46,6 +49,7 @@ pub struct HttpHandler {
 #[derive(Default)]
 struct More {
     collecting: Option<Collecting>,
+    held: Option<Held>,
     awaited: Option<Awaited>,
     state: Option<AnyState>,
 }
@@ -121,8 +125,16 @@ impl HttpHandler {
         self.more.as_mut()?.collecting.as_mut()
     }
 
+    fn held(&mut self) -> Option<&mut Held> {
+        self.more.as_mut()?.held.as_mut()
+    }
+
     fn take_collecting(&mut self) -> Option<Collecting> {
         self.take_of_more(|more| more.collecting.take())
+    }
+
+    fn take_held(&mut self) -> Option<Held> {
+        self.take_of_more(|more| more.held.take())
     }
 
     fn take_awaited(&mut self) -> Option<Awaited> {
@@ -133,7 +145,7 @@ impl HttpHandler {
     fn take_of_more<T>(&mut self, take: impl FnOnce(&mut More) -> Option<T>) -> Option<T> {
         let more = self.more.as_mut()?;
         let taken = take(more);
-        if more.state.is_none() && more.collecting.is_none() && more.awaited.is_none() {
+        if more.state.is_none() && more.collecting.is_none() && more.held.is_none() && more.awaited.is_none() {
             self.more = None;
         }
         taken
@@ -198,12 +210,15 @@ impl HttpHandler {
                 self.poll(endpoint, call, request, passed, is_head, cx)
             }
             Call::Polled(call) if !request.head().has_body() && self.may_poll(cx) => {
-                let is_head = is_head(&request);
-                Running::begin(&self.app.activity, endpoint, request.head());
-                let polled = catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
-                self.app.activity.end();
-                let polled = polled.unwrap_or_else(|_| Ok(panicked()));
-                self.on_polled(polled, passed, (is_head, endpoint.label.get()), cx)
+                self.poll_at_once(endpoint, call, request, passed, cx)
+            }
+            Call::Async(_) | Call::Polled(_)
+                if C::HOLDS_REQUESTS && held::may_hold(&request, endpoint) && self.may_poll(cx) =>
+            {
+                let held = Held::new(request, endpoint.clone(), passed);
+                self.more.get_or_insert_default().held = Some(held);
+                cx.notify_after_dispatch();
+                Outcome::Continue
             }
             Call::Interim(function) if !request.head().has_body() && !function.needs_destination => {
                 let is_head = is_head(&request);
@@ -246,6 +261,24 @@ impl HttpHandler {
         Running::begin(&self.app.activity, endpoint, request.head());
         let polled = poll_caught(call, request);
         self.app.activity.end();
+        self.on_polled(polled, passed, (is_head, endpoint.label.get()), cx)
+    }
+
+    /// The same for a function that is polled when it is called.
+    #[inline]
+    fn poll_at_once<C: HttpCodec>(
+        &mut self,
+        endpoint: &Endpoint,
+        call: &PolledCall,
+        request: Request,
+        passed: Passed,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        let is_head = is_head(&request);
+        Running::begin(&self.app.activity, endpoint, request.head());
+        let polled = catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
+        self.app.activity.end();
+        let polled = polled.unwrap_or_else(|_| Ok(panicked()));
         self.on_polled(polled, passed, (is_head, endpoint.label.get()), cx)
     }
 
@@ -371,9 +404,47 @@ impl HttpHandler {
         Outcome::Continue
     }
 
+    /// A piece of the body of a request that is held.
     #[inline(never)]
-    fn on_data<C: HttpCodec>(&mut self, data: tidegate_buffer::Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let Some(collecting) = self.collecting() else { return Outcome::Continue };
+    fn on_held_data<C: HttpCodec>(&mut self, data: Slice) -> Outcome<C> {
+        let Some(held) = self.held() else { return Outcome::Continue };
+        if held.push(data) { Outcome::Continue } else { self.begin_held() }
+    }
+
+    /// Calls the function of a request whose body is complete.
+    #[inline(never)]
+    fn on_held_end<C: HttpCodec>(&mut self, held: Held, cx: &mut Context<'_, C>) -> Outcome<C> {
+        let Held { mut request, endpoint, passed, body, .. } = held;
+        request.set_body(body.into_body());
+        match &endpoint.call {
+            Call::Async(call) if self.may_poll(cx) => {
+                let is_head = is_head(&request);
+                self.poll(&endpoint, call, request.detach(), passed, is_head, cx)
+            }
+            Call::Polled(call) if self.may_poll(cx) => self.poll_at_once(&endpoint, call, request, passed, cx),
+            _ => self.take_over(Work::complete(request.detach(), endpoint, passed)),
+        }
+    }
+
+    /// Gives a request whose body is not complete to a task, with what has come of it.
+    #[inline(never)]
+    fn begin_held<C: HttpCodec>(&mut self) -> Outcome<C> {
+        let Some(Held { request, endpoint, passed, body, .. }) = self.take_held() else { return Outcome::Continue };
+        let begun = Begun { pieces: body.into_pieces(), trailers: None };
+        self.take_over(Work::begun(request.detach(), endpoint, passed, begun))
+    }
+
+    /// Only a task keeps the trailers of a request.
+    #[cold]
+    fn on_trailers<C: HttpCodec>(&mut self, trailers: Trailers) -> Outcome<C> {
+        let Some(Held { request, endpoint, passed, body, .. }) = self.take_held() else { return Outcome::Continue };
+        let begun = Begun { pieces: body.into_pieces(), trailers: Some(trailers.detach()) };
+        self.take_over(Work::begun(request.detach(), endpoint, passed, begun))
+    }
+
+    #[inline(never)]
+    fn on_data<C: HttpCodec>(&mut self, data: Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
+        let Some(collecting) = self.collecting() else { return self.on_held_data(data) };
         let is_async = !matches!(collecting.endpoint.call, Call::Sync(_));
         if collecting.length == Some(data.len() as u64) && !is_async {
             // The end follows at once, and the function does not outlive it.
@@ -388,6 +459,9 @@ impl HttpHandler {
 
     #[inline(never)]
     fn on_end<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if let Some(held) = self.take_held() {
+            return self.on_held_end(held, cx);
+        }
         let Some(collecting) = self.take_collecting() else { return Outcome::Continue };
         cx.deadline(None);
         let Collecting { mut request, endpoint, passed, body, whole, .. } = collecting;
@@ -408,7 +482,7 @@ impl HttpHandler {
             }
             Call::Async(call) if self.may_poll(cx) => self.poll(&endpoint, call, request, passed, is_head, cx),
             Call::Async(_) | Call::Polled(_) | Call::Interim(_) => {
-                self.take_over(Work::request(request, endpoint, passed))
+                self.take_over(Work::complete(request, endpoint, passed))
             }
         }
     }
@@ -431,6 +505,9 @@ impl HttpHandler {
     ) -> Outcome<C> {
         passed.after(&mut response);
         response.drop_forbidden_body();
+        if response.body.is_ready() {
+            return self.respond_with_trailers(response.into_message(), is_head, cx);
+        }
         if !response.body.is_whole() {
             return self.respond_in_pieces(response.into_message(), is_head, cx);
         }
@@ -446,11 +523,43 @@ impl HttpHandler {
 }
 
 impl HttpHandler {
+    /// Responds with a body in memory, and trailers.
+    #[inline(never)]
+    fn respond_with_trailers<C: HttpCodec>(
+        &self,
+        message: Message,
+        is_head: bool,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        let (head, body, trailers) = match message {
+            Message::Head(head, Source::Produced(produced)) => match *produced {
+                Produced { produce: Produce::Ready(body, trailers), .. } => (head, body, trailers),
+                produced => {
+                    let source = Source::Produced(Box::new(produced));
+                    return self.take_over(Work::Respond(Message::Head(head, source), is_head));
+                }
+            },
+            message => return self.take_over(Work::Respond(message, is_head)),
+        };
+        let sent = match cx.send(head) {
+            Ok(_) if is_head => return cx.send(Outgoing::End).into(),
+            Ok(_) => cx.send(Outgoing::Data(body)),
+            failed => failed,
+        };
+        match sent {
+            Ok(_) if cx.is_writable() => cx.send(Outgoing::Trailers(trailers)).into(),
+            // Behind much that waits there may be no room for the end.
+            Ok(_) => self.take_over(Work::Finish(Outgoing::Trailers(trailers))),
+            Err(error) => Outcome::fail(error),
+        }
+    }
+
     /// Responds with a body that is not in memory, or leaves HTTP.
     #[cold]
     fn respond_in_pieces<C: HttpCodec>(&self, message: Message, is_head: bool, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let Message::Upgrade(head, upgrade) = message else {
-            return self.take_over(Work::Respond(message, is_head));
+        let (head, upgrade) = match message {
+            Message::Upgrade(head, upgrade) => (head, upgrade),
+            message => return self.take_over(Work::Respond(message, is_head)),
         };
         match cx.send(head) {
             Ok(_) if cx.codec().has_left_http() => Outcome::Switch(upgrade.0.after(C::into_filters)),
@@ -468,7 +577,7 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
             Incoming::Head(head) => self.on_head(head, cx),
             Incoming::Data(data) => self.on_data(data, cx),
             Incoming::End => self.on_end(cx),
-            Incoming::Trailers(_) => Outcome::Continue,
+            Incoming::Trailers(trailers) => self.on_trailers(trailers),
             Incoming::Preface => http2::go_on(&self.app, cx, Self::new),
         }
     }
@@ -477,6 +586,7 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
         match event {
             Event::TaskFinished => self.on_response(cx),
             Event::Deadline => self.on_deadline(cx),
+            Event::DispatchOver => self.begin_held(),
             _ => Outcome::Continue,
         }
     }
@@ -522,7 +632,7 @@ pub(crate) fn peer<C: HttpCodec>(cx: &Context<'_, C>) -> Address {
 }
 
 pub(crate) fn is_head(request: &Request) -> bool {
-    request.head().method() == tidegate_http1::Method::Head
+    request.head().method() == Method::Head
 }
 
 pub(crate) fn too_long() -> Response {

@@ -35,7 +35,7 @@ impl Endpoint {
 pub(crate) enum Call {
     Sync(Box<dyn Fn(Request) -> Response>),
     Async(Box<dyn Fn(Request) -> Responding>),
-    Polled(Box<Polled>),
+    Polled(Box<PolledCall>),
     /// As an async one. Its future is always polled in a task, and may send interim responses before the final one.
     Interim(Interimed),
 }
@@ -87,7 +87,7 @@ impl InterimWriter {
     }
 }
 
-type Polled = dyn Fn(Request, &mut Context<'_>) -> Result<Response, Responding>;
+pub(crate) type PolledCall = dyn Fn(Request, &mut Context<'_>) -> Result<Response, Responding>;
 
 /// The future of a response.
 pub type Responding = Pin<Box<dyn Future<Output = Response>>>;

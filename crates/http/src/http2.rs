@@ -60,6 +60,8 @@ struct Reported {
 impl HttpCodec for ServerStream<StreamClient> {
     type Http2 = Connection;
 
+    const HOLDS_REQUESTS: bool = true;
+
     fn into_http2(self, connection: Connection) -> Connection {
         connection
     }

@@ -267,6 +267,11 @@ impl Request {
         Ok(())
     }
 
+    /// Whether a content coding is to be undone when the body comes.
+    pub(crate) fn has_decoding(&self) -> bool {
+        self.parts.as_ref().is_some_and(|parts| parts.decoding.is_some())
+    }
+
     pub(crate) fn take_decoding(&mut self) -> Option<Box<DecodedPieces>> {
         self.parts.as_mut()?.decoding.take()
     }

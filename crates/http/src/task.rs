@@ -2,6 +2,7 @@
 //! a function that cannot begin within a dispatch. It takes the connection over from its handler, and returns it when no
 //! request is left.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -9,9 +10,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use tidegate_buffer::Slice;
 use tidegate_engine::activity::Activity;
 use tidegate_engine::{Channel, ChannelError, Outcome, task};
-use tidegate_http1::{Incoming, Outgoing, Status};
+use tidegate_http1::{Incoming, Outgoing, Status, Trailers};
 
 use crate::app::App;
 use crate::body::{Body, BodyWriter, Collected, Kind, Received};
@@ -32,6 +34,8 @@ pub(crate) enum Work {
     Request(Box<Pending>),
     /// A response whose body is sent; whether the request was a HEAD.
     Respond(Message, bool),
+    /// The end of a response, once there is room for it.
+    Finish(Outgoing),
 }
 
 /// A request whose function is called.
@@ -39,11 +43,37 @@ pub(crate) struct Pending {
     request: Request,
     endpoint: Rc<Endpoint>,
     passed: Passed,
+    inbound: PendingBody,
+}
+
+/// What has come of a body that is not complete.
+#[derive(Default)]
+pub(crate) struct Begun {
+    pub(crate) pieces: VecDeque<Slice>,
+    pub(crate) trailers: Option<Trailers>,
+}
+
+/// What has come of the body of a request.
+enum PendingBody {
+    /// A part of it, and more follows.
+    Begun(Begun),
+    /// All of it; the request has it.
+    Complete,
 }
 
 impl Work {
     pub(crate) fn request(request: Request, endpoint: Rc<Endpoint>, passed: Passed) -> Self {
-        Self::Request(Box::new(Pending { request, endpoint, passed }))
+        Self::begun(request, endpoint, passed, Begun::default())
+    }
+
+    /// A request whose body has begun.
+    pub(crate) fn begun(request: Request, endpoint: Rc<Endpoint>, passed: Passed, begun: Begun) -> Self {
+        Self::Request(Box::new(Pending { request, endpoint, passed, inbound: PendingBody::Begun(begun) }))
+    }
+
+    /// A request that has its body.
+    pub(crate) fn complete(request: Request, endpoint: Rc<Endpoint>, passed: Passed) -> Self {
+        Self::Request(Box::new(Pending { request, endpoint, passed, inbound: PendingBody::Complete }))
     }
 }
 
@@ -68,6 +98,12 @@ async fn serve<C: HttpCodec>(
             Work::Respond(message, is_head) => {
                 let number = serving.exchanges.begin(Inbound::Nothing);
                 serving.send(message, number, is_head).await?
+            }
+            Work::Finish(message) => {
+                let number = exchanges.begin(Inbound::Nothing);
+                poll_fn(|cx| exchanges.poll_ready(number, cx)).await?;
+                exchanges.send(number, message)?;
+                None
             }
         };
         if let Some(upgrade) = upgrade {
@@ -171,11 +207,12 @@ impl<C: HttpCodec> Serving<C> {
 
     /// Calls the function of a request, and sends its response.
     async fn handle(&self, pending: Pending) -> Result<Option<Box<Upgrade>>, ServeError> {
-        let Pending { mut request, endpoint, mut passed } = pending;
-        let inbound = match () {
-            () if !request.head().has_body() => Inbound::Nothing,
-            () if request.head().expects_continue() => Inbound::AwaitsContinue,
-            () => Inbound::Body,
+        let Pending { mut request, endpoint, mut passed, inbound } = pending;
+        let (inbound, begun) = match inbound {
+            PendingBody::Complete => (Inbound::Nothing, Begun::default()),
+            PendingBody::Begun(begun) if !request.head().has_body() => (Inbound::Nothing, begun),
+            PendingBody::Begun(begun) if request.head().expects_continue() => (Inbound::AwaitsContinue, begun),
+            PendingBody::Begun(begun) => (Inbound::Body, begun),
         };
         let number = self.exchanges.begin(inbound);
         let is_head = is_head(&request);
@@ -187,8 +224,9 @@ impl<C: HttpCodec> Serving<C> {
                 exchange,
                 number,
                 length,
+                begun: begun.pieces,
                 has_ended: false,
-                trailers: None,
+                trailers: begun.trailers,
                 decoding,
             })));
         }
@@ -324,7 +362,7 @@ impl<C: HttpCodec> Serving<C> {
                     }
                     exchanges.send(number, head)?;
                     let writer = BodyWriter { exchange: exchanges.clone(), number };
-                    let mut producing = (produced.produce)(writer);
+                    let mut producing = produced.produce.run(writer);
                     self.until_gone(producing.as_mut()).await?.map_err(ServeError)?;
                 }
             }

@@ -135,7 +135,7 @@ fn serve(listener: &TcpListener, wanted: &AtomicUsize, kept: &AtomicUsize, is_ov
                 Ok(count) => *asks |= count > 0,
                 // The proxy resets its connections when it ends.
                 Err(error) => {
-                    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionReset), "{error}")
+                    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionReset), "{error}");
                 }
             }
         }

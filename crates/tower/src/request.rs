@@ -90,8 +90,14 @@ impl Requests {
         }
         let length = request.content_length();
         if length != Some(0) {
-            let (body, registered) = RequestBody::register(request.into_body(), length);
-            (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
+            match request.into_body().into_bytes() {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => *made.body_mut() = B::new(RequestBody::whole(bytes)),
+                Err(body) => {
+                    let (body, registered) = RequestBody::register(body, length);
+                    (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
+                }
+            }
         }
         Ok(exchange)
     }

@@ -20,14 +20,22 @@ use tidegate_http::Body;
 /// The body of a request for a service. It is read piece by piece: while nothing reads, the loop receives nothing. A
 /// service may pass it to another thread; then each piece wakes both threads.
 pub struct RequestBody {
-    /// Where the body is; `None` for an empty one.
-    place: Option<Place>,
+    place: Place,
     /// How many bytes are left of it, if its length is known.
     length: Option<u64>,
     has_ended: bool,
 }
 
-struct Place {
+/// Where the body is.
+enum Place {
+    Nowhere,
+    /// It is whole: a service may pass it anywhere.
+    Here(Bytes),
+    Table(Entry),
+}
+
+/// A body in the table of a thread.
+struct Entry {
     thread: u64,
     number: u64,
     reads: Arc<RemoteReads>,
@@ -180,22 +188,31 @@ impl ServiceBody for ::axum::body::Body {
 
 impl RequestBody {
     pub(crate) fn empty() -> Self {
-        Self { place: None, length: Some(0), has_ended: true }
+        Self { place: Place::Nowhere, length: Some(0), has_ended: true }
+    }
+
+    /// A body that is there as a whole, and is not empty.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        Self { length: Some(bytes.len() as u64), place: Place::Here(bytes), has_ended: false }
     }
 
     pub(crate) fn register(body: Body, length: Option<u64>) -> (Self, Registered) {
         let number = NEXT.with(|next| next.replace(next.get() + 1));
         BODIES.with_borrow_mut(|bodies| bodies.insert(number, Some(body)));
         let reads = Arc::new(RemoteReads::default());
-        let place = Place { thread: THREAD.with(|thread| *thread), number, reads: reads.clone() };
-        (Self { place: Some(place), length, has_ended: false }, Registered { number, reads })
+        let place = Place::Table(Entry { thread: THREAD.with(|thread| *thread), number, reads: reads.clone() });
+        (Self { place, length, has_ended: false }, Registered { number, reads })
     }
 
-    fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Polled> {
-        match &self.place {
-            None => Poll::Ready(None),
-            Some(place) if place.is_here() => poll_registered(place.number, cx),
-            Some(place) => place.reads.poll(cx),
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
+        match &mut self.place {
+            Place::Nowhere => Poll::Ready(None),
+            Place::Here(bytes) => {
+                self.has_ended = true;
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+            }
+            Place::Table(entry) if entry.is_here() => poll_registered(entry.number, cx),
+            Place::Table(entry) => entry.reads.poll(cx),
         }
     }
 }
@@ -213,7 +230,7 @@ fn with_body<T>(number: u64, act: impl FnOnce(&mut Body) -> T) -> Option<T> {
     Some(result)
 }
 
-impl Place {
+impl Entry {
     /// Whether this is the thread of the connection.
     fn is_here(&self) -> bool {
         THREAD.with(|thread| *thread) == self.thread
@@ -281,10 +298,10 @@ impl http_body::Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let Some(place) = &self.place
-            && place.is_here()
+        if let Place::Table(entry) = &self.place
+            && entry.is_here()
         {
-            remove(place.number);
+            remove(entry.number);
         }
     }
 }

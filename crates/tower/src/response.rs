@@ -95,7 +95,8 @@ where
         self.fields.take().unwrap_or_default()
     }
 
-    /// Our response. If the body is complete with its first frame, it is sent with the head; otherwise frame by frame.
+    /// Our response. If the body is complete with its first frame, or ends with trailers behind it, it is sent with the
+    /// head; otherwise frame by frame.
     pub(crate) fn convert(&self, response: http::Response<B>, exchange: Exchange, cx: &mut Context<'_>) -> Response {
         let (parts, body) = response.into_parts();
         let mut response = Response::status(parts.status);
@@ -148,35 +149,58 @@ where
         }
         let mut slot = self.body.take().unwrap_or_else(|| Box::pin(None));
         slot.as_mut().set(Some(body));
-        let first = match poll_frame(&mut slot, cx) {
-            Poll::Ready(Some(Ok(frame))) if has_ended(&slot) => match frame.into_data() {
-                Ok(data) => {
+        let mut ready = [None, None];
+        match poll_frame(&mut slot, cx) {
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) if has_ended(&slot) => {
                     self.keep_slot(slot);
                     return response.body(bytes(data));
                 }
-                Err(trailers) => Some(trailers),
+                // Of a call of gRPC with one message all is there at once.
+                Ok(data) => match poll_frame(&mut slot, cx) {
+                    Poll::Ready(Some(Ok(next))) if next.is_trailers() => {
+                        let fields =
+                            next.into_trailers().map_or_else(|_| Ok(Fields::new()), |map| trailer_fields(&map));
+                        self.keep_slot(slot);
+                        return match fields {
+                            Ok(fields) => {
+                                let whole = Body::with_trailers(bytes(data), fields);
+                                response.body(with_length(whole, known.or(stated)))
+                            }
+                            Err(error) => failed(error),
+                        };
+                    }
+                    Poll::Ready(None) => {
+                        if known.or(stated).is_none_or(|length| length == data.remaining() as u64) {
+                            self.keep_slot(slot);
+                            return response.body(bytes(data));
+                        }
+                        // It is shorter than it says, which the peer has to see. It is not polled behind its end.
+                        slot.as_mut().set(None);
+                        ready[0] = Some(Ok(Frame::data(data)));
+                    }
+                    Poll::Ready(next) => ready = [Some(Ok(Frame::data(data))), next],
+                    Poll::Pending => ready[0] = Some(Ok(Frame::data(data))),
+                },
+                Err(trailers) => ready[0] = Some(Ok(trailers)),
             },
-            Poll::Ready(Some(Ok(frame))) => Some(frame),
             Poll::Ready(Some(Err(error))) => return failed(error),
             Poll::Ready(None) => {
                 self.keep_slot(slot);
                 return response;
             }
             // The head does not wait for the body.
-            Poll::Pending => None,
-        };
+            Poll::Pending => {}
+        }
         let produced = Body::produce(async move |writer| {
-            let mut sending = pin!(send(first, slot, writer));
+            let mut sending = pin!(send(ready, slot, writer));
             poll_fn(|cx| {
                 exchange.serve_reads(cx);
                 sending.as_mut().poll(cx)
             })
             .await
         });
-        response.body(match known.or(stated) {
-            Some(length) => produced.with_length(length),
-            None => produced,
-        })
+        response.body(with_length(produced, known.or(stated)))
     }
 
     fn keep_slot(&self, mut slot: Slot<B>) {
@@ -237,9 +261,16 @@ pub(crate) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Response
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
+fn with_length(body: Body, length: Option<u64>) -> Body {
+    match length {
+        Some(length) => body.with_length(length),
+        None => body,
+    }
+}
+
 /// Sends a body frame by frame.
 async fn send<B>(
-    mut first: Option<Frame<B::Data>>,
+    mut ready: [Option<FrameOf<B>>; 2],
     mut slot: Slot<B>,
     mut writer: BodyWriter,
 ) -> Result<(), Box<dyn Error>>
@@ -247,8 +278,8 @@ where
     B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
     loop {
-        let next = match first.take() {
-            Some(frame) => Some(Ok(frame)),
+        let next = match ready.iter_mut().find_map(Option::take) {
+            Some(frame) => Some(frame),
             None => poll_fn(|cx| poll_frame(&mut slot, cx)).await,
         };
         let Some(frame) = next else { return Ok(()) };

@@ -159,3 +159,14 @@ fn a_router_with_ten_thousand_routes() {
     }
     assert!(get_path(&mut pipe, "/r10000/x").starts_with("HTTP/1.1 404 "));
 }
+
+#[test]
+fn a_body_that_is_shorter_than_its_length_does_not_look_complete() {
+    let short = || async {
+        let body = Body::from_stream(futures_util::stream::iter([Ok::<_, std::convert::Infallible>("spring")]));
+        ([("content-length", "11")], body)
+    };
+    let mut pipe = open(Router::new().route("/", get(short)));
+    let wire = get_path(&mut pipe, "/").to_ascii_lowercase();
+    assert!(wire.contains("content-length: 11\r\n") && wire.ends_with("\r\n\r\nspring"), "{wire}");
+}

@@ -316,6 +316,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 }
                 return Ok(Next::AwaitTasks);
             }
+            SlotEvent::DispatchOver => self.notify(core, token, Event::DispatchOver)?,
             SlotEvent::Drain => self.drain(core, token)?,
             SlotEvent::ServingDone => self.on_serving_done(core),
             SlotEvent::DrainTimeout => {

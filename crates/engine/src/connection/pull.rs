@@ -224,7 +224,7 @@ impl<C: Pipeline> Application<C> for ChannelState {
             }
             Event::Drain if self.intersects(Self::OUTBOUND) => {}
             Event::Drain => self.drain::<C>(cx.codec().status().reports_finish),
-            Event::Posted(()) | Event::TaskFinished | Event::ReadClosed => {}
+            Event::Posted(()) | Event::TaskFinished | Event::DispatchOver | Event::ReadClosed => {}
         }
         Outcome::Continue
     }

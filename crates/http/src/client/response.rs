@@ -1,5 +1,6 @@
 //! `Response` of a client: a head that is read where it lies, and a body that is received piece by piece.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -57,6 +58,7 @@ impl Response {
                 exchange,
                 number: 0,
                 length,
+                begun: VecDeque::new(),
                 has_ended: false,
                 trailers: None,
                 decoding: None,

@@ -283,7 +283,7 @@ async fn produce(exchange: &Rc<dyn ClientExchange>, body: Body) -> Result<(), Bo
                 writer.write(piece).await?;
             }
         }
-        Kind::Produced(produced) => (produced.produce)(writer).await?,
+        Kind::Produced(produced) => produced.produce.run(writer).await?,
         Kind::Upgrade(_) => return Err(BodyError::Unreadable.into()),
     }
     Ok(())
