@@ -42,7 +42,11 @@ pub(crate) struct Received {
     pub(crate) number: u32,
     pub(crate) length: Option<u64>,
     /// Pieces that came before a task served the request.
-    pub(crate) begun: VecDeque<Slice>,
+    #[expect(
+        clippy::box_collection,
+        reason = "most bodies have no such pieces, and a result with a response stays small"
+    )]
+    pub(crate) begun: Option<Box<VecDeque<Slice>>>,
     pub(crate) has_ended: bool,
     pub(crate) trailers: Option<Trailers>,
     pub(crate) decoding: Option<Box<DecodedPieces>>,
@@ -333,7 +337,7 @@ impl Received {
                     Err(error) => return Poll::Ready(Some(Err(self.fail(error)))),
                 }
             }
-            let piece = match self.begun.pop_front() {
+            let piece = match self.begun.as_mut().and_then(|begun| begun.pop_front()) {
                 Some(piece) => Ok(Some(Piece::Data(piece))),
                 None => std::task::ready!(self.exchange.poll_body(self.number, cx)),
             };

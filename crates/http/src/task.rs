@@ -224,7 +224,7 @@ impl<C: HttpCodec> Serving<C> {
                 exchange,
                 number,
                 length,
-                begun: begun.pieces,
+                begun: (!begun.pieces.is_empty()).then(|| Box::new(begun.pieces)),
                 has_ended: false,
                 trailers: begun.trailers,
                 decoding,

@@ -169,4 +169,5 @@ fn a_body_that_is_shorter_than_its_length_does_not_look_complete() {
     let mut pipe = open(Router::new().route("/", get(short)));
     let wire = get_path(&mut pipe, "/").to_ascii_lowercase();
     assert!(wire.contains("content-length: 11\r\n") && wire.ends_with("\r\n\r\nspring"), "{wire}");
+    assert!(pipe.is_write_closed(), "the peer sees that something is missing");
 }

@@ -1,6 +1,5 @@
 //! `Response` of a client: a head that is read where it lies, and a body that is received piece by piece.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -58,7 +57,7 @@ impl Response {
                 exchange,
                 number: 0,
                 length,
-                begun: VecDeque::new(),
+                begun: None,
                 has_ended: false,
                 trailers: None,
                 decoding: None,
