@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         [address, chain, key] => {
             let provider = Provider::aws_lc_rs();
             let certificates = Certificates::from_files(&provider, [(chain, key)])?;
-            wait(start(address, Some(ServerConfig::builder(&provider, certificates).build()?))?)
+            wait(&start(address, Some(ServerConfig::builder(&provider, certificates).build()?))?)
         }
         _ => Err("usage: grpc_interop [ADDRESS [CHAIN KEY]]".into()),
     }
@@ -54,7 +54,7 @@ fn start(address: &str, tls: Option<ServerConfig>) -> Result<ServerHandle, Box<d
     Ok(server.serve(tower::function(grpc::Deadlines::new(Echo(routes))))?)
 }
 
-fn wait(server: ServerHandle) -> Result<(), Box<dyn Error>> {
+fn wait(server: &ServerHandle) -> Result<(), Box<dyn Error>> {
     println!("listening on {}", server.address());
     server.wait();
     Ok(())
