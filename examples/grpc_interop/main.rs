@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     match *arguments {
         [] => check(),
-        [address] => wait(start(address, None)?),
+        [address] => wait(&start(address, None)?),
         [address, chain, key] => {
             let provider = Provider::aws_lc_rs();
             let certificates = Certificates::from_files(&provider, [(chain, key)])?;
