@@ -156,34 +156,17 @@ def check_servers(backend, name, command, body):
 # HAProxy between a client and our server.
 
 
-class HAProxy(program.Front):
+class Haproxy(program.Haproxy):
     """HAProxy with HTTP/2 on both sides, a context manager."""
 
-    CONFIG = """
-global
-  nbthread 1
-  maxconn 4096
-defaults
-  mode http
-  timeout connect 5s
-  timeout client 60s
-  timeout server 60s
-listen all
-  bind 127.0.0.1:{port} proto h2
-  server origin 127.0.0.1:{origin} proto h2
-"""
-
-    def command(self):
-        config = pathlib.Path(self.directory, "haproxy.cfg")
-        config.write_text(self.CONFIG.format(port=self.ports[0], origin=self.origin_port))
-        return ["haproxy", "-db", "-f", str(config)]
+    CONFIG = program.Haproxy.CONFIG.replace("{port}", "{port} proto h2").replace("{origin}", "{origin} proto h2")
 
 
 def check_haproxy(backend, body):
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(program.serve(backend, "--loops", "1"))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        url = f"http://127.0.0.1:{stack.enter_context(HAProxy(server.port, folder)).ports[0]}"
+        url = f"http://127.0.0.1:{stack.enter_context(Haproxy(server.port, folder)).ports[0]}"
         if curl(f"{url}/bytes/{BODY_BYTES}", "--http2-prior-knowledge") != program.letters(BODY_BYTES):
             raise Failure("a long body through HAProxy")
         if curl(f"{url}/echo", "--http2-prior-knowledge", "--data-binary", f"@{body}") != program.letters(BODY_BYTES):
