@@ -8,7 +8,6 @@ nginx, for `tidegate load` and for `tidegate proxy`, which curl asks. HAProxy wi
 
 import argparse
 import contextlib
-import os
 import pathlib
 import re
 import shlex
