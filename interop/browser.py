@@ -2,7 +2,10 @@
 Protocol for screens."""
 
 import base64
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import time
 import urllib.error
@@ -27,27 +30,19 @@ class Browser:
         self.accept_insecure = accept_insecure
         (self.port,) = program.free_ports(1)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.driver = subprocess.Popen(["chromedriver", f"--port={self.port}"], **quiet)
+        # A process group of its own, which the browser shares.
+        self.driver = subprocess.Popen(["chromedriver", f"--port={self.port}"], start_new_session=True, **quiet)
         self.session = None
 
     def __enter__(self):
-        begun = time.monotonic()
-        while True:
-            try:
-                self._send("GET", "/status")
-                break
-            except (OSError, Failure):
-                if time.monotonic() - begun > START_SECONDS_MAX:
-                    self.driver.kill()
-                    raise Failure("chromedriver does not start") from None
-                time.sleep(0.1)
-        options = {"args": ARGUMENTS}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-        wanted["acceptInsecureCerts"] = self.accept_insecure
         try:
+            self._await_driver()
+            options = {"args": ARGUMENTS}
+            wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+            wanted["acceptInsecureCerts"] = self.accept_insecure
             made = self._send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         except BaseException:
-            self.driver.kill()
+            self._end()
             raise
         self.session = f"/session/{made['sessionId']}"
         return self
@@ -57,7 +52,22 @@ class Browser:
             self._send("DELETE", self.session)
         except (OSError, Failure):
             pass
-        self.driver.kill()
+        finally:
+            self._end()
+
+    def _await_driver(self):
+        begun = time.monotonic()
+        while time.monotonic() - begun < START_SECONDS_MAX and self.driver.poll() is None:
+            try:
+                return self._send("GET", "/status")
+            except (OSError, Failure):
+                time.sleep(0.1)
+        raise Failure("chromedriver does not start")
+
+    def _end(self):
+        """Ends chromedriver and its browser."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.driver.pid, signal.SIGKILL)
         self.driver.wait()
 
     def _send(self, method, path, body=None):

@@ -36,13 +36,12 @@ def check(backend, binary):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--example", default=str(program.ROOT / "target/release/examples/grpc_conformance"))
+    parser.add_argument("--example", help="the server, which is built unless it is given")
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     options = parser.parse_args()
     program.need("connectconformance")
-    if not os.path.exists(options.example):
-        build = ["cargo", "build", "--release", "--example", "grpc_conformance"]
-        subprocess.run(build, cwd=program.ROOT, check=True)
+    if options.example is None:
+        options.example = program.build_example("grpc_conformance")
     for backend in options.backends:
         check(backend, options.example)
 

@@ -15,7 +15,7 @@ import servers
 import tls  # of `benches`
 from program import Failure
 
-# Where `cargo xtask ci` installs it. The name of the command says nothing.
+# Where `cargo xtask ci` installs it. The command is called `client`.
 CLIENT = str(program.ROOT / "target/tools/grpc_interop/bin/client")
 
 SECONDS_MAX = 60
@@ -56,13 +56,13 @@ def run(case, port, flags):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--example", default=str(program.ROOT / "target/release/examples/grpc_interop"))
+    parser.add_argument("--example", help="the server, which is built unless it is given")
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     options = parser.parse_args()
     program.need(CLIENT)
-    if not os.path.exists(options.example):
-        subprocess.run(["cargo", "build", "--release", "--example", "grpc_interop"], cwd=program.ROOT, check=True)
+    if options.example is None:
+        options.example = program.build_example("grpc_interop")
     with contextlib.ExitStack() as stack:
         certificate = tls.Certificate(stack.enter_context(tempfile.TemporaryDirectory()))
         files = [certificate.cert, certificate.key]

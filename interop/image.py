@@ -121,7 +121,7 @@ class Container:
         self.pid, self.started = news.get("pid"), news.get("started")
         if self.pid is None:
             self.__exit__()
-            raise OSError("".join(self.lines) or "the namespaces cannot be entered")
+            raise OSError(self.output() or "the namespaces cannot be entered")
         return self
 
     def __exit__(self, *_):

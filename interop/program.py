@@ -51,6 +51,12 @@ def skip_part(why):
     print(f"skipped: {why}", flush=True)
 
 
+def build_example(name):
+    """Builds an example, which takes no time if it is built already, and returns its path."""
+    subprocess.run(["cargo", "build", "--release", "--example", name], cwd=ROOT, check=True)
+    return str(ROOT / "target/release/examples" / name)
+
+
 def letters(length, start=0):
     """The body of /bytes and /stream, from its start or from an offset."""
     skipped = start % len(LETTERS)

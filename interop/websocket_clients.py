@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""WebSocket with clients in other languages: Python's websockets, Node's ws, a browser, and websocat where it is installed,
+"""WebSocket with clients in other languages: Python's websockets, Node's ws and a browser, with --websocat that too,
 against `/ws` of `tidegate serve`, in clear and over TLS, with and without compression.
 
 The browser opens its socket over HTTP/1.1, and over HTTP/2 as a stream of the connection that has loaded the page (RFC 8441).
-The README beside this file says how to repeat it.
+The README beside this file describes how to repeat it.
 """
 
 import argparse
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import urllib.request
 
@@ -47,7 +46,7 @@ def run(what, command):
         raise Failure(f"{what}: {errors[-2000:]}{output.decode(errors='replace')[-2000:]}")
 
 
-def check_programs(backend):
+def check_programs(backend, has_websocat):
     os.environ["NODE_PATH"] = str(NODE_MODULES)
     commands = {
         "Python's websockets": [str(PYTHON), str(PEERS / "client.py")],
@@ -57,7 +56,7 @@ def check_programs(backend):
         with program.serve(backend, "--loops", "1", *flags) as server:
             for name, command in commands.items():
                 run(f"{name}, {scheme}, {backend}", [*command, f"{scheme}://127.0.0.1:{server.port}/ws"])
-            if shutil.which("websocat"):
+            if has_websocat:
                 check_websocat(f"{scheme}://127.0.0.1:{server.port}/ws")
     print(f"{backend}: {', '.join(commands)} in clear and over TLS", flush=True)
 
@@ -97,13 +96,14 @@ def check_browser(backend):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
+    parser.add_argument("--websocat", action="store_true", help="websocat as well")
     options = parser.parse_args()
-    program.need(str(PYTHON), "node", "chromium", "chromedriver")
+    program.need(str(PYTHON), "node", "chromium", "chromedriver", *(["websocat"] if options.websocat else []))
     if not NODE_MODULES.is_dir():
         program.skip_part(f"there is no {NODE_MODULES}")
         return
     for backend in options.backends:
-        check_programs(backend)
+        check_programs(backend, options.websocat)
         check_browser(backend)
 
 

@@ -134,8 +134,7 @@ fn measurements() -> Vec<NamedStep> {
             tools::install_python("kosoku", KOSOKU).and_then(|()| python("interop/websocket.py").run())
         }),
         step("WebSocket with Python, Node and a browser", || {
-            tools::install_python_package("websockets", "", "15.0.1")?;
-            tools::install_node("ws", "8.18.3").and_then(|()| python("interop/websocket_clients.py").run())
+            install_websocket_clients().and_then(|()| python("interop/websocket_clients.py").run())
         }),
         step("two browsers in a chat", || python("interop/chat.py").run()),
         step("slow clients", || python("interop/slow.py").run()),
@@ -157,6 +156,10 @@ fn slow_clients_of_a_proxy() -> Result<(), Failure> {
     let flags = "--proxy --backends epoll --connections 400 --rate 400 --seconds 7 --deadline 2";
     let attacks = ["--attacks", "slow heads", "slow bodies", "ranges", "slow reading"];
     python("interop/slow.py").args(flags.split(' ')).args(attacks).run()
+}
+
+pub(crate) fn install_websocket_clients() -> Result<(), Failure> {
+    tools::install_python_package("websockets", "", "15.0.1").and_then(|()| tools::install_node("ws", "8.18.3"))
 }
 
 pub(crate) fn install_toxiproxy() -> Result<(), Failure> {

@@ -45,6 +45,11 @@ fn exhaustive() -> Vec<NamedStep> {
         step("a rolling restart behind HAProxy", || python("interop/rolling.py").args(["--requests", "1000000"]).run()),
         step("in front of Python and nginx", || python("interop/gateway.py").run()),
         step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
+        step("WebSocket with Python, Node, a browser and websocat", || {
+            ci::install_websocket_clients()?;
+            tools::install_crate("websocat", "1.14.0")?;
+            python("interop/websocket_clients.py").arg("--websocat").run()
+        }),
         step("all WebSocket cases of kosoku", || {
             tools::install_python("kosoku", ci::KOSOKU)?;
             python("interop/websocket.py").arg("--all").run()

@@ -1,6 +1,7 @@
 //! Tools that tests and measurements need, installed where they are missing.
 
 use std::env;
+use std::fs;
 use std::path::Path;
 
 use crate::command::{Failure, Step, cargo};
@@ -87,7 +88,12 @@ pub(crate) fn install_python_package(name: &str, extras: &str, version: &str) ->
         return Ok(());
     }
     Step::line("python3 -m venv").arg(&folder).run()?;
-    Step::line(&format!("{folder}/bin/pip install --quiet {name}{extras}=={version}")).run()
+    let installed = Step::line(&format!("{folder}/bin/pip install --quiet {name}{extras}=={version}")).run();
+    if installed.is_err() {
+        // Without the package the folder would count as installed the next time.
+        let _ = fs::remove_dir_all(&folder);
+    }
+    installed
 }
 
 /// Installs a package of Node into a folder of its own below `target/tools`. Without Node the scripts report that.
@@ -107,7 +113,7 @@ pub(crate) fn install_go(name: &str, package: &str, version: &str) -> Result<(),
     go_install(package, version, "target/tools/bin")
 }
 
-/// The same for a program whose command has a name that says nothing, below `target/tools/FOLDER`.
+/// The same for a program whose command has a name of no use in a common folder, below `target/tools/FOLDER`.
 pub(crate) fn install_go_apart(folder: &str, command: &str, package: &str, version: &str) -> Result<(), Failure> {
     let folder = format!("target/tools/{folder}/bin");
     if Path::new(&folder).join(command).is_file() || !is_there("go") {

@@ -290,7 +290,8 @@ impl Input {
     pub fn reserve(&mut self, total: usize, pool: &Pool) {
         let length = self.len();
         let missing = total.saturating_sub(length);
-        if missing == 0 || total > 2 * length + SLACK_BYTES || self.has_room(missing) {
+        // Less than the slack, since lengths are rounded up: `compact` must not release what was reserved.
+        if missing == 0 || total > 2 * length + SLACK_BYTES / 2 || self.has_room(missing) {
             return;
         }
         let own = pool.segment_for(total);
@@ -316,7 +317,7 @@ impl Input {
     #[inline(never)]
     fn compact_rest(&mut self, pool: &Pool) {
         if let Some(segment) = &self.segment
-            && (segment.is_scratch() || segment.capacity() > 2 * self.len() + SLACK_BYTES)
+            && (segment.is_scratch() || segment.requested_at_least() > 2 * self.len() + SLACK_BYTES)
         {
             self.move_out(pool);
         }

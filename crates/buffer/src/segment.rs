@@ -87,6 +87,14 @@ impl Segment {
         self.header().capacity as usize
     }
 
+    /// The least capacity that its caller may have requested: that of a long segment may be an eighth more.
+    pub(crate) fn requested_at_least(&self) -> usize {
+        match self.capacity() {
+            capacity @ ..LONG_SEGMENT_BYTES_MIN => capacity,
+            capacity => capacity - capacity / 9,
+        }
+    }
+
     /// How many of them views may cover.
     #[must_use]
     pub fn filled(&self) -> usize {

@@ -90,6 +90,40 @@ fn a_message_that_trickles_in_is_not_copied_with_each_piece() {
     assert!(copied < 18 << 20, "{copied} bytes were copied for 16,000");
 }
 
+/// A spare block may be longer than what was requested of it: the input keeps it all the same.
+#[test]
+fn a_message_that_trickles_into_a_spare_block_is_not_copied_with_each_piece() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let mut input = Input::new();
+    drop(pool.segment_for(67_000));
+    input.append(pool.copy(&bytes(1, 30_000)), &pool);
+    let before = pool.ledger().copied_bytes();
+    for index in 0..375 {
+        input.append(receive(&mut scratch, &bytes(index, 8)), &pool);
+        input.compact(&pool);
+    }
+    assert_eq!(input.len(), 33_000);
+    let copied = pool.ledger().copied_bytes().zip(before).map_or(0, |(now, before)| now - before);
+    assert!(copied < 100_000, "{copied} bytes were copied for 33,000");
+}
+
+#[test]
+fn what_is_reserved_is_kept_until_the_rest_comes() {
+    for (length, spare) in [(30_000, None), (40_000, Some(90_000)), (50_001, None), (60_007, Some(135_000))] {
+        let pool = Pool::new();
+        let mut input = Input::new();
+        spare.into_iter().for_each(|bytes| drop(pool.segment_for(bytes)));
+        input.append(pool.copy(&bytes(1, length)), &pool);
+        let total = 2 * length + 256;
+        input.reserve(total, &pool);
+        assert!(input.memory_bytes() >= total);
+        let place = input.bytes().as_ptr();
+        input.compact(&pool);
+        assert_eq!(input.bytes().as_ptr(), place, "{length} bytes, with a spare block of {spare:?}");
+    }
+}
+
 #[test]
 fn the_headroom_serves_once_for_each_receive() {
     let pool = Pool::new();

@@ -53,7 +53,7 @@ pub(crate) struct Core {
     pub(crate) offers_room: bool,
     /// Connections that requested another dispatch at the end of this pass, or in the next.
     scheduled: VecDeque<Token>,
-    /// Connections whose handlers want to know that their dispatch is over.
+    /// Connections whose handlers have requested `Event::DispatchOver`.
     after_dispatch: VecDeque<Token>,
     /// Connections that used up the budget of one dispatch. They are heavy, and continue in the next turn.
     backlog: VecDeque<Token>,
@@ -434,7 +434,7 @@ impl Core {
         self.scheduled.push_back(token);
     }
 
-    /// The handler of an entry wants to know that its dispatch is over.
+    /// The handler of an entry requests `Event::DispatchOver`.
     pub(crate) fn notify_after_dispatch(&mut self, token: Token) {
         self.after_dispatch.push_back(token);
     }
@@ -447,7 +447,7 @@ impl Core {
         }
     }
 
-    /// Whether handlers wait to know that their dispatch is over.
+    /// Whether handlers have requested `Event::DispatchOver`.
     pub(crate) fn has_dispatch_over(&self) -> bool {
         !self.after_dispatch.is_empty()
     }
