@@ -105,6 +105,8 @@ impl Local {
     /// requests it now waits for the next time.
     pub(crate) fn dispatch_scheduled(self: &Rc<Self>) {
         let mut core = self.core.borrow_mut();
+        // Nothing runs the tasks behind each of these dispatches.
+        core.may_await_tasks = false;
         core.dispatch_over();
         let mut phase = Phase::of(FLUSH_TIME);
         for _ in 0..core.scheduled_count() {
@@ -114,6 +116,7 @@ impl Local {
                 break;
             }
         }
+        core.may_await_tasks = true;
         if !phase.is_over() {
             core.unflushed = 0;
         }

@@ -9,12 +9,12 @@ use std::error::Error;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use http2_peer::{DATA, END_STREAM, PADDED, Peer, RST_STREAM, Wire, frame};
+use http2_peer::{DATA, END_STREAM, PADDED, Peer, RST_STREAM, WINDOW_UPDATE, Wire, frame};
 use tidegate::codec::DynOver;
 use tidegate::framing::Lines;
 use tidegate::http::{Config, IntoResponse, Request, Response, Router, Server, StatusCode, Upgrade, WebSocketUpgrade};
 use tidegate::websocket::{Message, WebSocket};
-use tidegate::{Backend, Channel, Context, Handler, Outcome};
+use tidegate::{Backend, Channel, Context, Handler, Outcome, task};
 use tidegate_testkit::Embedded;
 
 struct Echo;
@@ -305,5 +305,85 @@ fn sockets_of_both_backends_carry_many_websockets_on_one_connection() {
             assert_eq!(peer.stream(*stream).reset, None);
         }
         server.drain(Duration::from_secs(5));
+    }
+}
+
+/// Counts messages, and reports when it has all of them.
+struct Count(usize);
+
+impl Handler<DynOver<WebSocket>> for Count {
+    type Post = ();
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_, DynOver<WebSocket>>) -> Outcome<DynOver<WebSocket>> {
+        self.0 += usize::from(matches!(message, Message::Binary(_)));
+        if self.0 == EARLY_MESSAGES { cx.send("all".into()).into() } else { Outcome::Continue }
+    }
+}
+
+const EARLY_MESSAGES: usize = 100;
+
+/// What a peer sends on stream 1 as far as it has credit: `bytes` of `wire` from `at` on. Returns what came.
+fn send_granted(peer: &mut Peer<Embedded<()>>, wire: &[u8], at: &mut usize, window: &mut usize) -> Vec<u8> {
+    let mut received = Vec::new();
+    loop {
+        peer.wire.run();
+        let written = peer.wire.take_written();
+        let mut frames = &written[..];
+        while let [a, b, c, kind, _, id @ ..] = frames {
+            let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+            let (id, content) = (u32::from_be_bytes(id[..4].try_into().unwrap()), &frames[9..9 + length]);
+            match (*kind, id) {
+                (WINDOW_UPDATE, 1) => *window += u32::from_be_bytes(content.try_into().unwrap()) as usize,
+                (DATA, 1) => received.extend_from_slice(content),
+                _ => {}
+            }
+            frames = &frames[9 + length..];
+        }
+        let length = (*window).min(16_384).min(wire.len() - *at);
+        if length == 0 {
+            return received;
+        }
+        peer.wire_send(&frame(DATA, 0, 1, &wire[*at..*at + length]));
+        (*at, *window) = (*at + length, *window - length);
+    }
+}
+
+/// Bytes behind a CONNECT belong to what the function makes of it: until then they hold their window, and afterwards the
+/// window is granted again, whatever takes them.
+#[test]
+fn what_comes_behind_a_connect_waits_within_its_window() {
+    for kind in ["handler", "channel"] {
+        let router = Router::new()
+            .any("/handler", async |upgrade: WebSocketUpgrade| {
+                task::sleep(Duration::from_secs(1)).await;
+                upgrade.handler(Count(0))
+            })
+            .any("/channel", async |upgrade: WebSocketUpgrade| {
+                task::sleep(Duration::from_secs(1)).await;
+                upgrade.channel(async |mut channel| {
+                    let mut count = 0;
+                    while let Some(message) = channel.recv().await? {
+                        count += usize::from(matches!(message, Message::Binary(_)));
+                        if count == EARLY_MESSAGES {
+                            channel.send("all".into())?;
+                        }
+                    }
+                    Ok::<_, Box<dyn Error>>(())
+                })
+            });
+        let (codec, handler) = Config::new().connections(router)();
+        let mut peer = Peer::new(Embedded::new(codec, handler));
+        peer.extended_connect(1, "websocket", &format!("/{kind}"), &[("sec-websocket-version", "13")]);
+        let message = [&[0x82, 0x80 | 126, 0x10, 0x00, 0, 0, 0, 0][..], &[7; 4096]].concat();
+        let wire = message.repeat(EARLY_MESSAGES);
+        let (mut at, mut window) = (0, 65_536);
+        send_granted(&mut peer, &wire, &mut at, &mut window);
+        assert_eq!((at, window), (65_536, 0), "nothing is granted before the function has responded");
+        let mut received = Vec::new();
+        for _ in 0..200 {
+            peer.wire.advance(Duration::from_millis(100));
+            received.extend(send_granted(&mut peer, &wire, &mut at, &mut window));
+        }
+        assert!(received.ends_with(b"all"), "{kind}: of {} bytes {at} were granted", wire.len());
     }
 }

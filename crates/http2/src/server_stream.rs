@@ -528,6 +528,8 @@ impl<T: 'static> Codec for ServerStream<T> {
         CodecStatus {
             is_finished: self.outbound == Outbound::Done,
             reports_finish: true,
+            // Bytes behind a CONNECT belong to another protocol, if the application accepts it.
+            is_blocked: self.inbound == Inbound::Tunnel,
             // A stream whose response is not complete must not look as if it were.
             is_close_delimited: !matches!(self.outbound, Outbound::Idle | Outbound::Done),
             ..CodecStatus::default()

@@ -311,6 +311,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             }
             SlotEvent::TaskFinished => {
                 self.notify(core, token, Event::TaskFinished)?;
+                // Another task of the handler runs with those that run now; no dispatch waits for it.
+                core.has_spawned = false;
                 if core.pending_reader != Some(token) {
                     self.continue_after_task(core, token);
                 }
@@ -707,7 +709,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     fn unread_bytes(&self) -> u32 {
         let wants_more =
             if A::PULLS { self.application.wants_message() } else { !self.link.intersects(Link::HAS_BACKLOG) };
-        if wants_more && self.may_decode() {
+        let is_blocked = || !self.link.input.is_empty() && self.codec.status().is_blocked;
+        if wants_more && self.may_decode() && !is_blocked() {
             return 0;
         }
         self.link.input.len() as u32 + self.application.unfinished_bytes()

@@ -443,6 +443,10 @@ impl Link {
     /// Clears the requests of a handler: another handler, with another codec, takes its place.
     pub(super) fn reset_for_next_handler(&mut self) {
         self.set(Self::PAUSED | Self::READ_CLOSED, false);
+        if self.is_stream() && !self.input.is_empty() {
+            // The next one may take them without receiving anything, and has to report that.
+            self.set(Self::CONSUMED, true);
+        }
         self.stop_watching();
         self.level.set_blocked(false);
         self.deadline = DeadlineTick::NEVER;
