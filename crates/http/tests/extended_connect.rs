@@ -58,7 +58,7 @@ fn router() -> Router {
         .get("/ws", |upgrade: WebSocketUpgrade| upgrade.handler(Echo))
         .get("/channel", |upgrade: WebSocketUpgrade| upgrade.protocols(&["tide"]).channel(echo))
         .get("/later", async |upgrade: WebSocketUpgrade| {
-            tidegate::task::sleep(Duration::from_millis(1)).await;
+            task::sleep(Duration::from_millis(1)).await;
             upgrade.channel(echo)
         })
         .get("/shout", shout)

@@ -377,19 +377,3 @@ fn an_upstream_whose_settings_never_come_is_not_waited_for_for_ever() {
         assert_eq!(client.stream(1).status(), "502");
     }
 }
-
-/// The body would be the first bytes of the tunnel, and its end the end of them.
-#[test]
-fn a_request_with_a_body_becomes_no_extended_connect() {
-    let upstream = Upstream::new();
-    let proxy = proxy_on(Backend::Auto, &upstream.url(), UpstreamLimits::default());
-    let handshake = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-                     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    let mut client = proxy.connect();
-    let request = format!("GET /ws HTTP/1.1\r\nHost: sea\r\n{handshake}Content-Length: 5\r\n\r\nhello");
-    client.write_all(request.as_bytes()).expect("the proxy reads");
-    let _session = upstream.accept_with(&ALLOWS);
-    let mut status = [0; 12];
-    client.read_exact(&mut status).expect("a response");
-    assert_eq!(&status, b"HTTP/1.1 502");
-}

@@ -67,7 +67,7 @@ impl Handshake {
 pub(super) fn answer_to(head: &RequestHead) -> Option<String> {
     let mut keys = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(KEY.as_bytes()));
     let (key, is_only) = (keys.next()?.1.trim_ascii(), keys.next().is_none());
-    (is_only && head.method() == Method::Get && !head.has_body()).then_some(key).and_then(accept)
+    (is_only && head.method() == Method::Get).then_some(key).and_then(accept)
 }
 
 #[cfg(feature = "websocket")]
