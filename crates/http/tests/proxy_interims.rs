@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-#[expect(dead_code, reason = "other tests use the rest of it")]
 #[path = "support/http2_peer.rs"]
 mod http2_peer;
 #[expect(dead_code, reason = "other tests use the rest of it")]
