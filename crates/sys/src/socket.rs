@@ -32,18 +32,19 @@ impl Socket {
         if let Address::Unix(path) = address {
             remove_stale(path)?;
         }
-        let socket = new_stream(address)?;
-        if let Address::Ip(ip) = address {
-            socket.set_reuse_address(true)?;
-            socket.set_reuse_port(options.reuse_port)?;
-            if ip.is_ipv6() {
-                socket.set_only_v6(true)?;
-            }
-        }
-        options.stream.apply(&SockRef::from(&socket), address.ip().is_some())?;
-        socket.bind(&address.to_socket2()?)?;
+        let socket = bound(address, options)?;
         socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
         Ok(Self::Descriptor(socket.into()))
+    }
+
+    /// The address of IP at which a listener with these options could listen, with its port if that of `address` is 0. Nothing
+    /// listens at it meanwhile: a peer that connects is refused.
+    ///
+    /// # Errors
+    /// Those of the system, most often `AddrInUse`: something listens at the address, whether it shares it or not, unless these
+    /// options share it too.
+    pub fn find_address(address: &Address, options: &ListenOptions) -> io::Result<Address> {
+        address_of(bound(address, options)?.as_fd(), Side::Local)
     }
 
     /// Takes over a listener that was opened elsewhere, and sets the options of its streams.
@@ -97,6 +98,21 @@ impl Socket {
             Self::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
+}
+
+/// A socket at an address, which does not listen.
+fn bound(address: &Address, options: &ListenOptions) -> io::Result<socket2::Socket> {
+    let socket = new_stream(address)?;
+    if let Address::Ip(ip) = address {
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(options.reuse_port)?;
+        if ip.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+    }
+    options.stream.apply(&SockRef::from(&socket), address.ip().is_some())?;
+    socket.bind(&address.to_socket2()?)?;
+    Ok(socket)
 }
 
 /// Accepts the next stream of a listener, if there is one.

@@ -328,19 +328,18 @@ impl Listener {
         Ok(sockets)
     }
 
-    /// The first socket at an address. Where loops share the address, a socket that does not share tries it first:
-    /// otherwise a second server could silently take half of the connections of the first.
+    /// The first socket at an address. Where loops share the address, a socket that does not share is bound to it first:
+    /// otherwise a second server could silently take half of the connections of the first. That socket does not listen,
+    /// since it would reset the peers that connect to it.
     fn first(&self, address: &Address, loops: usize) -> Result<Socket, StartError> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),
             _ => StartError::Listen(address.clone(), error),
         };
-        let alone = Socket::listen(address, &self.options).map_err(failed)?;
         if loops == 1 || address.ip().is_none() || self.options.reuse_port {
-            return Ok(alone);
+            return Socket::listen(address, &self.options).map_err(failed);
         }
-        let address = alone.address(Side::Local).map_err(StartError::System)?;
-        drop(alone);
+        let address = Socket::find_address(address, &self.options).map_err(failed)?;
         Socket::listen(&address, &self.shared_options()).map_err(failed)
     }
 

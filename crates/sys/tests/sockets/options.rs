@@ -1,7 +1,7 @@
 //! Socket options, read back from the kernel.
 
 use std::io::ErrorKind;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -114,6 +114,32 @@ fn listeners_that_share_a_port_share_its_connections() {
         [first, second].map(|socket| TcpListener::from(descriptor(socket)).incoming().map_while(Result::ok).count());
     assert_eq!(counts.iter().sum::<usize>(), clients.len());
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+}
+
+#[test]
+fn whether_an_address_is_free_is_found_without_listening() {
+    let options = ListenOptions::default();
+    let address = Socket::find_address(&any_port(), &options).unwrap();
+    let target = address.ip().expect("an address of IP");
+    assert_ne!(target.port(), 0);
+    let looking = std::thread::spawn(move || {
+        (0..2_000).for_each(|_| assert_eq!(Socket::find_address(&address, &options).unwrap(), address));
+        address
+    });
+    while !looking.is_finished() {
+        let client = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        // A client with the same address might be given the same port, and connect to itself.
+        client.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+        let refused = client.connect(&target.into()).expect_err("nothing listens");
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    }
+    let address = looking.join().unwrap();
+    // It is not free while something listens, even if that shares it.
+    let shared = ListenOptions { reuse_port: true, ..ListenOptions::default() };
+    let _listener = Socket::listen(&address, &shared).unwrap();
+    let error = Socket::find_address(&address, &ListenOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    assert_eq!(Socket::find_address(&address, &shared).unwrap(), address);
 }
 
 #[test]
