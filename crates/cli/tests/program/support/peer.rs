@@ -195,6 +195,8 @@ impl Peer {
         match (&self.socket).read(&mut piece) {
             Ok(0) => panic!("the connection ended; unread: {}", self.shown()),
             Ok(length) => self.unread.extend_from_slice(&piece[..length]),
+            // By a signal; the caller asks for more again.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("{error}; unread: {}", self.shown()),
         }
     }
