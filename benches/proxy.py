@@ -2,6 +2,7 @@
 """CPU time per request of reverse proxies in front of one upstream: ours, nginx, HAProxy.
 
     python3 benches/proxy.py target/release/tidegate [--seconds 4] [--connections 64] [--depths 1,16] [--bars]
+    python3 benches/proxy.py target/release/tidegate --rate 2000     latency at 2,000 requests a second instead
 
 Each proxy has one thread and keep-alive connections to the upstream, which is `tidegate serve`. wrk is the client. The CPU
 time is that of the proxy's process, user and system, from /proc. Proxies run one after the other, in rounds, and the median
@@ -9,6 +10,7 @@ of the rounds counts. A proxy that is not installed is left out, with a line tha
 """
 
 import argparse
+import json
 import os
 import pathlib
 import re
@@ -101,6 +103,13 @@ def load(port, connections, seconds, depth):
     return int(found.group(1))
 
 
+def latency(program, port, connections, seconds, rate):
+    """The 99th percentile at a constant rate of requests, in microseconds."""
+    command = [program, "load", "--threads", "1", "--connections", str(connections), "--duration", f"{seconds}s"]
+    command += ["--rate", str(rate), "--json", "-", f"http://127.0.0.1:{port}/plaintext"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["latency"]["percentiles"]["99"]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -108,6 +117,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--depths", default="1,16")
+    parser.add_argument("--rate", type=int, help="measure the latency at this many requests a second instead")
     parser.add_argument("--bars", action="store_true", help="fail if a request costs more than it may beside nginx and HAProxy")
     options = parser.parse_args()
     directory = tempfile.mkdtemp(prefix="tidegate-proxy-")
@@ -137,6 +147,15 @@ def main():
             running.append(process)
             wait_for(port)
         pids = {name: process_tree(process.pid) for name, process in zip(proxies, running[1:])}
+        if options.rate:
+            targets = {"no proxy": up, **{name: port for name, (_, port) in proxies.items()}}
+            for _ in range(options.rounds):
+                for name, port in targets.items():
+                    value = latency(options.program, port, options.connections, options.seconds, options.rate)
+                    figures.setdefault(name, []).append(value)
+            for name, values in figures.items():
+                print(f"{options.rate} requests a second, {name:>9}: {statistics.median(values):6.0f} us at the 99th percentile")
+            return
         for depth in (int(depth) for depth in options.depths.split(",")):
             for _ in range(options.rounds):
                 for name, (_, port) in proxies.items():
