@@ -15,6 +15,9 @@ pub(crate) struct Options {
     /// Seconds of each target
     #[arg(long, default_value_t = 60)]
     pub(crate) seconds: u64,
+    /// End a target after this many executions, if that is before its seconds are over [default: no such end]
+    #[arg(long)]
+    pub(crate) executions: Option<u64>,
     /// Targets that run at a time
     #[arg(long, default_value_t = 2)]
     pub(crate) jobs: usize,
@@ -29,7 +32,7 @@ pub(crate) struct Options {
 impl Options {
     /// All targets, this long.
     pub(crate) fn all(seconds: u64) -> Self {
-        Self { seconds, jobs: 2, sanitizer: "none".into(), targets: Vec::new() }
+        Self { seconds, executions: None, jobs: 2, sanitizer: "none".into(), targets: Vec::new() }
     }
 }
 
@@ -98,6 +101,7 @@ fn fuzz(options: &Options, programs: &Path, target: &str) -> Result<(), Failure>
     let length_max = if ["http1", "requests", "responses"].contains(&target) { 1100 } else { 320 };
     let mut command = Step::new(&programs.join(target).to_string_lossy())
         .arg(format!("-max_total_time={}", options.seconds))
+        .args(options.executions.map(|executions| format!("-runs={executions}")))
         .arg(format!("-max_len={length_max}"))
         .args(["-timeout=20", "-rss_limit_mb=1024", "-print_final_stats=1"])
         .arg(format!("-artifact_prefix={}/{target}-", out.display()))
