@@ -36,12 +36,12 @@ impl Origin {
             None => return Err(ClientError::Uri),
         };
         let authority = uri.authority().ok_or(ClientError::Uri)?;
-        let host = authority.host();
+        let AuthorityParts { host, after_host, .. } = AuthorityParts::of(authority);
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if host.is_empty() {
             return Err(ClientError::Uri);
         }
-        let port = port(authority, default_port(is_secure))?;
+        let port = port_of(after_host, default_port(is_secure))?;
         Ok(Self {
             is_secure,
             host: host.to_ascii_lowercase().into(),
@@ -69,28 +69,63 @@ impl Origin {
         (self.is_secure, &self.host, self.port) == (other.is_secure, &other.host, other.port)
     }
 
-    /// The host as it stands in a URI.
-    pub(super) fn bracketed_host(&self) -> String {
-        if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() }
-    }
-
     /// The host with its port.
     pub(super) fn authority(&self) -> String {
-        format!("{}:{}", self.bracketed_host(), self.port)
+        self.host_and(Some(self.port))
     }
 
     /// The value of `Host`: without the port where that is the scheme's.
     pub(super) fn host_field(&self) -> String {
-        let host = self.bracketed_host();
-        if self.port == default_port(self.is_secure) { host } else { self.authority() }
+        self.host_and((self.port != default_port(self.is_secure)).then_some(self.port))
+    }
+
+    /// The host as it stands in a URI, with a port. Each request needs it: it is written without the formatting machinery.
+    fn host_and(&self, port: Option<u16>) -> String {
+        let mut text = String::with_capacity(self.host.len() + "[]:65535".len());
+        let is_ipv6 = self.host.as_bytes().contains(&b':');
+        text.push_str(if is_ipv6 { "[" } else { "" });
+        text.push_str(&self.host);
+        text.push_str(if is_ipv6 { "]" } else { "" });
+        if let Some(port) = port {
+            text.push(':');
+            text.push_str(itoa::Buffer::new().format(port));
+        }
+        text
     }
 }
 
-/// The port of an authority.
+/// What an authority consists of (RFC 3986 §3.2).
+struct AuthorityParts<'a> {
+    userinfo: Option<&'a str>,
+    /// An IPv6 address has its brackets.
+    host: &'a str,
+    /// Empty, or the port after a colon.
+    after_host: &'a str,
+}
+
+impl<'a> AuthorityParts<'a> {
+    fn of(authority: &'a Authority) -> Self {
+        let text = authority.as_str();
+        let (userinfo, text) = match text.bytes().rposition(|byte| byte == b'@') {
+            Some(at) => (Some(&text[..at]), &text[at + 1..]),
+            None => (None, text),
+        };
+        let end = if text.starts_with('[') {
+            text.bytes().position(|byte| byte == b']').map(|at| at + 1)
+        } else {
+            text.bytes().position(|byte| byte == b':')
+        };
+        let (host, after_host) = text.split_at(end.unwrap_or(text.len()));
+        Self { userinfo, host, after_host }
+    }
+}
+
+/// The port of an authority. It may be empty (RFC 3986 §3.2.3), and the library takes one that is too large for none.
 pub(super) fn port(authority: &Authority, default: u16) -> Result<u16, ClientError> {
-    // A port may be empty (RFC 3986 §3.2.3), and the library takes one that is too large for none.
-    let text = authority.as_str().rsplit('@').next().unwrap_or_default();
-    let after_host = text.get(authority.host().len()..).unwrap_or_default();
+    port_of(AuthorityParts::of(authority).after_host, default)
+}
+
+fn port_of(after_host: &str, default: u16) -> Result<u16, ClientError> {
     match after_host.strip_prefix(':') {
         None | Some("") => Ok(default),
         Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(ClientError::Uri),
@@ -109,7 +144,7 @@ pub(super) fn origin_form(uri: &Uri) -> String {
 
 /// The name and the password that a URI has before its host, if it has them.
 pub(super) fn userinfo(uri: &Uri) -> Option<&str> {
-    uri.authority()?.as_str().rsplit_once('@').map(|(userinfo, _)| userinfo)
+    AuthorityParts::of(uri.authority()?).userinfo
 }
 
 /// The URI with more pairs in its query.

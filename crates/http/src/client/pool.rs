@@ -17,6 +17,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use tidegate_engine::task;
 
 use super::connection::Connection;
@@ -43,7 +44,7 @@ struct PoolLimits {
 
 #[derive(Default)]
 struct State {
-    origins: HashMap<Rc<Origin>, Connections>,
+    origins: HashMap<Rc<Origin>, Connections, RandomState>,
     /// Connections in use, idle, or to be made.
     open: usize,
     waiting: usize,
@@ -377,6 +378,9 @@ impl Drop for Pool {
 
 impl State {
     fn pop_waiting(&mut self, origin: &Origin) -> Option<Rc<Place>> {
+        if self.waiting == 0 {
+            return None;
+        }
         let waiting = self.origins.get_mut(origin)?.waiting.pop_front()?;
         self.waiting -= 1;
         Some(waiting.place)
