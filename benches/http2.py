@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""CPU seconds per million requests over HTTP/2 in clear: Tidegate, h2o, nghttpd and nginx, under h2load, one core each.
+"""CPU seconds per million requests over HTTP/2: Tidegate, h2o, nghttpd, nginx and hyper, under h2load, one core each.
 
 Servers take turns, round by round, and ratios are taken within a round. Each response has 13 bytes, or `--bytes` of
-them, from a file that the peers have open or cached; Tidegate has them in memory. A response other than 200 fails the run.
+them, from a file that the peers have open or cached; Tidegate and hyper have them in memory. A response other than 200
+fails the run. With `--tls` Tidegate, hyper and nghttpd have a certificate of ECDSA P-256 and agree on HTTP/2 by ALPN.
 """
 
 import argparse
@@ -17,10 +18,14 @@ import time
 import compare
 import servers
 from servers import Failure, Server
+from tls import Certificate
 
 CONNECTIONS = 64
 STREAMS = [100, 16, 1]
 PATIENCE_SECONDS = 120
+HYPER = f"{pathlib.Path(__file__).resolve().parent}/peers/target/release/hyper1"
+IN_MEMORY = ["tidegate", "hyper"]
+WITH_TLS = ["tidegate", "hyper", "nghttpd"]
 WARM_UP_REQUESTS = 40_000
 NGINX = """
 daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
@@ -50,12 +55,17 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def command_of(name, folder, port):
+def command_of(name, folder, port, certificate):
     """The command of a server for the folder `files`; it prints its address."""
     if name == "tidegate":
-        return compare.TIDEGATE
+        tls = f" --tls-cert {certificate.cert} --tls-key {certificate.key}" if certificate else ""
+        return compare.TIDEGATE + tls
+    if name == "hyper":
+        protocol = f"{certificate.cert} {certificate.key}" if certificate else "http2"
+        return f"{HYPER} 127.0.0.1:0 {protocol}"
     if name == "nghttpd":
-        run = f"nghttpd --no-tls -n 1 --address 127.0.0.1 -d {folder}/files {port}"
+        flag, files = ("", f" {certificate.key} {certificate.cert}") if certificate else (" --no-tls", "")
+        run = f"nghttpd{flag} -n 1 --address 127.0.0.1 -d {folder}/files {port}{files}"
     elif name == "h2o":
         (folder / "h2o.conf").write_text(H2O.format(folder=folder, port=port))
         run = f"h2o -c {folder}/h2o.conf"
@@ -83,7 +93,9 @@ def children(pid):
 def load(server, options, path, streams, requests):
     """CPU seconds of the server per million requests of one run of h2load."""
     command = ["taskset", "-c", options.load_core, "h2load", "--connect-to", f"127.0.0.1:{server.port}", "-t", "1"]
-    command += ["-c", str(CONNECTIONS), "-m", str(streams), "-n", str(requests), f"http://127.0.0.1:{server.port}{path}"]
+    scheme = "https" if options.tls else "http"
+    command += ["-c", str(CONNECTIONS), "-m", str(streams), "-n", str(requests)]
+    command.append(f"{scheme}://127.0.0.1:{server.port}{path}")
     before = cpu_seconds(server)
     code, output = servers.complete(command, PATIENCE_SECONDS)
     used = cpu_seconds(server) - before
@@ -97,7 +109,8 @@ def load(server, options, path, streams, requests):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--servers", nargs="+", default=["tidegate", "h2o", "nghttpd", "nginx"])
+    parser.add_argument("--servers", nargs="+", default=["tidegate", "h2o", "nghttpd", "nginx", "hyper"])
+    parser.add_argument("--tls", action="store_true", help=f"of {', '.join(WITH_TLS)} only")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, nargs="+", default=STREAMS, help="at a time on each connection")
     parser.add_argument("--requests", type=int, default=400_000, help="a run, a quarter of it with one stream")
@@ -105,21 +118,23 @@ def main():
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--load-core", default="1")
     options = parser.parse_args()
-    missing = [name for name in options.servers if name != "tidegate" and not shutil.which(name)]
+    wanted = [name for name in options.servers if name in WITH_TLS or not options.tls]
+    missing = [name for name in wanted if name != "tidegate" and not shutil.which(HYPER if name == "hyper" else name)]
     for name in missing:
         print(f"skipping {name}: it is not installed")
-    names = [name for name in options.servers if name not in missing]
+    names = [name for name in wanted if name not in missing]
     costs = {streams: {name: [] for name in names} for streams in options.streams}
-    paths = {"tidegate": "/plaintext" if options.bytes == 13 else f"/bytes/{options.bytes}"}
+    in_memory = "/plaintext" if options.bytes == 13 else f"/bytes/{options.bytes}"
     with tempfile.TemporaryDirectory() as directory:
         folder = pathlib.Path(directory)
         folder.chmod(0o755)
+        certificate = Certificate(directory) if options.tls else None
         (folder / "files").mkdir()
         (folder / "files/a.txt").write_bytes(b"Hello, World!" if options.bytes == 13 else b"x" * options.bytes)
         for number in range(options.rounds):
             for name in names:
-                with Server(command_of(name, folder, free_port()), core=options.server_core) as server:
-                    path = paths.get(name, "/a.txt")
+                with Server(command_of(name, folder, free_port(), certificate), core=options.server_core) as server:
+                    path = in_memory if name in IN_MEMORY else "/a.txt"
                     wait_for(server)
                     load(server, options, path, max(options.streams), WARM_UP_REQUESTS)
                     for streams in options.streams:

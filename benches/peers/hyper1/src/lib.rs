@@ -1,4 +1,5 @@
-//! hyper 1 on one thread: HTTP/1.1 with pipelined responses flushed together; HTTPS with a certificate.
+//! hyper 1 on one thread: HTTP/1.1 with pipelined responses flushed together; HTTPS with a certificate; HTTP/2 by ALPN, or
+//! in clear by prior knowledge.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,10 +9,10 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue, SERVER};
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -57,28 +58,49 @@ async fn sum(mut body: Incoming) -> Result<String, hyper::Error> {
     Ok(format!("{length} {:08x}\n", remainder.finalize()))
 }
 
-async fn serve(address: SocketAddr, tls: Option<TlsAcceptor>) -> Result<(), Box<dyn error::Error>> {
+/// What connections speak.
+enum Protocol {
+    Http1,
+    /// HTTP/2 in clear.
+    Http2,
+    /// HTTP/2 or HTTP/1.1, by ALPN.
+    Tls(TlsAcceptor),
+}
+
+async fn serve(address: SocketAddr, protocol: Protocol) -> Result<(), Box<dyn error::Error>> {
     let listener = TcpListener::bind(address).await?;
     println!("listening on {}", listener.local_addr()?);
     loop {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
         // An error of a connection is the peer's: it is not reported.
-        match tls.clone() {
-            None => tokio::spawn(connection(socket)),
-            Some(tls) => tokio::spawn(async move {
-                if let Ok(stream) = tls.accept(socket).await {
-                    connection(stream).await;
-                }
-            }),
+        match &protocol {
+            Protocol::Http1 => tokio::spawn(http1_connection(socket)),
+            Protocol::Http2 => tokio::spawn(http2_connection(socket)),
+            Protocol::Tls(tls) => {
+                let accepted = tls.accept(socket);
+                tokio::spawn(async move {
+                    let Ok(stream) = accepted.await else { return };
+                    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                        http2_connection(stream).await;
+                    } else {
+                        http1_connection(stream).await;
+                    }
+                })
+            }
         };
     }
 }
 
-async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin) {
+async fn http1_connection(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let connection =
         http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(stream), service_fn(respond));
     drop(connection.await);
+}
+
+async fn http2_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    let builder = http2::Builder::new(TokioExecutor::new());
+    drop(builder.serve_connection(TokioIo::new(stream), service_fn(respond)).await);
 }
 
 /// tokio-rustls as it is by default, with the cryptography of AWS-LC, as Tidegate's feature `tls` has it.
@@ -89,6 +111,7 @@ fn acceptor(chain: &str, key: &str) -> Result<TlsAcceptor, Box<dyn error::Error>
     let mut config = config.with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
     // Resumption by tickets, as Tidegate and nginx have it; by default rustls remembers 256 sessions.
     config.ticketer = aws_lc_rs::Ticketer::new()?;
+    config.alpn_protocols = vec![b"h2".into(), b"http/1.1".into()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
@@ -99,9 +122,13 @@ fn acceptor(chain: &str, key: &str) -> Result<TlsAcceptor, Box<dyn error::Error>
 /// If there is no address to listen on, it is in use, or a certificate or key cannot be used.
 pub fn run() -> Result<(), Box<dyn error::Error>> {
     let mut arguments = env::args().skip(1);
-    let address = arguments.next().ok_or("usage: hyper1 ADDRESS [CHAIN.pem KEY.pem]")?.parse()?;
-    let tls = arguments.next().zip(arguments.next()).map(|(chain, key)| acceptor(&chain, &key)).transpose()?;
-    tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(address, tls))
+    let address = arguments.next().ok_or("usage: hyper1 ADDRESS [http2 | CHAIN.pem KEY.pem]")?.parse()?;
+    let protocol = match (arguments.next(), arguments.next()) {
+        (None, _) => Protocol::Http1,
+        (Some(chain), Some(key)) => Protocol::Tls(acceptor(&chain, &key)?),
+        (Some(_), None) => Protocol::Http2,
+    };
+    tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(address, protocol))
 }
 
 static FILLER: [u8; 64 * 1024] = [b'x'; 64 * 1024];
