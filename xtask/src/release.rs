@@ -1,6 +1,8 @@
 //! What a release of the packages needs: each package can be made and compiles from what is in it, the compiler is the
 //! oldest that the manifest promises, and the interfaces break only where the version allows it.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::Value;
 
 use crate::command::{Failure, Step, cargo};
@@ -56,9 +58,25 @@ pub(crate) fn interfaces() -> Result<(), Failure> {
     let baseline = metadata["metadata"]["interfaces"]["baseline"].as_str();
     let baseline =
         baseline.ok_or_else(|| Failure("Cargo.toml has no workspace.metadata.interfaces.baseline".into()))?;
-    let libraries = published()?.into_iter().filter(|crate_| crate_.is_library);
-    let names = libraries.flat_map(|crate_| ["--package".to_owned(), crate_.name]);
-    cargo(["semver-checks", "check-release", "--baseline-rev", baseline]).args(names).run()
+    // Two packages of the repository have the same name, so the tool gets folders and not the names.
+    let before = format!("target/interfaces/{baseline}");
+    let export = format!("mkdir -p {before} && git archive {baseline} | tar -x -C {before}");
+    Step::new("sh").arg("-c").arg(export).run()?;
+    let root = Path::new(metadata["workspace_root"].as_str().unwrap_or_default());
+    let mut broken = Vec::new();
+    for library in published()?.into_iter().filter(|crate_| crate_.is_library) {
+        let folder = library.folder.strip_prefix(root).unwrap_or(&library.folder);
+        let before = Path::new(&before).join(folder);
+        if !before.exists() {
+            println!("{}: it is new", library.name);
+            continue;
+        }
+        let check = cargo(["semver-checks", "check-release", "--baseline-root"]).arg(before);
+        if check.arg("--manifest-path").arg(library.folder.join("Cargo.toml")).run().is_err() {
+            broken.push(library.name);
+        }
+    }
+    if broken.is_empty() { Ok(()) } else { Err(Failure(format!("interfaces beside {baseline}: {}", broken.join(", ")))) }
 }
 
 /// The version of cargo-semver-checks.
@@ -68,6 +86,7 @@ pub(crate) const SEMVER_CHECKS: &str = "0.51.0";
 #[derive(Debug)]
 struct Published {
     name: String,
+    folder: PathBuf,
     depends_on_none: bool,
     is_library: bool,
 }
@@ -85,7 +104,9 @@ fn describe(package: &Value) -> Option<Published> {
     let depends_on_none = !dependencies.any(|one| one["path"].is_string() && one["kind"] != "dev");
     let mut kinds = package["targets"].as_array()?.iter().filter_map(|target| target["kind"].as_array()).flatten();
     let is_library = kinds.any(|kind| kind == "lib");
-    Some(Published { name: package["name"].as_str()?.to_owned(), depends_on_none, is_library })
+    let name = package["name"].as_str()?.to_owned();
+    let folder = Path::new(package["manifest_path"].as_str()?).parent()?.to_owned();
+    Some(Published { name, folder, depends_on_none, is_library })
 }
 
 fn metadata() -> Result<Value, Failure> {
