@@ -26,7 +26,7 @@ FOLDER = ROOT / "deploy/container"
 PROFILE = FOLDER / "seccomp.json"
 BUILD_SECONDS_MAX = 1800
 # Compressed, as registries store images, it is less than half of that.
-SIZE_MAX = 14_800_000
+SIZE_MAX = 12_000_000
 STARTS = 10
 MIB = 1 << 20
 DESCRIPTORS = 64

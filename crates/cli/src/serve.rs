@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use signal_hook::consts::SIGHUP;
+use tidegate::codec::Filters;
 use tidegate::http1::Config;
 use tidegate::metrics::HttpMetrics;
 use tidegate::proxy::{Proxied, Strip};
@@ -116,28 +117,24 @@ fn start(
     let config = Arc::new(Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));
-    // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
+    // What is common has a pipeline of its own. All else shares one, which finds its filters at run time.
     match (policy, tls.map(|tls| tls.config.clone()), byte_logs) {
         (None, None, None) => serve(server, (http2, chat), metrics, move |_| http()),
-        (None, None, Some(logs)) => {
-            serve(server, (http2, chat), metrics, move |peer| Over::new(logs.filter(peer), http()))
-        }
         (None, Some(tls), None) => serve(server, (http2, chat), metrics, move |_| Over::new(tls.accept(), http())),
-        (None, Some(tls), Some(logs)) => serve(server, (http2, chat), metrics, move |peer| {
-            Over::new(tls.accept(), Over::new(logs.filter(peer), http()))
-        }),
         (Some(policy), None, None) => {
             serve(server, (http2, chat), metrics, move |peer| Proxied::new(&policy, ip(peer), http()))
         }
-        (Some(policy), None, Some(logs)) => serve(server, (http2, chat), metrics, move |peer| {
-            Over::new(logs.filter(peer), Proxied::new(&policy, ip(peer), http()))
-        }),
-        (Some(policy), Some(tls), None) => serve(server, (http2, chat), metrics, move |peer| {
-            Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http()))
-        }),
-        (Some(policy), Some(tls), Some(logs)) => serve(server, (http2, chat), metrics, move |peer| {
-            let above_tls = Over::new(logs.filter(peer), http());
-            Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), above_tls))
+        (policy, tls, logs) => serve(server, (http2, chat), metrics, move |peer| {
+            let log = |filters: Filters| logs.iter().fold(filters, |filters, logs| filters.with(logs.filter(peer)));
+            let strip = |filters: Filters| {
+                policy.iter().fold(filters, |filters, policy| filters.with(Strip::new(policy, ip(peer))))
+            };
+            // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
+            let filters = match &tls {
+                Some(tls) => log(strip(Filters::default()).with(tls.accept())),
+                None => strip(log(Filters::default())),
+            };
+            filters.stack(http())
         }),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use tidegate::engine::Streams;
 use tidegate::http1::{
@@ -276,7 +276,7 @@ impl<C: SiteCodec> Handler<C> for Site {
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
         match message {
-            Incoming::Head(ref head) => self.request(head, cx),
+            Incoming::Head(head) => self.request(&head, cx),
             Incoming::Data(data) => self.data(data, cx),
             Incoming::End => self.end(cx),
             Incoming::Trailers(_) => Outcome::Continue,
@@ -336,15 +336,7 @@ const ALLOW_ANY: Fields = Fields::from_static("Allow: GET, HEAD, POST, OPTIONS\r
 const ALLOW_POST: Fields = Fields::from_static("Allow: POST\r\n");
 
 /// The content of /bytes and /stream, repeated: linked and not copied, shared by all connections.
-static BLOCK: [u8; BLOCK_BYTES] = {
-    let mut block = [0; BLOCK_BYTES];
-    let mut at = 0;
-    while at < BLOCK_BYTES {
-        block[at] = LETTERS[at % LETTERS.len()];
-        at += 1;
-    }
-    block
-};
+static BLOCK: LazyLock<Box<[u8]>> = LazyLock::new(|| LETTERS.iter().copied().cycle().take(BLOCK_BYTES).collect());
 
 const BLOCK_BYTES: usize = 64 * 1024;
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use tidegate::bytelog::{ByteLog, ConnectionCapture};
-use tidegate::codec::{DynOver, Filter, Filters, Over, Pipeline};
+use tidegate::codec::{DynOver, Filters, Over, Pipeline};
 use tidegate::framing::Raw;
 use tidegate::http::SessionCodec;
 use tidegate::http1::{Incoming, Outgoing, Server};
@@ -87,7 +87,7 @@ impl SiteCodec for Proxied<Server> {
     }
 }
 
-impl<F: SiteFilter, C: SiteCodec> SiteCodec for Over<F, C> {
+impl SiteCodec for Over<Tls, Server> {
     /// The same type for all filters: each pipeline is code of its own.
     type Http2 = DynOver<Connection>;
 
@@ -96,47 +96,32 @@ impl<F: SiteFilter, C: SiteCodec> SiteCodec for Over<F, C> {
     }
 
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        self.filter().reported_addresses().or_else(|| self.codec().reported_addresses())
-    }
-
-    fn capture(&mut self) -> Option<&mut ConnectionCapture> {
-        if F::CAPTURES { self.filter_mut().capture() } else { self.codec_mut().capture() }
+        None
     }
 
     fn filters(self) -> Filters {
-        self.into_filters(C::filters)
+        self.into_filters(Server::filters)
     }
 }
 
-/// A filter below the site's codec.
-pub(crate) trait SiteFilter: Filter {
-    /// It may write to a capture file.
-    const CAPTURES: bool = false;
+/// Any other filters: a log of bytes, or a PROXY header below TLS.
+impl SiteCodec for DynOver<Server> {
+    type Http2 = DynOver<Connection>;
 
-    /// As for [`SiteCodec`].
+    fn into_http2(self, connection: Connection) -> Self::Http2 {
+        self.filters().stack(connection)
+    }
+
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        None
-    }
-
-    /// As for [`SiteCodec`].
-    fn capture(&mut self) -> Option<&mut ConnectionCapture> {
-        None
-    }
-}
-
-impl SiteFilter for ByteLog<Sink> {
-    const CAPTURES: bool = true;
-
-    fn capture(&mut self) -> Option<&mut ConnectionCapture> {
-        self.sink_mut().1.as_mut()
-    }
-}
-
-impl SiteFilter for Tls {}
-
-impl SiteFilter for Strip {
-    fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let header = self.header()?;
+        let header = self.filter::<Strip>()?.header()?;
         header.source().zip(header.destination())
+    }
+
+    fn capture(&mut self) -> Option<&mut ConnectionCapture> {
+        self.filter_mut::<ByteLog<Sink>>()?.sink_mut().1.as_mut()
+    }
+
+    fn filters(self) -> Filters {
+        self.into_filters(Server::filters)
     }
 }

@@ -1,5 +1,6 @@
 //! `DynOver`: a codec over filters whose types are erased.
 
+use std::any::Any;
 use std::fmt;
 use std::time::Instant;
 
@@ -63,6 +64,42 @@ pub struct Filters {
 }
 
 impl Filters {
+    /// Puts a filter on the others, so the lowest one comes first.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use tidegate::codec::{DynOver, Filter, Filters, Input, Outbound, Output, Step};
+    /// use tidegate::framing::Lines;
+    ///
+    /// /// Passes everything on.
+    /// struct Numbered(u32);
+    ///
+    /// impl Filter for Numbered {
+    ///     type Error = Infallible;
+    ///
+    ///     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Infallible> {
+    ///         let count = wire.len();
+    ///         wire.move_to(0..count, plain, reply.pool());
+    ///         Ok(if count == 0 { Step::NeedMore } else { Step::Message(()) })
+    ///     }
+    ///
+    ///     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), Infallible> {
+    ///         out.take_flushed(plain);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let mut lines: DynOver<Lines> = Filters::default().with(Numbered(1)).with(Numbered(2)).stack(Lines::new());
+    /// assert_eq!(lines.filter::<Numbered>().map(|filter| filter.0), Some(1));
+    /// lines.filter_mut::<Numbered>().unwrap().0 = 3;
+    /// assert_eq!(lines.filter::<Numbered>().map(|filter| filter.0), Some(3));
+    /// ```
+    #[must_use]
+    pub fn with(mut self, filter: impl Filter) -> Self {
+        self.layers.insert(0, Over::of_both(DynFilter::new(filter), ()));
+        self
+    }
+
     /// Puts a codec on the filters.
     #[must_use]
     pub fn stack<C: Pipeline>(self, codec: C) -> DynOver<C> {
@@ -99,6 +136,23 @@ impl<C: Pipeline> DynOver<C> {
                 filters
             }
         }
+    }
+
+    /// The filter of a type, if there is one; the lowest of several.
+    #[must_use]
+    pub fn filter<F: Filter>(&self) -> Option<&F> {
+        let Below::Filter(over) = &self.0 else { return None };
+        let filter: &dyn Any = &*over.filter().0;
+        filter.downcast_ref().or_else(|| over.codec().filter())
+    }
+
+    /// The filter of a type, mutable.
+    #[must_use]
+    pub fn filter_mut<F: Filter>(&mut self) -> Option<&mut F> {
+        let Below::Filter(over) = &mut self.0 else { return None };
+        let (filter, above) = over.both_mut();
+        let filter: &mut dyn Any = &mut *filter.0;
+        filter.downcast_mut().or_else(|| above.filter_mut())
     }
 
     /// What is above the filters.
@@ -149,7 +203,7 @@ impl Fault for DynFault {
 }
 
 /// [`Filter`] with an error whose type is erased.
-trait ErasedFilter {
+trait ErasedFilter: Any {
     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, DynFault>;
     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), DynFault>;
     fn decode_eof(&mut self, wire: &mut Input, reply: &mut Output<'_>) -> Result<(), DynFault>;

@@ -33,7 +33,7 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
     /// Stacks `codec` on `filter`.
     #[must_use]
     pub fn new(filter: F, codec: C) -> Self {
-        Self { filter, codec, plain: Input::new(), gather: Outbound::default(), wire: 0, ended: false, closed: false }
+        Self::of_both(filter, codec)
     }
 
     /// The filter below.
@@ -166,6 +166,16 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
 }
 
 impl<F, C> Over<F, C> {
+    /// A filter and what is above it.
+    pub(crate) fn of_both(filter: F, codec: C) -> Self {
+        Self { filter, codec, plain: Input::new(), gather: Outbound::default(), wire: 0, ended: false, closed: false }
+    }
+
+    /// The filter and what is above it, mutable.
+    pub(crate) fn both_mut(&mut self) -> (&mut F, &mut C) {
+        (&mut self.filter, &mut self.codec)
+    }
+
     /// Replaces the filter and the codec by what is made of them. Bytes that were already read, and bytes that wait, are
     /// kept.
     pub(crate) fn map_both<G, D>(self, filter: impl FnOnce(F) -> G, codec: impl FnOnce(C) -> D) -> Over<G, D> {
@@ -188,10 +198,12 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
         self.codec.uppermost(out.with_queue(&mut self.gather))
     }
 
+    #[inline]
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
         self.advance(input, reply)
     }
 
+    #[inline]
     fn encode(&mut self, message: C::Out, out: &mut Output<'_>) -> Result<(), Self::Error> {
         self.codec.encode(message, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
     }
@@ -254,6 +266,7 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
         CodecStatus { needs_input: false, ..self.codec.status() }
     }
 
+    #[inline]
     fn flush(&mut self, out: &mut Output<'_>) -> Result<(), Self::Error> {
         self.codec.flush(&mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)?;
         self.flush_codec(out)
@@ -288,6 +301,7 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
         self.codec.compact(pool);
     }
 
+    #[inline]
     fn poll_timeout(&self) -> Option<Instant> {
         match (self.filter.poll_timeout(), self.codec.poll_timeout()) {
             (Some(below), Some(above)) => Some(below.min(above)),

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use tidegate_codec::mux::{Mux, StreamEvent};
-use tidegate_codec::{Filter, Filters, Over, OverError, Pipeline};
+use tidegate_codec::{DynOver, Filter, Filters, Over, OverError, Pipeline};
 use tidegate_http1::{self as http1, Incoming, Outgoing};
 use tidegate_http2::Connection;
 use tidegate_proxy::{Proxied, Strip};
@@ -147,6 +147,40 @@ where
 
     fn misuse(error: &Self::Error) -> &'static str {
         misuse_over::<C, _>(error)
+    }
+}
+
+/// Filters that are found at run time: code of its own for each combination would be large.
+impl HttpCodec for DynOver<http1::Server> {
+    type Http2 = DynOver<Connection>;
+
+    fn into_http2(self, connection: Connection) -> Self::Http2 {
+        HttpCodec::into_filters(self).stack(connection)
+    }
+
+    fn reported_peer(&self) -> Option<Address> {
+        self.filter::<Strip>().and_then(HttpFilter::reported_peer)
+    }
+
+    fn reported_destination(&self) -> Option<Address> {
+        self.filter::<Strip>().and_then(HttpFilter::reported_destination)
+    }
+
+    #[cfg(feature = "tls")]
+    fn is_secure(&self) -> bool {
+        self.filter::<tidegate_tls::Tls>().is_some()
+    }
+
+    fn into_filters(self) -> Filters {
+        self.into_filters(http1::Server::into_filters)
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.above().is_switched()
+    }
+
+    fn misuse(error: &Self::Error) -> &'static str {
+        misuse_over::<http1::Server, _>(error)
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 #[cfg(feature = "tls")]
-use tidegate_codec::Over;
+use tidegate_codec::{Filters, Over};
 use tidegate_engine::{
     self as engine, Admission, Backend, Listener, LoadBalancing, ServedListener, ServerHandle, StartError,
 };
@@ -202,7 +202,7 @@ impl Server {
         router: impl Fn() -> Router<S> + Send + Sync + 'static,
     ) -> Result<ServerHandle, StartError> {
         drop(router());
-        self.run(move || router().into_table())
+        self.run(Arc::new(move || router().into_table()))
     }
 
     /// Starts the loops with one function for all requests.
@@ -213,10 +213,10 @@ impl Server {
         self,
         function: impl RequestFunction<(), M> + Clone + Send + Sync + 'static,
     ) -> Result<ServerHandle, StartError> {
-        self.run(move || Table::of_function(function.clone()))
+        self.run(Arc::new(move || Table::of_function(function.clone())))
     }
 
-    fn run(self, table: impl Fn() -> Table + Send + Sync + 'static) -> Result<ServerHandle, StartError> {
+    fn run(self, table: MakeTable) -> Result<ServerHandle, StartError> {
         let limits = self.config.limits.engine();
         self.engine.limits(limits).listener(self.config.served(self.listener, table)).run()
     }
@@ -302,7 +302,7 @@ impl Config {
         router: impl Fn() -> Router<S> + Send + Sync + 'static,
     ) -> ServedListener {
         let limits = self.limits.engine();
-        self.served(listener.limits(limits), move || router().into_table())
+        self.served(listener.limits(limits), Arc::new(move || router().into_table()))
     }
 
     /// What serves one connection without TLS and PROXY headers: a codec and a handler, for a test without a network or
@@ -353,11 +353,11 @@ impl Config {
         Arc::new(config)
     }
 
-    fn served(self, listener: Listener, table: impl Fn() -> Table + Send + Sync + 'static) -> ServedListener {
+    fn served(self, listener: Listener, table: MakeTable) -> ServedListener {
         let config = self.http1();
         let http = move || http1::Server::new(config.clone());
         let (limits, http2) = (self.limits.clone(), self.http2());
-        let (table, reload, metrics) = (Arc::new(table), self.reload.clone(), self.metrics.clone());
+        let (reload, metrics) = (self.reload.clone(), self.metrics.clone());
         let app = move || {
             let (table, limits) = (table.clone(), limits.clone());
             let app = match reload.clone() {
@@ -375,7 +375,7 @@ impl Config {
             return match self.proxy {
                 None => handled(listener, app, move |_| Over::new(tls.accept(), http())),
                 Some(policy) => handled(listener, app, move |peer| {
-                    Over::new(Strip::new(&policy, ip(peer)), Over::new(tls.accept(), http()))
+                    Filters::default().with(Strip::new(&policy, ip(peer))).with(tls.accept()).stack(http())
                 }),
             };
         }
@@ -385,6 +385,10 @@ impl Config {
         }
     }
 }
+
+/// Makes the routes of a loop. Its type is erased: what serves connections is code of its own for each, and compiled once,
+/// here, instead of once for each application.
+type MakeTable = Arc<dyn Fn() -> Table + Send + Sync>;
 
 fn handled<C: HttpCodec>(
     listener: Listener,

@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use tidegate_buffer::Slice;
 use tidegate_engine::activity::Activity;
-use tidegate_engine::{Channel, ChannelError, Outcome, task};
+use tidegate_engine::{ChannelError, Outcome, task};
 use tidegate_http1::{Incoming, Outgoing, Status, Trailers};
+use tidegate_sys::Address;
 
 use crate::app::App;
 use crate::body::{Body, BodyWriter, Collected, Kind, Received};
@@ -22,6 +23,7 @@ use crate::connection::{HttpHandler, NOT_A_TUNNEL, call_caught, is_head, panicke
 use crate::endpoint::{Call, Endpoint, InterimWriter, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::extract::BodyUse;
+use crate::limits::Limits;
 use crate::middleware::{self, Passed};
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
@@ -79,17 +81,14 @@ impl Work {
 
 /// The outcome of a handler that gives its connection to a task.
 pub(crate) fn take_over<C: HttpCodec>(app: Rc<App>, state: Option<AnyState>, work: Work) -> Outcome<C> {
-    Outcome::into_channel(move |channel| serve(channel, app, state, work))
+    Outcome::into_channel(move |channel| {
+        let exchanges: Rc<dyn Served> = Rc::new(Exchanges::<C>::new(channel, app.served.clone()));
+        serve(exchanges, app, state, work)
+    })
 }
 
 /// Serves a connection until no request is left, and gives it back to a handler then.
-async fn serve<C: HttpCodec>(
-    channel: Channel<C>,
-    app: Rc<App>,
-    state: Option<AnyState>,
-    work: Work,
-) -> Result<(), ServeError> {
-    let exchanges = Rc::new(Exchanges::new(channel, app.served.clone()));
+async fn serve(exchanges: Rc<dyn Served>, app: Rc<App>, state: Option<AnyState>, work: Work) -> Result<(), ServeError> {
     let mut serving = Serving { exchanges: exchanges.clone(), app: app.clone(), state };
     let mut next = Some(work);
     while let Some(work) = next {
@@ -107,7 +106,7 @@ async fn serve<C: HttpCodec>(
             }
         };
         if let Some(upgrade) = upgrade {
-            return leave_http(&exchanges, *upgrade);
+            return exchanges.leave_http(*upgrade);
         }
         next = match poll_fn(|cx| Poll::Ready(exchanges.poll_recv(cx))).await {
             Poll::Ready(Ok(Some(Incoming::Head(head)))) => Some(serving.route(head)),
@@ -117,19 +116,95 @@ async fn serve<C: HttpCodec>(
             Poll::Ready(Err(error)) => return Err(error.into()),
         };
     }
-    match exchanges.take() {
-        Some(channel) => Ok(channel.into_handler(HttpHandler::with_state(app, serving.state.take()))?),
-        None => Ok(()),
-    }
+    exchanges.give_to(HttpHandler::with_state(app, serving.state.take()))
 }
 
-/// Passes the connection on to another protocol, after the response that announces it.
-fn leave_http<C: HttpCodec>(exchanges: &Exchanges<C>, upgrade: Upgrade) -> Result<(), ServeError> {
-    let Some(mut channel) = exchanges.take() else { return Ok(()) };
-    if !channel.with_codec(|codec| codec.has_left_http())? {
-        return Err(ServeError(NOT_A_TUNNEL.into()));
+/// The exchanges of a connection, without its type: what serves them is compiled once.
+trait Served: Exchange {
+    fn begin(&self, inbound: Inbound) -> u32;
+    fn deadline(&self, limits: &Limits) -> (Instant, Late);
+    fn has_ended(&self) -> bool;
+    fn ask_for_body(&self, number: u32) -> Result<(), BodyError>;
+    fn has_late(&self) -> bool;
+    fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>>;
+    fn has_failed(&self) -> bool;
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError>;
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
+
+    /// The client, if it is known, and whether the connection is encrypted.
+    fn client(&self) -> (Option<Address>, bool);
+
+    /// Ends the exchanges, and the connection.
+    fn end(&self);
+
+    /// Gives the connection to a handler.
+    fn give_to(&self, handler: HttpHandler) -> Result<(), ServeError>;
+
+    /// Passes the connection on to another protocol, after the response that announces it.
+    fn leave_http(&self, upgrade: Upgrade) -> Result<(), ServeError>;
+}
+
+impl<C: HttpCodec> Served for Exchanges<C> {
+    fn begin(&self, inbound: Inbound) -> u32 {
+        self.begin(inbound)
     }
-    Ok(channel.switch_by(upgrade.0.after(C::into_filters))?)
+
+    fn deadline(&self, limits: &Limits) -> (Instant, Late) {
+        self.deadline(limits)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended()
+    }
+
+    fn ask_for_body(&self, number: u32) -> Result<(), BodyError> {
+        self.ask_for_body(number)
+    }
+
+    fn has_late(&self) -> bool {
+        self.has_late()
+    }
+
+    fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        self.poll_recv(cx)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed()
+    }
+
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        self.poll_gone(cx)
+    }
+
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.poll_room(cx)
+    }
+
+    fn client(&self) -> (Option<Address>, bool) {
+        let client = self.with(|channel| {
+            let reported = channel.with_codec(|codec| (codec.reported_peer(), codec.is_secure())).ok();
+            let (reported, is_secure) = reported.unwrap_or_default();
+            (reported.or_else(|| channel.peer().ok()), is_secure)
+        });
+        client.unwrap_or_default()
+    }
+
+    fn end(&self) {
+        drop(self.take());
+    }
+
+    fn give_to(&self, handler: HttpHandler) -> Result<(), ServeError> {
+        Ok(self.take().map_or(Ok(()), |channel| channel.into_handler(handler))?)
+    }
+
+    fn leave_http(&self, upgrade: Upgrade) -> Result<(), ServeError> {
+        let Some(mut channel) = self.take() else { return Ok(()) };
+        if !channel.with_codec(|codec| codec.has_left_http())? {
+            return Err(ServeError(NOT_A_TUNNEL.into()));
+        }
+        Ok(channel.switch_by(upgrade.0.after(C::into_filters))?)
+    }
 }
 
 /// Why a task ends before its connection is idle.
@@ -157,21 +232,21 @@ impl From<ServeError> for Box<dyn std::error::Error> {
     }
 }
 
-struct Serving<C: HttpCodec> {
-    exchanges: Rc<Exchanges<C>>,
+struct Serving {
+    exchanges: Rc<dyn Served>,
     app: Rc<App>,
     /// The state of the connection.
     state: Option<AnyState>,
 }
 
 /// The connection ends with its task, also while the application keeps a body or a writer of it.
-impl<C: HttpCodec> Drop for Serving<C> {
+impl Drop for Serving {
     fn drop(&mut self) {
-        drop(self.exchanges.take());
+        self.exchanges.end();
     }
 }
 
-impl<C: HttpCodec> Serving<C> {
+impl Serving {
     /// Finds the function of a request that has arrived.
     fn route(&mut self, head: tidegate_http1::RequestHead) -> Work {
         let outer = self.app.table();
@@ -180,15 +255,7 @@ impl<C: HttpCodec> Serving<C> {
             Ok((endpoint, route)) => (Ok(endpoint.clone()), route),
             Err(response) => (Err(*response), None),
         };
-        let (peer, is_secure, now) = self
-            .exchanges
-            .with(|channel| {
-                let reported = channel.with_codec(|codec| (codec.reported_peer(), codec.is_secure())).ok();
-                let (reported, is_secure) = reported.unwrap_or_default();
-                let peer = reported.or_else(|| channel.peer().ok());
-                (peer, is_secure, task::now())
-            })
-            .unwrap_or_else(|| (None, false, Instant::now()));
+        let ((peer, is_secure), now) = (self.exchanges.client(), task::now());
         let peer = peer.unwrap_or_else(crate::request::unknown_peer);
         let state = outer.connection_state.as_ref().map(|make| self.state.get_or_insert_with(|| make(&peer)).clone());
         let mut request = Request::new(head, peer, is_secure, route);

@@ -12,7 +12,8 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use tidegate::tls::ClientConfig;
+use tidegate::codec::{DynOver, Filters};
+use tidegate::tls::{ClientConfig, Tls};
 use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, WaterMarks, task};
 
 use super::connection::{Connector, LoadConnection, Role};
@@ -231,22 +232,16 @@ impl Worker {
                 let connection = LoadConnection::new(self.clone(), role, connector);
                 match (tls, exchange.encoded.message.is_some()) {
                     (None, false) => client.connect_with(Pipeline::new(exchange), connection).await.map(drop),
-                    (None, true) => client.connect_with(Messages::new(exchange), connection).await.map(drop),
                     (Some(tls), false) => {
                         client.connect_with(Over::new(tls, Pipeline::new(exchange)), connection).await.map(drop)
                     }
-                    (Some(tls), true) => {
-                        client.connect_with(Over::new(tls, Messages::new(exchange)), connection).await.map(drop)
-                    }
+                    (tls, true) => client.connect_with(stack(tls, Messages::new(exchange)), connection).await.map(drop),
                 }
             }
             Some(request) => {
                 let requests = Multiplexed::new(exchange, request.clone());
                 let connection = StreamsConnection::new(self.clone(), role, connector);
-                match tls {
-                    None => client.connect_with(requests, connection).await.map(drop),
-                    Some(tls) => client.connect_with(Over::new(tls, requests), connection).await.map(drop),
-                }
+                client.connect_with(stack(tls, requests), connection).await.map(drop)
             }
         };
         self.connecting.set(self.connecting.get() - 1);
@@ -431,3 +426,8 @@ const LISTENERS_GRAIN: Duration = Duration::from_millis(10);
 
 /// Longer than any load.
 const FOREVER: Duration = Duration::from_secs(1_000_000);
+
+/// A codec over TLS or without it. The type is the same for both, since each pipeline is code of its own.
+fn stack<C: tidegate::codec::Pipeline>(tls: Option<Tls>, codec: C) -> DynOver<C> {
+    tls.into_iter().fold(Filters::default(), Filters::with).stack(codec)
+}

@@ -59,7 +59,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.link.close_on_error(handled);
         }
         if core.deadline_states.is_used() {
-            self.on_peer_deadlines(core, token)?;
+            let view = self.view();
+            if self.link.on_peer_deadlines(core, token, &view)? {
+                self.drain(core, token)?;
+            }
             if self.link.is_closing() {
                 return Ok(());
             }
@@ -78,8 +81,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// Whether a peer that is late by so much is excused: its bytes have come, and the loop has not read or not decoded
     /// them yet. Bytes that the application does not want are no excuse.
     fn has_grace(&self, core: &mut Core, token: Token, late: Duration) -> bool {
-        let undecoded = self.link.intersects(Link::HAS_BACKLOG) && !self.link.input.is_empty() && self.may_decode();
-        core.allows_grace(late) && (undecoded || self.link.intersects(Link::RECEIVING) && core.driver.has_input(token))
+        self.link.has_grace(core, token, late, self.may_decode())
     }
 
     /// Whether the loop waits for bytes of the peer. While decoding is suspended, by the application or because the
@@ -121,62 +123,14 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         timer
     }
 
-    /// Whether the connection has [`Deadlines`](crate::Deadlines) at present.
-    pub(super) fn has_peer_deadlines(&self, core: &Core) -> bool {
-        let settings = self.link.settings();
-        (settings.has_deadlines || self.link.intersects(Link::HANDSHAKE) || core.deadline_states.has_own())
-            && !self.link.is_stream()
-    }
-
-    /// The deadlines of this connection, with their state brought up to date.
-    fn peer_deadlines(&mut self, core: &mut Core, token: Token) -> Option<(Deadlines, PeerTimes)> {
-        if !self.has_peer_deadlines(core) {
-            return None;
+    /// What the link does not know of the connection.
+    fn view(&self) -> View {
+        View {
+            codec_bytes: self.codec.input_memory(),
+            awaits_peer: self.awaits_peer(),
+            may_decode: self.may_decode(),
+            is_close_delimited: self.codec.status().is_close_delimited,
         }
-        let own = core.deadline_states.own(token.slot);
-        let deadlines = own.as_deref().copied().unwrap_or(self.link.settings().limits.deadlines);
-        let shakes_hands = self.link.intersects(Link::HANDSHAKE);
-        let (has_received, has_sent) = (self.link.take(Link::RECEIVED), self.link.take(Link::SENT));
-        let is_shaking = shakes_hands && deadlines.handshake_timeout.is_some();
-        if !(is_shaking || deadlines.outlast_the_handshake()) {
-            core.deadline_states.remove_state(token.slot);
-            return None;
-        }
-        let now = core.wheel.tick(core.time.now());
-        let mut state = core.deadline_states.get(token.slot).unwrap_or_else(|| {
-            let seed = u64::from(token.generation) << 32 | u64::from(token.slot);
-            let expires = deadlines.age(seed).map_or(DeadlineTick::NEVER, |age| now.after(age));
-            DeadlineState::new(now, expires)
-        });
-        let is_held = self.is_held(core, token);
-        if has_received || has_sent || is_held {
-            state.moved = now;
-        }
-        let undecoded = self.link.input.len() + self.codec.input_memory();
-        if shakes_hands {
-            // The time of the handshake goes on.
-        } else if undecoded == 0 || !self.awaits_peer() {
-            state.reads_since = DeadlineTick::NEVER;
-        } else if !state.reads_since.is_set() || has_received && undecoded <= core.last_received {
-            // Nothing that came before is left: a message has begun with these bytes.
-            state.reads_since = now;
-            state.set_received(0);
-        } else if has_received {
-            state.set_received(state.received().saturating_add(core.last_received as u32));
-        }
-        core.deadline_states.set(token.slot, state);
-        let after = |since: DeadlineTick, time: Option<Duration>| match time {
-            Some(time) if since.is_set() => since.after(time),
-            _ => DeadlineTick::NEVER,
-        };
-        let (handshake, read) = match shakes_hands {
-            // It goes on when the connection is released (`shaping.rs`).
-            true if is_held => (DeadlineTick::NEVER, DeadlineTick::NEVER),
-            true => (after(state.reads_since, deadlines.handshake_timeout), DeadlineTick::NEVER),
-            false => (DeadlineTick::NEVER, after(state.reads_since, deadlines.read_timeout)),
-        };
-        let idle = after(state.moved, deadlines.idle_timeout);
-        Some((deadlines, PeerTimes { idle, read, handshake, state }))
     }
 
     /// With most dispatches nothing changes but the time when a byte moved last, which makes no deadline come sooner: then
@@ -203,52 +157,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if let Some(armed) = self.note_movement(core, token) {
             return armed;
         }
-        let Some((_, times)) = self.peer_deadlines(core, token) else { return DeadlineTick::NEVER };
-        match times.idle.earlier(times.read).earlier(times.handshake).earlier(times.state.expires) {
-            // It was postponed.
-            passed if core.wheel.has_passed(passed) => core.wheel.tick(core.time.now() + GRACE_CHECK_INTERVAL),
-            ahead => ahead,
+        if !self.link.has_peer_deadlines(core) {
+            return DeadlineTick::NEVER;
         }
-    }
-
-    /// The timer has fired, perhaps for one of them.
-    #[cold]
-    fn on_peer_deadlines(&mut self, core: &mut Core, token: Token) -> Dispatched {
-        let Some((deadlines, PeerTimes { idle, read, handshake, mut state })) = self.peer_deadlines(core, token) else {
-            return Ok(());
-        };
-        if self.is_peer_late(core, token, handshake) {
-            return Err(Disposition::reset(CloseReason::HandshakeTimeout));
-        }
-        if self.is_peer_late(core, token, read) {
-            if state.received() < deadlines.read_bytes_min() {
-                self.link.closing = Some(Rc::new(CloseReason::ReadTimeout));
-                return Ok(());
-            }
-            state.reads_since = core.wheel.tick(core.time.now());
-            state.set_received(0);
-            core.deadline_states.set(token.slot, state);
-        }
-        if self.is_peer_late(core, token, idle) {
-            self.link.closing = Some(Rc::new(CloseReason::IdleTimeout));
-            return Ok(());
-        }
-        if core.wheel.has_passed(state.expires) {
-            if state.is_drained() {
-                let reset = !self.link.outbound_is_empty() || self.codec.status().is_close_delimited;
-                return Err(Disposition::Close { reason: Rc::new(CloseReason::AgeTimeout), reset });
-            }
-            state.set_drained();
-            state.expires = core.wheel.tick_after(core.time.now(), deadlines.age_grace);
-            core.deadline_states.set(token.slot, state);
-            return self.drain(core, token);
-        }
-        Ok(())
-    }
-
-    /// Whether a deadline has passed, and no byte has come that was not read yet.
-    fn is_peer_late(&self, core: &mut Core, token: Token, deadline: DeadlineTick) -> bool {
-        core.wheel.has_passed(deadline) && !self.has_grace(core, token, core.wheel.since(deadline))
+        let view = self.view();
+        self.link.next_peer_deadline(core, token, &view)
     }
 
     /// By when the peer has to do something: take a byte, or end the connection.
@@ -278,6 +191,133 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         self.link.progress
     }
+}
+
+/// The part of a connection that is the same whatever its codec and its application are: it is compiled once.
+impl Link {
+    /// As for a connection; `may_decode` says whether decoding may go on.
+    fn has_grace(&self, core: &mut Core, token: Token, late: Duration, may_decode: bool) -> bool {
+        let undecoded = self.intersects(Self::HAS_BACKLOG) && !self.input.is_empty() && may_decode;
+        core.allows_grace(late) && (undecoded || self.intersects(Self::RECEIVING) && core.driver.has_input(token))
+    }
+
+    /// Whether the connection has [`Deadlines`](crate::Deadlines) at present.
+    pub(super) fn has_peer_deadlines(&self, core: &Core) -> bool {
+        let settings = self.settings();
+        (settings.has_deadlines || self.intersects(Self::HANDSHAKE) || core.deadline_states.has_own())
+            && !self.is_stream()
+    }
+
+    /// The deadlines of this connection, with their state brought up to date.
+    fn peer_deadlines(&mut self, core: &mut Core, token: Token, view: &View) -> Option<(Deadlines, PeerTimes)> {
+        if !self.has_peer_deadlines(core) {
+            return None;
+        }
+        let own = core.deadline_states.own(token.slot);
+        let deadlines = own.as_deref().copied().unwrap_or(self.settings().limits.deadlines);
+        let shakes_hands = self.intersects(Self::HANDSHAKE);
+        let (has_received, has_sent) = (self.take(Self::RECEIVED), self.take(Self::SENT));
+        let is_shaking = shakes_hands && deadlines.handshake_timeout.is_some();
+        if !(is_shaking || deadlines.outlast_the_handshake()) {
+            core.deadline_states.remove_state(token.slot);
+            return None;
+        }
+        let now = core.wheel.tick(core.time.now());
+        let mut state = core.deadline_states.get(token.slot).unwrap_or_else(|| {
+            let seed = u64::from(token.generation) << 32 | u64::from(token.slot);
+            let expires = deadlines.age(seed).map_or(DeadlineTick::NEVER, |age| now.after(age));
+            DeadlineState::new(now, expires)
+        });
+        let is_held = self.is_held(core, token);
+        if has_received || has_sent || is_held {
+            state.moved = now;
+        }
+        let undecoded = self.input.len() + view.codec_bytes;
+        if shakes_hands {
+            // The time of the handshake goes on.
+        } else if undecoded == 0 || !view.awaits_peer {
+            state.reads_since = DeadlineTick::NEVER;
+        } else if !state.reads_since.is_set() || has_received && undecoded <= core.last_received {
+            // Nothing that came before is left: a message has begun with these bytes.
+            state.reads_since = now;
+            state.set_received(0);
+        } else if has_received {
+            state.set_received(state.received().saturating_add(core.last_received as u32));
+        }
+        core.deadline_states.set(token.slot, state);
+        let after = |since: DeadlineTick, time: Option<Duration>| match time {
+            Some(time) if since.is_set() => since.after(time),
+            _ => DeadlineTick::NEVER,
+        };
+        let (handshake, read) = match shakes_hands {
+            // It goes on when the connection is released (`shaping.rs`).
+            true if is_held => (DeadlineTick::NEVER, DeadlineTick::NEVER),
+            true => (after(state.reads_since, deadlines.handshake_timeout), DeadlineTick::NEVER),
+            false => (DeadlineTick::NEVER, after(state.reads_since, deadlines.read_timeout)),
+        };
+        let idle = after(state.moved, deadlines.idle_timeout);
+        Some((deadlines, PeerTimes { idle, read, handshake, state }))
+    }
+
+    /// When the next of them comes.
+    fn next_peer_deadline(&mut self, core: &mut Core, token: Token, view: &View) -> DeadlineTick {
+        let Some((_, times)) = self.peer_deadlines(core, token, view) else { return DeadlineTick::NEVER };
+        match times.idle.earlier(times.read).earlier(times.handshake).earlier(times.state.expires) {
+            // It was postponed.
+            passed if core.wheel.has_passed(passed) => core.wheel.tick(core.time.now() + GRACE_CHECK_INTERVAL),
+            ahead => ahead,
+        }
+    }
+
+    /// The timer has fired, perhaps for one of them. Returns whether the connection drains.
+    #[cold]
+    fn on_peer_deadlines(&mut self, core: &mut Core, token: Token, view: &View) -> Dispatched<bool> {
+        let Some((deadlines, PeerTimes { idle, read, handshake, mut state })) = self.peer_deadlines(core, token, view)
+        else {
+            return Ok(false);
+        };
+        if self.is_peer_late(core, token, handshake, view) {
+            return Err(Disposition::reset(CloseReason::HandshakeTimeout));
+        }
+        if self.is_peer_late(core, token, read, view) {
+            if state.received() < deadlines.read_bytes_min() {
+                self.closing = Some(Rc::new(CloseReason::ReadTimeout));
+                return Ok(false);
+            }
+            state.reads_since = core.wheel.tick(core.time.now());
+            state.set_received(0);
+            core.deadline_states.set(token.slot, state);
+        }
+        if self.is_peer_late(core, token, idle, view) {
+            self.closing = Some(Rc::new(CloseReason::IdleTimeout));
+            return Ok(false);
+        }
+        if core.wheel.has_passed(state.expires) {
+            if state.is_drained() {
+                let reset = !self.outbound_is_empty() || view.is_close_delimited;
+                return Err(Disposition::Close { reason: Rc::new(CloseReason::AgeTimeout), reset });
+            }
+            state.set_drained();
+            state.expires = core.wheel.tick_after(core.time.now(), deadlines.age_grace);
+            core.deadline_states.set(token.slot, state);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Whether a deadline has passed, and no byte has come that was not read yet.
+    fn is_peer_late(&self, core: &mut Core, token: Token, deadline: DeadlineTick, view: &View) -> bool {
+        core.wheel.has_passed(deadline) && !self.has_grace(core, token, core.wheel.since(deadline), view.may_decode)
+    }
+}
+
+/// What a link does not know of its connection.
+struct View {
+    /// Bytes that the codec keeps and has not decoded.
+    codec_bytes: usize,
+    awaits_peer: bool,
+    may_decode: bool,
+    is_close_delimited: bool,
 }
 
 /// When the peer of a connection is late.

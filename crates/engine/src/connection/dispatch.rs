@@ -340,7 +340,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         let opened = self.notify_codec(core, Lifecycle::Opened);
         self.link.close_on_error(opened);
         self.link.set(Link::HANDSHAKE, !self.codec.is_established());
-        if self.has_peer_deadlines(core) {
+        if self.link.has_peer_deadlines(core) {
             core.deadline_states.set_used();
         }
         self.call(core, token, |application, cx| application.open(cx))

@@ -90,12 +90,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.intersects(Link::SHAPED) && core.shaping.is_send_held(token.slot)
     }
 
-    /// Whether shaping holds receives or sends back.
-    pub(super) fn is_held(&self, core: &Core, token: Token) -> bool {
-        self.link.intersects(Link::SHAPED)
-            && (core.shaping.is_receive_held(token.slot) || core.shaping.is_send_held(token.slot))
-    }
-
     /// Of a stream: whether shaping holds its session back, or did until a moment ago.
     #[cold]
     pub(super) fn was_session_held(&self, core: &Core) -> bool {
@@ -105,5 +99,13 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 .stream()
                 .and_then(|stream| core.sessions.of(stream))
                 .is_some_and(|(session, _)| core.shaping.was_held_lately(session.slot, core.time.now()))
+    }
+}
+
+impl Link {
+    /// Whether shaping holds receives or sends back.
+    pub(super) fn is_held(&self, core: &Core, token: Token) -> bool {
+        self.intersects(Self::SHAPED)
+            && (core.shaping.is_receive_held(token.slot) || core.shaping.is_send_held(token.slot))
     }
 }

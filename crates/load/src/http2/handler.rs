@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tidegate::codec::Stages;
+use tidegate::codec::{DynOver, Stages};
 use tidegate::tls::Tls;
-use tidegate::{CloseReason, Context, Event, Handler, Outcome, Over, Remote};
+use tidegate::{CloseReason, Context, Event, Handler, Outcome, Remote};
 
 use super::codec::{Multiplexed, Received, Send};
 use crate::connection::{Connector, Role};
@@ -46,15 +46,9 @@ pub(crate) trait StreamRequests: Stages<Codec = Multiplexed, In = Received, Out 
     fn has_agreed(&self) -> bool;
 }
 
-impl StreamRequests for Multiplexed {
+impl StreamRequests for DynOver<Multiplexed> {
     fn has_agreed(&self) -> bool {
-        true
-    }
-}
-
-impl StreamRequests for Over<Tls, Multiplexed> {
-    fn has_agreed(&self) -> bool {
-        self.filter().alpn() == Some(b"h2")
+        self.filter::<Tls>().is_none_or(|tls| tls.alpn() == Some(b"h2"))
     }
 }
 
