@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) drain_until: Option<Instant>,
     /// Every entry was notified that none of the tasks that serve is left.
     is_forsaken: bool,
+    /// [`CloseReason::Done`], which the streams that are answered at once share.
+    done: Rc<CloseReason>,
 }
 
 impl Core {
@@ -139,6 +141,7 @@ impl Core {
             closing_memory: Rc::default(),
             drain_until: None,
             is_forsaken: false,
+            done: Rc::new(CloseReason::Done),
         }
     }
 
@@ -231,7 +234,7 @@ impl Core {
                 Err(panic) => self.on_panic(token, &mut *entry, panic),
             };
             match disposition {
-                Disposition::Keep | Disposition::Send => return self.slots.put(token, entry),
+                Disposition::Keep | Disposition::Send | Disposition::Answered => return self.slots.put(token, entry),
                 Disposition::Switch(switch) => match self.switch(token, entry, switch) {
                     Some(switched) => (entry, acted) = switched,
                     None => return,
@@ -345,6 +348,37 @@ impl Core {
         self.awaited += 1;
         self.dispatch_entry(token, stream, SlotEvent::Opened);
         self.notify_drain(token);
+    }
+
+    /// The same for a stream with all bytes of its peer, whose session writes its answer at once. Returns the stream if the
+    /// answer is complete: it is not in its slot, and either [closed](Self::close_answered) or dispatched again.
+    #[inline]
+    pub(crate) fn answer_stream(
+        &mut self,
+        token: Token,
+        mut stream: Box<dyn SlotEntry>,
+        bytes: Slice,
+    ) -> Option<Box<dyn SlotEntry>> {
+        self.awaited += 1;
+        let dispatch = || stream.dispatch(self, token, SlotEvent::OpenedWith(bytes));
+        match catch_unwind(AssertUnwindSafe(dispatch)) {
+            acted @ Ok(Disposition::Answered) => {
+                // `Answered` has nothing to drop.
+                std::mem::forget(acted);
+                Some(stream)
+            }
+            acted => {
+                self.apply(token, stream, acted);
+                None
+            }
+        }
+    }
+
+    /// The answer of a stream is written, and both sides have ended it.
+    #[inline]
+    pub(crate) fn close_answered(&mut self, token: Token, stream: Box<dyn SlotEntry>) {
+        let reason = self.done.clone();
+        self.finish_close(token, stream, reason);
     }
 
     /// A stream requests something of its session.

@@ -504,7 +504,10 @@ impl Codec for Connection {
         }
         match result {
             Ok(Some(event)) => Ok(Step::Message(event)),
-            Ok(None) => Ok(Step::NeedMore),
+            Ok(None) => {
+                self.nuisance.end_batch(self.peer_id, self.config.limits());
+                Ok(Step::NeedMore)
+            }
             Err(error) => Err(self.fail(error, reply)),
         }
     }
@@ -610,6 +613,16 @@ impl Mux for Connection {
 
     fn write_turn(&mut self, stream: StreamKey, queue: &mut Outbound, ends: bool, out: &mut Output<'_>) -> bool {
         self.write_records(stream, queue, ends, out)
+    }
+
+    fn take_opening(&mut self, stream: StreamKey) -> Option<Slice> {
+        // Both are of the stream that was opened last.
+        self.pending.ended.take_if(|ended| *ended == stream)?;
+        self.pending.data.take().map(|(_, record)| record)
+    }
+
+    fn write_answer(&mut self, stream: StreamKey, queue: &mut Outbound, out: &mut Output<'_>) -> bool {
+        self.write_whole(stream, queue, out)
     }
 
     /// Called for streams whose application has gone: a stream that has not ended in good order is reset.

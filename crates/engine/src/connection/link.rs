@@ -291,6 +291,20 @@ impl Link {
             && !self.progress.is_set()
     }
 
+    /// Of a stream whose peer has ended: whether it is open on this side, writable and not watched, nothing is unread, and
+    /// no deadline is armed.
+    #[inline]
+    pub(super) fn is_answered(&self) -> bool {
+        self.flags & !(Self::PEER_ENDED | Self::READ_CLOSED | Self::CONSUMED) == 0
+            && !self.is_watching()
+            && self.closing.is_none()
+            && !self.is_write_shut()
+            && self.level.is_writable()
+            && self.input.is_empty()
+            && !self.deadline.is_set()
+            && !self.progress.is_set()
+    }
+
     /// Whether the connection closes, or its sending side ends.
     #[inline]
     pub(super) fn is_ending(&self) -> bool {
