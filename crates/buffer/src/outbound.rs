@@ -323,6 +323,43 @@ impl Outbound {
         self.release();
     }
 
+    /// Discards everything that waits, and makes the queue a new one that keeps the memory for what is written next, if that
+    /// is one segment that only this queue holds. [`clear`](Self::clear) gives it up.
+    ///
+    /// ```
+    /// use tidegate::codec::{Outbound, Pool};
+    ///
+    /// let pool = Pool::new();
+    /// let mut queue = Outbound::new(&pool);
+    /// queue.write(b"ebb");
+    /// queue.flush();
+    /// queue.recycle();
+    /// assert_eq!((queue.is_empty(), queue.written().0), (true, 0));
+    /// assert!(pool.ledger().used() > 0);
+    /// queue.write(b"flow");
+    /// queue.flush();
+    /// assert_eq!(queue.front(), Some(&b"flow"[..]));
+    /// queue.clear();
+    /// assert_eq!(pool.ledger().used(), 0);
+    /// ```
+    pub fn recycle(&mut self) {
+        (self.written, self.sent) = (0, 0);
+        if self.list.entries == 1 {
+            let mut entries = self.entries();
+            if let Part::Copied { segment, start, end } = &mut entries.get_mut(self.list.head).part
+                && segment.is_unique()
+            {
+                // No view of the segment is left but that of the entry, which shows nothing now.
+                segment.set_filled(0);
+                (*start, *end) = (0, 0);
+                drop(entries);
+                self.list.unflushed = self.list.head;
+                return;
+            }
+        }
+        self.release();
+    }
+
     /// Bytes that wait, flushed or not.
     #[must_use]
     #[inline]

@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) drain_until: Option<Instant>,
     /// Every entry was notified that none of the tasks that serve is left.
     is_forsaken: bool,
+    /// The queue of the stream that was answered last, within the dispatch of its session.
+    answer_queue: Outbound,
     /// [`CloseReason::Done`], which the streams that are answered at once share.
     done: Rc<CloseReason>,
 }
@@ -141,6 +143,7 @@ impl Core {
             closing_memory: Rc::default(),
             drain_until: None,
             is_forsaken: false,
+            answer_queue: Outbound::default(),
             done: Rc::new(CloseReason::Done),
         }
     }
@@ -372,6 +375,27 @@ impl Core {
                 None
             }
         }
+    }
+
+    /// A queue for the answer of a stream: the one of the last stream, with its memory, or a new one.
+    #[inline]
+    pub(crate) fn take_answer_queue(&mut self) -> Outbound {
+        let mut queue = std::mem::take(&mut self.answer_queue);
+        queue.attach(&self.pool);
+        queue
+    }
+
+    /// The answer that is in a queue is written: the next stream has its memory.
+    #[inline]
+    pub(crate) fn keep_answer_queue(&mut self, queue: &mut Outbound) {
+        self.answer_queue = std::mem::take(queue);
+        self.answer_queue.recycle();
+    }
+
+    /// The session that is dispatched answers no other stream.
+    #[inline]
+    pub(crate) fn release_answer_queue(&mut self) {
+        self.answer_queue.clear();
     }
 
     /// The answer of a stream is written, and both sides have ended it.

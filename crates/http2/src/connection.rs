@@ -19,6 +19,7 @@ use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, St
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Slice, Step};
 
 use crate::error::{Error, Exceeded, Violation};
+use crate::field_block;
 use crate::frame::{
     ErrorCode, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, STREAM_ID_MAX, WINDOW_BYTES_DEFAULT, kind, setting,
     short_frame,
@@ -502,6 +503,9 @@ impl Codec for Connection {
         if let Some(keep_alive) = &mut self.keep_alive {
             keep_alive.leave_input(input.len());
         }
+        if !matches!(result, Ok(Some(_))) {
+            field_block::end_batch();
+        }
         match result {
             Ok(Some(event)) => Ok(Step::Message(event)),
             Ok(None) => {
@@ -622,7 +626,13 @@ impl Mux for Connection {
     }
 
     fn write_answer(&mut self, stream: StreamKey, queue: &mut Outbound, out: &mut Output<'_>) -> bool {
-        self.write_whole(stream, queue, out)
+        if self.write_whole(stream, queue, out) {
+            return true;
+        }
+        let allowance = self.streams.send_allowance(stream).min(FRAME_BYTES_MAX);
+        queue.pending() <= allowance.into()
+            && self.write_records(stream, queue, true, out)
+            && self.streams.has_ended(stream)
     }
 
     /// Called for streams whose application has gone: a stream that has not ended in good order is reset.

@@ -38,10 +38,10 @@ impl Nuisance {
         self.level = self.level.saturating_sub(limits.nuisance_per_request);
     }
 
-    /// A request is complete within the batch in which it came.
+    /// The request of a stream that the peer has opened is complete.
     #[inline]
-    pub(crate) fn add_answered(&mut self) {
-        self.answered += 1;
+    pub(crate) fn make_good_by(&mut self, id: u32, limits: &Limits) {
+        if id > self.batch_id { self.answered += 1 } else { self.make_good(limits) }
     }
 
     /// The peer resets a stream that is closed, or has it reset. If it is one of this batch, its request makes nothing good:

@@ -150,7 +150,7 @@ impl Connection {
         }
         self.write_answer_frames(key.id(), head, lines, content, out);
         self.streams.end_answered(key, length as u32);
-        self.nuisance.add_answered();
+        self.nuisance.make_good_by(key.id(), self.config.limits());
         self.count_idle_from(out.now());
         true
     }
@@ -194,7 +194,10 @@ impl Connection {
     /// §8.1).
     fn end_stream(&mut self, key: StreamKey, out: &mut Output<'_>) {
         self.streams.end_locally(key);
-        self.nuisance.make_good(self.config.limits());
+        match self.role {
+            Role::Server => self.nuisance.make_good_by(key.id(), self.config.limits()),
+            Role::Client => self.nuisance.make_good(self.config.limits()),
+        }
         self.count_idle_from(out.now());
         let is_tunnel = self.has_flag(key, IS_TUNNEL);
         if self.role == Role::Server && !is_tunnel && !self.streams.has_peer_ended(key) {

@@ -453,6 +453,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 if is_done {
                     return Ok(true);
                 }
+                if self.link.outbound_is_empty() {
+                    // A stream that waits keeps no memory of the answer before.
+                    self.link.outbound().clear();
+                }
             }
             self.link.set(Link::HAS_BACKLOG, !starved);
             if !self.link.is_closing() && self.codec.status().is_finished {

@@ -85,15 +85,20 @@ impl Link {
     }
 
     /// The link of a stream, which has no socket.
-    pub(crate) fn of_stream(settings: Rc<Settings>, stream: StreamId, pool: &Pool) -> Self {
+    pub(crate) fn of_stream(settings: Rc<Settings>, stream: StreamId, outbound: Outbound) -> Self {
         settings.live.fetch_add(1, Ordering::Relaxed);
         let [_, session @ ..] = stream.session.to_be_bytes();
-        Self::with_peer(settings, Peer::Stream { session, index: stream.index }, pool)
+        Self::with_queue(settings, Peer::Stream { session, index: stream.index }, outbound)
     }
 
     fn with_peer(settings: Rc<Settings>, peer: Peer, pool: &Pool) -> Self {
+        Self::with_queue(settings, peer, Outbound::new(pool))
+    }
+
+    #[inline]
+    fn with_queue(settings: Rc<Settings>, peer: Peer, outbound: Outbound) -> Self {
         Self {
-            outbound: Outbound::new(pool),
+            outbound,
             input: Input::new(),
             closing: None,
             peer,

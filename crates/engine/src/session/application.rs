@@ -75,14 +75,20 @@ impl SessionApplication {
 
     /// A link for a stream of the session.
     pub(crate) fn link(&self, core: &Core, key: StreamKey) -> Link {
-        Link::of_stream(self.settings.clone(), StreamId { session: self.session, index: key.index() }, &core.pool)
+        self.link_with(Outbound::new(&core.pool), key)
+    }
+
+    #[inline]
+    fn link_with(&self, queue: Outbound, key: StreamKey) -> Link {
+        Link::of_stream(self.settings.clone(), StreamId { session: self.session, index: key.index() }, queue)
     }
 
     /// The peer has opened a stream.
     fn accept<C: Pipeline<Codec: Mux>>(&mut self, key: StreamKey, cx: &mut Context<'_, C>) {
         let Some(make) = &self.make else { return reset(key, ResetCause::Refused, cx) };
         let opening = if make.answers_at_once() { self.take_opening(key, cx) } else { None };
-        let link = self.link(cx.core(), key);
+        let queue = if opening.is_some() { cx.core_mut().take_answer_queue() } else { Outbound::new(&cx.core().pool) };
+        let link = self.link_with(queue, key);
         let token = cx.core_mut().slots.reserve();
         cx.with_mux(|mux, _| mux.streams_mut().set_owner(key, owner(token)));
         let core = cx.core_mut();
@@ -282,6 +288,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
 
     fn end_session_dispatch(&mut self, core: &mut Core) -> bool {
         core.room.release();
+        core.release_answer_queue();
         core.sessions.end_dispatch(self.session)
     }
 
@@ -362,8 +369,11 @@ fn answer<C: Pipeline<Codec: Mux>>(
 ) {
     let (codec, link, core) = cx.parts();
     let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
-    if stream.outbound().is_some_and(|queue| mux.write_answer(key, queue, &mut out)) {
+    if let Some(queue) = stream.outbound()
+        && mux.write_answer(key, queue, &mut out)
+    {
         mux.streams_mut().close_for_now(key);
+        core.keep_answer_queue(queue);
         core.close_answered(token, stream);
     } else {
         core.dispatch_entry(token, stream, SlotEvent::Scheduled);
