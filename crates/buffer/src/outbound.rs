@@ -242,6 +242,24 @@ impl Outbound {
         None
     }
 
+    /// All bytes that wait, flushed or not, if they were copied into one piece of memory.
+    #[must_use]
+    #[inline]
+    pub fn whole(&self) -> Option<&[u8]> {
+        if self.list.entries != 1 {
+            return None;
+        }
+        let entries = self.pool.as_ref()?.shared().entries.borrow();
+        match &entries.get(self.list.head).part {
+            Part::Copied { segment, start, end } => {
+                let bytes = segment.view(*start as usize, *end as usize);
+                // SAFETY: as in `gather`: the bytes stay for as long as the queue is borrowed.
+                Some(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a piece of a file comes first among what was flushed.
     #[must_use]
     pub fn starts_with_file(&self) -> bool {

@@ -632,7 +632,7 @@ impl Mux for Connection {
         let allowance = self.streams.send_allowance(stream).min(FRAME_BYTES_MAX);
         queue.pending() <= allowance.into()
             && self.write_records(stream, queue, true, out)
-            && self.streams.has_ended(stream)
+            && self.streams.close_ended(stream)
     }
 
     /// Called for streams whose application has gone: a stream that has not ended in good order is reset.

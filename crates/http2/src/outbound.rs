@@ -131,9 +131,7 @@ impl Connection {
     /// kind, a head and a body in one piece of memory.
     #[inline]
     pub(crate) fn write_whole(&mut self, key: StreamKey, queue: &mut Outbound, out: &mut Output<'_>) -> bool {
-        queue.flush();
-        let Some(records) = queue.front().filter(|front| front.len() as u64 == queue.pending()) else { return false };
-        let Some((head, lines, rest)) = Record::split(records) else { return false };
+        let Some((head, lines, rest)) = queue.whole().and_then(Record::split) else { return false };
         if head.kind != Kind::Response || head.ends != rest.is_empty() {
             return false;
         }
@@ -149,7 +147,7 @@ impl Connection {
             return false;
         }
         self.write_answer_frames(key.id(), head, lines, content, out);
-        self.streams.end_answered(key, length as u32);
+        self.streams.close_answered(key, length as u32);
         self.nuisance.make_good_by(key.id(), self.config.limits());
         self.count_idle_from(out.now());
         true

@@ -463,17 +463,37 @@ fn remember(parsed: &mut Option<Parsed>, head: &RequestHead, has_ended: bool, co
 fn write_parts(status: Status, parts: &Parts, length: Option<u64>, ends: bool, body: &[u8], out: &mut Output<'_>) {
     let content_type = parts.content_type().map_or("", ContentType::as_str);
     let mut digits = itoa::Buffer::new();
-    let type_line: [&[u8]; 3] = match content_type {
-        "" => [b"", b"", b""],
-        name => [b"content-type: ", name.as_bytes(), b"\r\n"],
-    };
-    let length_line: [&[u8]; 3] = match length {
-        None => [b"", b"", b""],
-        Some(length) => [b"content-length: ", digits.format(length).as_bytes(), b"\r\n"],
-    };
-    let [a, b, c] = type_line;
-    let [d, e, f] = length_line;
-    write_head(status, &[a, b, c, parts.fields().bytes(), d, e, f], ends, body, out);
+    let digits = length.map_or("", |length| digits.format(length));
+    let fields = parts.fields().bytes();
+    if content_type.is_empty() || digits.is_empty() || body.is_empty() {
+        return write_some_parts(status, [content_type, digits], fields, ends, body, out);
+    }
+    // The usual case.
+    let lengths = [TYPE.len(), content_type.len(), 2, fields.len(), LENGTH.len(), digits.len(), 2];
+    let length = lengths.iter().sum::<usize>() as u64;
+    let head = Record { kind: Kind::Response, ends, status: status.code(), length }.bytes();
+    let data = Record { kind: Kind::Data, ends: true, status: 0, length: body.len() as u64 }.bytes();
+    out.write_pieces((&head, TYPE, content_type, "\r\n", fields, LENGTH, digits, "\r\n", &data, body));
+}
+
+/// The same if some of the parts are missing, which are empty.
+#[inline(never)]
+fn write_some_parts(
+    status: Status,
+    [content_type, digits]: [&str; 2],
+    fields: &[u8],
+    ends: bool,
+    body: &[u8],
+    out: &mut Output<'_>,
+) {
+    let [a, b, c] = line(TYPE, content_type);
+    let [d, e, f] = line(LENGTH, digits);
+    write_head(status, &[a, b, c, fields, d, e, f], ends, body, out);
+}
+
+/// The pieces of a line, or nothing without a value.
+fn line<'a>(name: &'a str, value: &'a str) -> [&'a [u8]; 3] {
+    if value.is_empty() { [b"", b"", b""] } else { [name, value, "\r\n"].map(str::as_bytes) }
 }
 
 /// Writes the record of a head, and behind it that of a whole body, if there is one.
@@ -594,6 +614,9 @@ impl<T: 'static> Codec for ServerStream<T> {
         }
     }
 }
+
+const TYPE: &str = "content-type: ";
+const LENGTH: &str = "content-length: ";
 
 /// A longer text of a head is not remembered.
 const KEPT_BYTES_MAX: usize = 1024;

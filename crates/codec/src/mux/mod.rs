@@ -145,13 +145,13 @@ pub trait Mux: Codec<In = StreamEvent> {
     }
 
     /// Writes all that is in `queue`, and the end of the stream behind it, within the dispatch in which the stream was
-    /// opened, if the windows allow that. Both sides have ended the stream then. Returns `false`, and writes nothing,
-    /// otherwise.
+    /// opened, if the windows allow that. Both sides have ended the stream then, and it is
+    /// [closed](Streams::close_for_now). Returns `false`, and writes nothing, otherwise.
     fn write_answer(&mut self, stream: StreamKey, queue: &mut Outbound, out: &mut Output<'_>) -> bool {
         let allowance = self.streams().send_allowance(stream).min(self.frame_bytes_max());
         queue.pending() <= allowance.into()
             && self.write_turn(stream, queue, true, out)
-            && self.streams().has_ended(stream)
+            && self.streams_mut().close_ended(stream)
     }
 
     /// Writes credit.

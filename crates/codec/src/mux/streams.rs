@@ -408,7 +408,7 @@ impl<S: Default> Streams<S> {
         entry.state = S::default();
         self.by_peer -= u32::from(was_by_peer);
         self.by_us -= u32::from(was_by_us);
-        if !injected::is_injected(Bug::WindowLeaked) {
+        if rest > 0 && !injected::is_injected(Bug::WindowLeaked) {
             self.consume_session(rest);
         }
         let Some(tables) = &mut self.tables else { return };
@@ -496,12 +496,23 @@ impl<S: Default> Streams<S> {
         is_new
     }
 
-    /// All that is sent on a stream, `bytes` and its end, was written in one turn. The peer has ended it, so that it has ended
-    /// in both directions.
+    /// Closes a stream [for now](Self::close_for_now), if it has ended in both directions. Returns whether it has.
+    pub fn close_ended(&mut self, key: StreamKey) -> bool {
+        let has_ended = self.has_ended(key);
+        if has_ended {
+            self.close_for_now(key);
+        }
+        has_ended
+    }
+
+    /// All that is sent on a stream, `bytes` and its end, was written in one turn, and the peer, which has opened the
+    /// stream, has ended it. It is closed [for now](Self::close_for_now).
     #[inline]
-    pub fn end_answered(&mut self, key: StreamKey, bytes: u32) {
+    pub fn close_answered(&mut self, key: StreamKey, bytes: u32) {
         self.send_window -= i64::from(bytes);
-        self.end_locally(key);
+        // It has ended in order.
+        self.resets = self.resets.saturating_sub(1);
+        self.close_for_now(key);
     }
 
     /// The peer has reset a stream: it has ended in both directions, and the caller closes it.

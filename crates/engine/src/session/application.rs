@@ -372,7 +372,6 @@ fn answer<C: Pipeline<Codec: Mux>>(
     if let Some(queue) = stream.outbound()
         && mux.write_answer(key, queue, &mut out)
     {
-        mux.streams_mut().close_for_now(key);
         core.keep_answer_queue(queue);
         core.close_answered(token, stream);
     } else {
