@@ -19,7 +19,6 @@ use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, St
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Slice, Step};
 
 use crate::error::{Error, Exceeded, Violation};
-use crate::field_block;
 use crate::frame::{
     ErrorCode, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, STREAM_ID_MAX, WINDOW_BYTES_DEFAULT, kind, setting,
     short_frame,
@@ -504,7 +503,7 @@ impl Codec for Connection {
             keep_alive.leave_input(input.len());
         }
         if !matches!(result, Ok(Some(_))) {
-            field_block::end_batch();
+            Self::forget_record();
         }
         match result {
             Ok(Some(event)) => Ok(Step::Message(event)),

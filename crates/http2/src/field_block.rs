@@ -57,13 +57,13 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// All frames that came together are decoded: the memory of their connection is not kept.
-#[inline]
-pub(crate) fn end_batch() {
-    SCRATCH.with_borrow_mut(|scratch| scratch.last.record = None);
-}
-
 impl Connection {
+    /// All frames that came together are decoded: the memory of their connection is not kept.
+    #[inline]
+    pub(crate) fn forget_record() {
+        SCRATCH.with_borrow_mut(|scratch| scratch.last.record = None);
+    }
+
     pub(crate) fn on_headers(
         &mut self,
         head: FrameHead,
