@@ -242,6 +242,24 @@ impl Outbound {
         None
     }
 
+    /// All bytes that wait, flushed or not, if they were copied into one piece of memory.
+    #[must_use]
+    #[inline]
+    pub fn whole(&self) -> Option<&[u8]> {
+        if self.list.entries != 1 {
+            return None;
+        }
+        let entries = self.pool.as_ref()?.shared().entries.borrow();
+        match &entries.get(self.list.head).part {
+            Part::Copied { segment, start, end } => {
+                let bytes = segment.view(*start as usize, *end as usize);
+                // SAFETY: as in `gather`: the bytes stay for as long as the queue is borrowed.
+                Some(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a piece of a file comes first among what was flushed.
     #[must_use]
     pub fn starts_with_file(&self) -> bool {
@@ -320,6 +338,43 @@ impl Outbound {
     /// Discards everything that waits: it is never sent, and [`written`](Self::written) goes back to the bytes sent.
     pub fn clear(&mut self) {
         self.written = self.sent;
+        self.release();
+    }
+
+    /// Discards everything that waits, and makes the queue a new one that keeps the memory for what is written next, if that
+    /// is one segment that only this queue holds. [`clear`](Self::clear) gives it up.
+    ///
+    /// ```
+    /// use tidegate::codec::{Outbound, Pool};
+    ///
+    /// let pool = Pool::new();
+    /// let mut queue = Outbound::new(&pool);
+    /// queue.write(b"ebb");
+    /// queue.flush();
+    /// queue.recycle();
+    /// assert_eq!((queue.is_empty(), queue.written().0), (true, 0));
+    /// assert!(pool.ledger().used() > 0);
+    /// queue.write(b"flow");
+    /// queue.flush();
+    /// assert_eq!(queue.front(), Some(&b"flow"[..]));
+    /// queue.clear();
+    /// assert_eq!(pool.ledger().used(), 0);
+    /// ```
+    pub fn recycle(&mut self) {
+        (self.written, self.sent) = (0, 0);
+        if self.list.entries == 1 {
+            let mut entries = self.entries();
+            if let Part::Copied { segment, start, end } = &mut entries.get_mut(self.list.head).part
+                && segment.is_unique()
+            {
+                // No view of the segment is left but that of the entry, which shows nothing now.
+                segment.set_filled(0);
+                (*start, *end) = (0, 0);
+                drop(entries);
+                self.list.unflushed = self.list.head;
+                return;
+            }
+        }
         self.release();
     }
 

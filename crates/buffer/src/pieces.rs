@@ -7,7 +7,7 @@ use std::slice;
 
 use crate::segment::Segment;
 
-/// Two to eight texts, slices or arrays of bytes, or [`Short`] pieces, as a tuple: the argument of
+/// Two to ten texts, slices or arrays of bytes, or [`Short`] pieces, as a tuple: the argument of
 /// [`Outbound::write_pieces`](crate::Outbound::write_pieces).
 pub trait Pieces: sealed::Pieces + Copy {}
 
@@ -210,4 +210,5 @@ mod sealed {
     pieces!(A B C D E F);
     pieces!(A B C D E F G);
     pieces!(A B C D E F G H);
+    pieces!(A B C D E F G H I J);
 }

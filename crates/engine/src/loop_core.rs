@@ -86,6 +86,10 @@ pub(crate) struct Core {
     pub(crate) drain_until: Option<Instant>,
     /// Every entry was notified that none of the tasks that serve is left.
     is_forsaken: bool,
+    /// The queue of the stream that was answered last, within the dispatch of its session.
+    answer_queue: Outbound,
+    /// [`CloseReason::Done`], which the streams that are answered at once share.
+    done: Rc<CloseReason>,
 }
 
 impl Core {
@@ -139,6 +143,8 @@ impl Core {
             closing_memory: Rc::default(),
             drain_until: None,
             is_forsaken: false,
+            answer_queue: Outbound::default(),
+            done: Rc::new(CloseReason::Done),
         }
     }
 
@@ -231,7 +237,7 @@ impl Core {
                 Err(panic) => self.on_panic(token, &mut *entry, panic),
             };
             match disposition {
-                Disposition::Keep | Disposition::Send => return self.slots.put(token, entry),
+                Disposition::Keep | Disposition::Send | Disposition::Answered => return self.slots.put(token, entry),
                 Disposition::Switch(switch) => match self.switch(token, entry, switch) {
                     Some(switched) => (entry, acted) = switched,
                     None => return,
@@ -345,6 +351,58 @@ impl Core {
         self.awaited += 1;
         self.dispatch_entry(token, stream, SlotEvent::Opened);
         self.notify_drain(token);
+    }
+
+    /// The same for a stream with all bytes of its peer, whose session writes its answer at once. Returns the stream if the
+    /// answer is complete: it is not in its slot, and either [closed](Self::close_answered) or dispatched again.
+    #[inline]
+    pub(crate) fn answer_stream(
+        &mut self,
+        token: Token,
+        mut stream: Box<dyn SlotEntry>,
+        bytes: Slice,
+    ) -> Option<Box<dyn SlotEntry>> {
+        self.awaited += 1;
+        let dispatch = || stream.dispatch(self, token, SlotEvent::OpenedWith(bytes));
+        match catch_unwind(AssertUnwindSafe(dispatch)) {
+            acted @ Ok(Disposition::Answered) => {
+                // `Answered` has nothing to drop.
+                std::mem::forget(acted);
+                Some(stream)
+            }
+            acted => {
+                self.apply(token, stream, acted);
+                None
+            }
+        }
+    }
+
+    /// A queue for the answer of a stream: the one of the last stream, with its memory, or a new one.
+    #[inline]
+    pub(crate) fn take_answer_queue(&mut self) -> Outbound {
+        let mut queue = std::mem::take(&mut self.answer_queue);
+        queue.attach(&self.pool);
+        queue
+    }
+
+    /// The answer that is in a queue is written: the next stream has its memory.
+    #[inline]
+    pub(crate) fn keep_answer_queue(&mut self, queue: &mut Outbound) {
+        self.answer_queue = std::mem::take(queue);
+        self.answer_queue.recycle();
+    }
+
+    /// The session that is dispatched answers no other stream.
+    #[inline]
+    pub(crate) fn release_answer_queue(&mut self) {
+        self.answer_queue.clear();
+    }
+
+    /// The answer of a stream is written, and both sides have ended it.
+    #[inline]
+    pub(crate) fn close_answered(&mut self, token: Token, stream: Box<dyn SlotEntry>) {
+        let reason = self.done.clone();
+        self.finish_close(token, stream, reason);
     }
 
     /// A stream requests something of its session.

@@ -20,9 +20,12 @@ pub(crate) struct Pages<T> {
 
 struct Page<T> {
     places: [Place<T>; PAGE_PLACES],
-    used: u32,
+    /// The places in use, as bits.
+    used: u64,
     listed: bool,
 }
+
+const _: () = assert!(PAGE_PLACES == u64::BITS as usize);
 
 #[derive(Default)]
 struct Place<T> {
@@ -38,12 +41,12 @@ impl<T: Default> Pages<T> {
         let number = self.page_with_room();
         let generation = self.generation;
         let page = self.page(number).expect("a page with room exists");
-        let mut index = page.places.iter().position(|place| place.generation == 0).expect("the page has room");
+        let mut index = page.used.trailing_ones() as usize;
         if injected::is_injected(Bug::DoubleSlotAllocation) && index > 2 {
             index -= 1;
         }
         let was_empty = page.used == 0;
-        page.used += 1;
+        page.used |= 1 << index;
         page.places[index].generation = generation;
         self.has_empty &= !was_empty;
         self.len += 1;
@@ -57,7 +60,7 @@ impl<T: Default> Pages<T> {
         self.len -= 1;
         let number = token.slot / PAGE_PLACES as u32;
         let page = self.pages[number as usize].as_mut().expect("the place was in it");
-        page.used -= 1;
+        page.used &= !(1 << (token.slot as usize % PAGE_PLACES));
         if page.used == 0 && std::mem::replace(&mut self.has_empty, true) {
             self.pages[number as usize] = None;
             self.vacant.push(number);
@@ -129,7 +132,7 @@ impl<T: Default> Pages<T> {
     fn page_with_room(&mut self) -> u32 {
         while let Some(&number) = self.non_full.last() {
             match self.page(number) {
-                Some(page) if (page.used as usize) < PAGE_PLACES => return number,
+                Some(page) if page.used != u64::MAX => return number,
                 Some(page) => page.listed = false,
                 None => {}
             }

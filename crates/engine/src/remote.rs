@@ -87,8 +87,11 @@ impl RemoteTargets {
     }
 
     /// A connection is gone: its handles report that from now on.
+    #[inline]
     pub(crate) fn forget(&mut self, token: Token) {
-        if let Some(target) = self.0.remove(&token) {
+        if !self.0.is_empty()
+            && let Some(target) = self.0.remove(&token)
+        {
             target.gone.store(true, Ordering::Relaxed);
         }
     }

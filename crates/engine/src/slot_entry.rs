@@ -94,6 +94,9 @@ pub(crate) enum SocketState {
 pub(crate) enum SlotEvent {
     /// It is new.
     Opened,
+    /// It is a new stream, with all bytes of its peer: `Opened` and `ReceivedLast` in one. Its session writes the answer at
+    /// once, if that is complete.
+    OpenedWith(Slice),
     /// It has a new codec and a new application.
     Switched,
     /// It has a new application; its codec stays.
@@ -137,6 +140,8 @@ pub(crate) enum Disposition {
     Keep,
     /// Of a stream whose session offers room: the session sends what is in its queue, and nothing else is left to do.
     Send,
+    /// Of a stream that has come with all bytes of its peer: the session sends what is in its queue, and then it is over.
+    Answered,
     /// Another entry takes the place.
     Switch(ProtocolSwitch),
     Close {

@@ -40,6 +40,7 @@ pub use error::{Error, Exceeded, Misuse, Violation};
 pub use fields::{Fields, InvalidField};
 pub use head::{BodyLength, Headers, Method, RequestHead, Version};
 pub use limits::{Config, Limits};
+pub use parse::HeadLayout;
 pub use refusals::Refusals;
 pub use response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
 pub use server::{Incoming, Server};

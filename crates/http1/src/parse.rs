@@ -72,7 +72,26 @@ impl RequestHead {
         };
         Ok(Self { bytes: text, spans })
     }
+
+    /// The head with a text that is equal to one from which [`of_http2`](Self::of_http2) has made a head with this layout,
+    /// with the same configuration and the same end. It is not checked once more.
+    #[must_use]
+    #[inline]
+    pub fn with_layout(text: Slice, layout: HeadLayout) -> Self {
+        Self { bytes: text, spans: layout.0 }
+    }
+
+    /// Where the parts of the head are.
+    #[must_use]
+    #[inline]
+    pub fn layout(&self) -> HeadLayout {
+        HeadLayout(self.spans)
+    }
 }
+
+/// Where the parts of a head are; see [`RequestHead::with_layout`].
+#[derive(Debug, Clone, Copy)]
+pub struct HeadLayout(Spans);
 
 struct Parse<'b> {
     bytes: &'b [u8],

@@ -502,9 +502,15 @@ impl Codec for Connection {
         if let Some(keep_alive) = &mut self.keep_alive {
             keep_alive.leave_input(input.len());
         }
+        if !matches!(result, Ok(Some(_))) {
+            Self::forget_record();
+        }
         match result {
             Ok(Some(event)) => Ok(Step::Message(event)),
-            Ok(None) => Ok(Step::NeedMore),
+            Ok(None) => {
+                self.nuisance.end_batch(self.peer_id, self.config.limits());
+                Ok(Step::NeedMore)
+            }
             Err(error) => Err(self.fail(error, reply)),
         }
     }
@@ -610,6 +616,22 @@ impl Mux for Connection {
 
     fn write_turn(&mut self, stream: StreamKey, queue: &mut Outbound, ends: bool, out: &mut Output<'_>) -> bool {
         self.write_records(stream, queue, ends, out)
+    }
+
+    fn take_opening(&mut self, stream: StreamKey) -> Option<Slice> {
+        // Both are of the stream that was opened last.
+        self.pending.ended.take_if(|ended| *ended == stream)?;
+        self.pending.data.take().map(|(_, record)| record)
+    }
+
+    fn write_answer(&mut self, stream: StreamKey, queue: &mut Outbound, out: &mut Output<'_>) -> bool {
+        if self.write_whole(stream, queue, out) {
+            return true;
+        }
+        let allowance = self.streams.send_allowance(stream).min(FRAME_BYTES_MAX);
+        queue.pending() <= allowance.into()
+            && self.write_records(stream, queue, true, out)
+            && self.streams.close_ended(stream)
     }
 
     /// Called for streams whose application has gone: a stream that has not ended in good order is reset.

@@ -12,11 +12,45 @@ use crate::head::{BlockInfo, FieldBlock, HeadBuilder, HeadFacts, HeadFault, Head
 use crate::priority::Priority;
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_CONNECT, IS_HEAD, IS_TUNNEL};
 
-/// Memory for the decoding of one block.
+/// Memory for the decoding of one block, and what is known of the last one.
 #[derive(Default)]
 struct Scratch {
     parts: HeadParts,
     strings: Vec<u8>,
+    last: Last,
+}
+
+/// The last block, if it was the head of a request and has not changed the table of its decoder. Its text is still in the
+/// parts. A block that comes again on the same connection, as most do where many requests come together, is not decoded
+/// again.
+#[derive(Default)]
+struct Last {
+    /// The state of the decoder.
+    version: Option<u64>,
+    block: Vec<u8>,
+    facts: HeadFacts,
+    /// The record of the text, and whether the stream ends with it, until the end of the batch of frames.
+    record: Option<(Slice, bool)>,
+}
+
+impl Last {
+    #[inline]
+    fn is(&self, version: u64, block: &[u8]) -> bool {
+        self.version == Some(version) && self.block == block
+    }
+
+    #[inline]
+    fn forget(&mut self) {
+        (self.version, self.record) = (None, None);
+    }
+
+    fn remember(&mut self, version: u64, block: &[u8], facts: HeadFacts) {
+        if block.len() <= KEPT_BYTES_MAX {
+            (self.version, self.facts) = (Some(version), facts);
+            self.block.clear();
+            self.block.extend_from_slice(block);
+        }
+    }
 }
 
 thread_local! {
@@ -24,6 +58,12 @@ thread_local! {
 }
 
 impl Connection {
+    /// All frames that came together are decoded: the memory of their connection is not kept.
+    #[inline]
+    pub(crate) fn forget_record() {
+        SCRATCH.with_borrow_mut(|scratch| scratch.last.record = None);
+    }
+
     pub(crate) fn on_headers(
         &mut self,
         head: FrameHead,
@@ -88,12 +128,25 @@ impl Connection {
             None if self.was_reset(id) => HeadKind::Trailers,
             None => return Err(Violation::ClosedStream.into()),
         };
-        SCRATCH.with_borrow_mut(|Scratch { parts, strings }| {
+        SCRATCH.with_borrow_mut(|Scratch { parts, strings, last }| {
+            let version = self.decoder.version();
+            if kind == HeadKind::Request && last.is(version, block) {
+                let facts = Ok(last.facts);
+                return self.on_request(about, facts, &mut parts.text, &mut last.record, reply);
+            }
+            last.forget();
             let mut builder = HeadBuilder::new(kind, &self.config, parts);
             self.decoder.decode(block, strings, |name, value| builder.add(name, value))?;
             let facts = builder.finish();
             match (existing, kind) {
-                (None, HeadKind::Request) => self.on_request(about, facts, &mut parts.text, reply),
+                (None, HeadKind::Request) => {
+                    if let Ok(facts) = facts
+                        && self.decoder.version() == version
+                    {
+                        last.remember(version, block, facts);
+                    }
+                    self.on_request(about, facts, &mut parts.text, &mut last.record, reply)
+                }
                 (Some(key), HeadKind::Response) => self.on_response(key, about, facts, &mut parts.text, reply),
                 (Some(key), _) => self.on_trailers(key, about, facts, &mut parts.text, reply),
                 (None, _) => self.on_late_trailers(about, facts, reply),
@@ -126,6 +179,7 @@ impl Connection {
         about: BlockInfo,
         facts: Result<HeadFacts, HeadFault>,
         text: &mut [u8],
+        last_record: &mut Option<(Slice, bool)>,
         reply: &mut Output<'_>,
     ) -> Result<Option<StreamEvent>, Error> {
         let id = about.stream;
@@ -171,7 +225,15 @@ impl Connection {
             state.flags |= HEAD_RECEIVED | of_method;
         }
         self.expect_length(key, facts.content_length.filter(|_| !about.ends && !facts.is_connect));
-        self.pass_head(key, about.ends, text, reply);
+        let record = match last_record {
+            Some((record, ends)) if *ends == about.ends => record.clone(),
+            _ => {
+                let record = head_record(about.ends, text, reply);
+                *last_record = Some((record.clone(), about.ends)).filter(|_| text.len() <= KEPT_BYTES_MAX);
+                record
+            }
+        };
+        self.pass(key, record, about.ends);
         Ok(Some(StreamEvent::Opened(key)))
     }
 
@@ -237,10 +299,7 @@ impl Connection {
 
     /// Passes a head or trailers to the stream, as a record.
     fn pass_head(&mut self, key: StreamKey, ends: bool, text: &mut [u8], reply: &mut Output<'_>) {
-        let flags = if ends { flag::END_STREAM } else { 0 };
-        let length = (text.len() - HEAD_BYTES) as u32;
-        text[..HEAD_BYTES].copy_from_slice(&FrameHead { length, kind: kind::HEADERS, flags, stream: key.id() }.bytes());
-        self.pass(key, reply.pool().copy(text), ends);
+        self.pass(key, head_record(ends, text, reply), ends);
     }
 
     /// Passes a record to the stream, and its end.
@@ -252,6 +311,14 @@ impl Connection {
             self.pending.ended = Some(key);
         }
     }
+}
+
+/// The record of a head or of trailers. Several streams may have the same.
+fn head_record(ends: bool, text: &mut [u8], reply: &Output<'_>) -> Slice {
+    let flags = if ends { flag::END_STREAM } else { 0 };
+    let length = (text.len() - HEAD_BYTES) as u32;
+    text[..HEAD_BYTES].copy_from_slice(&FrameHead { length, kind: kind::HEADERS, flags, stream: 0 }.bytes());
+    reply.pool().copy(text)
 }
 
 /// The content of a frame without its padding (RFC 9113 §6.1, §6.2).
@@ -269,3 +336,6 @@ pub(crate) fn dependency(priority: &[u8; 5]) -> u32 {
     let &[a, b, c, d, _] = priority;
     u32::from_be_bytes([a & 0x7f, b, c, d])
 }
+
+/// Longer blocks are not remembered, and longer records not shared.
+const KEPT_BYTES_MAX: usize = 1024;

@@ -172,6 +172,7 @@ impl Connection {
             return self.reset_stream(key, ErrorCode::STREAM_CLOSED, reply).map(Some);
         }
         self.add_nuisance(reply)?;
+        self.nuisance.withdraw(id);
         self.write_reset_code(id, ErrorCode::STREAM_CLOSED, reply);
         Ok(None)
     }
@@ -212,7 +213,10 @@ impl Connection {
         self.add_nuisance(reply)?;
         // Nothing follows from a peer that has reset the stream itself.
         self.forget_reset(head.stream);
-        let Some(stream) = self.streams.find(head.stream) else { return Ok(None) };
+        let Some(stream) = self.streams.find(head.stream) else {
+            self.nuisance.withdraw(head.stream);
+            return Ok(None);
+        };
         self.streams.reset_by_peer(stream).map_err(flow_error)?;
         Ok(Some(StreamEvent::Reset { stream, code: u32::from_be_bytes([a, b, c, d]).into() }))
     }
@@ -352,6 +356,7 @@ impl Connection {
                 if bytes == STREAM_ID_MAX {
                     // It exceeds any window but an empty one.
                     self.add_nuisance(reply)?;
+                    self.nuisance.withdraw(head.stream);
                     self.write_reset_code(head.stream, ErrorCode::FLOW_CONTROL_ERROR, reply);
                 }
                 return Ok(None);
@@ -417,6 +422,7 @@ impl Connection {
             Some(key) => self.reset_stream(key, code, reply).map(Some),
             None if self.is_idle(id) => Err(violation.into()),
             None => {
+                self.nuisance.withdraw(id);
                 self.write_reset_code(id, code, reply);
                 Ok(None)
             }

@@ -10,6 +10,11 @@ pub(crate) struct Nuisance {
     level: u32,
     /// Up to when the bucket has leaked; `None` while it is empty.
     leaked: Option<Instant>,
+    /// Requests that were answered within the batch of frames in which they came, and that make nothing good before its
+    /// end: the peer may disturb them in the same batch.
+    answered: u32,
+    /// The highest number of a stream before the batch.
+    batch_id: u32,
 }
 
 impl Nuisance {
@@ -31,6 +36,28 @@ impl Nuisance {
     #[inline]
     pub(crate) fn make_good(&mut self, limits: &Limits) {
         self.level = self.level.saturating_sub(limits.nuisance_per_request);
+    }
+
+    /// The request of a stream that the peer has opened is complete.
+    #[inline]
+    pub(crate) fn make_good_by(&mut self, id: u32, limits: &Limits) {
+        if id > self.batch_id { self.answered += 1 } else { self.make_good(limits) }
+    }
+
+    /// The peer resets a stream that is closed, or has it reset. If it is one of this batch, its request makes nothing good:
+    /// the peer did not wait for the response.
+    pub(crate) fn withdraw(&mut self, id: u32) {
+        if id > self.batch_id {
+            self.answered = self.answered.saturating_sub(1);
+        }
+    }
+
+    /// The batch is over; `id` is the highest number of a stream.
+    #[inline]
+    pub(crate) fn end_batch(&mut self, id: u32, limits: &Limits) {
+        let answered = std::mem::take(&mut self.answered);
+        self.level = self.level.saturating_sub(answered.saturating_mul(limits.nuisance_per_request));
+        self.batch_id = id;
     }
 }
 

@@ -126,11 +126,76 @@ impl Connection {
         is_all
     }
 
+    /// The whole response of a stream whose request has ended, which was opened last, and whose queue has nothing else.
+    /// Returns `false`, and writes nothing, if a window or one frame is too small for it, or if it is not of the usual
+    /// kind, a head and a body in one piece of memory.
+    #[inline]
+    pub(crate) fn write_whole(&mut self, key: StreamKey, queue: &mut Outbound, out: &mut Output<'_>) -> bool {
+        let Some((head, lines, rest)) = queue.whole().and_then(Record::split) else { return false };
+        if head.kind != Kind::Response || head.ends != rest.is_empty() {
+            return false;
+        }
+        let mut content = None;
+        if !head.ends {
+            match Record::split(rest) {
+                Some((Record { kind: Kind::Data, ends: true, .. }, bytes, [])) => content = Some(bytes),
+                _ => return false,
+            }
+        }
+        let length = content.map_or(0, <[u8]>::len);
+        if length > self.streams.send_allowance(key).min(FRAME_BYTES_MAX) as usize {
+            return false;
+        }
+        self.write_answer_frames(key.id(), head, lines, content, out);
+        self.streams.close_answered(key, length as u32);
+        self.nuisance.make_good_by(key.id(), self.config.limits());
+        self.count_idle_from(out.now());
+        true
+    }
+
+    /// Writes the frames of a response.
+    fn write_answer_frames(
+        &mut self,
+        id: u32,
+        record: Record,
+        lines: &[u8],
+        content: Option<&[u8]>,
+        out: &mut Output<'_>,
+    ) {
+        SECTIONS.with_borrow_mut(|[section, _]| {
+            let date = out.time().date();
+            if !section.is(self.encoder.version(), record, lines, date) {
+                section.encode(record, lines, date, self.config.name(), &mut self.encoder);
+            }
+            let block = &section.block[..];
+            if block.len() > FRAME_BYTES_MAX as usize {
+                write_block(id, block, record.ends, self.frame_bytes_max.min(FRAME_BYTES_MAX), out);
+                if let Some(content) = content {
+                    write_short_body(id, content, true, out);
+                }
+                return;
+            }
+            let flags = flag::END_HEADERS | if record.ends { flag::END_STREAM } else { 0 };
+            let head = FrameHead { length: block.len() as u32, kind: kind::HEADERS, flags, stream: id }.bytes();
+            match content {
+                None => out.write_pieces((&head, block)),
+                Some(content) => {
+                    let length = content.len() as u32;
+                    let data = FrameHead { length, kind: kind::DATA, flags: flag::END_STREAM, stream: id }.bytes();
+                    out.write_pieces((&head, block, &data, content));
+                }
+            }
+        });
+    }
+
     /// Our end of a stream was written. A client need not send the rest of a request that has its response (RFC 9113
     /// §8.1).
     fn end_stream(&mut self, key: StreamKey, out: &mut Output<'_>) {
         self.streams.end_locally(key);
-        self.nuisance.make_good(self.config.limits());
+        match self.role {
+            Role::Server => self.nuisance.make_good_by(key.id(), self.config.limits()),
+            Role::Client => self.nuisance.make_good(self.config.limits()),
+        }
         self.count_idle_from(out.now());
         let is_tunnel = self.has_flag(key, IS_TUNNEL);
         if self.role == Role::Server && !is_tunnel && !self.streams.has_peer_ended(key) {

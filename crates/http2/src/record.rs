@@ -61,6 +61,20 @@ impl Record {
                 &copy
             }
         };
+        Some(Self::read(bytes))
+    }
+
+    /// The head of the record at the start of `bytes`, its content, and what follows.
+    #[inline]
+    pub(crate) fn split(bytes: &[u8]) -> Option<(Self, &[u8], &[u8])> {
+        let (head, rest) = bytes.split_first_chunk()?;
+        let record = Self::read(head);
+        let (content, rest) = rest.split_at_checked(usize::try_from(record.length).ok()?)?;
+        Some((record, content, rest))
+    }
+
+    #[inline]
+    fn read(bytes: &[u8; RECORD_BYTES]) -> Self {
         let &[kind, ends, low, high, ref length @ ..] = bytes;
         let kind = match kind {
             0 => Kind::Response,
@@ -69,7 +83,7 @@ impl Record {
             _ => Kind::Data,
         };
         let status = u16::from_le_bytes([low, high]);
-        Some(Self { kind, ends: ends != 0, status, length: u64::from_le_bytes(*length) })
+        Self { kind, ends: ends != 0, status, length: u64::from_le_bytes(*length) }
     }
 
     /// The content of the record that is next in a queue, if it lies in one piece behind its head.

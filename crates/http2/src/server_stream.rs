@@ -3,13 +3,14 @@
 //! Its bytes are records (`record.rs`), which the codec of the connection translates from and to frames. Its messages
 //! are those of HTTP/1.1, so an application is the same over both versions.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
+use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
 use tidegate_http1::{
-    Body, ContentType, Error, Exceeded, Fields, Incoming, Method, Misuse, Outgoing, Parts, RequestHead, Response,
-    Status, StreamedResponse, Trailers, Violation,
+    Body, ContentType, Error, Exceeded, Fields, HeadLayout, Incoming, Method, Misuse, Outgoing, Parts, RequestHead,
+    Response, Status, StreamedResponse, Trailers, Violation,
 };
 
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
@@ -158,7 +159,7 @@ impl<T: 'static> ServerStream<T> {
     ) -> Result<Step<Incoming>, Error> {
         self.outbound = Outbound::Owed;
         self.inbound = if ends { Inbound::Done } else { Inbound::Body };
-        let head = RequestHead::of_http2(input.take(head.length as usize), ends, &self.config.http1)?;
+        let head = parse_head(input.take(head.length as usize), ends, &self.config.http1)?;
         self.flags = match head.method() {
             Method::Head => HEAD,
             Method::Connect if head.protocol().is_some() => EXTENDED,
@@ -411,22 +412,88 @@ impl<T: 'static> ServerStream<T> {
     }
 }
 
+thread_local! {
+    /// The last head of a request that was parsed.
+    static PARSED: RefCell<Option<Parsed>> = const { RefCell::new(None) };
+}
+
+/// A head of a request that was parsed. Requests that come together often have the same head.
+struct Parsed {
+    config: Arc<tidegate_http1::Config>,
+    has_ended: bool,
+    text: Vec<u8>,
+    layout: HeadLayout,
+}
+
+fn parse_head(text: Slice, has_ended: bool, config: &Arc<tidegate_http1::Config>) -> Result<RequestHead, Error> {
+    PARSED.with_borrow_mut(|parsed| {
+        if let Some(parsed) = parsed
+            && parsed.has_ended == has_ended
+            && Arc::ptr_eq(&parsed.config, config)
+            && parsed.text == text[..]
+        {
+            return Ok(RequestHead::with_layout(text, parsed.layout));
+        }
+        let head = RequestHead::of_http2(text, has_ended, config)?;
+        remember(parsed, &head, has_ended, config);
+        Ok(head)
+    })
+}
+
+fn remember(parsed: &mut Option<Parsed>, head: &RequestHead, has_ended: bool, config: &Arc<tidegate_http1::Config>) {
+    let (text, layout) = (head.bytes(), head.layout());
+    if text.len() > KEPT_BYTES_MAX {
+        return;
+    }
+    match parsed {
+        Some(parsed) => {
+            parsed.text.clear();
+            parsed.text.extend_from_slice(text);
+            (parsed.has_ended, parsed.layout) = (has_ended, layout);
+            if !Arc::ptr_eq(&parsed.config, config) {
+                parsed.config = config.clone();
+            }
+        }
+        None => *parsed = Some(Parsed { config: config.clone(), has_ended, text: text.to_vec(), layout }),
+    }
+}
+
 /// Writes the head of a response, and a short body.
 #[inline]
 fn write_parts(status: Status, parts: &Parts, length: Option<u64>, ends: bool, body: &[u8], out: &mut Output<'_>) {
     let content_type = parts.content_type().map_or("", ContentType::as_str);
     let mut digits = itoa::Buffer::new();
-    let type_line: [&[u8]; 3] = match content_type {
-        "" => [b"", b"", b""],
-        name => [b"content-type: ", name.as_bytes(), b"\r\n"],
-    };
-    let length_line: [&[u8]; 3] = match length {
-        None => [b"", b"", b""],
-        Some(length) => [b"content-length: ", digits.format(length).as_bytes(), b"\r\n"],
-    };
-    let [a, b, c] = type_line;
-    let [d, e, f] = length_line;
-    write_head(status, &[a, b, c, parts.fields().bytes(), d, e, f], ends, body, out);
+    let digits = length.map_or("", |length| digits.format(length));
+    let fields = parts.fields().bytes();
+    if content_type.is_empty() || digits.is_empty() || body.is_empty() {
+        return write_some_parts(status, [content_type, digits], fields, ends, body, out);
+    }
+    // The usual case.
+    let lengths = [TYPE.len(), content_type.len(), 2, fields.len(), LENGTH.len(), digits.len(), 2];
+    let length = lengths.iter().sum::<usize>() as u64;
+    let head = Record { kind: Kind::Response, ends, status: status.code(), length }.bytes();
+    let data = Record { kind: Kind::Data, ends: true, status: 0, length: body.len() as u64 }.bytes();
+    out.write_pieces((&head, TYPE, content_type, "\r\n", fields, LENGTH, digits, "\r\n", &data, body));
+}
+
+/// The same if some of the parts are missing, which are empty.
+#[inline(never)]
+fn write_some_parts(
+    status: Status,
+    [content_type, digits]: [&str; 2],
+    fields: &[u8],
+    ends: bool,
+    body: &[u8],
+    out: &mut Output<'_>,
+) {
+    let [a, b, c] = line(TYPE, content_type);
+    let [d, e, f] = line(LENGTH, digits);
+    write_head(status, &[a, b, c, fields, d, e, f], ends, body, out);
+}
+
+/// The pieces of a line, or nothing without a value.
+fn line<'a>(name: &'a str, value: &'a str) -> [&'a [u8]; 3] {
+    if value.is_empty() { [b"", b"", b""] } else { [name, value, "\r\n"].map(str::as_bytes) }
 }
 
 /// Writes the record of a head, and behind it that of a whole body, if there is one.
@@ -547,6 +614,12 @@ impl<T: 'static> Codec for ServerStream<T> {
         }
     }
 }
+
+const TYPE: &str = "content-type: ";
+const LENGTH: &str = "content-length: ";
+
+/// A longer text of a head is not remembered.
+const KEPT_BYTES_MAX: usize = 1024;
 
 /// Bodies up to this length are copied behind their head.
 const SHORT_BODY_BYTES: u64 = 1024;

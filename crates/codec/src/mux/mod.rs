@@ -137,6 +137,23 @@ pub trait Mux: Codec<In = StreamEvent> {
         write_plain_turn(self, stream, queue, ends, out)
     }
 
+    /// Takes the bytes that have come with the opening of a stream, if they are all that the peer sends on it, right after
+    /// the event of the opening. Neither these bytes nor the end become events then. A protocol whose streams open without
+    /// bytes has none.
+    fn take_opening(&mut self, _stream: StreamKey) -> Option<Slice> {
+        None
+    }
+
+    /// Writes all that is in `queue`, and the end of the stream behind it, within the dispatch in which the stream was
+    /// opened, if the windows allow that. Both sides have ended the stream then, and it is
+    /// [closed](Streams::close_for_now). Returns `false`, and writes nothing, otherwise.
+    fn write_answer(&mut self, stream: StreamKey, queue: &mut Outbound, out: &mut Output<'_>) -> bool {
+        let allowance = self.streams().send_allowance(stream).min(self.frame_bytes_max());
+        queue.pending() <= allowance.into()
+            && self.write_turn(stream, queue, true, out)
+            && self.streams_mut().close_ended(stream)
+    }
+
     /// Writes credit.
     fn write_update(&mut self, update: WindowUpdate, out: &mut Output<'_>);
 
@@ -186,6 +203,14 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
 #[must_use]
 pub fn transmits_at_once<M: Mux>(mux: &M) -> bool {
     M::QUEUES_BODIES_ONLY && mux.streams().admits_at_once()
+}
+
+/// Whether what a stream sends that was just opened would be written at once: no stream is ready that it could overtake,
+/// the session has a window, and the peer has not asked for any stream to come before it.
+#[inline]
+#[must_use]
+pub fn answers_at_once<M: Mux>(mux: &M, stream: StreamKey) -> bool {
+    mux.streams().admits_at_once() && mux.streams().is_most_urgent(stream)
 }
 
 /// Lends room at the end of the session's queue to a stream, for [`transmit_at_once`], if the protocol's frames permit

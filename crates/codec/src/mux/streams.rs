@@ -73,7 +73,7 @@ pub struct WindowUpdate {
 /// The streams of one session; without memory of its own while there are none. `S` is what a protocol keeps for each.
 #[derive(Debug)]
 pub struct Streams<S = ()> {
-    /// `None` while there is no stream.
+    /// `None` while there is no stream, but within a dispatch.
     tables: Option<Box<Tables<S>>>,
     send_window: i64,
     receive: Received,
@@ -90,6 +90,8 @@ pub struct Streams<S = ()> {
     /// sends its requests together has about as many streams each time, and growing costs more than the streams. A single
     /// stream that stays open after many holds no place of theirs.
     places_before: u32,
+    /// The lowest urgency that the peer has asked for so far, or the one of streams for which it has not.
+    most_urgent: u8,
 }
 
 /// What the streams of a session need.
@@ -266,6 +268,7 @@ impl<S: Default> Streams<S> {
             resets: 0,
             resets_max: RESETS_MAX,
             places_before: 0,
+            most_urgent: URGENCY_DEFAULT,
         }
     }
 
@@ -296,8 +299,9 @@ impl<S: Default> Streams<S> {
 
     /// Whether there is none.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.tables.is_none()
+        self.tables.as_ref().is_none_or(|tables| tables.by_id.is_empty())
     }
 
     /// Streams that the peer has opened and that have not ended in both directions. A protocol bounds them.
@@ -378,6 +382,23 @@ impl<S: Default> Streams<S> {
 
     /// Removes a stream. The bytes that it received and that were not consumed count as consumed for the session.
     pub fn close(&mut self, key: StreamKey) {
+        self.close_for_now(key);
+        self.release();
+    }
+
+    /// Gives up the memory of the tables if there is no stream.
+    pub fn release(&mut self) {
+        if let Some(tables) = &self.tables
+            && tables.by_id.is_empty()
+        {
+            self.places_before = tables.entries.len() as u32;
+            self.tables = None;
+        }
+    }
+
+    /// The same as [`close`](Self::close), but the memory of the tables stays until [`release`](Self::release): others will
+    /// be opened in a moment.
+    pub fn close_for_now(&mut self, key: StreamKey) {
         let Some(entry) = self.entry_mut(key) else { return };
         let rest = entry.receive.outstanding - entry.receive.consumed;
         let was_by_peer = entry.flags & BY_PEER != 0;
@@ -387,17 +408,14 @@ impl<S: Default> Streams<S> {
         entry.state = S::default();
         self.by_peer -= u32::from(was_by_peer);
         self.by_us -= u32::from(was_by_us);
-        if !injected::is_injected(Bug::WindowLeaked) {
+        if rest > 0 && !injected::is_injected(Bug::WindowLeaked) {
             self.consume_session(rest);
         }
         let Some(tables) = &mut self.tables else { return };
         if let Ok(found) = tables.by_id.find_entry(hash(key.id), |&index| index == key.index) {
             found.remove();
         }
-        if tables.by_id.is_empty() {
-            self.places_before = tables.entries.len() as u32;
-            self.tables = None;
-        } else if listed == 0 {
+        if listed == 0 {
             tables.vacate(key.index);
         }
     }
@@ -476,6 +494,25 @@ impl<S: Default> Streams<S> {
             self.resets = self.resets.saturating_sub(1);
         }
         is_new
+    }
+
+    /// Closes a stream [for now](Self::close_for_now), if it has ended in both directions. Returns whether it has.
+    pub fn close_ended(&mut self, key: StreamKey) -> bool {
+        let has_ended = self.has_ended(key);
+        if has_ended {
+            self.close_for_now(key);
+        }
+        has_ended
+    }
+
+    /// All that is sent on a stream, `bytes` and its end, was written in one turn, and the peer, which has opened the
+    /// stream, has ended it. It is closed [for now](Self::close_for_now).
+    #[inline]
+    pub fn close_answered(&mut self, key: StreamKey, bytes: u32) {
+        self.send_window -= i64::from(bytes);
+        // It has ended in order.
+        self.resets = self.resets.saturating_sub(1);
+        self.close_for_now(key);
     }
 
     /// The peer has reset a stream: it has ended in both directions, and the caller closes it.
@@ -704,7 +741,14 @@ impl<S: Default> Streams<S> {
     pub fn set_urgency(&mut self, key: StreamKey, urgency: u8) {
         if let Some(entry) = self.entry_mut(key) {
             entry.urgency = urgency.min(URGENCIES as u8 - 1);
+            self.most_urgent = self.most_urgent.min(urgency);
         }
+    }
+
+    /// Whether the peer has not asked for any stream yet to come before this one.
+    #[inline]
+    pub(super) fn is_most_urgent(&self, key: StreamKey) -> bool {
+        self.entry(key).is_some_and(|entry| entry.urgency <= self.most_urgent)
     }
 
     /// Whether a stream takes turns with others of its urgency, one frame at a time, or sends all that it has before the

@@ -32,6 +32,8 @@ enum Next {
     Process,
     /// The same for a stream that is plain (`receive.rs`): after decoding it may be over.
     ProcessPlain,
+    /// The same for a stream that has come with all bytes of its peer (`receive.rs`): after decoding it may be answered.
+    ProcessOpening,
     /// Nothing but the update of receiving and the timer.
     UpdateInterest,
     /// The tasks that were woken; another dispatch follows when they have run, while the bytes are still in the
@@ -63,8 +65,9 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
             self.application.begin_session_dispatch(core);
         }
         let dispatched = match self.on_event(core, token, event) {
-            Ok(next @ (Next::Process | Next::ProcessPlain)) => {
-                match self.process(core, token, matches!(next, Next::ProcessPlain)) {
+            Ok(next @ (Next::Process | Next::ProcessPlain | Next::ProcessOpening)) => {
+                match self.process(core, token, &next) {
+                    Ok(true) if matches!(next, Next::ProcessOpening) => return Disposition::Answered,
                     Ok(true) => return Disposition::Send,
                     processed => processed.map(drop),
                 }
@@ -227,6 +230,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 self.link.set(Link::PEER_ENDED, true);
                 return Ok(self.take_in(core, token, bytes));
             }
+            SlotEvent::OpenedWith(bytes) => {
+                self.take_in_opening(core, token, bytes)?;
+                return Ok(Next::ProcessOpening);
+            }
             SlotEvent::Sent(result) => self.on_sent(core, token, result)?,
             SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
             event => return self.on_rare_event(core, token, event),
@@ -255,7 +262,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     #[cold]
     fn on_rare_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<Next> {
         match event {
-            SlotEvent::Received(_) | SlotEvent::ReceivedLast(_) | SlotEvent::Sent(_) | SlotEvent::Scheduled => {}
+            SlotEvent::Received(_)
+            | SlotEvent::ReceivedLast(_)
+            | SlotEvent::OpenedWith(_)
+            | SlotEvent::Sent(_)
+            | SlotEvent::Scheduled => {}
             SlotEvent::Ended => {
                 self.link.set(Link::PEER_ENDED, true);
                 if self.link.is_shut() && self.link.is_closing() {
@@ -336,7 +347,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// The codec and the application get the connection.
-    fn open(&mut self, core: &mut Core, token: Token) -> Dispatched {
+    pub(super) fn open(&mut self, core: &mut Core, token: Token) -> Dispatched {
         let opened = self.notify_codec(core, Lifecycle::Opened);
         self.link.close_on_error(opened);
         self.link.set(Link::HANDSHAKE, !self.codec.is_established());
@@ -427,14 +438,25 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up. Returns
-    /// whether all is done but sending: only if `is_plain`.
-    fn process(&mut self, core: &mut Core, token: Token, mut is_plain: bool) -> Dispatched<bool> {
+    /// whether all is done but sending: only with [`Next::ProcessPlain`] and [`Next::ProcessOpening`].
+    fn process(&mut self, core: &mut Core, token: Token, next: &Next) -> Dispatched<bool> {
         let mut budget =
             DispatchBudget { messages: MESSAGES_PER_DISPATCH_MAX, sends: SENDS_PER_DISPATCH_MAX, watched: true };
+        let mut is_short = !matches!(next, Next::Process);
         loop {
-            let starved = self.decode(core, token, &mut budget, is_plain)?;
-            if std::mem::take(&mut is_plain) && self.is_done_plain(core, starved) {
-                return Ok(true);
+            let starved = self.decode(core, token, &mut budget, is_short)?;
+            if std::mem::take(&mut is_short) {
+                let is_done = match next {
+                    Next::ProcessOpening => self.is_answered(core),
+                    _ => self.is_done_plain(core, starved),
+                };
+                if is_done {
+                    return Ok(true);
+                }
+                if self.link.outbound_is_empty() {
+                    // A stream that waits keeps no memory of the answer before.
+                    self.link.outbound().clear();
+                }
             }
             self.link.set(Link::HAS_BACKLOG, !starved);
             if !self.link.is_closing() && self.codec.status().is_finished {

@@ -85,15 +85,20 @@ impl Link {
     }
 
     /// The link of a stream, which has no socket.
-    pub(crate) fn of_stream(settings: Rc<Settings>, stream: StreamId, pool: &Pool) -> Self {
+    pub(crate) fn of_stream(settings: Rc<Settings>, stream: StreamId, outbound: Outbound) -> Self {
         settings.live.fetch_add(1, Ordering::Relaxed);
         let [_, session @ ..] = stream.session.to_be_bytes();
-        Self::with_peer(settings, Peer::Stream { session, index: stream.index }, pool)
+        Self::with_queue(settings, Peer::Stream { session, index: stream.index }, outbound)
     }
 
     fn with_peer(settings: Rc<Settings>, peer: Peer, pool: &Pool) -> Self {
+        Self::with_queue(settings, peer, Outbound::new(pool))
+    }
+
+    #[inline]
+    fn with_queue(settings: Rc<Settings>, peer: Peer, outbound: Outbound) -> Self {
         Self {
-            outbound: Outbound::new(pool),
+            outbound,
             input: Input::new(),
             closing: None,
             peer,
@@ -282,6 +287,20 @@ impl Link {
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.flags & !(Self::RECEIVING | Self::WIRE_OFFSET | Self::CONSUMED) == 0
+            && !self.is_watching()
+            && self.closing.is_none()
+            && !self.is_write_shut()
+            && self.level.is_writable()
+            && self.input.is_empty()
+            && !self.deadline.is_set()
+            && !self.progress.is_set()
+    }
+
+    /// Of a stream whose peer has ended: whether it is open on this side, writable and not watched, nothing is unread, and
+    /// no deadline is armed.
+    #[inline]
+    pub(super) fn is_answered(&self) -> bool {
+        self.flags & !(Self::PEER_ENDED | Self::READ_CLOSED | Self::CONSUMED) == 0
             && !self.is_watching()
             && self.closing.is_none()
             && !self.is_write_shut()

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Outbound, Slice};
 use tidegate_codec::mux::{
-    Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, forgo_room, lend_room, transmit, transmit_at_once,
-    transmits_at_once,
+    Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, answers_at_once, forgo_room, lend_room, transmit,
+    transmit_at_once, transmits_at_once,
 };
 use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
@@ -75,26 +75,53 @@ impl SessionApplication {
 
     /// A link for a stream of the session.
     pub(crate) fn link(&self, core: &Core, key: StreamKey) -> Link {
-        Link::of_stream(self.settings.clone(), StreamId { session: self.session, index: key.index() }, &core.pool)
+        self.link_with(Outbound::new(&core.pool), key)
+    }
+
+    #[inline]
+    fn link_with(&self, queue: Outbound, key: StreamKey) -> Link {
+        Link::of_stream(self.settings.clone(), StreamId { session: self.session, index: key.index() }, queue)
     }
 
     /// The peer has opened a stream.
     fn accept<C: Pipeline<Codec: Mux>>(&mut self, key: StreamKey, cx: &mut Context<'_, C>) {
-        let link = self.link(cx.core(), key);
-        match self.make.clone() {
-            Some(make) => {
-                let token = cx.core_mut().slots.reserve();
-                cx.with_mux(|mux, _| mux.streams_mut().set_owner(key, owner(token)));
-                let made = catch_unwind(AssertUnwindSafe(|| make.make_stream(cx.core_mut(), token, link)));
-                if let Err(panic) = made {
-                    // That stream is lost, and no other.
-                    discard(panic);
-                    cx.core_mut().release(token);
-                    reset(key, ResetCause::Failed, cx);
-                }
+        let Some(make) = &self.make else { return reset(key, ResetCause::Refused, cx) };
+        let opening = if make.answers_at_once() { self.take_opening(key, cx) } else { None };
+        let queue = if opening.is_some() { cx.core_mut().take_answer_queue() } else { Outbound::new(&cx.core().pool) };
+        let link = self.link_with(queue, key);
+        let token = cx.core_mut().slots.reserve();
+        cx.with_mux(|mux, _| mux.streams_mut().set_owner(key, owner(token)));
+        let core = cx.core_mut();
+        let made = catch_unwind(AssertUnwindSafe(|| match opening {
+            Some(bytes) => make.answer_stream(core, token, link, bytes),
+            None => {
+                make.make_stream(core, token, link);
+                None
             }
-            None => reset(key, ResetCause::Refused, cx),
+        }));
+        match made {
+            Ok(None) => {}
+            Ok(Some(stream)) => answer(key, token, stream, cx),
+            Err(panic) => {
+                // That stream is lost, and no other.
+                discard(panic);
+                cx.core_mut().release(token);
+                reset(key, ResetCause::Failed, cx);
+            }
         }
+    }
+
+    /// Takes all bytes of the peer that have come with the opening of a stream, if its answer would be written at once.
+    #[inline]
+    fn take_opening<C: Pipeline<Codec: Mux>>(&self, key: StreamKey, cx: &mut Context<'_, C>) -> Option<Slice> {
+        let (codec, link, core) = cx.parts();
+        let is_free = link.is_free()
+            && codec.is_established()
+            && !core.is_draining()
+            && !core.sessions.has_send_requests(self.session)
+            && room_for_streams(codec, link) > 0;
+        let (mux, _) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
+        if is_free && answers_at_once(mux, key) { mux.take_opening(key) } else { None }
     }
 
     /// Passes bytes of the peer to a stream. What it replies is written at once, if nothing else waits: then nothing can
@@ -261,6 +288,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
 
     fn end_session_dispatch(&mut self, core: &mut Core) -> bool {
         core.room.release();
+        core.release_answer_queue();
         core.sessions.end_dispatch(self.session)
     }
 
@@ -274,6 +302,8 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
         }
         if codec.codec().streams().is_empty() {
             core.sessions.release_requests(self.session);
+            let (mux, _) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
+            mux.streams_mut().release();
         }
         if !codec.is_established() {
             return false;
@@ -326,6 +356,26 @@ fn close_streams(mux: &impl Mux, core: &mut Core, reason: Option<&Rc<CloseReason
     let tokens: Vec<_> = streams.iter().filter_map(|key| streams.owner(key)).filter_map(token).collect();
     for token in tokens {
         core.dispatch(token, SlotEvent::SessionClosed(reason.cloned()));
+    }
+}
+
+/// Writes the complete answer of a stream that is not in its slot, and closes it. An answer that finds no window waits.
+#[inline]
+fn answer<C: Pipeline<Codec: Mux>>(
+    key: StreamKey,
+    token: Token,
+    mut stream: Box<dyn SlotEntry>,
+    cx: &mut Context<'_, C>,
+) {
+    let (codec, link, core) = cx.parts();
+    let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
+    if let Some(queue) = stream.outbound()
+        && mux.write_answer(key, queue, &mut out)
+    {
+        core.keep_answer_queue(queue);
+        core.close_answered(token, stream);
+    } else {
+        core.dispatch_entry(token, stream, SlotEvent::Scheduled);
     }
 }
 

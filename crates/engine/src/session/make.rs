@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io;
 use std::rc::Rc;
 
+use tidegate_buffer::Slice;
 use tidegate_codec::Pipeline;
 use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::{Address, Socket, Token};
@@ -15,10 +16,22 @@ use crate::channel::{Channel, start_later};
 use crate::connection::{Connection, Link, MakeConnection, Settings};
 use crate::handler::Handler;
 use crate::loop_core::Core;
+use crate::slot_entry::SlotEntry;
 
 /// Makes a stream that the peer has opened, in a reserved slot.
 pub(crate) trait MakeStream: 'static {
     fn make_stream(&self, core: &mut Core, token: Token, link: Link);
+
+    /// Whether its streams may answer within the dispatch in which they are opened.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
+    /// Makes a stream with all bytes of its peer, if they [answer at once](Self::answers_at_once). Returns it if its answer
+    /// is complete; see [`Core::answer_stream`].
+    fn answer_stream(&self, _core: &mut Core, _token: Token, _link: Link, _bytes: Slice) -> Option<Box<dyn SlotEntry>> {
+        None
+    }
 }
 
 /// Makes streams with handlers.
@@ -33,6 +46,15 @@ where
     fn make_stream(&self, core: &mut Core, token: Token, link: Link) {
         let (codec, handler) = (self.0.borrow_mut())();
         core.open_stream(token, Box::new(Connection::new(link, codec, handler)));
+    }
+
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
+    fn answer_stream(&self, core: &mut Core, token: Token, link: Link, bytes: Slice) -> Option<Box<dyn SlotEntry>> {
+        let (codec, handler) = (self.0.borrow_mut())();
+        core.answer_stream(token, Box::new(Connection::new(link, codec, handler)), bytes)
     }
 }
 

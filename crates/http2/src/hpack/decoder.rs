@@ -1,6 +1,7 @@
 //! `Decoder`: from a field block to fields (RFC 7541 §3, §6).
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{TABLE_BYTES_DEFAULT, huffman, integer, static_table, table::Table};
 
@@ -22,6 +23,8 @@ pub struct Decoder {
     /// The largest size that the peer may choose: the one that was announced, once the peer has acknowledged it.
     size_limit: u32,
     size_announced: u32,
+    /// The state of the table and of the limit: no other decoder, and no other state of this one, has the same number.
+    version: u64,
 }
 
 /// Why a field block cannot be decoded. The connection cannot continue, since its tables may differ.
@@ -62,12 +65,28 @@ impl Decoder {
     #[must_use]
     pub fn new(table_bytes_max: u32) -> Self {
         let size_limit = table_bytes_max.max(TABLE_BYTES_DEFAULT);
-        Self { table: Table::new(TABLE_BYTES_DEFAULT), size_limit, size_announced: table_bytes_max }
+        let table = Table::new(TABLE_BYTES_DEFAULT);
+        Self { table, size_limit, size_announced: table_bytes_max, version: first_version() }
+    }
+
+    /// The state of the decoder. As long as it is the same, the same block becomes the same fields.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    #[inline]
+    fn change_version(&mut self) {
+        self.version += 1;
+        if self.version as u32 == 0 {
+            self.version = first_version();
+        }
     }
 
     /// The peer has acknowledged the settings: from now on its table has at most the announced size.
     pub fn on_acknowledged(&mut self) {
         self.size_limit = self.size_announced;
+        self.change_version();
     }
 
     /// Decodes a whole block, and calls `field` with each name and value. `scratch` is memory for strings, which callers
@@ -102,6 +121,7 @@ impl Decoder {
                     }
                     updates_left -= 1;
                     self.table.set_size_max(size);
+                    self.change_version();
                     continue;
                 }
                 _ => {
@@ -117,6 +137,9 @@ impl Decoder {
                     let name_length = scratch.len();
                     read_string(&mut block, scratch)?;
                     spend(scratch.len())?;
+                    if is_indexed {
+                        self.change_version();
+                    }
                     let (name, value) = scratch.split_at(name_length);
                     if is_indexed {
                         self.table.insert(name, value);
@@ -144,6 +167,13 @@ impl Decoder {
             }
         }
     }
+}
+
+/// The first of 2^32 versions that no other decoder has.
+#[cold]
+fn first_version() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed) << 32
 }
 
 /// Appends a string to `out`, and removes it from `block` (RFC 7541 §5.2).

@@ -1,0 +1,180 @@
+//! Requests that are answered within the batch of frames in which they come, and heads that come again.
+
+mod support;
+
+use support::{DATA, END_HEADERS, END_STREAM, HEADERS, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, error_code, frame};
+use tidegate::http2::hpack::{Encoder, Indexing};
+use tidegate::http2::{ErrorCode, Limits};
+
+const FIELDS: [(&str, &str); 5] =
+    [(":method", "GET"), (":scheme", "http"), (":path", "/hello"), (":authority", "sea"), ("tide", "ebb")];
+
+/// A field block; all fields but the path enter the table.
+fn block(encoder: &mut Encoder, fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    encoder.begin(&mut block);
+    for (name, value) in fields {
+        let indexing = if *name == ":path" { Indexing::Omitted } else { Indexing::Allowed };
+        encoder.encode(name.as_bytes(), value.as_bytes(), indexing, &mut block);
+    }
+    block
+}
+
+fn head(stream: u32, ends: bool, block: &[u8]) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | u8::from(ends), stream, block)
+}
+
+#[test]
+fn a_head_that_comes_again_is_the_same_request() {
+    let mut peer = Peer::new(Limits::default());
+    let mut encoder = Encoder::new(4096);
+    for batch in 0..3 {
+        let wire: Vec<_> =
+            (0..20).flat_map(|count| head(1 + 2 * (20 * batch + count), true, &block(&mut encoder, &FIELDS))).collect();
+        peer.send(&wire);
+        for count in 0..20 {
+            let response = peer.received(1 + 2 * (20 * batch + count));
+            assert_eq!((response.status(), &*response.body), ("200", &b"Hello, World!"[..]));
+            assert!(response.has_ended && response.reset.is_none());
+        }
+    }
+    peer.assert_open();
+}
+
+/// `GET`, `http` and the authority `sea`, of which nothing enters the table.
+const START: &[u8] = b"\x82\x86\x01\x03sea";
+
+/// A path that enters the table.
+fn indexed_path(path: &str) -> Vec<u8> {
+    [&[0x44, path.len() as u8], path.as_bytes()].concat()
+}
+
+/// The newest field of the table.
+const NEWEST: &[u8] = &[0xbe];
+
+/// The same bytes are another head once the table has changed.
+#[test]
+fn the_same_block_is_another_head_after_the_table_has_changed() {
+    let mut peer = Peer::new(Limits::default());
+    for (stream, path, status) in [(1, "/hello", "200"), (11, "/nothing", "204"), (21, "/hello", "200")] {
+        let wire = [
+            head(stream, true, &[START, &indexed_path(path)].concat()),
+            head(stream + 2, true, &[START, NEWEST].concat()),
+            head(stream + 4, true, &[START, NEWEST].concat()),
+        ];
+        peer.send(&wire.concat());
+        for stream in [stream, stream + 2, stream + 4] {
+            assert_eq!(peer.received(stream).status(), status, "stream {stream}");
+        }
+    }
+    peer.assert_open();
+}
+
+/// The same block with a body and without one.
+#[test]
+fn the_same_block_has_a_body_or_none() {
+    let mut peer = Peer::new(Limits::default());
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/echo"), (":authority", "sea")];
+    // The first one begins with the size of the table.
+    let [first, post] = [peer.block(&fields), peer.block(&fields)];
+    let wire = [
+        head(1, true, &first),
+        head(3, true, &post),
+        head(5, false, &post),
+        frame(DATA, END_STREAM, 5, b"flow"),
+        head(7, true, &post),
+    ];
+    peer.send(&wire.concat());
+    assert_eq!([1, 3, 5, 7].map(|stream| peer.received(stream).body), [&b""[..], b"", b"flow", b""]);
+    peer.assert_open();
+}
+
+/// Two connections of one thread take turns with equal blocks, which mean different things.
+#[test]
+fn equal_blocks_of_two_connections_are_their_own() {
+    let mut peers = [Peer::new(Limits::default()), Peer::new(Limits::default())];
+    for (peer, path) in peers.iter_mut().zip(["/hello", "/nothing"]) {
+        peer.send(&head(1, true, &[START, &indexed_path(path)].concat()));
+        peer.received(1);
+    }
+    for stream in [3, 5, 7] {
+        for (peer, status) in peers.iter_mut().zip(["200", "204"]) {
+            peer.send(&head(stream, true, &[START, NEWEST].concat()));
+            assert_eq!(peer.received(stream).status(), status);
+        }
+    }
+}
+
+/// More than the peer may have open at a time, one behind the other: each is over before the next one comes.
+#[test]
+fn requests_that_are_answered_at_once_are_not_open() {
+    let mut peer = Peer::new(Limits { streams_max: 3, ..Limits::default() });
+    let wire: Vec<_> = (1..40).step_by(2).flat_map(|stream| peer.get(stream, "/hello")).collect();
+    peer.send(&wire);
+    for stream in (1..40).step_by(2) {
+        assert!(peer.received(stream).has_ended, "stream {stream}");
+    }
+    peer.assert_open();
+}
+
+/// An answer that finds no window waits as any other.
+#[test]
+fn an_answer_without_a_window_waits() {
+    let mut peer = Peer::new(Limits::default());
+    peer.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 5]));
+    let wire = [peer.get(1, "/hello"), peer.get(3, "/nothing"), peer.get(5, "/hello")].concat();
+    peer.send(&wire);
+    let (first, second) = (peer.received(1), peer.received(3));
+    assert_eq!((&*first.body, first.has_ended, second.has_ended), (&b"Hello"[..], false, true));
+    for stream in [1, 5] {
+        peer.send(&frame(WINDOW_UPDATE, 0, stream, &100_u32.to_be_bytes()));
+    }
+    assert_eq!((&*peer.received(1).body, peer.received(5).has_ended), (&b", World!"[..], true));
+}
+
+/// Once the peer has asked for a stream to come first, streams that are less urgent come behind it, also short ones.
+#[test]
+fn short_answers_are_in_the_order_that_the_peer_asks_for() {
+    let mut peer = Peer::new(Limits::default());
+    let first = peer.request(1, "GET", "/hello", &[("priority", "u=1")], true);
+    peer.send(&first);
+    peer.frames();
+    let mut wire = Vec::new();
+    for (stream, priority) in [(3, "u=5"), (5, "u=2"), (7, "u=1"), (9, "u=0")] {
+        wire.extend(peer.request(stream, "GET", "/hello", &[("priority", priority)], true));
+    }
+    peer.send(&wire);
+    let order: Vec<_> = peer.frames().iter().filter(|frame| frame.kind == HEADERS).map(|frame| frame.stream).collect();
+    assert_eq!(order, [9, 7, 5, 3]);
+}
+
+/// Requests make nuisance good, but not those that the peer resets in the batch in which it sends them.
+#[test]
+fn requests_that_are_reset_in_their_batch_make_nothing_good() {
+    let floods: [fn(u32) -> Vec<u8>; 3] = [
+        |stream| frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()),
+        |stream| frame(DATA, 0, stream, b"after the end"),
+        |stream| frame(WINDOW_UPDATE, 0, stream, &0_u32.to_be_bytes()),
+    ];
+    for (way, disturb) in floods.into_iter().enumerate() {
+        let mut peer = Peer::new(Limits::default());
+        let mut rounds = 0;
+        while rounds < 2_000 && !peer.pipe.is_write_closed() && !peer.pipe.is_closed() {
+            let stream = 2 * rounds + 1;
+            let wire = [peer.get(stream, "/hello"), disturb(stream)].concat();
+            peer.send(&wire);
+            rounds += 1;
+        }
+        assert!(rounds <= 1_100, "way {way}: {rounds}");
+        peer.assert_ended(ErrorCode::ENHANCE_YOUR_CALM);
+    }
+    // The same, each in a batch of its own: the peer has its response.
+    let mut peer = Peer::new(Limits::default());
+    for round in 0..2_000 {
+        let (get, stream) = (peer.get(2 * round + 1, "/hello"), 2 * round + 1);
+        peer.send(&get);
+        peer.send(&frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+        assert!(peer.frames().iter().all(|frame| frame.kind != RST_STREAM || error_code(frame).0 != 0));
+    }
+    peer.assert_open();
+}
