@@ -60,8 +60,7 @@ impl Requests {
             {
                 has_upgrade |= name == header::UPGRADE;
             }
-            let known = if name == header::CONNECTION { connection_option(value) } else { None };
-            let value = match known {
+            let value = match known_value(&name, value) {
                 Some(value) => value,
                 None => match HeaderValue::from_maybe_shared(head.slice(place(whole, value))) {
                     Ok(value) => value,
@@ -130,6 +129,7 @@ fn only(mut head: Bytes, place: Range<usize>) -> Bytes {
 #[inline]
 fn field_name(name: &[u8]) -> Option<HeaderName> {
     Some(match name {
+        b"te" => header::TE,
         b"Host" | b"host" => header::HOST,
         b"Accept" | b"accept" => header::ACCEPT,
         b"Cookie" | b"cookie" => header::COOKIE,
@@ -140,18 +140,24 @@ fn field_name(name: &[u8]) -> Option<HeaderName> {
         b"Content-Length" | b"content-length" => header::CONTENT_LENGTH,
         b"Accept-Encoding" | b"accept-encoding" => header::ACCEPT_ENCODING,
         b"Accept-Language" | b"accept-language" => header::ACCEPT_LANGUAGE,
+        b"grpc-timeout" => const { HeaderName::from_static("grpc-timeout") },
+        b"grpc-encoding" => const { HeaderName::from_static("grpc-encoding") },
+        b"grpc-accept-encoding" => const { HeaderName::from_static("grpc-accept-encoding") },
         name => return HeaderName::from_bytes(name).ok(),
     })
 }
 
-/// The usual values of `Connection`, which share no memory with the head.
+/// The values that some fields usually have, which share no memory with the head.
 #[inline]
-fn connection_option(value: &[u8]) -> Option<HeaderValue> {
-    match value {
-        b"keep-alive" => Some(const { HeaderValue::from_static("keep-alive") }),
-        b"close" => Some(const { HeaderValue::from_static("close") }),
-        _ => None,
-    }
+fn known_value(name: &HeaderName, value: &[u8]) -> Option<HeaderValue> {
+    let known = match value {
+        b"trailers" if *name == header::TE => const { HeaderValue::from_static("trailers") },
+        b"application/grpc" if *name == header::CONTENT_TYPE => const { HeaderValue::from_static("application/grpc") },
+        b"keep-alive" if *name == header::CONNECTION => const { HeaderValue::from_static("keep-alive") },
+        b"close" if *name == header::CONNECTION => const { HeaderValue::from_static("close") },
+        _ => return None,
+    };
+    Some(known)
 }
 
 fn uri(target: Bytes) -> Option<Uri> {
