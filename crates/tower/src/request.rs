@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
-use tidegate_http::Request;
+use tidegate_http::{Body, Request};
 use tidegate_sys::Address;
 
 use crate::request_body::{RequestBody, ServiceBody};
@@ -35,7 +35,7 @@ impl Requests {
     #[inline(always)]
     pub(crate) fn convert<B: ServiceBody>(
         &self,
-        request: Request,
+        (request, body): (Request, Body),
         fields: HeaderMap,
         made: &mut http::Request<B>,
     ) -> Result<Exchange, StatusCode> {
@@ -89,19 +89,24 @@ impl Requests {
         }
         let length = request.content_length();
         if length != Some(0) {
-            match request.into_body().into_bytes() {
-                Ok(bytes) if bytes.is_empty() => {}
-                Ok(bytes) => *made.body_mut() = B::new(RequestBody::whole(bytes)),
-                Err(body) => {
-                    let (body, registered) = RequestBody::register(body, length);
-                    (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
+            match body.as_bytes() {
+                Some([]) => {}
+                Some(bytes) if bytes.len() <= SHORT_BODY_BYTES => {
+                    *made.body_mut() = B::new(RequestBody::whole(self.keep(bytes)));
                 }
+                _ => match body.into_bytes() {
+                    Ok(bytes) => *made.body_mut() = B::new(RequestBody::whole(bytes)),
+                    Err(body) => {
+                        let (body, registered) = RequestBody::register(body, length);
+                        (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
+                    }
+                },
             }
         }
         Ok(exchange)
     }
 
-    /// A copy of a head. A few heads share a piece of memory, which is used again once none of them is left.
+    /// A copy of a head, or of a short body. A few of them share a piece of memory, which is used again once none is left.
     fn keep(&self, head: &[u8]) -> Bytes {
         let mut heads = self.heads.borrow_mut();
         if heads.capacity() < head.len() {
@@ -166,6 +171,9 @@ fn uri(target: Bytes) -> Option<Uri> {
     }
     Some(Uri::from(PathAndQuery::from_maybe_shared(target).ok()?))
 }
+
+/// Bodies up to this length lie with the heads.
+const SHORT_BODY_BYTES: usize = 256;
 
 /// How much memory heads share: a service that keeps a value of one keeps as much.
 const HEADS_BYTES: usize = 4 * 1024;
