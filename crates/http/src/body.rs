@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Whole(http1::Body),
     /// Received from the peer, piece by piece.
     Received(Received),
+    /// In memory, and fields follow it.
+    Ready(Ready),
     /// Produced while it is sent.
     Produced(Box<Produced>),
     /// No body: the response leaves HTTP.
@@ -120,28 +122,35 @@ const DECODED_BYTES: usize = 16 * 1024;
 /// A body that is produced while it is sent.
 pub(crate) struct Produced {
     pub(crate) length: Option<u64>,
-    pub(crate) produce: Produce,
-}
-
-pub(crate) enum Produce {
-    By(Box<dyn FnOnce(BodyWriter) -> Producing>),
-    /// All of it is there, and fields follow it.
-    Ready(http1::Body, Fields),
-}
-
-impl Produce {
     /// Writes the body.
-    pub(crate) fn run(self, writer: BodyWriter) -> Producing {
-        match self {
-            Self::By(produce) => produce(writer),
-            Self::Ready(body, trailers) => Box::pin(write_ready(writer, body, trailers)),
-        }
-    }
+    pub(crate) produce: Box<dyn FnOnce(BodyWriter) -> Producing>,
 }
 
-async fn write_ready(mut writer: BodyWriter, body: http1::Body, trailers: Fields) -> Result<(), Box<dyn Error>> {
-    writer.write(Data(body)).await?;
-    Ok(writer.trailers(trailers)?)
+/// A body of which all is there, and fields follow it.
+pub(crate) struct Ready {
+    pub(crate) body: http1::Body,
+    pub(crate) trailers: Fields,
+    /// Its length is sent.
+    has_length: bool,
+}
+
+impl Ready {
+    /// The length that is sent.
+    #[inline]
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.has_length.then(|| self.body.len())
+    }
+
+    /// Writes the body.
+    pub(crate) async fn write(self, mut writer: BodyWriter) -> Result<(), Box<dyn Error>> {
+        writer.write(Data(self.body)).await?;
+        Ok(writer.trailers(self.trailers)?)
+    }
+
+    /// The same body as one that is produced.
+    pub(crate) fn into_produced(self) -> Produced {
+        Produced { length: self.length(), produce: Box::new(move |writer| Box::pin(self.write(writer))) }
+    }
 }
 
 pub(crate) type Producing = Pin<Box<dyn Future<Output = Result<(), Box<dyn Error>>>>>;
@@ -174,7 +183,7 @@ impl Body {
     where
         F: Future<Output = Result<(), Box<dyn Error>>> + 'static,
     {
-        let produce = Produce::By(Box::new(move |writer| Box::pin(produce(writer))));
+        let produce = Box::new(move |writer| Box::pin(produce(writer)) as Producing);
         Self(Kind::Produced(Box::new(Produced { length: None, produce })))
     }
 
@@ -192,8 +201,7 @@ impl Body {
     /// ```
     #[must_use]
     pub fn with_trailers(body: impl Into<Data>, trailers: Fields) -> Self {
-        let produce = Produce::Ready(body.into().into_body(), trailers);
-        Self(Kind::Produced(Box::new(Produced { length: None, produce })))
+        Self(Kind::Ready(Ready { body: body.into().into_body(), trailers, has_length: false }))
     }
 
     /// A body of the pieces of a stream. An error of the stream ends the body before its end, which the peer sees.
@@ -213,11 +221,17 @@ impl Body {
 
     /// The same body, if it is produced, with its length in bytes: exactly as many have to be written.
     #[must_use]
-    pub fn with_length(mut self, length: u64) -> Self {
-        if let Kind::Produced(produced) = &mut self.0 {
-            produced.length = Some(length);
-        }
-        self
+    pub fn with_length(self, length: u64) -> Self {
+        Self(match self.0 {
+            Kind::Produced(mut produced) => {
+                produced.length = Some(length);
+                Kind::Produced(produced)
+            }
+            Kind::Ready(ready) if ready.body.len() == length => Kind::Ready(Ready { has_length: true, ..ready }),
+            // The peer sees that it does not have its length.
+            Kind::Ready(ready) => Kind::Produced(Box::new(Produced { length: Some(length), ..ready.into_produced() })),
+            kind => kind,
+        })
     }
 
     /// The length in bytes, if it is known.
@@ -226,6 +240,7 @@ impl Body {
         match &self.0 {
             Kind::Whole(body) => Some(body.len()),
             Kind::Received(received) => received.length,
+            Kind::Ready(ready) => ready.length(),
             Kind::Produced(produced) => produced.length,
             Kind::Upgrade(_) => Some(0),
         }
@@ -280,7 +295,7 @@ impl Body {
                 Poll::Ready(if body.is_empty() { None } else { Some(Data::of_body(body)) })
             }
             Kind::Received(received) => received.poll_next(cx),
-            Kind::Produced(_) | Kind::Upgrade(_) => Poll::Ready(Some(Err(BodyError::Unreadable))),
+            Kind::Ready(_) | Kind::Produced(_) | Kind::Upgrade(_) => Poll::Ready(Some(Err(BodyError::Unreadable))),
         }
     }
 
@@ -293,6 +308,17 @@ impl Body {
             Kind::Whole(http1::Body::File(region)) => Err(region.into()),
             Kind::Whole(body) => Ok(Data(body).into_bytes()),
             other => Err(Self(other)),
+        }
+    }
+
+    /// The bytes of a body that is in memory as a whole; `None` of any other.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Kind::Whole(http1::Body::File(_)) => None,
+            Kind::Whole(body) => Some(body.memory()),
+            _ => None,
         }
     }
 
@@ -315,7 +341,7 @@ impl Body {
     /// Whether all of it is there, and trailers follow it.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
-        matches!(&self.0, Kind::Produced(produced) if matches!(produced.produce, Produce::Ready(..)))
+        matches!(self.0, Kind::Ready(_))
     }
 
     #[inline]

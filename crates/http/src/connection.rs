@@ -24,7 +24,7 @@ use tidegate_http1::{Incoming, Interim, Method, Outgoing, RequestHead, Status, T
 use tidegate_sys::Address;
 
 use crate::app::App;
-use crate::body::{Body, Collected, Produce, Produced};
+use crate::body::{Body, Collected, Ready};
 use crate::codec::HttpCodec;
 use crate::endpoint::{Call, Endpoint, InterimWriter, Interims, PolledCall, Responding};
 use crate::exchange::Late;
@@ -33,7 +33,7 @@ use crate::held::{self, Held};
 use crate::http2;
 use crate::middleware::{self, MiddlewareList, Passed};
 use crate::request::{AnyState, Request};
-use crate::response::{IntoResponse, Message, Response, Source};
+use crate::response::{IntoResponse, Message, Response};
 use crate::router::MakeState;
 use crate::running::Running;
 use crate::task::{self, Begun, CaughtResponse, Work, late_response};
@@ -210,7 +210,7 @@ impl HttpHandler {
                 self.poll(endpoint, call, request, passed, is_head, cx)
             }
             Call::Polled(call) if !request.head().has_body() && self.may_poll(cx) => {
-                self.poll_at_once(endpoint, call, request, passed, cx)
+                self.poll_at_once(endpoint, call, (request, Body::empty()), passed, cx)
             }
             Call::Async(_) | Call::Polled(_)
                 if C::HOLDS_REQUESTS && held::may_hold(&request, endpoint) && self.may_poll(cx) =>
@@ -270,13 +270,13 @@ impl HttpHandler {
         &mut self,
         endpoint: &Endpoint,
         call: &PolledCall,
-        request: Request,
+        (request, body): (Request, Body),
         passed: Passed,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         let is_head = is_head(&request);
         Running::begin(&self.app.activity, endpoint, request.head());
-        let polled = catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
+        let polled = catch_unwind(AssertUnwindSafe(|| call(request, body, &mut no_waker())));
         self.app.activity.end();
         let polled = polled.unwrap_or_else(|_| Ok(panicked()));
         self.on_polled(polled, passed, (is_head, endpoint.label.get()), cx)
@@ -415,13 +415,17 @@ impl HttpHandler {
     #[inline(never)]
     fn on_held_end<C: HttpCodec>(&mut self, held: Held, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Held { mut request, endpoint, passed, body, .. } = held;
-        request.set_body(body.into_body());
+        match &endpoint.call {
+            Call::Polled(call) if self.may_poll(cx) => {
+                return self.poll_at_once(&endpoint, call, (request, body.into_view()), passed, cx);
+            }
+            _ => request.set_body(body.into_body()),
+        }
         match &endpoint.call {
             Call::Async(call) if self.may_poll(cx) => {
                 let is_head = is_head(&request);
                 self.poll(&endpoint, call, request.detach(), passed, is_head, cx)
             }
-            Call::Polled(call) if self.may_poll(cx) => self.poll_at_once(&endpoint, call, request, passed, cx),
             _ => self.take_over(Work::complete(request.detach(), endpoint, passed)),
         }
     }
@@ -506,7 +510,7 @@ impl HttpHandler {
         passed.after(&mut response);
         response.drop_forbidden_body();
         if response.body.is_ready() {
-            return self.respond_with_trailers(response.into_message(), is_head, cx);
+            return self.respond_with_trailers(response, is_head, cx);
         }
         if !response.body.is_whole() {
             return self.respond_in_pieces(response.into_message(), is_head, cx);
@@ -527,20 +531,11 @@ impl HttpHandler {
     #[inline(never)]
     fn respond_with_trailers<C: HttpCodec>(
         &self,
-        message: Message,
+        response: Response,
         is_head: bool,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        let (head, body, trailers) = match message {
-            Message::Head(head, Source::Produced(produced)) => match *produced {
-                Produced { produce: Produce::Ready(body, trailers), .. } => (head, body, trailers),
-                produced => {
-                    let source = Source::Produced(Box::new(produced));
-                    return self.take_over(Work::Respond(Message::Head(head, source), is_head));
-                }
-            },
-            message => return self.take_over(Work::Respond(message, is_head)),
-        };
+        let Some((head, Ready { body, trailers, .. })) = response.into_ready() else { return Outcome::Continue };
         let sent = match cx.send(head) {
             Ok(_) if is_head => return cx.send(Outgoing::End).into(),
             Ok(_) => cx.send(Outgoing::Data(body)),

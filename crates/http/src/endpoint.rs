@@ -11,6 +11,7 @@ use tidegate_http1::{Interim, Outgoing};
 use tidegate_metrics::RouteMetrics;
 use tidegate_sys::Address;
 
+use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::extract::{BodyUse, FromRequest};
 use crate::request::Request;
@@ -87,7 +88,7 @@ impl InterimWriter {
     }
 }
 
-pub(crate) type PolledCall = dyn Fn(Request, &mut Context<'_>) -> Result<Response, Responding>;
+pub(crate) type PolledCall = dyn Fn(Request, Body, &mut Context<'_>) -> Result<Response, Responding>;
 
 /// The future of a response.
 pub type Responding = Pin<Box<dyn Future<Output = Response>>>;
@@ -96,9 +97,9 @@ impl Endpoint {
     /// An async function that is polled by its call: the call returns the response, or a future that is not complete. So
     /// an adapter to another kind of service need not allocate a future for a response that is there at once.
     ///
-    /// The request has no body yet if it is called within the dispatch of its connection; its head is then a view of the
-    /// loop's memory.
-    pub fn polled(call: impl Fn(Request, &mut Context<'_>) -> Result<Response, Responding> + 'static) -> Self {
+    /// The body is an argument of its own, and the request has none. Within the dispatch of the connection the head, and a
+    /// body that came with it, are views of the loop's memory: the call copies what is kept beyond it.
+    pub fn polled(call: impl Fn(Request, Body, &mut Context<'_>) -> Result<Response, Responding> + 'static) -> Self {
         Self::new(Call::Polled(Box::new(call)), BodyUse::Streamed)
     }
 }

@@ -67,6 +67,14 @@ impl HeldBody {
         }
     }
 
+    /// The same for a function that copies what it keeps: a body in one piece is the view that was received.
+    pub(crate) fn into_view(self) -> Body {
+        match self {
+            Self::One(Some(piece)) => piece.into(),
+            body => body.into_body(),
+        }
+    }
+
     /// The pieces, if more will follow.
     pub(crate) fn into_pieces(self) -> VecDeque<Slice> {
         let pieces = match self {

@@ -289,6 +289,10 @@ impl Request {
         self.route.clone()
     }
 
+    pub(crate) fn take_body(&mut self) -> Body {
+        self.parts.as_mut().map_or_else(Body::empty, |parts| std::mem::take(&mut parts.body))
+    }
+
     pub(crate) fn set_body(&mut self, body: Body) {
         *self.body_mut() = body;
     }

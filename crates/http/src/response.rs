@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_buffer::Slice;
 use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
 
-use crate::body::{Body, Data, Kind, Produced, Received};
+use crate::body::{Body, Data, Kind, Produced, Ready, Received};
 use crate::exchange::BodyError;
 use crate::upgrade::Upgrade;
 
@@ -191,6 +191,13 @@ impl Response {
         Some(http1::Response::with_parts(status, content_type, fields, body, close))
     }
 
+    /// The head, and the body with its trailers, of a body that is [ready](Body::is_ready).
+    #[inline]
+    pub(crate) fn into_ready(self) -> Option<(Outgoing, Ready)> {
+        let Self { body: Body(Kind::Ready(ready)), fields, content_type, status, close } = self else { return None };
+        Some((head(ready.length(), fields, content_type, status, close), ready))
+    }
+
     /// The message with its whole body, or a head with what sends the body.
     pub(crate) fn into_message(self) -> Message {
         let Self { body, fields, content_type, status, close } = self;
@@ -202,6 +209,10 @@ impl Response {
             Kind::Received(received) => {
                 let length = received.length;
                 Message::Head(head(length, fields, content_type, status, close), Source::Received(received))
+            }
+            Kind::Ready(ready) => {
+                let length = ready.length();
+                Message::Head(head(length, fields, content_type, status, close), Source::Ready(ready))
             }
             Kind::Produced(produced) => {
                 let length = produced.length;
@@ -279,6 +290,7 @@ pub(crate) enum Message {
 /// What sends the body of a response.
 pub(crate) enum Source {
     Received(Received),
+    Ready(Ready),
     Produced(Box<Produced>),
 }
 

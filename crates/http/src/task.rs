@@ -360,8 +360,9 @@ impl Serving {
             Call::Polled(call) => {
                 let mut request = Some(request);
                 let polled = poll_fn(|cx| {
-                    let request = request.take().expect("it is polled once");
-                    let call = || catch_unwind(AssertUnwindSafe(|| call(request, cx)));
+                    let mut request = request.take().expect("it is polled once");
+                    let body = request.take_body();
+                    let call = || catch_unwind(AssertUnwindSafe(|| call(request, body, cx)));
                     Poll::Ready(running.during(activity, call))
                 });
                 match polled.await {
@@ -422,6 +423,11 @@ impl Serving {
         } else {
             match source {
                 Source::Received(received) => self.pass_on(head, Body(Kind::Received(received)), number).await?,
+                Source::Ready(ready) => {
+                    exchanges.send(number, head)?;
+                    let writer = BodyWriter { exchange: exchanges.clone(), number };
+                    self.until_gone(pin!(ready.write(writer))).await?.map_err(ServeError)?;
+                }
                 Source::Produced(produced) => {
                     // A body that is still there is one that the producer reads: `100 Continue` comes before the head.
                     if Rc::strong_count(exchanges) > EXCHANGES_OF_THE_TASK {
@@ -429,7 +435,7 @@ impl Serving {
                     }
                     exchanges.send(number, head)?;
                     let writer = BodyWriter { exchange: exchanges.clone(), number };
-                    let mut producing = produced.produce.run(writer);
+                    let mut producing = (produced.produce)(writer);
                     self.until_gone(producing.as_mut()).await?.map_err(ServeError)?;
                 }
             }

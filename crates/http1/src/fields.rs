@@ -312,7 +312,21 @@ const fn is_reserved(name: &[u8]) -> bool {
 /// before the body (RFC 9110 §6.5.1).
 pub(crate) fn is_forbidden_in_trailers(name: &[u8]) -> bool {
     is_reserved(name) && !name.eq_ignore_ascii_case(b"date") && !name.eq_ignore_ascii_case(b"server")
-        || NO_TRAILERS.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
+        || may_be_no_trailer(name.len())
+            && NO_TRAILERS.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
+}
+
+/// Whether a name among [`NO_TRAILERS`] has this length. Most names of trailers differ from all of them in that.
+const fn may_be_no_trailer(length: usize) -> bool {
+    const LENGTHS: u32 = {
+        let (mut lengths, mut index) = (0, 0);
+        while index < NO_TRAILERS.len() {
+            lengths |= 1 << NO_TRAILERS[index].len();
+            index += 1;
+        }
+        lengths
+    };
+    length < u32::BITS as usize && LENGTHS & 1 << length != 0
 }
 
 /// How many bytes [`Fields::extend_from`] reserves beyond what it copies.

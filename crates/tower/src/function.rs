@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use tidegate_http::{Endpoint, IntoResponse, Request, RequestFunction, Responding, Response};
+use tidegate_http::{Body, Endpoint, IntoResponse, Request, RequestFunction, Responding, Response};
 use tower_service::Service;
 
 use crate::request::{Extend, Requests};
@@ -120,7 +120,7 @@ where
             responses: Rc::default(),
             service: self.service,
         });
-        Endpoint::polled(move |request, cx| caller.call(request, cx))
+        Endpoint::polled(move |request, body, cx| caller.call(request, body, cx))
     }
 }
 
@@ -137,9 +137,9 @@ struct Caller<S: TowerService<B>, B> {
 }
 
 impl<S: TowerService<B> + Clone + 'static, B: ServiceBody> Caller<S, B> {
-    fn call(&self, request: Request, cx: &mut Context<'_>) -> Result<Response, Responding> {
+    fn call(&self, request: Request, body: Body, cx: &mut Context<'_>) -> Result<Response, Responding> {
         let mut made = http::Request::new(B::empty());
-        let exchange = match self.requests.convert(request, self.responses.take_fields(), &mut made) {
+        let exchange = match self.requests.convert((request, body), self.responses.take_fields(), &mut made) {
             Ok(exchange) => exchange,
             Err(status) => return Ok(status.into_response()),
         };

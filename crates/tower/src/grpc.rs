@@ -13,6 +13,7 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
+use pin_project_lite::pin_project;
 use tidegate_engine::task::{self, Sleep};
 use tidegate_engine::{ServerHandle, StartError};
 use tidegate_http::{Limits, Server};
@@ -85,24 +86,33 @@ where
             None => None,
             Some(value) => match timeout(value.as_bytes()) {
                 Some(after) => Some(after),
-                None => return Call(State::Malformed),
+                None => return Call { state: State::Malformed },
             },
         };
-        Call(State::Running { future: Box::pin(self.0.call(request)), deadline: after.map(task::sleep) })
+        Call { state: State::Running { future: self.0.call(request), deadline: after.map(task::sleep) } }
     }
 }
 
-/// The future of a call.
-pub struct Call<F>(State<F>);
+pin_project! {
+    /// The future of a call.
+    pub struct Call<F> {
+        #[pin]
+        state: State<F>,
+    }
+}
 
-enum State<F> {
-    /// The deadline of the client is malformed.
-    Malformed,
-    Running {
-        future: Pin<Box<F>>,
-        deadline: Option<Sleep>,
-    },
-    Done,
+pin_project! {
+    #[project = StateProjection]
+    enum State<F> {
+        // The deadline of the client is malformed.
+        Malformed,
+        Running {
+            #[pin]
+            future: F,
+            deadline: Option<Sleep>,
+        },
+        Done,
+    }
 }
 
 impl<F, R, E> Future for Call<F>
@@ -111,10 +121,11 @@ where
 {
     type Output = Result<http::Response<CallBody<R>>, E>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let response = match &mut self.0 {
-            State::Malformed => without_messages(INTERNAL, "grpc-timeout is malformed"),
-            State::Running { future, deadline } => match future.as_mut().poll(cx) {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        let response = match state.as_mut().project() {
+            StateProjection::Malformed => without_messages(INTERNAL, "grpc-timeout is malformed"),
+            StateProjection::Running { future, deadline } => match future.poll(cx) {
                 Poll::Ready(result) => {
                     let deadline = deadline.take();
                     result.map(|response| response.map(|body| CallBody { body: Some(body), deadline }))
@@ -125,9 +136,9 @@ where
                     without_messages(DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
                 }
             },
-            State::Done => return Poll::Pending,
+            StateProjection::Done => return Poll::Pending,
         };
-        self.0 = State::Done;
+        state.set(State::Done);
         Poll::Ready(response)
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
-use tidegate_http::Request;
+use tidegate_http::{Body, Request};
 use tidegate_sys::Address;
 
 use crate::request_body::{RequestBody, ServiceBody};
@@ -35,7 +35,7 @@ impl Requests {
     #[inline(always)]
     pub(crate) fn convert<B: ServiceBody>(
         &self,
-        request: Request,
+        (request, body): (Request, Body),
         fields: HeaderMap,
         made: &mut http::Request<B>,
     ) -> Result<Exchange, StatusCode> {
@@ -60,8 +60,7 @@ impl Requests {
             {
                 has_upgrade |= name == header::UPGRADE;
             }
-            let known = if name == header::CONNECTION { connection_option(value) } else { None };
-            let value = match known {
+            let value = match known_value(&name, value) {
                 Some(value) => value,
                 None => match HeaderValue::from_maybe_shared(head.slice(place(whole, value))) {
                     Ok(value) => value,
@@ -90,19 +89,24 @@ impl Requests {
         }
         let length = request.content_length();
         if length != Some(0) {
-            match request.into_body().into_bytes() {
-                Ok(bytes) if bytes.is_empty() => {}
-                Ok(bytes) => *made.body_mut() = B::new(RequestBody::whole(bytes)),
-                Err(body) => {
-                    let (body, registered) = RequestBody::register(body, length);
-                    (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
+            match body.as_bytes() {
+                Some([]) => {}
+                Some(bytes) if bytes.len() <= SHORT_BODY_BYTES => {
+                    *made.body_mut() = B::new(RequestBody::whole(self.keep(bytes)));
                 }
+                _ => match body.into_bytes() {
+                    Ok(bytes) => *made.body_mut() = B::new(RequestBody::whole(bytes)),
+                    Err(body) => {
+                        let (body, registered) = RequestBody::register(body, length);
+                        (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
+                    }
+                },
             }
         }
         Ok(exchange)
     }
 
-    /// A copy of a head. A few heads share a piece of memory, which is used again once none of them is left.
+    /// A copy of a head, or of a short body. A few of them share a piece of memory, which is used again once none is left.
     fn keep(&self, head: &[u8]) -> Bytes {
         let mut heads = self.heads.borrow_mut();
         if heads.capacity() < head.len() {
@@ -130,6 +134,7 @@ fn only(mut head: Bytes, place: Range<usize>) -> Bytes {
 #[inline]
 fn field_name(name: &[u8]) -> Option<HeaderName> {
     Some(match name {
+        b"te" => header::TE,
         b"Host" | b"host" => header::HOST,
         b"Accept" | b"accept" => header::ACCEPT,
         b"Cookie" | b"cookie" => header::COOKIE,
@@ -140,18 +145,24 @@ fn field_name(name: &[u8]) -> Option<HeaderName> {
         b"Content-Length" | b"content-length" => header::CONTENT_LENGTH,
         b"Accept-Encoding" | b"accept-encoding" => header::ACCEPT_ENCODING,
         b"Accept-Language" | b"accept-language" => header::ACCEPT_LANGUAGE,
+        b"grpc-timeout" => const { HeaderName::from_static("grpc-timeout") },
+        b"grpc-encoding" => const { HeaderName::from_static("grpc-encoding") },
+        b"grpc-accept-encoding" => const { HeaderName::from_static("grpc-accept-encoding") },
         name => return HeaderName::from_bytes(name).ok(),
     })
 }
 
-/// The usual values of `Connection`, which share no memory with the head.
+/// The values that some fields usually have, which share no memory with the head.
 #[inline]
-fn connection_option(value: &[u8]) -> Option<HeaderValue> {
-    match value {
-        b"keep-alive" => Some(const { HeaderValue::from_static("keep-alive") }),
-        b"close" => Some(const { HeaderValue::from_static("close") }),
-        _ => None,
-    }
+fn known_value(name: &HeaderName, value: &[u8]) -> Option<HeaderValue> {
+    let known = match value {
+        b"trailers" if *name == header::TE => const { HeaderValue::from_static("trailers") },
+        b"application/grpc" if *name == header::CONTENT_TYPE => const { HeaderValue::from_static("application/grpc") },
+        b"keep-alive" if *name == header::CONNECTION => const { HeaderValue::from_static("keep-alive") },
+        b"close" if *name == header::CONNECTION => const { HeaderValue::from_static("close") },
+        _ => return None,
+    };
+    Some(known)
 }
 
 fn uri(target: Bytes) -> Option<Uri> {
@@ -160,6 +171,9 @@ fn uri(target: Bytes) -> Option<Uri> {
     }
     Some(Uri::from(PathAndQuery::from_maybe_shared(target).ok()?))
 }
+
+/// Bodies up to this length lie with the heads.
+const SHORT_BODY_BYTES: usize = 256;
 
 /// How much memory heads share: a service that keeps a value of one keeps as much.
 const HEADS_BYTES: usize = 4 * 1024;

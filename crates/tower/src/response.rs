@@ -246,7 +246,8 @@ fn well_known(value: &HeaderValue) -> Option<ContentType> {
     WELL_KNOWN.into_iter().find(|known| known.as_str().as_bytes() == value.as_bytes())
 }
 
-const WELL_KNOWN: [ContentType; 5] = [
+const WELL_KNOWN: [ContentType; 6] = [
+    ContentType::from_static("application/grpc"),
     ContentType::JSON,
     ContentType::TEXT,
     ContentType::from_static("text/plain; charset=utf-8"),
@@ -313,6 +314,13 @@ fn bytes(mut data: impl Buf) -> Bytes {
 }
 
 fn trailer_fields(map: &HeaderMap) -> Result<Fields, InvalidField> {
+    // Those of most calls of gRPC need no memory.
+    if map.len() == 1
+        && let Some(status) = map.get("grpc-status")
+        && status == "0"
+    {
+        return Ok(const { Fields::from_static("grpc-status: 0\r\n") });
+    }
     let mut fields = Fields::new();
     for (name, value) in map {
         fields.push(name.as_str(), value)?;

@@ -283,7 +283,8 @@ async fn produce(exchange: &Rc<dyn ClientExchange>, body: Body) -> Result<(), Bo
                 writer.write(piece).await?;
             }
         }
-        Kind::Produced(produced) => produced.produce.run(writer).await?,
+        Kind::Ready(ready) => ready.write(writer).await?,
+        Kind::Produced(produced) => (produced.produce)(writer).await?,
         Kind::Upgrade(_) => return Err(BodyError::Unreadable.into()),
     }
     Ok(())

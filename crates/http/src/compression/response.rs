@@ -11,7 +11,7 @@ use tidegate_compress::{Compression, Compressor};
 use tidegate_http1::{self as http1, Fields, Outgoing, Status};
 
 use super::algorithm;
-use crate::body::{Body, BodyWriter, Data, Kind, Produce, Produced};
+use crate::body::{Body, BodyWriter, Data, Kind, Produced};
 use crate::exchange::{BodyError, Exchange, Piece};
 use crate::middleware::{Middleware, RequestInfo};
 use crate::negotiate::{AcceptedEncodings, Encoding};
@@ -155,6 +155,7 @@ fn compressed(body: Body, mut compressor: Compressor) -> Result<Body, Box<dyn st
             }))
         }
         Kind::Upgrade(upgrade) => Ok(Body(Kind::Upgrade(upgrade))),
+        Kind::Ready(ready) => Ok(Body(Kind::Produced(Box::new(compress_producer(ready.into_produced(), compressor))))),
         Kind::Produced(produced) => Ok(Body(Kind::Produced(Box::new(compress_producer(*produced, compressor))))),
     }
 }
@@ -217,7 +218,7 @@ fn compress_producer(produced: Produced, compressor: Compressor) -> Produced {
             lets_others_run: Cell::new(false),
             compressor: RefCell::new(Some(compressor)),
         });
-        let mut producing = produce.run(BodyWriter { exchange: compressing.clone(), number });
+        let mut producing = produce(BodyWriter { exchange: compressing.clone(), number });
         let future = async move {
             poll_fn(|cx| match producing.as_mut().poll(cx) {
                 Poll::Ready(result) => Poll::Ready(result),
@@ -233,7 +234,7 @@ fn compress_producer(produced: Produced, compressor: Compressor) -> Produced {
         };
         Box::pin(future) as crate::body::Producing
     };
-    Produced { length: None, produce: Produce::By(Box::new(produce)) }
+    Produced { length: None, produce: Box::new(produce) }
 }
 
 /// An exchange whose body is compressed on its way.

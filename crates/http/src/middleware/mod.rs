@@ -219,10 +219,15 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
             });
             Call::Interim(Interimed { call, needs_destination })
         }
-        Call::Polled(_) => Call::Polled(Box::new(move |mut request, cx| {
+        Call::Polled(_) => Call::Polled(Box::new(move |mut request, body, cx| {
+            // Middleware may decode the body.
+            if body.length() != Some(0) {
+                request.set_body(body);
+            }
             let (passed, result) = before(&middleware, &mut request, task::now());
+            let body = request.take_body();
             let polled = match (result, &endpoint.call) {
-                (Ok(()), Call::Polled(call)) => call(request, cx),
+                (Ok(()), Call::Polled(call)) => call(request, body, cx),
                 (Ok(()), _) => unreachable!("the match above has looked"),
                 (Err(response), _) => Ok(response),
             };
