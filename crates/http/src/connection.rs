@@ -5,7 +5,8 @@
 //! handler waits. So does a reverse proxy, whose interim responses the handler sends meanwhile (decision 98). A request of
 //! HTTP/2 whose body comes with its head is held until the body is complete (`held.rs`). Everything else goes to a task
 //! (`task.rs`), which takes the connection over and returns it when it is idle again. So a connection has the memory of a
-//! task only while a task has something to do.
+//! task only while a task has something to do. Pipelined requests of a proxy are in progress side by side
+//! (`pipelined.rs`).
 //!
 //! An async function is polled within the dispatch of its connection, where handles of other connections cannot be used.
 //! So it is not while the application may have such a handle: then it begins in a task (decision 52).
@@ -26,12 +27,14 @@ use tidegate_sys::Address;
 use crate::app::App;
 use crate::body::{Body, Collected, Produce, Produced};
 use crate::codec::HttpCodec;
-use crate::endpoint::{Call, Endpoint, InterimWriter, Interims, PolledCall, Responding};
+use crate::endpoint::{Call, Endpoint, Interimed, InterimWriter, Interims, PolledCall, Responding};
 use crate::exchange::Late;
 use crate::extract::BodyUse;
 use crate::held::{self, Held};
 use crate::http2;
 use crate::middleware::{self, MiddlewareList, Passed};
+use crate::order::Place;
+use crate::pipelined::Behind;
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
 use crate::router::MakeState;
@@ -41,28 +44,30 @@ use crate::task::{self, Begun, CaughtResponse, Work, late_response};
 /// The application of a connection while nothing of it needs a task; see
 /// [`Config::connections`](crate::Config::connections).
 pub struct HttpHandler {
-    app: Rc<App>,
-    more: Option<Box<More>>,
+    pub(crate) app: Rc<App>,
+    pub(crate) more: Option<Box<More>>,
 }
 
 /// What few connections have.
 #[derive(Default)]
-struct More {
+pub(crate) struct More {
     collecting: Option<Collecting>,
     held: Option<Held>,
-    awaited: Option<Awaited>,
+    pub(crate) awaited: Option<Awaited>,
+    /// The requests behind the one that is awaited.
+    pub(crate) behind: Option<Box<Behind>>,
     state: Option<AnyState>,
 }
 
 /// A request whose function has not responded yet.
-struct Awaited {
-    task: HandlerTask<Progress>,
-    passed: Passed,
-    is_head: bool,
+pub(crate) struct Awaited {
+    pub(crate) task: HandlerTask<Progress>,
+    pub(crate) passed: Passed,
+    pub(crate) is_head: bool,
 }
 
 /// What the task of a function has come to.
-enum Progress {
+pub(crate) enum Progress {
     Response(Response),
     /// Interim responses, which go first; the function goes on when they are sent.
     Interims(Box<(Vec<Interim>, CaughtResponse)>),
@@ -100,6 +105,13 @@ impl Future for Progressing {
     }
 }
 
+impl More {
+    fn is_empty(&self) -> bool {
+        let Self { collecting, held, awaited, behind, state } = self;
+        collecting.is_none() && held.is_none() && awaited.is_none() && behind.is_none() && state.is_none()
+    }
+}
+
 /// A request whose body is collected.
 struct Collecting {
     request: Request,
@@ -116,9 +128,10 @@ impl HttpHandler {
         Self { app, more: None }
     }
 
-    /// The handler of a connection that has served requests.
-    pub(crate) fn with_state(app: Rc<App>, state: Option<AnyState>) -> Self {
-        Self { app, more: state.map(|state| Box::new(More { state: Some(state), ..More::default() })) }
+    /// The handler of a connection that has served requests, and perhaps has others in progress.
+    pub(crate) fn with_state(app: Rc<App>, state: Option<AnyState>, behind: Option<Box<Behind>>) -> Self {
+        let more = More { state, behind, ..More::default() };
+        Self { app, more: if more.is_empty() { None } else { Some(Box::new(more)) } }
     }
 
     fn collecting(&mut self) -> Option<&mut Collecting> {
@@ -137,15 +150,15 @@ impl HttpHandler {
         self.take_of_more(|more| more.held.take())
     }
 
-    fn take_awaited(&mut self) -> Option<Awaited> {
+    pub(crate) fn take_awaited(&mut self) -> Option<Awaited> {
         self.take_of_more(|more| more.awaited.take())
     }
 
     /// Takes what the connection has no longer.
-    fn take_of_more<T>(&mut self, take: impl FnOnce(&mut More) -> Option<T>) -> Option<T> {
+    pub(crate) fn take_of_more<T>(&mut self, take: impl FnOnce(&mut More) -> Option<T>) -> Option<T> {
         let more = self.more.as_mut()?;
         let taken = take(more);
-        if more.state.is_none() && more.collecting.is_none() && more.held.is_none() && more.awaited.is_none() {
+        if more.is_empty() {
             self.more = None;
         }
         taken
@@ -153,18 +166,21 @@ impl HttpHandler {
 
     /// The state of the connection, which the first request makes.
     #[inline(never)]
-    fn state(&mut self, make: &MakeState, client: &Address) -> AnyState {
+    pub(crate) fn state(&mut self, make: &MakeState, client: &Address) -> AnyState {
         self.more.get_or_insert_default().state.get_or_insert_with(|| make(client)).clone()
     }
 
     /// Gives the connection to a task.
-    fn take_over<C: HttpCodec>(&self, work: Work) -> Outcome<C> {
-        let state = self.more.as_ref().and_then(|more| more.state.clone());
-        task::take_over(self.app.clone(), state, work)
+    fn take_over<C: HttpCodec>(&mut self, work: Work) -> Outcome<C> {
+        let (state, behind) = match &mut self.more {
+            Some(more) => (more.state.clone(), more.behind.take()),
+            None => (None, None),
+        };
+        task::take_over(self.app.clone(), state, behind, work)
     }
 
     #[inline]
-    fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
+    pub(crate) fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         let (peer, is_secure) = (peer(cx), cx.codec().is_secure());
         let outer = self.app.table();
         let state = outer.connection_state.as_ref().map(|make| match cx.codec().shared_state() {
@@ -221,10 +237,10 @@ impl HttpHandler {
                 Outcome::Continue
             }
             Call::Interim(function) if !request.head().has_body() && !function.needs_destination => {
-                let is_head = is_head(&request);
-                let running = Running::new(endpoint, request.head());
-                let responding = (function.call)(request.detach(), InterimWriter::Handler(self.app.interims.clone()));
-                self.await_response(responding, running, passed, is_head, cx);
+                let place = self.place_of_first(function, &request, cx);
+                let awaited = self.begin_interim(function, endpoint, request, passed, place, cx);
+                cx.deadline_after(self.app.limits.request_timeout);
+                self.more.get_or_insert_default().awaited = Some(awaited);
                 Outcome::Continue
             }
             Call::Async(_) | Call::Polled(_) | Call::Interim(_)
@@ -317,9 +333,39 @@ impl HttpHandler {
         self.more.get_or_insert_default().awaited = Some(awaited);
     }
 
+    /// Begins a function that may send interim responses.
+    pub(crate) fn begin_interim<C: HttpCodec>(
+        &self,
+        function: &Interimed,
+        endpoint: &Endpoint,
+        request: Request,
+        passed: Passed,
+        place: Option<Place>,
+        cx: &mut Context<'_, C>,
+    ) -> Awaited {
+        let is_head = is_head(&request);
+        let running = Running::new(endpoint, request.head());
+        let interims = InterimWriter::Handler { interims: self.app.interims.clone(), place };
+        let responding = (function.call)(request.detach(), interims);
+        let caught = CaughtResponse { responding, running, activity: self.app.activity.clone() };
+        let task = cx.spawn(Progressing { caught: Some(caught), interims: self.app.interims.clone() });
+        Awaited { task, passed: passed.detach(), is_head }
+    }
+
     /// The function has responded.
     fn on_response<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let Some(Awaited { mut task, passed, is_head }) = self.take_awaited() else { return Outcome::Continue };
+        if self.has_behind() {
+            return self.on_responses(cx);
+        }
+        match self.take_awaited() {
+            Some(awaited) => self.on_progress(awaited, cx),
+            None => Outcome::Continue,
+        }
+    }
+
+    /// The task of the request in turn is complete.
+    pub(crate) fn on_progress<C: HttpCodec>(&mut self, awaited: Awaited, cx: &mut Context<'_, C>) -> Outcome<C> {
+        let Awaited { mut task, passed, is_head } = awaited;
         let response = match task.take_output() {
             Some(Progress::Response(response)) => response,
             Some(Progress::Interims(progress)) => {
@@ -355,6 +401,8 @@ impl HttpHandler {
     fn on_deadline<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         if let Some(Awaited { task, passed, is_head }) = self.take_awaited() {
             drop(task);
+            // The connection ends behind the response.
+            drop(self.take_of_more(|more| more.behind.take()));
             return self.respond(late_response(Late::Function), &passed, is_head, cx);
         }
         self.abandon(late_response(Late::Peer), cx)
@@ -363,7 +411,7 @@ impl HttpHandler {
     /// Responds to a request that has no function.
     #[cold]
     fn refuse<C: HttpCodec>(
-        &self,
+        &mut self,
         middleware: &MiddlewareList,
         mut request: Request,
         response: Response,
@@ -496,8 +544,8 @@ impl HttpHandler {
     }
 
     #[inline]
-    fn respond<C: HttpCodec>(
-        &self,
+    pub(crate) fn respond<C: HttpCodec>(
+        &mut self,
         mut response: Response,
         passed: &Passed,
         is_head: bool,
@@ -526,7 +574,7 @@ impl HttpHandler {
     /// Responds with a body in memory, and trailers.
     #[inline(never)]
     fn respond_with_trailers<C: HttpCodec>(
-        &self,
+        &mut self,
         message: Message,
         is_head: bool,
         cx: &mut Context<'_, C>,
@@ -556,7 +604,7 @@ impl HttpHandler {
 
     /// Responds with a body that is not in memory, or leaves HTTP.
     #[cold]
-    fn respond_in_pieces<C: HttpCodec>(&self, message: Message, is_head: bool, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn respond_in_pieces<C: HttpCodec>(&mut self, message: Message, is_head: bool, cx: &mut Context<'_, C>) -> Outcome<C> {
         let (head, upgrade) = match message {
             Message::Upgrade(head, upgrade) => (head, upgrade),
             message => return self.take_over(Work::Respond(message, is_head)),
@@ -572,8 +620,14 @@ impl HttpHandler {
 impl<C: HttpCodec> Handler<C> for HttpHandler {
     type Post = ();
 
+    fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        // The requests that a task has left here.
+        if self.has_behind() { self.on_responses(cx) } else { Outcome::Continue }
+    }
+
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
         match message {
+            Incoming::Head(head) if self.awaits() => self.on_head_ahead(head, cx),
             Incoming::Head(head) => self.on_head(head, cx),
             Incoming::Data(data) => self.on_data(data, cx),
             Incoming::End => self.on_end(cx),
@@ -587,6 +641,7 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
             Event::TaskFinished => self.on_response(cx),
             Event::Deadline => self.on_deadline(cx),
             Event::DispatchOver => self.begin_held(),
+            Event::Writable if self.has_behind() => self.on_responses(cx),
             _ => Outcome::Continue,
         }
     }

@@ -23,6 +23,7 @@ use crate::endpoint::{Call, Endpoint, InterimWriter, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::extract::BodyUse;
 use crate::middleware::{self, Passed};
+use crate::pipelined::Behind;
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
 use crate::running::Running;
@@ -78,15 +79,22 @@ impl Work {
 }
 
 /// The outcome of a handler that gives its connection to a task.
-pub(crate) fn take_over<C: HttpCodec>(app: Rc<App>, state: Option<AnyState>, work: Work) -> Outcome<C> {
-    Outcome::into_channel(move |channel| serve(channel, app, state, work))
+pub(crate) fn take_over<C: HttpCodec>(
+    app: Rc<App>,
+    state: Option<AnyState>,
+    behind: Option<Box<Behind>>,
+    work: Work,
+) -> Outcome<C> {
+    Outcome::into_channel(move |channel| serve(channel, app, state, behind, work))
 }
 
-/// Serves a connection until no request is left, and gives it back to a handler then.
+/// Serves a connection until no request is left, and gives it back to a handler then; at once if requests `behind` the one
+/// in turn are in progress.
 async fn serve<C: HttpCodec>(
     channel: Channel<C>,
     app: Rc<App>,
     state: Option<AnyState>,
+    behind: Option<Box<Behind>>,
     work: Work,
 ) -> Result<(), ServeError> {
     let exchanges = Rc::new(Exchanges::new(channel, app.served.clone()));
@@ -109,6 +117,9 @@ async fn serve<C: HttpCodec>(
         if let Some(upgrade) = upgrade {
             return leave_http(&exchanges, *upgrade);
         }
+        if behind.is_some() {
+            break;
+        }
         next = match poll_fn(|cx| Poll::Ready(exchanges.poll_recv(cx))).await {
             Poll::Ready(Ok(Some(Incoming::Head(head)))) => Some(serving.route(head)),
             // What is left of a body that nothing reads: the codec skips the rest.
@@ -118,7 +129,7 @@ async fn serve<C: HttpCodec>(
         };
     }
     match exchanges.take() {
-        Some(channel) => Ok(channel.into_handler(HttpHandler::with_state(app, serving.state.take()))?),
+        Some(channel) => Ok(channel.into_handler(HttpHandler::with_state(app, serving.state.take(), behind))?),
         None => Ok(()),
     }
 }
