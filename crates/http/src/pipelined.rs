@@ -75,12 +75,9 @@ impl HttpHandler {
     #[inline(never)]
     pub(crate) fn on_head_ahead<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         let queued = self.begin_ahead(head, cx);
-        let may_follow = !matches!(queued, Queued::Waits(_));
         let behind = self.more.get_or_insert_default().behind.get_or_insert_default();
         behind.queue.push_back(queued);
-        if may_follow {
-            self.read_ahead(cx);
-        }
+        self.read_ahead(cx);
         Outcome::Continue
     }
 
@@ -110,10 +107,11 @@ impl HttpHandler {
         }
     }
 
-    /// Has the codec decode another request, if there is room for it.
+    /// Has the codec decode another request, if there is room for it and the last one does not have to wait.
     fn read_ahead<C: HttpCodec>(&self, cx: &mut Context<'_, C>) {
-        let behind = self.more.as_ref().and_then(|more| more.behind.as_ref()).map_or(0, |behind| behind.queue.len());
-        if behind + 1 < self.app.limits.pipelined_requests_max as usize {
+        let Some(behind) = self.more.as_ref().and_then(|more| more.behind.as_ref()) else { return };
+        let may_follow = !matches!(behind.queue.back(), Some(Queued::Waits(_)));
+        if may_follow && behind.queue.len() + 1 < self.app.limits.pipelined_requests_max as usize {
             cx.codec_mut().read_ahead();
         }
     }
@@ -149,10 +147,10 @@ impl HttpHandler {
             behind.order.advance();
             match behind.queue.pop_front() {
                 Some(Queued::Begun(awaited)) => {
-                    cx.deadline_after(self.app.limits.request_timeout);
-                    if let Some(more) = &mut self.more {
-                        more.awaited = Some(awaited);
+                    if !awaited.task.is_finished() {
+                        cx.deadline_after(self.app.limits.request_timeout);
                     }
+                    self.more.get_or_insert_default().awaited = Some(awaited);
                     self.read_ahead(cx);
                 }
                 Some(Queued::Refused(refused)) => {
