@@ -27,7 +27,7 @@ use tidegate_sys::Address;
 use crate::app::App;
 use crate::body::{Body, Collected, Produce, Produced};
 use crate::codec::HttpCodec;
-use crate::endpoint::{Call, Endpoint, Interimed, InterimWriter, Interims, PolledCall, Responding};
+use crate::endpoint::{Call, Endpoint, InterimWriter, Interimed, Interims, PolledCall, Responding};
 use crate::exchange::Late;
 use crate::extract::BodyUse;
 use crate::held::{self, Held};
@@ -171,6 +171,7 @@ impl HttpHandler {
     }
 
     /// Gives the connection to a task.
+    #[inline(never)]
     fn take_over<C: HttpCodec>(&mut self, work: Work) -> Outcome<C> {
         let (state, behind) = match &mut self.more {
             Some(more) => (more.state.clone(), more.behind.take()),
@@ -181,6 +182,9 @@ impl HttpHandler {
 
     #[inline]
     pub(crate) fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if self.awaits() {
+            return self.on_head_ahead(head, cx);
+        }
         let (peer, is_secure) = (peer(cx), cx.codec().is_secure());
         let outer = self.app.table();
         let state = outer.connection_state.as_ref().map(|make| match cx.codec().shared_state() {
@@ -237,11 +241,7 @@ impl HttpHandler {
                 Outcome::Continue
             }
             Call::Interim(function) if !request.head().has_body() && !function.needs_destination => {
-                let place = self.place_of_first(function, &request, cx);
-                let awaited = self.begin_interim(function, endpoint, request, passed, place, cx);
-                cx.deadline_after(self.app.limits.request_timeout);
-                self.more.get_or_insert_default().awaited = Some(awaited);
-                Outcome::Continue
+                self.begin_first(function, endpoint, request, passed, cx)
             }
             Call::Async(_) | Call::Polled(_) | Call::Interim(_)
                 if endpoint.body != BodyUse::Collected || !self.may_poll(cx) =>
@@ -333,6 +333,23 @@ impl HttpHandler {
         self.more.get_or_insert_default().awaited = Some(awaited);
     }
 
+    /// Begins a function that may send interim responses. Its request is in turn.
+    #[inline(never)]
+    fn begin_first<C: HttpCodec>(
+        &mut self,
+        function: &Interimed,
+        endpoint: &Endpoint,
+        request: Request,
+        passed: Passed,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        let place = self.place_of_first(function, &request, cx);
+        let awaited = self.begin_interim(function, endpoint, request, passed, place, cx);
+        cx.deadline_after(self.app.limits.request_timeout);
+        self.more.get_or_insert_default().awaited = Some(awaited);
+        Outcome::Continue
+    }
+
     /// Begins a function that may send interim responses.
     pub(crate) fn begin_interim<C: HttpCodec>(
         &self,
@@ -364,6 +381,7 @@ impl HttpHandler {
     }
 
     /// The task of the request in turn is complete.
+    #[inline(always)]
     pub(crate) fn on_progress<C: HttpCodec>(&mut self, awaited: Awaited, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Awaited { mut task, passed, is_head } = awaited;
         let response = match task.take_output() {
@@ -604,7 +622,12 @@ impl HttpHandler {
 
     /// Responds with a body that is not in memory, or leaves HTTP.
     #[cold]
-    fn respond_in_pieces<C: HttpCodec>(&mut self, message: Message, is_head: bool, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn respond_in_pieces<C: HttpCodec>(
+        &mut self,
+        message: Message,
+        is_head: bool,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
         let (head, upgrade) = match message {
             Message::Upgrade(head, upgrade) => (head, upgrade),
             message => return self.take_over(Work::Respond(message, is_head)),
@@ -627,7 +650,6 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
         match message {
-            Incoming::Head(head) if self.awaits() => self.on_head_ahead(head, cx),
             Incoming::Head(head) => self.on_head(head, cx),
             Incoming::Data(data) => self.on_data(data, cx),
             Incoming::End => self.on_end(cx),

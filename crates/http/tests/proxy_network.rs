@@ -121,7 +121,8 @@ async fn talk_ahead(
         let mut pipeline = Vec::new();
         for turn in 0..depth {
             let is_last = turn + 1 == depth;
-            let kind = if is_last && random.below(3) == 0 { 7 } else { [0, 1, 2, 3, 4, 5, 9, 0, 0, 1][random.below(10)] };
+            let kind =
+                if is_last && random.below(3) == 0 { 7 } else { [0, 1, 2, 3, 4, 5, 9, 0, 0, 1][random.below(10)] };
             let number = format!("{seed:x}-{sent}");
             let (target, method) = KINDS[kind];
             let request = Asked::new(method, target)?.field("Number", &number)?;
@@ -213,7 +214,8 @@ fn run_with<F: Future<Output = Result<(), Box<dyn Error>>> + 'static>(
         let host = network.host(&format!("10.0.1.{number}")).node();
         let connections = Config::new().connections(upstream(&received));
         host.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
-        urls.push((format!("http://10.0.1.{number}"), host));
+        let scheme = if seed / 3 % 2 == 0 { "http" } else { "h2c" };
+        urls.push((format!("{scheme}://10.0.1.{number}"), host));
     }
     let mut upstreams = Upstreams::builder();
     for (url, _) in &urls {

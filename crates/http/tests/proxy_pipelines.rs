@@ -12,7 +12,8 @@ use std::time::Duration;
 use proxy_peers::{Peer, Upstream, client, proxy_of, upstreams};
 use support::{Running, start, start_with};
 use tidegate::http::proxy::{Proxy, UpstreamLimits, Upstreams};
-use tidegate::http::{Limits, Router};
+use tidegate::http::{IntoResponse, Limits, Middleware, Request, RequestInfo, Response, Router, Server, StatusCode};
+use tidegate::metrics::HttpMetrics;
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -113,7 +114,9 @@ fn responses_of_a_pipeline_are_paired_at_every_split() {
         expect_ok(&mut client, "one");
         assert!(client.head().starts_with("HTTP/1.1 103 "));
         assert!(client.head().contains("chunked"));
-        assert!(client.until("0\r\n\r\n").contains("\r\ntwo\r\n"));
+        // Its chunks are those in which it has come.
+        let chunks = client.until("0\r\n\r\n");
+        assert_eq!(chunks.lines().skip(1).step_by(2).collect::<String>(), "two", "{split}");
         assert!(client.head().starts_with("HTTP/1.1 304 "));
         expect_ok(&mut client, "four");
     }
@@ -388,11 +391,11 @@ fn a_failure_is_that_of_its_own_request() {
 fn functions_of_the_application_and_refusals_have_their_places() {
     let upstream = Upstream::new();
     let upstreams = upstreams(&[&upstream]);
-    let proxy = start(move || {
-        Router::new().get("/own", || "own").fallback(Proxy::new(&upstreams))
-    });
+    let proxy = start(move || Router::new().get("/own", || "own").fallback(Proxy::new(&upstreams)));
     let (mut client, mut server) = warm(&proxy, &upstream);
-    client.send(get("/1") + &get("/own") + &get("/2") + "TRACE /3 HTTP/1.1\r\nHost: a\r\n\r\n" + &get("/%2e/4") + &get("/5"));
+    client.send(
+        get("/1") + &get("/own") + &get("/2") + "TRACE /3 HTTP/1.1\r\nHost: a\r\n\r\n" + &get("/%2e/4") + &get("/5"),
+    );
     expect(&mut server, "/1");
     server.send(ok("one"));
     expect(&mut server, "/2");
@@ -459,4 +462,46 @@ fn a_drain_answers_a_pipeline() {
         assert!(client.head().contains("\r\nConnection: close\r\n"));
         assert_eq!(client.rest(), (b"three".to_vec(), false));
     });
+}
+
+#[test]
+fn requests_side_by_side_are_counted_and_seen_by_middleware_once() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    struct Seen(Arc<[AtomicU32; 2]>);
+
+    impl Middleware for Seen {
+        fn before(&self, request: &mut Request) -> Result<(), Response> {
+            self.0[0].fetch_add(1, Ordering::SeqCst);
+            if request.target() == "/no" { Err(StatusCode::FORBIDDEN.into_response()) } else { Ok(()) }
+        }
+
+        fn after(&self, _: &RequestInfo, _: &mut Response) {
+            self.0[1].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    let (upstream, metrics, seen) = (Upstream::new(), HttpMetrics::new(), Arc::<[AtomicU32; 2]>::default());
+    let (upstreams, of_router) = (upstreams(&[&upstream]), seen.clone());
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).metrics(&metrics);
+    let router = move || Router::new().middleware(Seen(of_router.clone())).fallback(Proxy::new(&upstreams));
+    let proxy = Running(server.start(router).unwrap());
+    let (mut client, mut server) = warm(&proxy, &upstream);
+    client.send(get("/1") + &get("/no") + &get("/2") + &get("/no"));
+    expect(&mut server, "/1");
+    expect(&mut server, "/2");
+    server.send(ok("one") + "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno");
+    expect_ok(&mut client, "one");
+    for status in [403, 404, 403] {
+        expect_status(&mut client, status);
+    }
+    // Middleware that refuses a request itself does not see the response.
+    assert_eq!(seen.each_ref().map(|count| count.load(Ordering::SeqCst)), [5, 3]);
+    let all = metrics.snapshot();
+    let statuses = all.iter().fold([0; 5], |mut sum, series| {
+        sum.iter_mut().zip(series.statuses).for_each(|(sum, count)| *sum += count);
+        sum
+    });
+    assert_eq!(statuses, [0, 2, 0, 3, 0], "{all:?}");
 }
