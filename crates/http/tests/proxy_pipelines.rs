@@ -505,3 +505,26 @@ fn requests_side_by_side_are_counted_and_seen_by_middleware_once() {
     });
     assert_eq!(statuses, [0, 2, 0, 3, 0], "{all:?}");
 }
+
+#[test]
+fn a_request_that_cannot_be_passed_on_leaves_its_pipeline_alone() {
+    let upstream = Upstream::new();
+    let upstreams = upstreams(&[&upstream]);
+    let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams).strip_prefix("/api")));
+    let mut client = client(&proxy);
+    client.send(get("/api/warm"));
+    let mut server = upstream.accept();
+    expect(&mut server, "/warm");
+    server.send(ok("warm"));
+    expect_ok(&mut client, "warm");
+    client.send(get("/api/1") + &get("/other") + &get("/api/2") + &get("/other"));
+    expect(&mut server, "/1");
+    expect(&mut server, "/2");
+    server.send(ok("one") + &ok("two"));
+    expect_ok(&mut client, "one");
+    expect_status(&mut client, 404);
+    expect_ok(&mut client, "two");
+    expect_status(&mut client, 404);
+    client.send(get("/api/3"));
+    expect(&mut server, "/3");
+}

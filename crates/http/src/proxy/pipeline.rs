@@ -67,7 +67,7 @@ impl Pipelines {
             waiting: RefCell::default(),
         });
         self.0.borrow_mut().push(pipeline.clone());
-        Box::new(Turn { pipeline, number: 0, has_received: false, deadline: None })
+        Box::new(Turn { pipeline, number: 0, has_sent: false, has_received: false, deadline: None })
     }
 }
 
@@ -80,7 +80,7 @@ impl Pipeline {
         let number = self.sent.get();
         self.sent.set(number + 1);
         self.last.set(place.number);
-        Some(Box::new(Turn { pipeline: self.clone(), number, has_received: false, deadline: None }))
+        Some(Box::new(Turn { pipeline: self.clone(), number, has_sent: false, has_received: false, deadline: None }))
     }
 
     /// No further request is taken.
@@ -109,6 +109,7 @@ impl Pipeline {
 struct Turn {
     pipeline: Rc<Pipeline>,
     number: u32,
+    has_sent: bool,
     /// Something of the response has come.
     has_received: bool,
     /// How long it may wait once it has its turn.
@@ -148,7 +149,9 @@ impl Connection for Turn {
     }
 
     fn send(&mut self, message: Outgoing) -> Result<(), Unsent> {
-        self.pipeline.with(|connection| connection.send(message)).unwrap_or(Err(Unsent::Closed))
+        let sent = self.pipeline.with(|connection| connection.send(message)).unwrap_or(Err(Unsent::Closed));
+        self.has_sent |= sent.is_ok();
+        sent
     }
 
     /// Its requests have no bodies.
@@ -203,6 +206,11 @@ impl Drop for Turn {
     fn drop(&mut self) {
         // A request that is complete has been counted before.
         if self.pipeline.complete.get() > self.number {
+            return;
+        }
+        if !self.has_sent && self.number > 0 && self.pipeline.sent.get() == self.number + 1 {
+            // It cannot be passed on. Nothing of it is on the connection.
+            self.pipeline.sent.set(self.number);
             return;
         }
         drop(self.pipeline.end());
