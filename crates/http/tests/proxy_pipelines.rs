@@ -485,7 +485,7 @@ fn requests_side_by_side_are_counted_and_seen_by_middleware_once() {
     let (upstream, metrics, seen) = (Upstream::new(), HttpMetrics::new(), Arc::<[AtomicU32; 2]>::default());
     let (upstreams, of_router) = (upstreams(&[&upstream]), seen.clone());
     let server = Server::bind("127.0.0.1:0").unwrap().loops(1).metrics(&metrics);
-    let router = move || Router::new().middleware(Seen(of_router.clone())).fallback(Proxy::new(&upstreams));
+    let router = move || Router::new().fallback(Proxy::new(&upstreams)).with(Seen(of_router.clone()));
     let proxy = Running(server.start(router).unwrap());
     let (mut client, mut server) = warm(&proxy, &upstream);
     client.send(get("/1") + &get("/no") + &get("/2") + &get("/no"));

@@ -47,7 +47,7 @@ impl Ahead {
             return None;
         }
         let heads = self.0 & HEADS;
-        self.0 = (self.0 & !HEADS) - ONE | heads >> 1;
+        self.0 = ((self.0 & !HEADS) - ONE) | (heads >> 1);
         Some(heads & 1 != 0)
     }
 }
