@@ -170,6 +170,24 @@ impl HttpHandler {
         self.more.get_or_insert_default().state.get_or_insert_with(|| make(client)).clone()
     }
 
+    /// A request that has waited is in turn. Apart, so that the code for one that has just come stays within its caller.
+    #[inline(never)]
+    pub(crate) fn on_head_in_turn<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
+        self.on_head(head, cx)
+    }
+
+    /// The same for one that middleware has refused.
+    #[cold]
+    pub(crate) fn respond_in_turn<C: HttpCodec>(
+        &mut self,
+        response: Response,
+        passed: &Passed,
+        is_head: bool,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        self.respond(response, passed, is_head, cx)
+    }
+
     /// Gives the connection to a task.
     #[inline(never)]
     fn take_over<C: HttpCodec>(&mut self, work: Work) -> Outcome<C> {
@@ -180,8 +198,8 @@ impl HttpHandler {
         task::take_over(self.app.clone(), state, behind, work)
     }
 
-    #[inline]
-    pub(crate) fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
+    #[inline(always)]
+    fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         if self.awaits() {
             return self.on_head_ahead(head, cx);
         }
@@ -562,7 +580,7 @@ impl HttpHandler {
     }
 
     #[inline]
-    pub(crate) fn respond<C: HttpCodec>(
+    fn respond<C: HttpCodec>(
         &mut self,
         mut response: Response,
         passed: &Passed,

@@ -155,14 +155,14 @@ impl HttpHandler {
                 }
                 Some(Queued::Refused(refused)) => {
                     let (response, passed, is_head) = *refused;
-                    let outcome = self.respond(response, &passed, is_head, cx);
+                    let outcome = self.respond_in_turn(response, &passed, is_head, cx);
                     if !matches!(outcome, Outcome::Continue) {
                         return outcome;
                     }
                 }
                 Some(Queued::Waits(head)) => {
                     drop(self.take_of_more(|more| more.behind.take()));
-                    return self.on_head(head, cx);
+                    return self.on_head_in_turn(head, cx);
                 }
                 None => {
                     drop(self.take_of_more(|more| more.behind.take()));
