@@ -214,7 +214,7 @@ fn run_with<F: Future<Output = Result<(), Box<dyn Error>>> + 'static>(
         let host = network.host(&format!("10.0.1.{number}")).node();
         let connections = Config::new().connections(upstream(&received));
         host.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
-        let scheme = if seed / 3 % 2 == 0 { "http" } else { "h2c" };
+        let scheme = if (seed / 3).is_multiple_of(2) { "http" } else { "h2c" };
         urls.push((format!("{scheme}://10.0.1.{number}"), host));
     }
     let mut upstreams = Upstreams::builder();
