@@ -1,12 +1,12 @@
 //! `Wire`: a driver without a kernel. The work that a kernel would do is not counted.
 //!
 //! Each call of [`deliver`](Peer::deliver) delivers the same bytes to every connection that receives; sends complete in
-//! full. A connection that the loop makes is answered by other bytes, in the turn after each send. The clock advances only
+//! full. On a connection that the loop makes, each request of HTTP/1.1 is answered by other bytes, in the turn after it. The clock advances only
 //! on request. The driver's work for one connection does not depend on the number of connections.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) struct Peer {
     received: Cell<u64>,
     /// Other bytes to deliver from the next turn on.
     bytes: RefCell<Option<Vec<u8>>>,
-    /// What answers a send on a connection that the loop has made.
+    /// What answers a request on a connection that the loop has made.
     answer: Cell<&'static [u8]>,
     start: Instant,
     now: Cell<Instant>,
@@ -77,7 +77,7 @@ impl Peer {
         self.bytes.replace(Some(bytes.to_vec()));
     }
 
-    /// Sets what answers each send on a connection that the loop has made.
+    /// Sets what answers each request on a connection that the loop has made.
     pub(crate) fn answer(&self, bytes: &'static [u8]) {
         self.answer.set(bytes);
     }
@@ -132,9 +132,9 @@ pub(crate) struct Wire {
     completions: VecDeque<(Token, Completion)>,
     /// Streams that receive bytes in this turn.
     delivered: VecDeque<Token>,
-    /// Streams that receive an answer in this turn, and in the next one.
-    answered: VecDeque<Token>,
-    to_answer: VecDeque<Token>,
+    /// Streams that receive answers in this turn, and in the next one, and how many.
+    answered: VecDeque<(Token, usize)>,
+    to_answer: VecDeque<(Token, usize)>,
     /// Closed streams whose last completion is delayed.
     closed: Vec<Token>,
 }
@@ -178,9 +178,9 @@ impl Wire {
         self.oldest.push_back(token);
     }
 
-    fn sent(&mut self, token: Token, bytes: usize) {
+    fn sent(&mut self, token: Token, bytes: usize, heads: usize) {
         if self.stream(token).is_some_and(|stream| stream.is_answered) {
-            self.to_answer.push_back(token);
+            self.to_answer.push_back((token, heads));
         } else {
             self.peer.received.set(self.peer.received.get() + bytes as u64);
         }
@@ -236,13 +236,13 @@ impl Driver for Wire {
         match operation {
             Operation::Send { queue, bytes_max } => {
                 let mut parts = [const { MaybeUninit::uninit() }; PARTS];
-                let sent = match queue.gather(&mut parts, bytes_max) {
+                let (sent, heads) = match queue.gather(&mut parts, bytes_max) {
                     Gathered::Parts(parts) | Gathered::PartsBeforeFile(parts) => {
-                        parts.iter().map(|part| part.len()).sum()
+                        (parts.iter().map(|part| part.len()).sum(), leave_out(|| heads(parts)))
                     }
-                    Gathered::Nothing | Gathered::File(_) => 0,
+                    Gathered::Nothing | Gathered::File(_) => (0, 0),
                 };
-                leave_out(|| self.sent(token, sent));
+                leave_out(|| self.sent(token, sent, heads));
                 Some(Completion::Sent(Ok(sent)))
             }
             Operation::Receive(on) => {
@@ -276,13 +276,14 @@ impl Driver for Wire {
         if let Some(completion) = self.completions.pop_front() {
             return Some(completion);
         }
-        let (token, bytes) = match self.answered.pop_front() {
-            Some(token) => (token, self.peer.answer.get()),
-            None => (self.delivered.pop_front()?, &*self.bytes),
+        let (token, bytes, times) = match self.answered.pop_front() {
+            Some((token, times)) => (token, self.peer.answer.get(), times),
+            None => (self.delivered.pop_front()?, &*self.bytes, 1),
         };
-        let space = self.scratch.space(bytes.len());
-        leave_out(|| space.copy_from_slice(bytes));
-        Some((token, Completion::Received(self.scratch.received(bytes.len()))))
+        let length = bytes.len() * times;
+        let space = self.scratch.space(length);
+        leave_out(|| space.chunks_mut(bytes.len().max(1)).for_each(|space| space.copy_from_slice(bytes)));
+        Some((token, Completion::Received(self.scratch.received(length))))
     }
 
     fn has_ready(&self) -> bool {
@@ -304,6 +305,12 @@ impl Driver for Wire {
     fn address(&self, _: Token, _: Side) -> io::Result<Address> {
         Ok(address())
     }
+}
+
+/// How many heads end in what is sent.
+fn heads(parts: &[IoSlice<'_>]) -> usize {
+    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+    bytes.windows(4).filter(|end| *end == b"\r\n\r\n").count()
 }
 
 pub(crate) fn address() -> Address {

@@ -130,17 +130,9 @@ pub(crate) struct Produced {
 pub(crate) struct Ready {
     pub(crate) body: http1::Body,
     pub(crate) trailers: Fields,
-    /// Its length is sent.
-    has_length: bool,
 }
 
 impl Ready {
-    /// The length that is sent.
-    #[inline]
-    pub(crate) fn length(&self) -> Option<u64> {
-        self.has_length.then(|| self.body.len())
-    }
-
     /// Writes the body.
     pub(crate) async fn write(self, mut writer: BodyWriter) -> Result<(), Box<dyn Error>> {
         writer.write(Data(self.body)).await?;
@@ -149,7 +141,7 @@ impl Ready {
 
     /// The same body as one that is produced.
     pub(crate) fn into_produced(self) -> Produced {
-        Produced { length: self.length(), produce: Box::new(move |writer| Box::pin(self.write(writer))) }
+        Produced { length: None, produce: Box::new(move |writer| Box::pin(self.write(writer))) }
     }
 }
 
@@ -201,7 +193,7 @@ impl Body {
     /// ```
     #[must_use]
     pub fn with_trailers(body: impl Into<Data>, trailers: Fields) -> Self {
-        Self(Kind::Ready(Ready { body: body.into().into_body(), trailers, has_length: false }))
+        Self(Kind::Ready(Ready { body: body.into().into_body(), trailers }))
     }
 
     /// A body of the pieces of a stream. An error of the stream ends the body before its end, which the peer sees.
@@ -227,8 +219,6 @@ impl Body {
                 produced.length = Some(length);
                 Kind::Produced(produced)
             }
-            Kind::Ready(ready) if ready.body.len() == length => Kind::Ready(Ready { has_length: true, ..ready }),
-            // The peer sees that it does not have its length.
             Kind::Ready(ready) => Kind::Produced(Box::new(Produced { length: Some(length), ..ready.into_produced() })),
             kind => kind,
         })
@@ -240,7 +230,7 @@ impl Body {
         match &self.0 {
             Kind::Whole(body) => Some(body.len()),
             Kind::Received(received) => received.length,
-            Kind::Ready(ready) => ready.length(),
+            Kind::Ready(_) => None,
             Kind::Produced(produced) => produced.length,
             Kind::Upgrade(_) => Some(0),
         }

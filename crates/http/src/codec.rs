@@ -44,6 +44,13 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
         false
     }
 
+    /// Yields the next request before the response to the last one, if the protocol allows it and would not do so anyway;
+    /// see [`http1::Server::read_ahead`].
+    #[doc(hidden)]
+    fn read_ahead(&mut self) -> bool {
+        false
+    }
+
     /// Where the state of the connection is, if the requests of the connection have a handler each.
     #[doc(hidden)]
     fn shared_state(&self) -> Option<&Rc<OnceCell<Rc<dyn Any>>>> {
@@ -67,6 +74,10 @@ impl HttpCodec for http1::Server {
 
     fn into_http2(self, connection: Connection) -> Connection {
         connection
+    }
+
+    fn read_ahead(&mut self) -> bool {
+        self.read_ahead()
     }
 
     fn into_filters(self) -> Filters {
@@ -99,6 +110,10 @@ impl HttpCodec for Proxied<http1::Server> {
 
     fn reported_destination(&self) -> Option<Address> {
         self.header().and_then(|header| header.destination()).map(Address::from)
+    }
+
+    fn read_ahead(&mut self) -> bool {
+        self.inner_mut().read_ahead()
     }
 
     fn into_filters(self) -> Filters {
@@ -135,6 +150,10 @@ where
 
     fn is_secure(&self) -> bool {
         F::IS_SECURE || self.codec().is_secure()
+    }
+
+    fn read_ahead(&mut self) -> bool {
+        self.codec_mut().read_ahead()
     }
 
     fn into_filters(self) -> Filters {

@@ -5,7 +5,8 @@
 //! handler waits. So does a reverse proxy, whose interim responses the handler sends meanwhile (decision 98). A request of
 //! HTTP/2 whose body comes with its head is held until the body is complete (`held.rs`). Everything else goes to a task
 //! (`task.rs`), which takes the connection over and returns it when it is idle again. So a connection has the memory of a
-//! task only while a task has something to do.
+//! task only while a task has something to do. Pipelined requests of a proxy are in progress side by side
+//! (`pipelined.rs`).
 //!
 //! An async function is polled within the dispatch of its connection, where handles of other connections cannot be used.
 //! So it is not while the application may have such a handle: then it begins in a task (decision 52).
@@ -26,12 +27,14 @@ use tidegate_sys::Address;
 use crate::app::App;
 use crate::body::{Body, Collected, Ready};
 use crate::codec::HttpCodec;
-use crate::endpoint::{Call, Endpoint, InterimWriter, Interims, PolledCall, Responding};
+use crate::endpoint::{Call, Endpoint, InterimWriter, Interimed, Interims, PolledCall, Responding};
 use crate::exchange::Late;
 use crate::extract::BodyUse;
 use crate::held::{self, Held};
 use crate::http2;
 use crate::middleware::{self, MiddlewareList, Passed};
+use crate::order::Place;
+use crate::pipelined::Behind;
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response};
 use crate::router::MakeState;
@@ -41,28 +44,30 @@ use crate::task::{self, Begun, CaughtResponse, Work, late_response};
 /// The application of a connection while nothing of it needs a task; see
 /// [`Config::connections`](crate::Config::connections).
 pub struct HttpHandler {
-    app: Rc<App>,
-    more: Option<Box<More>>,
+    pub(crate) app: Rc<App>,
+    pub(crate) more: Option<Box<More>>,
 }
 
 /// What few connections have.
 #[derive(Default)]
-struct More {
+pub(crate) struct More {
     collecting: Option<Collecting>,
     held: Option<Held>,
-    awaited: Option<Awaited>,
+    pub(crate) awaited: Option<Awaited>,
+    /// The requests behind the one that is awaited.
+    pub(crate) behind: Option<Box<Behind>>,
     state: Option<AnyState>,
 }
 
 /// A request whose function has not responded yet.
-struct Awaited {
-    task: HandlerTask<Progress>,
-    passed: Passed,
-    is_head: bool,
+pub(crate) struct Awaited {
+    pub(crate) task: HandlerTask<Progress>,
+    pub(crate) passed: Passed,
+    pub(crate) is_head: bool,
 }
 
 /// What the task of a function has come to.
-enum Progress {
+pub(crate) enum Progress {
     Response(Response),
     /// Interim responses, which go first; the function goes on when they are sent.
     Interims(Box<(Vec<Interim>, CaughtResponse)>),
@@ -100,6 +105,13 @@ impl Future for Progressing {
     }
 }
 
+impl More {
+    fn is_empty(&self) -> bool {
+        let Self { collecting, held, awaited, behind, state } = self;
+        collecting.is_none() && held.is_none() && awaited.is_none() && behind.is_none() && state.is_none()
+    }
+}
+
 /// A request whose body is collected.
 struct Collecting {
     request: Request,
@@ -116,9 +128,10 @@ impl HttpHandler {
         Self { app, more: None }
     }
 
-    /// The handler of a connection that has served requests.
-    pub(crate) fn with_state(app: Rc<App>, state: Option<AnyState>) -> Self {
-        Self { app, more: state.map(|state| Box::new(More { state: Some(state), ..More::default() })) }
+    /// The handler of a connection that has served requests, and perhaps has others in progress.
+    pub(crate) fn with_state(app: Rc<App>, state: Option<AnyState>, behind: Option<Box<Behind>>) -> Self {
+        let more = More { state, behind, ..More::default() };
+        Self { app, more: if more.is_empty() { None } else { Some(Box::new(more)) } }
     }
 
     fn collecting(&mut self) -> Option<&mut Collecting> {
@@ -137,15 +150,15 @@ impl HttpHandler {
         self.take_of_more(|more| more.held.take())
     }
 
-    fn take_awaited(&mut self) -> Option<Awaited> {
+    pub(crate) fn take_awaited(&mut self) -> Option<Awaited> {
         self.take_of_more(|more| more.awaited.take())
     }
 
     /// Takes what the connection has no longer.
-    fn take_of_more<T>(&mut self, take: impl FnOnce(&mut More) -> Option<T>) -> Option<T> {
+    pub(crate) fn take_of_more<T>(&mut self, take: impl FnOnce(&mut More) -> Option<T>) -> Option<T> {
         let more = self.more.as_mut()?;
         let taken = take(more);
-        if more.state.is_none() && more.collecting.is_none() && more.held.is_none() && more.awaited.is_none() {
+        if more.is_empty() {
             self.more = None;
         }
         taken
@@ -153,18 +166,43 @@ impl HttpHandler {
 
     /// The state of the connection, which the first request makes.
     #[inline(never)]
-    fn state(&mut self, make: &MakeState, client: &Address) -> AnyState {
+    pub(crate) fn state(&mut self, make: &MakeState, client: &Address) -> AnyState {
         self.more.get_or_insert_default().state.get_or_insert_with(|| make(client)).clone()
     }
 
-    /// Gives the connection to a task.
-    fn take_over<C: HttpCodec>(&self, work: Work) -> Outcome<C> {
-        let state = self.more.as_ref().and_then(|more| more.state.clone());
-        task::take_over(self.app.clone(), state, work)
+    /// A request that has waited is in turn. Apart, so that the code for one that has just come stays within its caller.
+    #[inline(never)]
+    pub(crate) fn on_head_in_turn<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
+        self.on_head(head, cx)
     }
 
-    #[inline]
+    /// The same for one that middleware has refused.
+    #[cold]
+    pub(crate) fn respond_in_turn<C: HttpCodec>(
+        &mut self,
+        response: Response,
+        passed: &Passed,
+        is_head: bool,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        self.respond(response, passed, is_head, cx)
+    }
+
+    /// Gives the connection to a task.
+    #[inline(never)]
+    fn take_over<C: HttpCodec>(&mut self, work: Work) -> Outcome<C> {
+        let (state, behind) = match &mut self.more {
+            Some(more) => (more.state.clone(), more.behind.take()),
+            None => (None, None),
+        };
+        task::take_over(self.app.clone(), state, behind, work)
+    }
+
+    #[inline(always)]
     fn on_head<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if self.awaits() {
+            return self.on_head_ahead(head, cx);
+        }
         let (peer, is_secure) = (peer(cx), cx.codec().is_secure());
         let outer = self.app.table();
         let state = outer.connection_state.as_ref().map(|make| match cx.codec().shared_state() {
@@ -221,11 +259,7 @@ impl HttpHandler {
                 Outcome::Continue
             }
             Call::Interim(function) if !request.head().has_body() && !function.needs_destination => {
-                let is_head = is_head(&request);
-                let running = Running::new(endpoint, request.head());
-                let responding = (function.call)(request.detach(), InterimWriter::Handler(self.app.interims.clone()));
-                self.await_response(responding, running, passed, is_head, cx);
-                Outcome::Continue
+                self.begin_first(function, endpoint, request, passed, cx)
             }
             Call::Async(_) | Call::Polled(_) | Call::Interim(_)
                 if endpoint.body != BodyUse::Collected || !self.may_poll(cx) =>
@@ -317,9 +351,57 @@ impl HttpHandler {
         self.more.get_or_insert_default().awaited = Some(awaited);
     }
 
+    /// Begins a function that may send interim responses. Its request is in turn.
+    #[inline(never)]
+    fn begin_first<C: HttpCodec>(
+        &mut self,
+        function: &Interimed,
+        endpoint: &Endpoint,
+        request: Request,
+        passed: Passed,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        let place = self.place_of_first(function, &request, cx);
+        let awaited = self.begin_interim(function, endpoint, request, passed, place, cx);
+        cx.deadline_after(self.app.limits.request_timeout);
+        self.more.get_or_insert_default().awaited = Some(awaited);
+        Outcome::Continue
+    }
+
+    /// Begins a function that may send interim responses.
+    pub(crate) fn begin_interim<C: HttpCodec>(
+        &self,
+        function: &Interimed,
+        endpoint: &Endpoint,
+        request: Request,
+        passed: Passed,
+        place: Option<Place>,
+        cx: &mut Context<'_, C>,
+    ) -> Awaited {
+        let is_head = is_head(&request);
+        let running = Running::new(endpoint, request.head());
+        let interims = InterimWriter::Handler { interims: self.app.interims.clone(), place };
+        let responding = (function.call)(request.detach(), interims);
+        let caught = CaughtResponse { responding, running, activity: self.app.activity.clone() };
+        let task = cx.spawn(Progressing { caught: Some(caught), interims: self.app.interims.clone() });
+        Awaited { task, passed: passed.detach(), is_head }
+    }
+
     /// The function has responded.
     fn on_response<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let Some(Awaited { mut task, passed, is_head }) = self.take_awaited() else { return Outcome::Continue };
+        if self.has_behind() {
+            return self.on_responses(cx);
+        }
+        match self.take_awaited() {
+            Some(awaited) => self.on_progress(awaited, cx),
+            None => Outcome::Continue,
+        }
+    }
+
+    /// The task of the request in turn is complete.
+    #[inline(always)]
+    pub(crate) fn on_progress<C: HttpCodec>(&mut self, awaited: Awaited, cx: &mut Context<'_, C>) -> Outcome<C> {
+        let Awaited { mut task, passed, is_head } = awaited;
         let response = match task.take_output() {
             Some(Progress::Response(response)) => response,
             Some(Progress::Interims(progress)) => {
@@ -355,6 +437,8 @@ impl HttpHandler {
     fn on_deadline<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         if let Some(Awaited { task, passed, is_head }) = self.take_awaited() {
             drop(task);
+            // The connection ends behind the response.
+            drop(self.take_of_more(|more| more.behind.take()));
             return self.respond(late_response(Late::Function), &passed, is_head, cx);
         }
         self.abandon(late_response(Late::Peer), cx)
@@ -363,7 +447,7 @@ impl HttpHandler {
     /// Responds to a request that has no function.
     #[cold]
     fn refuse<C: HttpCodec>(
-        &self,
+        &mut self,
         middleware: &MiddlewareList,
         mut request: Request,
         response: Response,
@@ -501,7 +585,7 @@ impl HttpHandler {
 
     #[inline]
     fn respond<C: HttpCodec>(
-        &self,
+        &mut self,
         mut response: Response,
         passed: &Passed,
         is_head: bool,
@@ -530,7 +614,7 @@ impl HttpHandler {
     /// Responds with a body in memory, and trailers.
     #[inline(never)]
     fn respond_with_trailers<C: HttpCodec>(
-        &self,
+        &mut self,
         response: Response,
         is_head: bool,
         cx: &mut Context<'_, C>,
@@ -551,7 +635,12 @@ impl HttpHandler {
 
     /// Responds with a body that is not in memory, or leaves HTTP.
     #[cold]
-    fn respond_in_pieces<C: HttpCodec>(&self, message: Message, is_head: bool, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn respond_in_pieces<C: HttpCodec>(
+        &mut self,
+        message: Message,
+        is_head: bool,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
         let (head, upgrade) = match message {
             Message::Upgrade(head, upgrade) => (head, upgrade),
             message => return self.take_over(Work::Respond(message, is_head)),
@@ -566,6 +655,11 @@ impl HttpHandler {
 
 impl<C: HttpCodec> Handler<C> for HttpHandler {
     type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        // The requests that a task has left here.
+        if self.has_behind() { self.on_responses(cx) } else { Outcome::Continue }
+    }
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
         match message {
@@ -582,6 +676,7 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
             Event::TaskFinished => self.on_response(cx),
             Event::Deadline => self.on_deadline(cx),
             Event::DispatchOver => self.begin_held(),
+            Event::Writable if self.has_behind() => self.on_responses(cx),
             _ => Outcome::Continue,
         }
     }

@@ -14,6 +14,7 @@ use tidegate_sys::Address;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::extract::{BodyUse, FromRequest};
+use crate::order::Place;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 
@@ -46,14 +47,17 @@ pub(crate) struct Interimed {
     pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> Responding>,
     /// It asks for the address that the client has connected to, so it needs a task that has the connection.
     pub(crate) needs_destination: bool,
+    /// Requests with safe methods may be in progress side by side on one connection.
+    pub(crate) is_pipelined: bool,
 }
 
 /// Sends interim responses of one exchange.
 pub(crate) enum InterimWriter {
     /// A task has the connection.
     Exchange { exchange: Rc<dyn Exchange>, number: u32 },
-    /// The handler of the connection waits for the response.
-    Handler(Rc<Interims>),
+    /// The handler of the connection waits for the response. The place is that of the request among those of its
+    /// connection, if others may be in progress beside it.
+    Handler { interims: Rc<Interims>, place: Option<Place> },
 }
 
 /// The interim responses that a future has sent while it was polled, for the handler of its connection. A loop has one: each
@@ -74,7 +78,7 @@ impl InterimWriter {
     pub(crate) fn send(&self, interim: Interim) {
         match self {
             Self::Exchange { exchange, number } => drop(exchange.send(*number, Outgoing::Interim(interim))),
-            Self::Handler(interims) => interims.0.borrow_mut().push(interim),
+            Self::Handler { interims, .. } => interims.0.borrow_mut().push(interim),
         }
     }
 
@@ -83,7 +87,15 @@ impl InterimWriter {
     pub(crate) fn destination(&self) -> Option<Address> {
         match self {
             Self::Exchange { exchange, number } => exchange.destination(*number),
-            Self::Handler(_) => None,
+            Self::Handler { .. } => None,
+        }
+    }
+
+    /// The place of the request, if others of its connection may be in progress beside it.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Handler { place, .. } => place.as_ref(),
+            Self::Exchange { .. } => None,
         }
     }
 }

@@ -41,6 +41,10 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// How long a connection may be idle between requests. 75 seconds.
     pub idle_timeout: Duration,
+    /// Requests of one connection of HTTP/1.1 that a reverse proxy has in progress at a time, if the client pipelines
+    /// requests with safe methods; further ones wait. 16; 1 passes them on one after the other, and more than 33 counts as
+    /// that. It stops one connection from occupying the upstreams.
+    pub pipelined_requests_max: u32,
     /// Streams of HTTP/2 that a connection may have open at a time; further ones are refused. 128.
     pub streams_max: u32,
     /// How much a connection of HTTP/2 may send that brings no request forward; see [`http2::Limits::nuisance_max`]. 1,000.
@@ -100,6 +104,7 @@ impl Default for Limits {
             receive_timeout: Duration::from_secs(600),
             request_timeout: Duration::from_secs(60),
             idle_timeout: http1.idle_timeout,
+            pipelined_requests_max: 16,
             streams_max: http2.streams_max,
             nuisance_max: http2.nuisance_max,
             nuisance_per_request: http2.nuisance_per_request,

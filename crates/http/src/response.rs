@@ -195,7 +195,7 @@ impl Response {
     #[inline]
     pub(crate) fn into_ready(self) -> Option<(Outgoing, Ready)> {
         let Self { body: Body(Kind::Ready(ready)), fields, content_type, status, close } = self else { return None };
-        Some((head(ready.length(), fields, content_type, status, close), ready))
+        Some((head(None, fields, content_type, status, close), ready))
     }
 
     /// The message with its whole body, or a head with what sends the body.
@@ -211,8 +211,7 @@ impl Response {
                 Message::Head(head(length, fields, content_type, status, close), Source::Received(received))
             }
             Kind::Ready(ready) => {
-                let length = ready.length();
-                Message::Head(head(length, fields, content_type, status, close), Source::Ready(ready))
+                Message::Head(head(None, fields, content_type, status, close), Source::Ready(ready))
             }
             Kind::Produced(produced) => {
                 let length = produced.length;

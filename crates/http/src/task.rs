@@ -25,6 +25,7 @@ use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::extract::BodyUse;
 use crate::limits::Limits;
 use crate::middleware::{self, Passed};
+use crate::pipelined::Behind;
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
 use crate::running::Running;
@@ -80,15 +81,27 @@ impl Work {
 }
 
 /// The outcome of a handler that gives its connection to a task.
-pub(crate) fn take_over<C: HttpCodec>(app: Rc<App>, state: Option<AnyState>, work: Work) -> Outcome<C> {
+pub(crate) fn take_over<C: HttpCodec>(
+    app: Rc<App>,
+    state: Option<AnyState>,
+    behind: Option<Box<Behind>>,
+    work: Work,
+) -> Outcome<C> {
     Outcome::into_channel(move |channel| {
         let exchanges: Rc<dyn Served> = Rc::new(Exchanges::<C>::new(channel, app.served.clone()));
-        serve(exchanges, app, state, work)
+        serve(exchanges, app, state, behind, work)
     })
 }
 
-/// Serves a connection until no request is left, and gives it back to a handler then.
-async fn serve(exchanges: Rc<dyn Served>, app: Rc<App>, state: Option<AnyState>, work: Work) -> Result<(), ServeError> {
+/// Serves a connection until no request is left, and gives it back to a handler then; at once if requests `behind` the one
+/// in turn are in progress.
+async fn serve(
+    exchanges: Rc<dyn Served>,
+    app: Rc<App>,
+    state: Option<AnyState>,
+    behind: Option<Box<Behind>>,
+    work: Work,
+) -> Result<(), ServeError> {
     let mut serving = Serving { exchanges: exchanges.clone(), app: app.clone(), state };
     let mut next = Some(work);
     while let Some(work) = next {
@@ -108,6 +121,9 @@ async fn serve(exchanges: Rc<dyn Served>, app: Rc<App>, state: Option<AnyState>,
         if let Some(upgrade) = upgrade {
             return exchanges.leave_http(*upgrade);
         }
+        if behind.is_some() {
+            break;
+        }
         next = match poll_fn(|cx| Poll::Ready(exchanges.poll_recv(cx))).await {
             Poll::Ready(Ok(Some(Incoming::Head(head)))) => Some(serving.route(head)),
             // What is left of a body that nothing reads: the codec skips the rest.
@@ -116,7 +132,7 @@ async fn serve(exchanges: Rc<dyn Served>, app: Rc<App>, state: Option<AnyState>,
             Poll::Ready(Err(error)) => return Err(error.into()),
         };
     }
-    exchanges.give_to(HttpHandler::with_state(app, serving.state.take()))
+    exchanges.give_to(HttpHandler::with_state(app, serving.state.take(), behind))
 }
 
 /// The exchanges of a connection, without its type: what serves them is compiled once.

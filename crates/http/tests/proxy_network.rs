@@ -1,5 +1,5 @@
 //! A proxy between clients and upstreams on a simulated network, with its faults: each request is answered once, by a
-//! response of its own.
+//! response of its own, in the order of the requests. Some clients pipeline them.
 
 #![forbid(unsafe_code)]
 
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::http::proxy::{Balance, Proxy, Upstreams};
-use tidegate::http::{Body, Config, Request, Response, Router};
+use tidegate::http::{Body, Config, IntoResponse, Request, Response, Router};
 use tidegate::http1::client::{self, Incoming};
 use tidegate::http1::{Method, Request as Asked, StreamedRequest};
-use tidegate::{Address, Client, Limits, http1, task};
+use tidegate::{Address, Channel, Client, Limits, http1, task};
 use tidegate_testkit::network::{FaultRates, Network, NetworkFault};
 use tidegate_testkit::{Random, replay, seeds};
 
@@ -49,6 +49,7 @@ fn upstream(received: &Received) -> Router {
             large
         })
         .get("/nothing", || tidegate::http::StatusCode::NO_CONTENT)
+        .get("/last", move |request: Request| number(&request).into_response().close())
         .post("/passed", async move |request: Request| {
             *noted.borrow_mut().entry(number(&request)).or_default() += 1;
             Response::new().body(request.into_body())
@@ -63,7 +64,7 @@ fn upstream(received: &Received) -> Router {
 const LARGE: usize = 200_000;
 
 /// The kinds of requests.
-const KINDS: [(&str, Method); 9] = [
+const KINDS: [(&str, Method); 10] = [
     ("/now", Method::Get),
     ("/later", Method::Get),
     ("/pieces", Method::Get),
@@ -73,7 +74,74 @@ const KINDS: [(&str, Method); 9] = [
     ("/passed", Method::Post),
     ("/unread", Method::Post),
     ("/passed", Method::Post),
+    // The upstream closes the connection behind it.
+    ("/last", Method::Get),
 ];
+
+/// Checks a response. Returns whether it is that of the upstream.
+async fn check(channel: &mut Channel<http1::Client>, kind: usize, number: &str) -> Result<bool, Box<dyn Error>> {
+    let (mut body, mut status) = (Vec::new(), 0);
+    loop {
+        match channel.recv().await?.ok_or("the connection ended before the response")? {
+            Incoming::Head(head) => {
+                status = head.status().code();
+                if !head.has_body() {
+                    break;
+                }
+            }
+            Incoming::Data(data) => body.extend_from_slice(&data),
+            Incoming::End => break,
+            Incoming::Interim(_) | Incoming::Trailers(_) => {}
+        }
+    }
+    match (status, kind) {
+        (200, 5) | (204, 4) => assert!(body.is_empty()),
+        (200, 3) => assert!(body.len() == LARGE && body.ends_with(number.as_bytes()), "{number}"),
+        (200, 0..=9) => assert_eq!(String::from_utf8_lossy(&body), number),
+        (502..=504, _) => return Ok(false),
+        other => panic!("{other:?} for {number}"),
+    }
+    Ok(true)
+}
+
+/// Sends requests in pipelines, and checks each response. Some pipelines have a POST at their end, which has to wait.
+async fn talk_ahead(
+    address: Address,
+    seed: u64,
+    answered: Rc<Cell<u32>>,
+    failed: Rc<Cell<u32>>,
+) -> Result<(), Box<dyn Error>> {
+    let mut random = Random::new(seed);
+    let config = client::Limits { pipeline_max: 32, ..client::Limits::default() };
+    let config = Arc::new(client::Config::new(config).host("sea")?);
+    let mut channel = Client::at(address).connect(http1::Client::new(config)).await?;
+    let mut sent = 0;
+    while sent < REQUESTS {
+        let depth = (1 + random.below(32) as u32).min(REQUESTS - sent);
+        let mut pipeline = Vec::new();
+        for turn in 0..depth {
+            let is_last = turn + 1 == depth;
+            let kind =
+                if is_last && random.below(3) == 0 { 7 } else { [0, 1, 2, 3, 4, 5, 9, 0, 0, 1][random.below(10)] };
+            let number = format!("{seed:x}-{sent}");
+            let (target, method) = KINDS[kind];
+            let request = Asked::new(method, target)?.field("Number", &number)?;
+            channel.send(if kind == 7 { request.body("unread").into() } else { request.into() })?;
+            if random.below(4) == 0 {
+                task::sleep(Duration::from_millis(random.below(4) as u64)).await;
+            }
+            pipeline.push((kind, number));
+            sent += 1;
+        }
+        for (kind, number) in pipeline {
+            if !check(&mut channel, kind, &number).await? {
+                failed.set(failed.get() + 1);
+            }
+            answered.set(answered.get() + 1);
+        }
+    }
+    Ok(())
+}
 
 /// Sends requests of all kinds one after the other, and checks each response. An error is the end of the connection.
 async fn talk(
@@ -108,26 +176,8 @@ async fn talk(
             7 => channel.send(Asked::new(method, target)?.field(field.0, &field.1)?.body("unread").into()).map(drop)?,
             _ => channel.send(Asked::new(method, target)?.field(field.0, &field.1)?.into()).map(drop)?,
         }
-        let (mut body, mut status) = (Vec::new(), 0);
-        loop {
-            match channel.recv().await?.ok_or("the connection ended before the response")? {
-                Incoming::Head(head) => {
-                    status = head.status().code();
-                    if !head.has_body() {
-                        break;
-                    }
-                }
-                Incoming::Data(data) => body.extend_from_slice(&data),
-                Incoming::End => break,
-                Incoming::Interim(_) | Incoming::Trailers(_) => {}
-            }
-        }
-        match (status, kind) {
-            (200, 5) | (204, 4) => assert!(body.is_empty()),
-            (200, 3) => assert!(body.len() == LARGE && body.ends_with(number.as_bytes()), "{number}"),
-            (200, 0..=8) => assert_eq!(String::from_utf8_lossy(&body), number),
-            (502..=504, _) => failed.set(failed.get() + 1),
-            other => panic!("{other:?} for {number}"),
+        if !check(&mut channel, kind, &number).await? {
+            failed.set(failed.get() + 1);
         }
         answered.set(answered.get() + 1);
     }
@@ -145,6 +195,17 @@ struct Outcome {
 
 /// With `may_break` connections may end, and requests fail.
 fn run(seed: u64, faults: FaultRates, drains: bool, may_break: bool) -> Outcome {
+    let asked = run_with(seed, faults.clone(), (drains, may_break), talk);
+    let pipelined = run_with(seed, faults, (drains, may_break), talk_ahead);
+    Outcome { answered: asked.answered + pipelined.answered, failed: asked.failed + pipelined.failed }
+}
+
+fn run_with<F: Future<Output = Result<(), Box<dyn Error>>> + 'static>(
+    seed: u64,
+    faults: FaultRates,
+    (drains, may_break): (bool, bool),
+    talk: impl Fn(Address, u64, Rc<Cell<u32>>, Rc<Cell<u32>>) -> F,
+) -> Outcome {
     let network = Network::new(seed);
     network.set_faults(faults);
     let received = Received::default();
@@ -153,7 +214,8 @@ fn run(seed: u64, faults: FaultRates, drains: bool, may_break: bool) -> Outcome 
         let host = network.host(&format!("10.0.1.{number}")).node();
         let connections = Config::new().connections(upstream(&received));
         host.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
-        urls.push((format!("http://10.0.1.{number}"), host));
+        let scheme = if (seed / 3).is_multiple_of(2) { "http" } else { "h2c" };
+        urls.push((format!("{scheme}://10.0.1.{number}"), host));
     }
     let mut upstreams = Upstreams::builder();
     for (url, _) in &urls {
@@ -192,7 +254,7 @@ fn run(seed: u64, faults: FaultRates, drains: bool, may_break: bool) -> Outcome 
 fn each_response_is_that_of_its_request_under_faults_that_a_stream_survives() {
     for seed in seeds(30) {
         let outcome = run(seed, FaultRates::benign(), false, false);
-        assert_eq!((outcome.answered, outcome.failed), (CLIENTS * REQUESTS, 0), "{}", replay(seed));
+        assert_eq!((outcome.answered, outcome.failed), (2 * CLIENTS * REQUESTS, 0), "{}", replay(seed));
     }
 }
 

@@ -381,7 +381,8 @@ impl Client {
     }
 
     /// Whether no request or response is in progress.
-    fn is_idle(&self) -> bool {
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
         self.inbound == Inbound::Head && self.count == 0 && self.outbound == Outbound::Idle
     }
 

@@ -8,7 +8,7 @@ use crate::error::{Error, Misuse};
 use crate::fields::Fields;
 use crate::progress::Ending;
 use crate::response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
-use crate::server::{CONNECT, EXPECTS, HAS_MORE_INPUT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server};
+use crate::server::{CONNECT, EXPECTS, HAS_MORE_INPUT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, READS_AHEAD, Server};
 use crate::status::Status;
 
 impl Server {
@@ -229,7 +229,7 @@ impl Server {
     /// Whether the response may switch to another protocol. The application must check that the request asks for it.
     #[cold]
     fn check_switch(&self, parts: &Parts) -> Result<(), Misuse> {
-        if self.inbound != Inbound::Await {
+        if self.inbound != Inbound::Await || self.ahead().count() > 0 {
             return Err(Misuse::SwitchTooEarly);
         }
         if self.flags & HTTP_10 != 0 {
@@ -245,7 +245,7 @@ impl Server {
     fn decide_close(&mut self, parts: &Parts, whole: bool) {
         let may_stay = match self.ending() {
             Ending::Open => true,
-            Ending::Closing => false,
+            Ending::Closing => self.ahead().count() > 0,
             _ => self.flags & HAS_MORE_INPUT != 0,
         };
         let stays = may_stay && self.flags & KEEPS_ALIVE != 0 && !parts.close;
@@ -315,7 +315,7 @@ impl Server {
         } else if self.flags & KEEPS_ALIVE == 0 {
             self.inbound = Inbound::Closed;
         } else if self.inbound == Inbound::Await {
-            self.next_request();
+            if self.flags & READS_AHEAD == 0 { self.next_request() } else { self.next_ahead() }
         } else {
             self.skip_body();
         }

@@ -9,7 +9,7 @@ use crate::encode::INLINE_BYTES_MAX;
 use crate::error::Misuse;
 use crate::progress::ENDING;
 use crate::response::{ContentType, Outgoing, Parts, Response};
-use crate::server::{CONNECT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server};
+use crate::server::{CONNECT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, READS_AHEAD, Server};
 use crate::status::Status;
 
 impl Server {
@@ -37,7 +37,7 @@ impl Server {
     /// Whether the connection and its request allow the fast path.
     #[inline(always)]
     fn takes_fast_path(&self) -> bool {
-        const SPECIAL: u16 = HTTP_10 | HEAD | CONNECT | ENDING;
+        const SPECIAL: u16 = HTTP_10 | HEAD | CONNECT | READS_AHEAD | ENDING;
         self.outbound == Outbound::Owed
             && self.inbound == Inbound::Await
             && self.flags & (KEEPS_ALIVE | SPECIAL) == KEEPS_ALIVE

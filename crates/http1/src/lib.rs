@@ -10,7 +10,8 @@
 //! connection, because the next hop may read it the other way.
 //!
 //! On a server, one request at a time is in progress on a connection. Pipelined requests wait in the input until the
-//! response before them is complete, so responses stay in order and need no queue. A client may have several requests
+//! response before them is complete, so responses stay in order and need no queue. An application that keeps them in order
+//! itself may [read ahead](Server::read_ahead). A client may have several requests
 //! in progress, up to its limits.
 //!
 //! Read next: `server.rs`, the state machine; then `parse.rs` and `body.rs` for decoding, `encode.rs` for encoding; and
@@ -18,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod body;
 pub mod client;
 mod encode;

@@ -2,7 +2,8 @@
 //!
 //! Two small state machines. *Inbound* reads a head, then its body, then waits until the response is complete.
 //! *Outbound* is idle, owes a response, or is within one. Invariants:
-//! - The inbound side is at a head only while the outbound side is idle: one request is in progress at a time.
+//! - The inbound side is at a head only while the outbound side is idle: one request is in progress at a time, unless the
+//!   application [reads ahead](Server::read_ahead). Then `ahead.rs` counts the requests behind the one in progress.
 //! - Once inbound is closed nothing more is read; outbound then completes its response, and the connection ends.
 //! - `since` is when the peer last owed nothing: since then it has been idle, or is sending a head, or is late with a
 //!   body. Only the time in which the codec waits for the body counts as lateness; `late` stores it between waits.
@@ -15,6 +16,7 @@ use std::time::Instant;
 
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
 
+use crate::ahead::Ahead;
 use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
 use crate::encode::CONTINUE;
 use crate::error::{Error, Exceeded, Violation};
@@ -26,8 +28,8 @@ use crate::response::Outgoing;
 
 /// The server's side of HTTP/1.1 on one connection: 56 bytes, and no heap of its own.
 ///
-/// Each request needs one complete response before the codec yields the next request, however many the peer has sent. A
-/// request without a body is its [`Head`](Incoming::Head) alone. With a body, [`Data`](Incoming::Data),
+/// Each request needs one complete response before the codec yields the next request, however many the peer has sent,
+/// unless the application [reads ahead](Self::read_ahead). A request without a body is its [`Head`](Incoming::Head) alone. With a body, [`Data`](Incoming::Data),
 /// [`Trailers`](Incoming::Trailers) if the peer has sent some, and finally [`End`](Incoming::End) follow, unless the
 /// response is complete earlier: then the codec skips the rest of the body.
 ///
@@ -56,7 +58,7 @@ use crate::response::Outgoing;
 pub struct Server {
     pub(crate) config: Arc<Config>,
     pub(crate) since: Option<Instant>,
-    /// What is left of the body or of the chunk.
+    /// What is left of the body or of the chunk; with [`READS_AHEAD`], the requests behind the one in progress.
     pub(crate) remaining: u64,
     /// How many more bytes of the body the limits allow.
     pub(crate) budget: u64,
@@ -138,6 +140,85 @@ impl Server {
         self.inbound == Inbound::Switched
     }
 
+    /// Yields the next request before the response to the last one is begun, if it has arrived already or arrives before.
+    /// Returns whether bytes of it are there.
+    ///
+    /// A server may process requests of safe methods in parallel, and sends the responses in the order of the requests
+    /// (RFC 9112 §9.3.2). So the application calls this only after a request with a safe method that asks for no upgrade.
+    /// The codec yields one more request, if that is a GET, a HEAD or an OPTIONS of HTTP/1.1 without a body, without
+    /// `Expect` and without `Connection: close`; any other one waits as usual. Then the application may call this again.
+    /// Each message that it sends belongs to the oldest request without a complete response.
+    ///
+    /// Nothing happens after a request that itself would have to wait, within a response, and once as many requests
+    /// as the codec can count are behind the one in progress.
+    pub fn read_ahead(&mut self) -> bool {
+        const SPECIAL: u16 = HTTP_10 | EXPECTS | CONNECT;
+        let is_last = self.ending() == Ending::Closing || self.flags & (KEEPS_ALIVE | SPECIAL) != KEEPS_ALIVE;
+        if self.inbound != Inbound::Await || self.outbound != Outbound::Owed || is_last {
+            return false;
+        }
+        let mut ahead = self.ahead();
+        if ahead.is_full() {
+            return false;
+        }
+        ahead.allow(true);
+        self.remaining = ahead.0;
+        self.flags |= READS_AHEAD;
+        self.flags & HAS_MORE_INPUT != 0
+    }
+
+    /// How many requests the codec has yielded behind the one in progress.
+    #[must_use]
+    pub fn requests_ahead(&self) -> usize {
+        self.ahead().count()
+    }
+
+    pub(crate) fn ahead(&self) -> Ahead {
+        if self.flags & READS_AHEAD == 0 { Ahead::default() } else { Ahead(self.remaining) }
+    }
+
+    /// Decodes a request behind the one in progress, if it may be processed already.
+    #[inline(never)]
+    fn decode_ahead(&mut self, input: &mut Input) -> Step<Incoming> {
+        let mut ahead = self.ahead();
+        ahead.set_more_input(!input.is_empty());
+        let may_go_ahead = ahead.is_allowed() && self.outbound == Outbound::Owed && self.ending() != Ending::Closing;
+        if input.is_empty() || !may_go_ahead {
+            self.remaining = ahead.0;
+            return Step::NeedMore;
+        }
+        ahead.allow(false);
+        let parsed = parse::parse(input.bytes(), &self.config).ok();
+        // An error is that of its own request, once that is the one in progress.
+        let parsed = parsed.filter(|(spans, _)| is_independent(spans));
+        let Some((spans, length)) = parsed else {
+            self.remaining = ahead.0;
+            return Step::NeedMore;
+        };
+        ahead.push(spans.method == Method::Head);
+        ahead.set_more_input(input.len() > length);
+        self.remaining = ahead.0;
+        self.flags |= HAS_MORE_INPUT;
+        Step::Message(Incoming::Head(RequestHead { bytes: input.take(length), spans }))
+    }
+
+    /// The response to the request in progress is complete, and others are behind it: the next one is in progress.
+    #[inline(never)]
+    pub(crate) fn next_ahead(&mut self) {
+        let mut ahead = self.ahead();
+        let has_more_input = ahead.has_more_input();
+        let Some(is_head) = ahead.pop() else {
+            self.remaining = 0;
+            return self.next_request();
+        };
+        ahead.allow(false);
+        self.remaining = ahead.0;
+        let more_input = if ahead.count() > 0 || has_more_input { HAS_MORE_INPUT } else { 0 };
+        let head = if is_head { HEAD } else { 0 };
+        self.flags = (self.flags & KEPT_FLAGS) | READS_AHEAD | KEEPS_ALIVE | head | more_input;
+        self.outbound = Outbound::Owed;
+    }
+
     #[inline]
     fn reading(&self) -> Reading {
         Reading::of(self.flags)
@@ -209,7 +290,7 @@ impl Server {
             Inbound::Head => self.decode_head_slow_path(input, reply),
             Inbound::Await => {
                 self.flags |= more_input(input);
-                Ok(Step::NeedMore)
+                if self.flags & READS_AHEAD != 0 { Ok(self.decode_ahead(input)) } else { Ok(Step::NeedMore) }
             }
             Inbound::Switched => Ok(Step::NeedMore),
             Inbound::Closed => Ok(Step::End),
@@ -549,6 +630,12 @@ impl Default for Server {
     }
 }
 
+/// Whether a request may be processed before the response to the one before it is complete.
+fn is_independent(spans: &Spans) -> bool {
+    let is_safe = matches!(spans.method, Method::Get | Method::Head | Method::Options);
+    is_safe && spans.body == 0 && spans.flags == head::KEEP_ALIVE
+}
+
 #[inline]
 fn more_input(input: &Input) -> u16 {
     if input.is_empty() { 0 } else { HAS_MORE_INPUT }
@@ -574,6 +661,8 @@ pub(crate) const HEAD: u16 = 8;
 pub(crate) const CONNECT: u16 = 16;
 /// More than this request has arrived.
 pub(crate) const HAS_MORE_INPUT: u16 = 32;
+/// The application has read ahead behind the request in progress.
+pub(crate) const READS_AHEAD: u16 = 1 << 14;
 /// A request has arrived, so the connection speaks HTTP/1.
 const SERVED: u16 = 1 << 13;
 
@@ -584,7 +673,8 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const KEPT_FLAGS: u16 = ENDING | SERVED;
 
 /// All flags. No two of them share a bit.
-const FLAGS: [u16; 9] = [HTTP_10, KEEPS_ALIVE, EXPECTS, HEAD, CONNECT, HAS_MORE_INPUT, SERVED, ENDING, READING];
+const FLAGS: [u16; 10] =
+    [HTTP_10, KEEPS_ALIVE, EXPECTS, HEAD, CONNECT, HAS_MORE_INPUT, READS_AHEAD, SERVED, ENDING, READING];
 const FREE_BITS: u32 = {
     let (mut used, mut next) = (0, 0);
     while next < FLAGS.len() {
@@ -595,6 +685,6 @@ const FREE_BITS: u32 = {
     used.count_zeros()
 };
 
-const _: () = assert!(FREE_BITS == 2);
+const _: () = assert!(FREE_BITS == 1);
 const _: () = assert!(size_of::<Server>() == 56);
 const _: () = assert!(size_of::<Incoming>() == 40);

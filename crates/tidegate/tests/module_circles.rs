@@ -19,7 +19,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "memory returns to the pool that it comes from, and the pool keeps the entries of queues, which hold slices",
     ),
     ("engine", &["loop_core", "slot_entry"], "the loop dispatches an entry, and lends it the loop's state meanwhile"),
-    ("http", &["connection", "task"], "a connection goes from its handler to a task and back"),
+    (
+        "http",
+        &["connection", "pipelined", "task"],
+        "a connection goes from its handler to a task and back, with the requests behind the one in turn",
+    ),
     (
         "http1",
         &["encode", "response", "server"],

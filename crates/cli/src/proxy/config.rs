@@ -104,6 +104,8 @@ pub(super) struct RetryRules {
 pub(super) struct GroupLimits {
     pub(super) requests: Option<u32>,
     pub(super) idle_connections: Option<u32>,
+    /// Of a pipeline to an upstream; 1 never pipelines.
+    pub(super) pipelined_requests: Option<u8>,
     pub(super) idle_timeout: Option<u32>,
     pub(super) connect_timeout: Option<u32>,
     pub(super) response_timeout: Option<u32>,

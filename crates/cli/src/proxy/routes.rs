@@ -172,6 +172,7 @@ fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
     let (given, mut limits) = (&group.limits, UpstreamLimits::default());
     limits.requests_max = given.requests.unwrap_or(limits.requests_max);
     limits.idle_connections_max = given.idle_connections.map_or(limits.idle_connections_max, |count| count as usize);
+    limits.pipelined_requests_max = given.pipelined_requests.unwrap_or(limits.pipelined_requests_max);
     limits.idle_timeout = seconds(given.idle_timeout, limits.idle_timeout);
     limits.connect_timeout = seconds(given.connect_timeout, limits.connect_timeout);
     limits.response_timeout = seconds(given.response_timeout, limits.response_timeout);

@@ -41,6 +41,16 @@ impl<T: 'static> HandlerTask<T> {
 }
 
 impl<T> HandlerTask<T> {
+    /// Whether the future is complete, or has panicked. A handler that waits for several futures finds by this which one
+    /// is meant by an event.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let state = self.output.replace(State::Taken);
+        let is_running = matches!(state, State::Running);
+        self.output.set(state);
+        !is_running
+    }
+
     /// The output of the future, once, if it is complete. There is none if the future has panicked.
     #[must_use]
     pub fn take_output(&mut self) -> Option<T> {

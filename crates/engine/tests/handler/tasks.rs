@@ -1,6 +1,7 @@
 //! Futures that a handler waits for.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -139,4 +140,39 @@ fn a_connection_closes_behind_the_answer_it_waited_for() {
     pipe.receive(b"now\nlater\nstop\nnow\n");
     assert_eq!(pipe.take_written(), b"now\nlater\n");
     assert!(pipe.is_write_closed());
+}
+
+/// Answers lines in their order, each by a future of its own.
+#[derive(Default)]
+struct SideBySide(VecDeque<HandlerTask<String>>);
+
+impl Handler<Lines> for SideBySide {
+    type Post = ();
+
+    fn message(&mut self, line: tidegate_codec::Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        self.0.push_back(cx.spawn(answer(String::from_utf8_lossy(&line).into_owned())));
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        if event != Event::TaskFinished {
+            return event.by_default(cx);
+        }
+        while let Some(mut first) = self.0.pop_front_if(|first| first.is_finished()) {
+            if let Err(error) = cx.send(first.take_output().unwrap_or("none".into()).into()) {
+                return Outcome::fail(error);
+            }
+            assert!(first.is_finished(), "also without its output");
+        }
+        Outcome::Continue
+    }
+}
+
+#[test]
+fn a_handler_finds_which_of_its_futures_are_complete() {
+    let mut pipe = Embedded::new(Lines::new(), SideBySide::default());
+    pipe.receive(b"now\nsleep\nlater\npanic\nnow\n");
+    assert_eq!(pipe.take_written(), b"now\n");
+    pipe.advance(Duration::from_millis(1_001));
+    assert_eq!(pipe.take_written(), b"sleep\nlater\nnone\nnow\n");
 }

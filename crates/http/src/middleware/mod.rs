@@ -203,7 +203,7 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
             })
         })),
         Call::Interim(ref function) => {
-            let needs_destination = function.needs_destination;
+            let (needs_destination, is_pipelined) = (function.needs_destination, function.is_pipelined);
             let call = Box::new(move |mut request: Request, interims| -> Responding {
                 let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
                 Box::pin(async move {
@@ -217,7 +217,7 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
                     response
                 })
             });
-            Call::Interim(Interimed { call, needs_destination })
+            Call::Interim(Interimed { call, needs_destination, is_pipelined })
         }
         Call::Polled(_) => Call::Polled(Box::new(move |mut request, body, cx| {
             // Middleware may decode the body.

@@ -32,8 +32,12 @@ pub(super) trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {
     type Raw: Pipeline<In = Slice, Out = Payload>;
 
     fn into_raw(self) -> Self::Raw;
-    /// Whether another request may follow on the connection.
+    /// Whether another request may follow on the connection, which has none in progress.
     fn is_ready(&self) -> bool;
+    /// Whether another request may follow those in progress.
+    fn takes_another(&self) -> bool {
+        false
+    }
     /// Whether request and response are complete, so that the connection need not be reset.
     fn is_complete(&self) -> bool {
         self.is_ready()
@@ -57,6 +61,10 @@ impl UpstreamCodec for http1::Client {
     }
 
     fn is_ready(&self) -> bool {
+        self.is_idle() && self.is_ready()
+    }
+
+    fn takes_another(&self) -> bool {
         self.is_ready()
     }
 
@@ -73,7 +81,7 @@ impl UpstreamCodec for Announced<http1::Client> {
     }
 
     fn is_ready(&self) -> bool {
-        self.inner().is_ready()
+        self.inner().is_idle() && self.inner().is_ready()
     }
 
     fn misuse(error: &Error) -> Option<Misuse> {
@@ -90,6 +98,10 @@ impl UpstreamCodec for Over<Tls, http1::Client> {
     }
 
     fn is_ready(&self) -> bool {
+        self.codec().is_idle() && self.codec().is_ready()
+    }
+
+    fn takes_another(&self) -> bool {
         self.codec().is_ready()
     }
 
@@ -129,8 +141,22 @@ pub(super) trait Connection {
     fn send(&mut self, message: Outgoing) -> Result<(), Unsent>;
     /// From now on the response is read even if the upstream does not read the request's body.
     fn split(&mut self);
-    /// Whether it takes another request.
+    /// Whether it takes another request, now that none is in progress.
     fn is_reusable(&mut self) -> bool;
+    /// Whether it takes another request behind those in progress.
+    fn takes_another(&mut self) -> bool {
+        false
+    }
+    /// Whether the connection ended, or was left, before it came to this request, which was sent behind others.
+    fn is_passed_over(&self) -> bool {
+        false
+    }
+    /// Whether this request was sent behind others.
+    fn is_behind(&self) -> bool {
+        false
+    }
+    /// The exchange is complete. Returns the connection for other requests, unless it has more in progress.
+    fn finish(self: Box<Self>) -> Option<Box<dyn Connection>>;
     fn is_http2(&self) -> bool;
     /// Whether the upstream allows extended CONNECT, once that is known.
     fn poll_extends_connect(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
@@ -219,6 +245,17 @@ impl<C: UpstreamCodec> Connection for Held<C> {
 
     fn is_reusable(&mut self) -> bool {
         self.whole().is_some_and(|channel| channel.with_codec(|codec| codec.is_ready()).unwrap_or(false))
+    }
+
+    fn takes_another(&mut self) -> bool {
+        match &mut self.0 {
+            State::Whole(channel) => channel.with_codec(|codec| codec.takes_another()).unwrap_or(false),
+            State::Split(..) | State::Taken => false,
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Option<Box<dyn Connection>> {
+        Some(self)
     }
 
     fn is_http2(&self) -> bool {

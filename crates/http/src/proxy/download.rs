@@ -30,7 +30,10 @@ impl Download {
     pub(super) fn finish(self) {
         let Self { connection, upload, lease, pool, .. } = self;
         lease.succeed();
-        if upload.is_done() && !lease.is_single() {
+        if upload.is_done()
+            && !lease.is_single()
+            && let Some(connection) = connection.finish()
+        {
             pool.put(lease.id(), connection);
         }
     }

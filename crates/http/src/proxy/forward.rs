@@ -15,13 +15,14 @@ use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 
 use super::balance::{Balance, Balancer, Candidate, hash_of};
-use super::connection::{Connection, Ends, Made, connect, may_be_http2};
+use super::connection::{Connection, Ends, Made, Unsent, connect, may_be_http2};
 use super::download::Download;
 use super::error::Failure;
 use super::fields;
 use super::forwarded::client_ip;
 use super::lease::Lease;
 use super::options::{HashKey, Options};
+use super::pipeline::Pipelines;
 use super::pool::Pool;
 use super::request_head::Asked;
 use super::retry::is_idempotent;
@@ -32,6 +33,7 @@ use super::websocket::{Handshake, answer_to};
 use crate::body::{Body, Data};
 use crate::endpoint::InterimWriter;
 use crate::exchange::BodyError;
+use crate::order::Place;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 use crate::upgrade::Upgrade;
@@ -57,6 +59,18 @@ enum Stop {
     Upstream { failure: Failure, is_pooled: bool },
     /// The client's request did; what it gets, if it is still there.
     Client(Response),
+    /// The request was sent behind others, and its connection ended, or was left, before it came to this one.
+    PassedOver,
+}
+
+/// The connection for a request that has a place among others of its client.
+enum Placed {
+    /// One that was there.
+    Connection(Box<dyn Connection>),
+    /// It gets one of its own.
+    Own,
+    /// It waits until another request is in turn.
+    Waits,
 }
 
 /// A head of a response, and what has brought it.
@@ -105,19 +119,45 @@ impl LoopUpstreams {
         let mut retried = 0;
         let mut last = Failure::NoUpstream;
         let mut may_be_pooled = !self.shared.sends_proxy_header;
-        // Bounded by the retries of one request.
+        let mut place = interims.place();
+        // Bounded by the retries of one request, and by the requests before it.
         loop {
             let Some(upstream) = self.pick(key, &tried) else {
-                return last.response();
+                match place.filter(|place| !place.is_in_turn()) {
+                    Some(place) => place.advanced().await,
+                    None => return last.response(),
+                }
+                continue;
             };
             upload.restart(asked.expects);
             let lease = Lease::new(self.shared.clone(), upstream);
             let id = lease.id();
-            let pooled = if may_be_pooled { self.pool.take(id) } else { None };
+            let pooled = match place {
+                Some(place) if may_be_pooled => match self.placed(place, &lease) {
+                    Placed::Connection(connection) => Some(connection),
+                    Placed::Own => None,
+                    Placed::Waits => {
+                        drop(lease);
+                        place.advanced().await;
+                        continue;
+                    }
+                },
+                _ if may_be_pooled => self.pool.take(id),
+                _ => None,
+            };
             let (failure, is_pooled) =
                 match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
-                    Ok(answer) => return self.respond(&request, answer, upload, &asked, options),
+                    Ok(answer) => return self.respond(&request, answer, upload, &asked, options, interims.place()),
                     Err(Stop::Client(response)) => return response,
+                    Err(Stop::PassedOver) => {
+                        // It is sent again, since its method is safe, and no more behind others (RFC 9112 §9.3.2).
+                        if let Some(place) = place.take() {
+                            while !place.is_in_turn() {
+                                place.advanced().await;
+                            }
+                        }
+                        continue;
+                    }
                     Err(Stop::Upstream { failure, is_pooled }) => (failure, is_pooled),
                 };
             tracing::debug!(subsystem = "proxy", upstream = id, error = failure.text(), "request failed");
@@ -135,6 +175,28 @@ impl LoopUpstreams {
             }
             retried += 1;
             last = failure;
+        }
+    }
+
+    /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none,
+    /// and leaves half of what an upstream may have in progress to others: clients that pipeline take no other's place.
+    fn placed(&self, place: &Place, lease: &Lease) -> Placed {
+        let upstream = lease.id();
+        let may_pipeline = self.shared.limits.pipelined_requests_max > 1 && self.pool.may_pipeline(upstream);
+        let pipelines = place.shared::<Pipelines>().filter(|_| may_pipeline);
+        if let Some(connection) = pipelines.as_ref().and_then(|pipelines| pipelines.join(lease, place)) {
+            return Placed::Connection(connection);
+        }
+        let is_busy = lease.upstream.active.load(Relaxed) > self.shared.limits.requests_max / 2;
+        if is_busy && !place.is_in_turn() {
+            return Placed::Waits;
+        }
+        match (self.pool.take(upstream), pipelines) {
+            // It has answered a request and stayed open, so it is likely to answer several.
+            (Some(connection), Some(pipelines)) => Placed::Connection(pipelines.begin(lease, place, connection)),
+            (Some(connection), None) => Placed::Connection(connection),
+            (None, _) if place.is_in_turn() || self.pool.has_session(upstream) => Placed::Own,
+            (None, _) => Placed::Waits,
         }
     }
 
@@ -190,6 +252,9 @@ impl LoopUpstreams {
             connection.set_deadline_after(Some(timeout));
         }
         if let Err(unsent) = connection.send(outgoing) {
+            if connection.is_passed_over() && matches!(unsent, Unsent::Closed) {
+                return Err(Stop::PassedOver);
+            }
             return Err(failed(&lease, Failure::of_send(&unsent), is_pooled));
         }
         let timeout = self.shared.limits.continue_timeout;
@@ -217,7 +282,14 @@ impl LoopUpstreams {
                 }
                 Ok(Answer { head, connection, lease, handshake_answer })
             }
-            Err(Stop::Upstream { failure, .. }) => Err(failed(&lease, failure, is_pooled)),
+            Err(Stop::Upstream { failure, .. }) => {
+                if matches!(failure, Failure::Late) && connection.is_behind() {
+                    self.pool.pause_pipelining(lease.id());
+                } else if connection.is_passed_over() {
+                    return Err(Stop::PassedOver);
+                }
+                Err(failed(&lease, failure, is_pooled))
+            }
             Err(stop) => Err(stop),
         }
     }
@@ -267,6 +339,7 @@ impl LoopUpstreams {
         mut upload: Upload,
         asked: &Asked,
         options: &Rc<Options>,
+        place: Option<&Place>,
     ) -> Response {
         let Answer { head, connection, lease, handshake_answer } = answer;
         let status = head.status();
@@ -309,9 +382,12 @@ impl LoopUpstreams {
         // A short body has usually come with its head.
         if download.upload.is_done()
             && let Some(length) = length
+            && place.is_none_or(|place| place.keep(usize::try_from(length).unwrap_or(usize::MAX)))
         {
             let cx = &mut Context::from_waker(std::task::Waker::noop());
             if let Poll::Ready(Ok(Some(Incoming::Data(data)))) = download.connection.poll_recv(cx) {
+                // One that waits must not keep the loop's memory.
+                let data = if place.is_none_or(Place::is_in_turn) { data } else { data.detach() };
                 if data.len() as u64 == length {
                     if let Poll::Ready(Ok(Some(Incoming::End))) = download.connection.poll_recv(cx) {
                         download.finish();

@@ -1,5 +1,6 @@
 //! `Lease`: a request that an upstream has in progress. It is counted until this is dropped, and its outcome goes to the
-//! upstream's health.
+//! upstream's health. An upstream works on one request of a connection of HTTP/1.1 at a time, so those of a pipeline count
+//! as one.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,18 +13,25 @@ use super::upstreams::{Shared, Upstream};
 pub(super) struct Lease {
     shared: Arc<Shared>,
     pub(super) upstream: Arc<Upstream>,
+    /// `None` if the request waits in a pipeline, which is counted itself.
+    counted: Cell<Option<InProgress>>,
     /// The request has failed: a complete response, as of a 503, is no success then.
     has_failed: Cell<bool>,
 }
 
 impl Lease {
     pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>) -> Self {
-        upstream.active.fetch_add(1, Relaxed);
-        Self { shared, upstream, has_failed: Cell::new(false) }
+        let counted = Cell::new(Some(InProgress::new(upstream.clone())));
+        Self { shared, upstream, counted, has_failed: Cell::new(false) }
     }
 
     pub(super) fn id(&self) -> u64 {
         self.upstream.id
+    }
+
+    /// The request waits behind others, on a connection that is counted once. Returns the count of this request.
+    pub(super) fn take_count(&self) -> Option<InProgress> {
+        self.counted.take()
     }
 
     /// Whether a connection is for one request alone.
@@ -44,8 +52,18 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+/// Counts among the requests that an upstream has in progress, until this is dropped.
+pub(super) struct InProgress(Arc<Upstream>);
+
+impl InProgress {
+    fn new(upstream: Arc<Upstream>) -> Self {
+        upstream.active.fetch_add(1, Relaxed);
+        Self(upstream)
+    }
+}
+
+impl Drop for InProgress {
     fn drop(&mut self) {
-        self.upstream.active.fetch_sub(1, Relaxed);
+        self.0.active.fetch_sub(1, Relaxed);
     }
 }

@@ -49,6 +49,7 @@ mod health;
 mod lease;
 mod names;
 mod options;
+mod pipeline;
 mod pool;
 mod rate;
 mod request_head;
@@ -207,7 +208,10 @@ impl<S> RequestFunction<S, Proxied> for Proxy {
             let (upstreams, options) = (upstreams.clone(), options.clone());
             Box::pin(async move { upstreams.forward(request, &options, interims).await })
         });
-        Endpoint::new(Call::Interim(Interimed { call, needs_destination }), BodyUse::Streamed)
+        Endpoint::new(
+            Call::Interim(Interimed { call, needs_destination, is_pipelined: !needs_destination }),
+            BodyUse::Streamed,
+        )
     }
 }
 

@@ -12,6 +12,7 @@ use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use tidegate_engine::task;
 
@@ -27,6 +28,8 @@ pub(super) struct Pool {
     connecting: RefCell<HashMap<u64, Vec<Waker>>>,
     /// Upstreams that have chosen HTTP/1.1: their connections are made side by side.
     http1: RefCell<HashSet<u64>>,
+    /// Until when upstreams get no pipelined requests, since one did not answer such a request.
+    unpipelined: RefCell<HashMap<u64, Instant>>,
     /// Of the task that waits for idle connections; `None` before it runs.
     keeper: RefCell<Option<Waker>>,
     has_keeper: Cell<bool>,
@@ -40,6 +43,7 @@ impl Pool {
             sessions: RefCell::default(),
             connecting: RefCell::default(),
             http1: RefCell::default(),
+            unpipelined: RefCell::default(),
             keeper: RefCell::default(),
             has_keeper: Cell::new(false),
             per_upstream_max,
@@ -118,6 +122,29 @@ impl Pool {
         self.start_keeper();
     }
 
+    /// Whether a request may have a stream of a connection that is there.
+    pub(super) fn has_session(&self, upstream: u64) -> bool {
+        self.sessions.borrow().get(&upstream).is_some_and(|sessions| !sessions.is_empty())
+    }
+
+    /// Whether an upstream gets pipelined requests.
+    pub(super) fn may_pipeline(&self, upstream: u64) -> bool {
+        let mut unpipelined = self.unpipelined.borrow_mut();
+        match unpipelined.get(&upstream) {
+            Some(until) if task::now() < *until => false,
+            Some(_) => unpipelined.remove(&upstream).is_some(),
+            None => true,
+        }
+    }
+
+    /// An upstream has not answered a pipelined request in time. It may not know pipelines, or just be slow.
+    #[cold]
+    pub(super) fn pause_pipelining(&self, upstream: u64) {
+        if let Some(until) = task::now().checked_add(PIPELINING_PAUSE) {
+            self.unpipelined.borrow_mut().insert(upstream, until);
+        }
+    }
+
     /// The upstream has chosen HTTP/1.1.
     pub(super) fn chose_http1(&self, upstream: u64) {
         self.http1.borrow_mut().insert(upstream);
@@ -149,6 +176,7 @@ impl Pool {
         self.idle.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
         self.sessions.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
         self.http1.borrow_mut().retain(|upstream| is_in_use(*upstream));
+        self.unpipelined.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
     }
 
     fn start_keeper(self: &Rc<Self>) {
@@ -184,6 +212,9 @@ fn keep(pool: &Weak<Pool>, cx: &mut Context<'_>) -> Poll<()> {
     }
     Poll::Pending
 }
+
+/// How long an upstream gets no pipelined requests after one that it did not answer in time.
+const PIPELINING_PAUSE: Duration = Duration::from_secs(600);
 
 /// Idle connections by the id of their upstream.
 type Idle = HashMap<u64, Vec<Box<dyn Connection>>, BuildHasherDefault<IdHasher>>;

@@ -110,6 +110,10 @@ impl Connection for Stream {
         false
     }
 
+    fn finish(self: Box<Self>) -> Option<Box<dyn Connection>> {
+        Some(self)
+    }
+
     fn is_http2(&self) -> bool {
         true
     }

@@ -45,6 +45,10 @@ pub struct UpstreamLimits {
     pub requests_max: u32,
     /// Idle connections that a loop keeps to one upstream. 64.
     pub idle_connections_max: usize,
+    /// Requests that a connection of HTTP/1.1 has in progress at a time: those with safe methods that one client has
+    /// pipelined, at most [`Limits::pipelined_requests_max`](crate::Limits::pipelined_requests_max) of them. 16, of 32 at
+    /// most; 1 never pipelines.
+    pub pipelined_requests_max: u8,
     /// Streams that a connection of HTTP/2 has open at a time, also if the upstream permits more; further requests get
     /// another connection. 128.
     pub streams_per_connection_max: usize,
@@ -79,6 +83,7 @@ impl Default for UpstreamLimits {
         Self {
             requests_max: 1_024,
             idle_connections_max: 64,
+            pipelined_requests_max: 16,
             streams_per_connection_max: 128,
             http2: http2::Limits::default(),
             idle_timeout: Duration::from_secs(55),
@@ -441,6 +446,7 @@ impl UpstreamsBuilder {
             idle_timeout: limits.idle_timeout,
             ..limits.http2.clone()
         };
+        let pipeline_max = limits.pipelined_requests_max.clamp(1, 32);
         // A configuration with protocols of its own decides itself.
         #[cfg(feature = "tls")]
         let tls_http2 = self.tls.as_ref().filter(|_| !self.is_http1_only).and_then(|tls| match tls.alpn().next() {
@@ -461,7 +467,7 @@ impl UpstreamsBuilder {
             tls: self.tls.map(crate::client::without_http2),
             #[cfg(feature = "tls")]
             tls_http2,
-            client: Arc::new(client::Config::new(streams.clone())),
+            client: Arc::new(client::Config::new(client::Limits { pipeline_max, ..streams.clone() })),
             streams: Arc::new(streams),
             http2: Arc::new(http2::Config::new(http2)),
             members: Mutex::new(Arc::new([])),

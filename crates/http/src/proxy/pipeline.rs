@@ -1,0 +1,219 @@
+//! `Pipeline`: a connection to an upstream with several requests in progress, all of one client's connection.
+//!
+//! An intermediary may pipeline requests that it receives pipelined (RFC 9112 §9.3.2). A response belongs to the oldest
+//! request without one. So the requests take turns: one receives when those before it have their responses, and a request
+//! that is given up ends the connection, since nothing else tells whose the next response is. The requests behind it have
+//! been passed over, and are sent again on another connection.
+//!
+//! Nothing of one client can reach another one by this: once all are complete, the connection is as idle as any other.
+//!
+//! A request never waits for one that its client has sent later: the connection takes a request only behind those before
+//! it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tidegate_engine::ChannelError;
+use tidegate_http1::client::{Incoming, Outgoing};
+
+use super::connection::{Connection, Unsent};
+use super::lease::{InProgress, Lease};
+use super::tunnel::Tunnel;
+use crate::order::Place;
+
+/// The pipelines of the requests of one client's connection.
+#[derive(Default)]
+pub(super) struct Pipelines(RefCell<Vec<Rc<Pipeline>>>);
+
+/// A connection with several requests in progress.
+struct Pipeline {
+    upstream: u64,
+    /// `None` once no further request is taken.
+    connection: RefCell<Option<Box<dyn Connection>>>,
+    /// Of all its requests the upstream works on one.
+    counted: Cell<Option<InProgress>>,
+    /// How many requests were sent.
+    sent: Cell<u32>,
+    /// How many of them are complete.
+    complete: Cell<u32>,
+    /// The place of the last one in the order of its client.
+    last: Cell<u32>,
+    /// The requests that wait for their turn to receive.
+    waiting: RefCell<Vec<(u32, Waker)>>,
+}
+
+impl Pipelines {
+    /// The connection of a pipeline to an upstream, for one more request.
+    pub(super) fn join(&self, lease: &Lease, place: &Place) -> Option<Box<dyn Connection>> {
+        let mut pipelines = self.0.borrow_mut();
+        pipelines.retain(|pipeline| pipeline.connection.borrow().is_some());
+        let mut of_upstream = pipelines.iter().filter(|pipeline| pipeline.upstream == lease.id());
+        let joined = of_upstream.find_map(|pipeline| pipeline.join(place))?;
+        drop(lease.take_count());
+        Some(joined)
+    }
+
+    /// Begins a pipeline with an idle connection.
+    pub(super) fn begin(&self, lease: &Lease, place: &Place, connection: Box<dyn Connection>) -> Box<dyn Connection> {
+        let pipeline = Rc::new(Pipeline {
+            upstream: lease.id(),
+            connection: RefCell::new(Some(connection)),
+            counted: Cell::new(lease.take_count()),
+            sent: Cell::new(1),
+            complete: Cell::new(0),
+            last: Cell::new(place.number),
+            waiting: RefCell::default(),
+        });
+        self.0.borrow_mut().push(pipeline.clone());
+        Box::new(Turn { pipeline, number: 0, has_sent: false, has_received: false, deadline: None })
+    }
+}
+
+impl Pipeline {
+    fn join(self: &Rc<Self>, place: &Place) -> Option<Box<dyn Connection>> {
+        let mut connection = self.connection.borrow_mut();
+        if !place.is_behind(self.last.get()) || !connection.as_mut()?.takes_another() {
+            return None;
+        }
+        let number = self.sent.get();
+        self.sent.set(number + 1);
+        self.last.set(place.number);
+        Some(Box::new(Turn { pipeline: self.clone(), number, has_sent: false, has_received: false, deadline: None }))
+    }
+
+    /// No further request is taken.
+    fn end(&self) -> Option<Box<dyn Connection>> {
+        drop(self.counted.take());
+        self.connection.borrow_mut().take()
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut dyn Connection) -> T) -> Option<T> {
+        self.connection.borrow_mut().as_mut().map(|connection| act(&mut **connection))
+    }
+
+    fn wake(&self, is_meant: impl Fn(u32) -> bool) {
+        let mut waiting = self.waiting.borrow_mut();
+        // The loop polls them later.
+        waiting.retain(|(number, waker)| {
+            if is_meant(*number) {
+                waker.wake_by_ref();
+            }
+            !is_meant(*number)
+        });
+    }
+}
+
+/// One request of a pipeline, as the connection of its exchange. Dropping one that is not complete ends the connection.
+struct Turn {
+    pipeline: Rc<Pipeline>,
+    number: u32,
+    has_sent: bool,
+    /// Something of the response has come.
+    has_received: bool,
+    /// How long it may wait once it has its turn.
+    deadline: Option<Duration>,
+}
+
+impl Turn {
+    fn has_turn(&self) -> bool {
+        self.pipeline.complete.get() == self.number
+    }
+}
+
+impl Connection for Turn {
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        if !self.has_turn() && self.pipeline.connection.borrow().is_some() {
+            let mut waiting = self.pipeline.waiting.borrow_mut();
+            match waiting.iter_mut().find(|(number, _)| *number == self.number) {
+                Some((_, waker)) => waker.clone_from(cx.waker()),
+                None => waiting.push((self.number, cx.waker().clone())),
+            }
+            return Poll::Pending;
+        }
+        let deadline = self.deadline.take();
+        let received = self.pipeline.with(|connection| {
+            if deadline.is_some() {
+                connection.set_deadline_after(deadline);
+            }
+            connection.poll_recv(cx)
+        });
+        let received = received.unwrap_or(Poll::Ready(Ok(None)));
+        self.has_received |= matches!(received, Poll::Ready(Ok(Some(_))));
+        received
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        self.pipeline.with(|connection| connection.poll_ready(cx)).unwrap_or(Poll::Ready(Ok(())))
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<(), Unsent> {
+        let sent = self.pipeline.with(|connection| connection.send(message)).unwrap_or(Err(Unsent::Closed));
+        self.has_sent |= sent.is_ok();
+        sent
+    }
+
+    /// Its requests have no bodies.
+    fn split(&mut self) {}
+
+    fn is_reusable(&mut self) -> bool {
+        false
+    }
+
+    fn is_passed_over(&self) -> bool {
+        self.number > 0 && !self.has_received
+    }
+
+    fn is_behind(&self) -> bool {
+        self.number > 0
+    }
+
+    fn finish(self: Box<Self>) -> Option<Box<dyn Connection>> {
+        let next = self.number + 1;
+        self.pipeline.complete.set(next);
+        if next == self.pipeline.sent.get() {
+            return self.pipeline.end();
+        }
+        self.pipeline.wake(|number| number == next);
+        None
+    }
+
+    fn is_http2(&self) -> bool {
+        false
+    }
+
+    fn poll_extends_connect(&mut self, _: &mut Context<'_>) -> Poll<bool> {
+        Poll::Ready(false)
+    }
+
+    fn set_deadline_after(&mut self, after: Option<Duration>) {
+        if after.is_some() && !self.has_turn() {
+            self.deadline = after;
+            return;
+        }
+        self.deadline = None;
+        self.pipeline.with(|connection| connection.set_deadline_after(after));
+    }
+
+    /// None of its requests asks for one.
+    fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError> {
+        Err(ChannelError::Busy)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // A request that is complete has been counted before.
+        if self.pipeline.complete.get() > self.number {
+            return;
+        }
+        if !self.has_sent && self.number > 0 && self.pipeline.sent.get() == self.number + 1 {
+            // It cannot be passed on. Nothing of it is on the connection.
+            self.pipeline.sent.set(self.number);
+            return;
+        }
+        drop(self.pipeline.end());
+        self.pipeline.wake(|_| true);
+    }
+}
