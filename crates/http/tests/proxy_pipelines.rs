@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod proxy_peers;
+#[expect(dead_code, reason = "other tests use the rest of it")]
 mod support;
 
 use std::io::ErrorKind;
