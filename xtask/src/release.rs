@@ -76,7 +76,11 @@ pub(crate) fn interfaces() -> Result<(), Failure> {
             broken.push(library.name);
         }
     }
-    if broken.is_empty() { Ok(()) } else { Err(Failure(format!("interfaces beside {baseline}: {}", broken.join(", ")))) }
+    if broken.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure(format!("interfaces beside {baseline}: {}", broken.join(", "))))
+    }
 }
 
 /// The version of cargo-semver-checks.

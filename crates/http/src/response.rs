@@ -210,9 +210,7 @@ impl Response {
                 let length = received.length;
                 Message::Head(head(length, fields, content_type, status, close), Source::Received(received))
             }
-            Kind::Ready(ready) => {
-                Message::Head(head(None, fields, content_type, status, close), Source::Ready(ready))
-            }
+            Kind::Ready(ready) => Message::Head(head(None, fields, content_type, status, close), Source::Ready(ready)),
             Kind::Produced(produced) => {
                 let length = produced.length;
                 Message::Head(head(length, fields, content_type, status, close), Source::Produced(produced))
