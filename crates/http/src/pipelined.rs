@@ -160,6 +160,11 @@ impl HttpHandler {
             let Some(behind) = self.more.as_mut().and_then(|more| more.behind.as_mut()) else {
                 return Outcome::Continue;
             };
+            let is_begun = matches!(behind.queue.front(), Some(Queued::Begun(_)) | None);
+            if !is_begun && !cx.is_writable() {
+                // Its response would be there at once: it waits until the client has read those before.
+                return Outcome::Continue;
+            }
             behind.order.advance();
             match behind.queue.pop_front() {
                 Some(Queued::Begun(awaited)) => {

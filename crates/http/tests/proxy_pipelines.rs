@@ -555,6 +555,36 @@ fn requests_side_by_side_are_counted_and_seen_by_middleware_once() {
 }
 
 #[test]
+fn refusals_behind_one_another_wait_for_a_client_that_does_not_read() {
+    struct Refuse;
+
+    impl Middleware for Refuse {
+        fn before(&self, request: &mut Request) -> Result<(), Response> {
+            static BODY: [u8; 4 << 20] = [b'x'; 4 << 20];
+            if request.target() == "/no" { Err((StatusCode::FORBIDDEN, &BODY[..]).into_response()) } else { Ok(()) }
+        }
+    }
+
+    let upstream = Upstream::new();
+    let upstreams = upstreams(&[&upstream]);
+    let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams)).with(Refuse));
+    let (mut client, mut server) = warm(&proxy, &upstream);
+    client.send(get("/1") + &get("/no").repeat(6) + &get("/2") + &get("/no").repeat(6) + &get("/own"));
+    expect(&mut server, "/1");
+    expect(&mut server, "/2");
+    expect(&mut server, "/own");
+    server.send(ok("one"));
+    std::thread::sleep(Duration::from_millis(100));
+    expect_ok(&mut client, "one");
+    (0..6).for_each(|_| expect_status(&mut client, 403));
+    server.send(ok("two") + &ok("own"));
+    std::thread::sleep(Duration::from_millis(100));
+    expect_ok(&mut client, "two");
+    (0..6).for_each(|_| expect_status(&mut client, 403));
+    expect_ok(&mut client, "own");
+}
+
+#[test]
 fn a_request_that_cannot_be_passed_on_leaves_its_pipeline_alone() {
     let upstream = Upstream::new();
     let upstreams = upstreams(&[&upstream]);
