@@ -91,6 +91,14 @@ impl InterimWriter {
         }
     }
 
+    /// Whether the function does not go on before its request is in turn, since an interim response waits for that.
+    pub(crate) fn is_held_back(&self) -> bool {
+        match self {
+            Self::Handler { interims, place: Some(place) } => !place.is_in_turn() && !interims.0.borrow().is_empty(),
+            Self::Handler { .. } | Self::Exchange { .. } => false,
+        }
+    }
+
     /// The place of the request, if others of its connection may be in progress beside it.
     pub(crate) fn place(&self) -> Option<&Place> {
         match self {

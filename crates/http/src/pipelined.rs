@@ -26,6 +26,8 @@ use crate::response::Response;
 pub(crate) struct Behind {
     queue: VecDeque<Queued>,
     order: Rc<Order>,
+    /// The request in turn has no deadline, since it has a response, of which others may follow.
+    is_untimed: bool,
 }
 
 /// A request that is not in turn.
@@ -116,6 +118,14 @@ impl HttpHandler {
         }
     }
 
+    /// Begins the deadline of the request in turn, unless it runs.
+    fn begin_deadline<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) {
+        let Some(behind) = self.more.as_mut().and_then(|more| more.behind.as_mut()) else { return };
+        if std::mem::take(&mut behind.is_untimed) {
+            cx.deadline_after(self.app.limits.request_timeout);
+        }
+    }
+
     /// Sends the responses that are ready and in turn, and begins the request in turn if that is not begun.
     #[inline(never)]
     pub(crate) fn on_responses<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
@@ -133,22 +143,34 @@ impl HttpHandler {
                 if !cx.is_writable() {
                     // Its function is not late: the client is.
                     cx.deadline(None);
+                    self.more.get_or_insert_default().behind.get_or_insert_default().is_untimed = true;
                     return Outcome::Continue;
                 }
                 let Some(awaited) = self.take_awaited() else { return Outcome::Continue };
                 let outcome = self.on_progress(awaited, cx);
-                if !matches!(outcome, Outcome::Continue) || self.awaits() {
+                if self.awaits() {
+                    // That was an interim response.
+                    self.begin_deadline(cx);
+                    return outcome;
+                }
+                if !matches!(outcome, Outcome::Continue) {
                     return outcome;
                 }
             }
             let Some(behind) = self.more.as_mut().and_then(|more| more.behind.as_mut()) else {
                 return Outcome::Continue;
             };
+            let is_begun = matches!(behind.queue.front(), Some(Queued::Begun(_)) | None);
+            if !is_begun && !cx.is_writable() {
+                // Its response would be there at once: it waits until the client has read those before.
+                return Outcome::Continue;
+            }
             behind.order.advance();
             match behind.queue.pop_front() {
                 Some(Queued::Begun(awaited)) => {
+                    behind.is_untimed = true;
                     if !awaited.task.is_finished() {
-                        cx.deadline_after(self.app.limits.request_timeout);
+                        self.begin_deadline(cx);
                     }
                     self.more.get_or_insert_default().awaited = Some(awaited);
                     self.read_ahead(cx);

@@ -287,7 +287,12 @@ fn no_more_requests_are_in_progress_than_the_limit_allows() {
 fn two(upstreams_played: [&Upstream; 2]) -> (Running, Peer, [Peer; 2]) {
     let upstreams = upstreams(&upstreams_played);
     let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams)));
-    let mut client = client(&proxy);
+    let (client, servers) = warm_two(&proxy, upstreams_played);
+    (proxy, client, servers)
+}
+
+fn warm_two(proxy: &Running, upstreams_played: [&Upstream; 2]) -> (Peer, [Peer; 2]) {
+    let mut client = client(proxy);
     let servers = upstreams_played.map(|_| {
         client.send(get("/warm"));
         let (_, mut server) = proxy_peers::accept_any(&upstreams_played);
@@ -296,7 +301,7 @@ fn two(upstreams_played: [&Upstream; 2]) -> (Running, Peer, [Peer; 2]) {
         expect_ok(&mut client, "warm");
         server
     });
-    (proxy, client, servers)
+    (client, servers)
 }
 
 #[test]
@@ -318,6 +323,48 @@ fn a_response_that_comes_too_early_waits_for_those_before_it() {
     first.send(ok("three"));
     expect_ok(&mut client, "three");
     expect_ok(&mut client, "four");
+}
+
+#[test]
+fn a_request_that_stalls_after_an_early_interim_response_has_its_deadline() {
+    let (a, b) = (Upstream::new(), Upstream::new());
+    let upstreams = upstreams(&[&a, &b]);
+    let mut limits = Limits::default();
+    limits.request_timeout = Duration::from_millis(300);
+    let proxy = start_with(limits, move || Router::new().fallback(Proxy::new(&upstreams)));
+    let (mut client, [mut first, mut second]) = warm_two(&proxy, [&a, &b]);
+    client.send(get("/1") + &get("/2"));
+    expect(&mut first, "/1");
+    expect(&mut second, "/2");
+    second.send("HTTP/1.1 103 Early Hints\r\nLink: <2>\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(30));
+    first.send(ok("one"));
+    expect_ok(&mut client, "one");
+    assert!(client.head().starts_with("HTTP/1.1 103 "));
+    client.0.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    expect_status(&mut client, 503);
+}
+
+#[test]
+fn a_response_is_not_late_while_its_interim_response_waits_for_its_turn() {
+    let (a, b) = (Upstream::new(), Upstream::new());
+    let upstreams = upstreams(&[&a, &b]);
+    let timeout = Duration::from_millis(300);
+    let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams).response_timeout(timeout)));
+    let (mut client, [mut first, mut second]) = warm_two(&proxy, [&a, &b]);
+    client.send(get("/1") + &get("/2"));
+    expect(&mut first, "/1");
+    expect(&mut second, "/2");
+    second.send("HTTP/1.1 103 Early Hints\r\nLink: <2>\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(30));
+    second.send(ok("two"));
+    first.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+    assert!(client.head().contains("chunked"));
+    std::thread::sleep(timeout * 2);
+    first.send("0\r\n\r\n");
+    client.until("0\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 103 "));
+    expect_ok(&mut client, "two");
 }
 
 #[test]
@@ -505,6 +552,36 @@ fn requests_side_by_side_are_counted_and_seen_by_middleware_once() {
         sum
     });
     assert_eq!(statuses, [0, 2, 0, 3, 0], "{all:?}");
+}
+
+#[test]
+fn refusals_behind_one_another_wait_for_a_client_that_does_not_read() {
+    struct Refuse;
+
+    impl Middleware for Refuse {
+        fn before(&self, request: &mut Request) -> Result<(), Response> {
+            static BODY: [u8; 4 << 20] = [b'x'; 4 << 20];
+            if request.target() == "/no" { Err((StatusCode::FORBIDDEN, &BODY[..]).into_response()) } else { Ok(()) }
+        }
+    }
+
+    let upstream = Upstream::new();
+    let upstreams = upstreams(&[&upstream]);
+    let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams)).with(Refuse));
+    let (mut client, mut server) = warm(&proxy, &upstream);
+    client.send(get("/1") + &get("/no").repeat(6) + &get("/2") + &get("/no").repeat(6) + &get("/own"));
+    expect(&mut server, "/1");
+    expect(&mut server, "/2");
+    expect(&mut server, "/own");
+    server.send(ok("one"));
+    std::thread::sleep(Duration::from_millis(100));
+    expect_ok(&mut client, "one");
+    (0..6).for_each(|_| expect_status(&mut client, 403));
+    server.send(ok("two") + &ok("own"));
+    std::thread::sleep(Duration::from_millis(100));
+    expect_ok(&mut client, "two");
+    (0..6).for_each(|_| expect_status(&mut client, 403));
+    expect_ok(&mut client, "own");
 }
 
 #[test]

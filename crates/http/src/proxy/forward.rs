@@ -260,7 +260,11 @@ impl LoopUpstreams {
         let timeout = self.shared.limits.continue_timeout;
         let mut awaits_continue = upload.awaits_continue().then(|| task::sleep(timeout));
         let mut awaits_end = options.response_timeout.filter(|_| !upload.is_done());
+        let mut held_back = None;
         let head = poll_fn(|cx| {
+            if let Some(timeout) = held_back.take() {
+                connection.set_deadline_after(Some(timeout));
+            }
             if awaits_continue.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(cx).is_ready()) {
                 awaits_continue = None;
                 upload.go_on();
@@ -272,6 +276,14 @@ impl LoopUpstreams {
             {
                 connection.set_deadline_after(Some(timeout));
                 return poll_head(&mut *connection, upload, interims, cx);
+            }
+            if let Some(timeout) = options.response_timeout
+                && polled.is_pending()
+                && interims.is_held_back()
+            {
+                // The upstream is not late while nothing asks for its response.
+                connection.set_deadline_after(None);
+                held_back = Some(timeout);
             }
             polled
         });
