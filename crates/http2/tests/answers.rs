@@ -2,7 +2,10 @@
 
 mod support;
 
-use support::{DATA, END_HEADERS, END_STREAM, HEADERS, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, error_code, frame};
+use support::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, error_code,
+    frame,
+};
 use tidegate::http2::hpack::{Encoder, Indexing};
 use tidegate::http2::{ErrorCode, Limits};
 
@@ -177,4 +180,69 @@ fn requests_that_are_reset_in_their_batch_make_nothing_good() {
         assert!(peer.frames().iter().all(|frame| frame.kind != RST_STREAM || error_code(frame).0 != 0));
     }
     peer.assert_open();
+}
+
+/// Nothing of a connection that is cut off in the middle of a batch stays in the memory of its thread.
+#[test]
+fn a_connection_that_is_cut_off_leaves_no_memory() {
+    let mut idle = Peer::new(Limits::default());
+    idle.pipe.reset();
+    let limits = Limits { streams_max: 1_000_000, nuisance_max: 1_000_000, ..Limits::default() };
+    let mut peer = Peer::new(limits);
+    peer.pipe.limit_peer_reads(0);
+    let mut wire = Vec::new();
+    for stream in (1..40_001).step_by(2) {
+        wire.extend(frame(PING, 0, 0, b"eight by").repeat(10));
+        wire.extend(peer.get(stream, "/never"));
+    }
+    peer.send(&wire);
+    assert!(peer.pipe.is_reset(), "its replies are not read");
+    assert_eq!(peer.pipe.pool().ledger().used(), idle.pipe.pool().ledger().used());
+}
+
+/// A function that panics loses its own stream only, and the ones before and behind it have their answers.
+#[test]
+fn a_panic_within_the_dispatch_loses_one_stream() {
+    let mut peer = Peer::new(Limits::default());
+    let wire = [peer.get(1, "/hello"), peer.get(3, "/panic"), peer.get(5, "/hello"), peer.get(7, "/panic")].concat();
+    peer.send(&wire);
+    for stream in [1, 5] {
+        assert_eq!(&*peer.received(stream).body, b"Hello, World!");
+    }
+    for stream in [3, 7] {
+        assert!(peer.received(stream).reset.is_some());
+    }
+    peer.assert_open();
+    assert_eq!(peer.pipe.counts().streams, 0);
+}
+
+/// A stream that was answered is closed: a window, a priority and a reset for it have no effect, DATA is an error of the
+/// stream (RFC 9113 §5.1).
+#[test]
+fn frames_behind_an_answered_stream_are_for_a_closed_one() {
+    let mut peer = Peer::new(Limits::default());
+    let wire = [
+        peer.get(1, "/hello"),
+        frame(WINDOW_UPDATE, 0, 1, &100_u32.to_be_bytes()),
+        frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 1]),
+        frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes()),
+        peer.get(3, "/hello"),
+        frame(DATA, END_STREAM, 3, b"late"),
+        peer.request(5, "HEAD", "/hello", &[], true),
+        peer.get(7, "/nothing"),
+        peer.get(9, "/stream"),
+        peer.get(11, "/short"),
+    ];
+    peer.send(&wire.concat());
+    let all = peer.frames();
+    let ends =
+        |stream| all.iter().filter(|f| f.stream == stream && f.kind <= HEADERS && f.flags & END_STREAM != 0).count();
+    let resets =
+        |stream| all.iter().filter(|f| f.stream == stream && f.kind == RST_STREAM).map(error_code).collect::<Vec<_>>();
+    assert_eq!([1, 3, 5, 7, 9, 11].map(ends), [1, 1, 1, 1, 1, 0]);
+    assert_eq!([1, 3, 5, 7, 9].map(|stream| resets(stream).len()), [0, 1, 0, 0, 0]);
+    assert_eq!(resets(3), [ErrorCode::STREAM_CLOSED]);
+    assert_eq!(resets(11), [ErrorCode::INTERNAL_ERROR]);
+    peer.assert_open();
+    assert_eq!(peer.pipe.counts().streams, 0);
 }
