@@ -6,7 +6,7 @@ use support::{
     DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, error_code,
     frame,
 };
-use tidegate::http2::hpack::{Encoder, Indexing};
+use tidegate::http2::hpack::{Decoder, Encoder, Indexing};
 use tidegate::http2::{ErrorCode, Limits};
 
 const FIELDS: [(&str, &str); 5] =
@@ -245,4 +245,78 @@ fn frames_behind_an_answered_stream_are_for_a_closed_one() {
     assert_eq!(resets(11), [ErrorCode::INTERNAL_ERROR]);
     peer.assert_open();
     assert_eq!(peer.pipe.counts().streams, 0);
+}
+
+/// Two connections of one thread send blocks that insert, refer, evict and change the size of the table, in any order, and
+/// some again and again: each request is the one that a decoder without a memory reads.
+#[test]
+fn heads_are_those_of_a_decoder_without_memory() {
+    const PATHS: [&str; 3] = ["/hello", "/nothing", "/echo"];
+    let mut state = 7_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let piece = |kind: u64, number: u64| -> Vec<u8> {
+        let path = PATHS[number as usize % 3];
+        let literal = |first: u8, value: &str| [&[first, value.len() as u8], value.as_bytes()].concat();
+        match kind {
+            0 => literal(0x44, path),
+            1 => literal(0x04, path),
+            2 => literal(0x14, path),
+            // A path of the table, or what is in its place.
+            _ => vec![0xbe + number as u8 % 4],
+        }
+    };
+    let mut requests = 0;
+    for _ in 0..400 {
+        let mut peers = [0, 1].map(|_| (Peer::new(Limits::default()), Decoder::new(4096)));
+        let (mut stream, mut is_over, mut kept) = (1, false, Vec::new());
+        while !is_over && stream < 200 {
+            let (peer, decoder) = &mut peers[random(2) as usize];
+            let mut wire = Vec::new();
+            let mut expected = Vec::new();
+            for _ in 0..=random(4) {
+                if kept.is_empty() || random(3) == 0 {
+                    kept = match random(12) {
+                        0 => vec![0x20, 0x3f, 0xe1, 0x1f],
+                        1 => vec![0x3f, 0x21],
+                        _ => Vec::new(),
+                    };
+                    kept.extend(START);
+                    kept.extend(piece(random(6), random(12)));
+                    if random(4) == 0 {
+                        // It evicts all but the newest entries.
+                        let length = 110 + random(2) as u8;
+                        kept.extend([&[0x40, 1, b'x', length][..], &vec![b'y'; length.into()]].concat());
+                    }
+                }
+                let mut path = None;
+                let decoded = decoder.decode(&kept, &mut Vec::new(), |name, value| {
+                    if name == b":path" {
+                        path = Some(String::from_utf8_lossy(value).into_owned());
+                    }
+                });
+                if decoded.is_err() {
+                    is_over = true;
+                    break;
+                }
+                wire.extend(head(stream, true, &kept));
+                expected.push((stream, path));
+                stream += 2;
+            }
+            peer.send(&wire);
+            for (stream, path) in expected {
+                let received = peer.received(stream);
+                match path.as_deref() {
+                    None => assert_eq!(received.reset, Some(ErrorCode::PROTOCOL_ERROR)),
+                    Some("/nothing") => assert_eq!(received.status(), "204"),
+                    Some("/echo") => assert_eq!((received.status(), &*received.body), ("200", &b""[..])),
+                    Some(_) => assert_eq!((received.status(), &*received.body), ("200", &b"Hello, World!"[..])),
+                }
+                requests += 1;
+            }
+        }
+    }
+    assert!(requests > 1_500, "{requests}");
 }
