@@ -203,6 +203,8 @@ fn a_connection_that_is_cut_off_leaves_no_memory() {
 /// A function that panics loses its own stream only, and the ones before and behind it have their answers.
 #[test]
 fn a_panic_within_the_dispatch_loses_one_stream() {
+    let mut idle = Peer::new(Limits::default());
+    idle.pipe.reset();
     let mut peer = Peer::new(Limits::default());
     let wire = [peer.get(1, "/hello"), peer.get(3, "/panic"), peer.get(5, "/hello"), peer.get(7, "/panic")].concat();
     peer.send(&wire);
@@ -214,6 +216,11 @@ fn a_panic_within_the_dispatch_loses_one_stream() {
     }
     peer.assert_open();
     assert_eq!(peer.pipe.counts().streams, 0);
+    // Nothing of them is left.
+    peer.pipe.reset();
+    assert_eq!(peer.pipe.pool().ledger().used(), idle.pipe.pool().ledger().used());
+    peer.pipe.drain(std::time::Duration::from_secs(1));
+    assert!(peer.pipe.is_drained());
 }
 
 /// A stream that was answered is closed: a window, a priority and a reset for it have no effect, DATA is an error of the
@@ -319,4 +326,65 @@ fn heads_are_those_of_a_decoder_without_memory() {
         }
     }
     assert!(requests > 1_500, "{requests}");
+}
+
+/// Whatever comes in a batch, a stream that may be answered at once gets what it gets otherwise.
+#[test]
+fn an_answer_at_once_is_the_one_that_waits() {
+    const PATHS: [&str; 9] =
+        ["/hello", "/nothing", "/stream", "/short", "/big", "/echo", "/switch", "/upgrade", "/early"];
+    for seed in 0..40_u64 {
+        let mut state = seed;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut peers = [0, 1].map(|_| Peer::new(Limits { nuisance_max: 100_000, ..Limits::default() }));
+        // After a stream that comes first, all others wait for their turn.
+        for (peer, priority) in peers.iter_mut().zip([&[][..], &[("priority", "u=0")]]) {
+            let first = peer.request(1, "GET", "/nothing", priority, true);
+            peer.send(&first);
+        }
+        let mut stream = 3;
+        for _ in 0..12 {
+            let mut wires = [Vec::new(), Vec::new()];
+            for _ in 0..=random(8) {
+                let kind = random(12);
+                let path = PATHS[random(9) as usize];
+                let value = random(100_000) as u32 + 1;
+                let target = (3 + 2 * random(u64::from(stream) / 2 + 1) as u32).min(stream);
+                for (peer, wire) in peers.iter_mut().zip(&mut wires) {
+                    match kind {
+                        0 => wire.extend(frame(SETTINGS, 0, 0, &[&[0, 4][..], &value.to_be_bytes()].concat())),
+                        1 => wire.extend(frame(WINDOW_UPDATE, 0, 0, &(value * 10).to_be_bytes())),
+                        2 if target >= stream => {}
+                        2 => wire.extend(frame(WINDOW_UPDATE, 0, target, &value.to_be_bytes())),
+                        3 => wire.extend(peer.request(stream, "HEAD", path, &[], true)),
+                        4 => {
+                            wire.extend(peer.request(stream, "POST", path, &[], false));
+                            wire.extend(frame(DATA, END_STREAM, stream, &vec![b'z'; value as usize % 9_000]));
+                        }
+                        5 => wire.extend(peer.request(stream, "POST", path, &[("content-length", "0")], true)),
+                        _ => wire.extend(peer.get(stream, path)),
+                    }
+                }
+                stream += 2 * u32::from(kind >= 3);
+            }
+            for (peer, wire) in peers.iter_mut().zip(&wires) {
+                peer.send(wire);
+            }
+        }
+        for peer in &mut peers {
+            peer.send(&frame(SETTINGS, 0, 0, &[0, 4, 0x3f, 0xff, 0xff, 0xff]));
+            peer.send(&frame(WINDOW_UPDATE, 0, 0, &0x3fff_ffff_u32.to_be_bytes()));
+        }
+        let [at_once, waits] = &mut peers;
+        let used = [&*at_once, &*waits].map(|peer| peer.pipe.counts().streams);
+        assert_eq!(used[0], used[1], "seed {seed}");
+        for id in (3..stream).step_by(2) {
+            assert_eq!(at_once.received(id), waits.received(id), "seed {seed}, stream {id}");
+        }
+        at_once.assert_open();
+        waits.assert_open();
+    }
 }
