@@ -650,6 +650,8 @@ impl Mux for Connection {
     }
 
     fn on_session_closed(&self) {
+        // It may have been cut off in the middle of a batch.
+        Self::forget_record();
         self.wake_observer();
     }
 

@@ -2,8 +2,11 @@
 
 mod support;
 
-use support::{DATA, END_HEADERS, END_STREAM, HEADERS, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, error_code, frame};
-use tidegate::http2::hpack::{Encoder, Indexing};
+use support::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, error_code,
+    frame,
+};
+use tidegate::http2::hpack::{Decoder, Encoder, Indexing};
 use tidegate::http2::{ErrorCode, Limits};
 
 const FIELDS: [(&str, &str); 5] =
@@ -177,4 +180,211 @@ fn requests_that_are_reset_in_their_batch_make_nothing_good() {
         assert!(peer.frames().iter().all(|frame| frame.kind != RST_STREAM || error_code(frame).0 != 0));
     }
     peer.assert_open();
+}
+
+/// Nothing of a connection that is cut off in the middle of a batch stays in the memory of its thread.
+#[test]
+fn a_connection_that_is_cut_off_leaves_no_memory() {
+    let mut idle = Peer::new(Limits::default());
+    idle.pipe.reset();
+    let limits = Limits { streams_max: 1_000_000, nuisance_max: 1_000_000, ..Limits::default() };
+    let mut peer = Peer::new(limits);
+    peer.pipe.limit_peer_reads(0);
+    let mut wire = Vec::new();
+    for stream in (1..40_001).step_by(2) {
+        wire.extend(frame(PING, 0, 0, b"eight by").repeat(10));
+        wire.extend(peer.get(stream, "/never"));
+    }
+    peer.send(&wire);
+    assert!(peer.pipe.is_reset(), "its replies are not read");
+    assert_eq!(peer.pipe.pool().ledger().used(), idle.pipe.pool().ledger().used());
+}
+
+/// A function that panics loses its own stream only, and the ones before and behind it have their answers.
+#[test]
+fn a_panic_within_the_dispatch_loses_one_stream() {
+    let mut idle = Peer::new(Limits::default());
+    idle.pipe.reset();
+    let mut peer = Peer::new(Limits::default());
+    let wire = [peer.get(1, "/hello"), peer.get(3, "/panic"), peer.get(5, "/hello"), peer.get(7, "/panic")].concat();
+    peer.send(&wire);
+    for stream in [1, 5] {
+        assert_eq!(&*peer.received(stream).body, b"Hello, World!");
+    }
+    for stream in [3, 7] {
+        assert!(peer.received(stream).reset.is_some());
+    }
+    peer.assert_open();
+    assert_eq!(peer.pipe.counts().streams, 0);
+    // Nothing of them is left.
+    peer.pipe.reset();
+    assert_eq!(peer.pipe.pool().ledger().used(), idle.pipe.pool().ledger().used());
+    peer.pipe.drain(std::time::Duration::from_secs(1));
+    assert!(peer.pipe.is_drained());
+}
+
+/// A stream that was answered is closed: a window, a priority and a reset for it have no effect, DATA is an error of the
+/// stream (RFC 9113 §5.1).
+#[test]
+fn frames_behind_an_answered_stream_are_for_a_closed_one() {
+    let mut peer = Peer::new(Limits::default());
+    let wire = [
+        peer.get(1, "/hello"),
+        frame(WINDOW_UPDATE, 0, 1, &100_u32.to_be_bytes()),
+        frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 1]),
+        frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes()),
+        peer.get(3, "/hello"),
+        frame(DATA, END_STREAM, 3, b"late"),
+        peer.request(5, "HEAD", "/hello", &[], true),
+        peer.get(7, "/nothing"),
+        peer.get(9, "/stream"),
+        peer.get(11, "/short"),
+    ];
+    peer.send(&wire.concat());
+    let all = peer.frames();
+    let ends =
+        |stream| all.iter().filter(|f| f.stream == stream && f.kind <= HEADERS && f.flags & END_STREAM != 0).count();
+    let resets =
+        |stream| all.iter().filter(|f| f.stream == stream && f.kind == RST_STREAM).map(error_code).collect::<Vec<_>>();
+    assert_eq!([1, 3, 5, 7, 9, 11].map(ends), [1, 1, 1, 1, 1, 0]);
+    assert_eq!([1, 3, 5, 7, 9].map(|stream| resets(stream).len()), [0, 1, 0, 0, 0]);
+    assert_eq!(resets(3), [ErrorCode::STREAM_CLOSED]);
+    assert_eq!(resets(11), [ErrorCode::INTERNAL_ERROR]);
+    peer.assert_open();
+    assert_eq!(peer.pipe.counts().streams, 0);
+}
+
+/// Two connections of one thread send blocks that insert, refer, evict and change the size of the table, in any order, and
+/// some again and again: each request is the one that a decoder without a memory reads.
+#[test]
+fn heads_are_those_of_a_decoder_without_memory() {
+    const PATHS: [&str; 3] = ["/hello", "/nothing", "/echo"];
+    let mut state = 7_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let piece = |kind: u64, number: u64| -> Vec<u8> {
+        let path = PATHS[number as usize % 3];
+        let literal = |first: u8, value: &str| [&[first, value.len() as u8], value.as_bytes()].concat();
+        match kind {
+            0 => literal(0x44, path),
+            1 => literal(0x04, path),
+            2 => literal(0x14, path),
+            // A path of the table, or what is in its place.
+            _ => vec![0xbe + number as u8 % 4],
+        }
+    };
+    let mut requests = 0;
+    for _ in 0..400 {
+        let mut peers = [0, 1].map(|_| (Peer::new(Limits::default()), Decoder::new(4096)));
+        let (mut stream, mut is_over, mut kept) = (1, false, Vec::new());
+        while !is_over && stream < 200 {
+            let (peer, decoder) = &mut peers[random(2) as usize];
+            let mut wire = Vec::new();
+            let mut expected = Vec::new();
+            for _ in 0..=random(4) {
+                if kept.is_empty() || random(3) == 0 {
+                    kept = match random(12) {
+                        0 => vec![0x20, 0x3f, 0xe1, 0x1f],
+                        1 => vec![0x3f, 0x21],
+                        _ => Vec::new(),
+                    };
+                    kept.extend(START);
+                    kept.extend(piece(random(6), random(12)));
+                    if random(4) == 0 {
+                        // It evicts all but the newest entries.
+                        let length = 110 + random(2) as u8;
+                        kept.extend([&[0x40, 1, b'x', length][..], &vec![b'y'; length.into()]].concat());
+                    }
+                }
+                let mut path = None;
+                let decoded = decoder.decode(&kept, &mut Vec::new(), |name, value| {
+                    if name == b":path" {
+                        path = Some(String::from_utf8_lossy(value).into_owned());
+                    }
+                });
+                if decoded.is_err() {
+                    is_over = true;
+                    break;
+                }
+                wire.extend(head(stream, true, &kept));
+                expected.push((stream, path));
+                stream += 2;
+            }
+            peer.send(&wire);
+            for (stream, path) in expected {
+                let received = peer.received(stream);
+                match path.as_deref() {
+                    None => assert_eq!(received.reset, Some(ErrorCode::PROTOCOL_ERROR)),
+                    Some("/nothing") => assert_eq!(received.status(), "204"),
+                    Some("/echo") => assert_eq!((received.status(), &*received.body), ("200", &b""[..])),
+                    Some(_) => assert_eq!((received.status(), &*received.body), ("200", &b"Hello, World!"[..])),
+                }
+                requests += 1;
+            }
+        }
+    }
+    assert!(requests > 1_500, "{requests}");
+}
+
+/// Whatever comes in a batch, a stream that may be answered at once gets what it gets otherwise.
+#[test]
+fn an_answer_at_once_is_the_one_that_waits() {
+    const PATHS: [&str; 9] =
+        ["/hello", "/nothing", "/stream", "/short", "/big", "/echo", "/switch", "/upgrade", "/early"];
+    for seed in 0..40_u64 {
+        let mut state = seed;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut peers = [0, 1].map(|_| Peer::new(Limits { nuisance_max: 100_000, ..Limits::default() }));
+        // After a stream that comes first, all others wait for their turn.
+        for (peer, priority) in peers.iter_mut().zip([&[][..], &[("priority", "u=0")]]) {
+            let first = peer.request(1, "GET", "/nothing", priority, true);
+            peer.send(&first);
+        }
+        let mut stream = 3;
+        for _ in 0..12 {
+            let mut wires = [Vec::new(), Vec::new()];
+            for _ in 0..=random(8) {
+                let kind = random(12);
+                let path = PATHS[random(9) as usize];
+                let value = random(100_000) as u32 + 1;
+                let target = (3 + 2 * random(u64::from(stream) / 2 + 1) as u32).min(stream);
+                for (peer, wire) in peers.iter_mut().zip(&mut wires) {
+                    match kind {
+                        0 => wire.extend(frame(SETTINGS, 0, 0, &[&[0, 4][..], &value.to_be_bytes()].concat())),
+                        1 => wire.extend(frame(WINDOW_UPDATE, 0, 0, &(value * 10).to_be_bytes())),
+                        2 if target >= stream => {}
+                        2 => wire.extend(frame(WINDOW_UPDATE, 0, target, &value.to_be_bytes())),
+                        3 => wire.extend(peer.request(stream, "HEAD", path, &[], true)),
+                        4 => {
+                            wire.extend(peer.request(stream, "POST", path, &[], false));
+                            wire.extend(frame(DATA, END_STREAM, stream, &vec![b'z'; value as usize % 9_000]));
+                        }
+                        5 => wire.extend(peer.request(stream, "POST", path, &[("content-length", "0")], true)),
+                        _ => wire.extend(peer.get(stream, path)),
+                    }
+                }
+                stream += 2 * u32::from(kind >= 3);
+            }
+            for (peer, wire) in peers.iter_mut().zip(&wires) {
+                peer.send(wire);
+            }
+        }
+        for peer in &mut peers {
+            peer.send(&frame(SETTINGS, 0, 0, &[0, 4, 0x3f, 0xff, 0xff, 0xff]));
+            peer.send(&frame(WINDOW_UPDATE, 0, 0, &0x3fff_ffff_u32.to_be_bytes()));
+        }
+        let [at_once, waits] = &mut peers;
+        let used = [&*at_once, &*waits].map(|peer| peer.pipe.counts().streams);
+        assert_eq!(used[0], used[1], "seed {seed}");
+        for id in (3..stream).step_by(2) {
+            assert_eq!(at_once.received(id), waits.received(id), "seed {seed}, stream {id}");
+        }
+        at_once.assert_open();
+        waits.assert_open();
+    }
 }

@@ -78,7 +78,7 @@ impl Decoder {
     #[inline]
     fn change_version(&mut self) {
         self.version += 1;
-        if self.version as u32 == 0 {
+        if self.version as u16 == 0 {
             self.version = first_version();
         }
     }
@@ -169,11 +169,12 @@ impl Decoder {
     }
 }
 
-/// The first of 2^32 versions that no other decoder has.
+/// The first of 2^16 versions that no other decoder has: a process would have to make 2^48 connections before one comes
+/// again, and with it the head of another connection.
 #[cold]
 fn first_version() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed) << 32
+    NEXT.fetch_add(1, Ordering::Relaxed) << 16
 }
 
 /// Appends a string to `out`, and removes it from `block` (RFC 7541 §5.2).
@@ -196,3 +197,23 @@ const SIZE_UPDATES_MAX: u32 = 2;
 /// The most bytes of the fields of one block. No caller accepts a list as long; without a bound, three bytes that refer to a
 /// name of 4 KiB would cost the copy of the name.
 const EXPANDED_BYTES_MAX: usize = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Also of decoders that change more often than they have versions of their own.
+    #[test]
+    fn no_two_states_have_the_same_version() {
+        let mut decoders = [Decoder::new(4096), Decoder::new(4096)];
+        let mut versions = HashSet::new();
+        for _ in 0..70_000 {
+            for decoder in &mut decoders {
+                assert!(versions.insert(decoder.version()));
+                decoder.decode(b"\x40\x01a\x01b", &mut Vec::new(), |_, _| {}).expect("a field that enters the table");
+            }
+        }
+    }
+}

@@ -228,7 +228,7 @@ impl Handler<Server> for Begin {
     }
 }
 
-/// The application: `/echo` returns the body of the request, `/big` a megabyte, `/never` nothing, `/stream` what is not
+/// The application: `/echo` returns the body of the request, `/big` a megabyte, `/never` nothing, `/panic` panics, `/stream` what is not
 /// announced, `/early` a response before the body, and everything else a text. `/held` does not read its body, `/stops` reads the first
 /// 20 MB of it, `/mirror` returns each piece of it at once, `/pieces` returns the number of its pieces, and `/late` reads nothing for 20 seconds, and returns the
 /// length of the body.
@@ -259,6 +259,7 @@ impl App {
             "/pieces" => vec![Response::new(Status::OK).body(self.pieces.to_string()).into()],
             "/big" => vec![Response::new(Status::OK).body(vec![b'x'; 1024 * 1024]).into()],
             "/never" => return Outcome::Continue,
+            "/panic" => panic!("as requested"),
             "/slow" => {
                 cx.deadline_after(Duration::from_secs(70));
                 return Outcome::Continue;
