@@ -123,6 +123,42 @@ fn responses_of_a_pipeline_are_paired_at_every_split() {
     }
 }
 
+/// An upstream that is made to send two responses to one request owes another one: it must not be that of another client.
+#[test]
+fn a_connection_that_has_carried_a_pipeline_is_for_its_client_alone() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let (mut one, mut server) = warm(&proxy, &upstream);
+    one.send(get("/1") + &get("/slow"));
+    expect(&mut server, "/1");
+    expect(&mut server, "/slow");
+    server.send(ok("one") + &ok("one too many"));
+    expect_ok(&mut one, "one");
+    expect_ok(&mut one, "one too many");
+    let mut other = client(&proxy);
+    other.send(get("/other"));
+    let mut fresh = upstream.accept();
+    expect(&mut fresh, "/other");
+    server.send(ok("slow"));
+    fresh.send(ok("other"));
+    expect_ok(&mut other, "other");
+}
+
+#[test]
+fn the_next_pipeline_of_a_client_has_the_connection_of_the_last_one() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let (mut one, mut server) = warm(&proxy, &upstream);
+    for _ in 0..3 {
+        one.send(get("/1") + &get("/2"));
+        expect(&mut server, "/1");
+        expect(&mut server, "/2");
+        server.send(ok("one") + &ok("two"));
+        expect_ok(&mut one, "one");
+        expect_ok(&mut one, "two");
+    }
+}
+
 #[test]
 fn a_new_connection_gets_no_pipeline_before_it_has_answered() {
     let upstream = Upstream::new();
