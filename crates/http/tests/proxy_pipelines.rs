@@ -85,11 +85,15 @@ fn pipelined_requests_stay_pipelined_and_their_responses_go_back_one_by_one() {
     server.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfive\r\n0\r\n\r\n");
     assert!(client.head().contains("chunked"));
     assert_eq!(client.until("0\r\n\r\n"), "4\r\nfive\r\n0\r\n\r\n");
-    // The connection is idle again.
+    // The connection is idle again, for another pipeline of this client.
     client.send("POST /6 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
-    expect(&mut server, "/6");
-    server.send(ok("six"));
+    let mut other = upstream.accept();
+    expect(&mut other, "/6");
+    other.send(ok("six"));
     expect_ok(&mut client, "six");
+    client.send(get("/7") + &get("/8"));
+    expect(&mut server, "/7");
+    expect(&mut server, "/8");
 }
 
 #[test]
@@ -639,6 +643,7 @@ fn a_request_that_cannot_be_passed_on_leaves_its_pipeline_alone() {
     expect_status(&mut client, 404);
     expect_ok(&mut client, "two");
     expect_status(&mut client, 404);
-    client.send(get("/api/3"));
+    client.send(get("/api/3") + &get("/api/4"));
     expect(&mut server, "/3");
+    expect(&mut server, "/4");
 }

@@ -54,8 +54,8 @@ impl Pool {
         })
     }
 
-    /// A connection that the upstream has not closed, as far as the loop knows, for a request of a client's connection, if
-    /// that is known: rather one of its own.
+    /// A connection that the upstream has not closed, as far as the loop knows; for a pipeline, rather one that its client
+    /// owns already.
     pub(super) fn take(&self, upstream: u64, client: Option<u64>) -> Option<Box<dyn Connection>> {
         // Every round takes one out.
         loop {
