@@ -11,8 +11,9 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 /// The order of the requests of one connection.
-#[derive(Default)]
 pub(crate) struct Order {
+    /// The number of the connection on its loop.
+    client: u64,
     /// The number of the request in turn.
     turn: Cell<u32>,
     /// The futures that wait until another request is in turn.
@@ -24,6 +25,16 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    pub(crate) fn new(client: u64) -> Self {
+        Self {
+            client,
+            turn: Cell::default(),
+            waiting: RefCell::default(),
+            kept: RefCell::default(),
+            shared: OnceCell::new(),
+        }
+    }
+
     /// The response to the request in turn is complete: the next one is in turn.
     pub(crate) fn advance(&self) {
         let turn = self.turn.get().wrapping_add(1);
@@ -45,6 +56,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// The number of the client's connection on its loop, which no connection has had for a long time before.
+    pub(crate) fn client(&self) -> u64 {
+        self.order.client
+    }
+
     /// Whether the response to this request is the next one to be sent.
     pub(crate) fn is_in_turn(&self) -> bool {
         self.order.turn.get() == self.number

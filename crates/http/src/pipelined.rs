@@ -14,7 +14,7 @@ use tidegate_engine::{Context, Outcome};
 use tidegate_http1::{Method, RequestHead};
 
 use crate::codec::HttpCodec;
-use crate::connection::{Awaited, HttpHandler, peer};
+use crate::connection::{Awaited, HttpHandler, More, peer};
 use crate::endpoint::{Call, Interimed};
 use crate::middleware::{self, Passed};
 use crate::order::{Order, Place};
@@ -22,12 +22,20 @@ use crate::request::Request;
 use crate::response::Response;
 
 /// The requests behind the one in turn.
-#[derive(Default)]
 pub(crate) struct Behind {
     queue: VecDeque<Queued>,
     order: Rc<Order>,
     /// The request in turn has no deadline, since it has a response, of which others may follow.
     is_untimed: bool,
+}
+
+impl Behind {
+    fn of<'a, C: HttpCodec>(more: &'a mut More, cx: &Context<'_, C>) -> &'a mut Self {
+        more.behind.get_or_insert_with(|| {
+            let order = Rc::new(Order::new(cx.id()));
+            Box::new(Self { queue: VecDeque::new(), order, is_untimed: false })
+        })
+    }
 }
 
 /// A request that is not in turn.
@@ -69,7 +77,7 @@ impl HttpHandler {
         if !may_follow || !may_precede(request.head()) || !cx.codec_mut().read_ahead() {
             return None;
         }
-        let behind = self.more.get_or_insert_default().behind.get_or_insert_default();
+        let behind = Behind::of(self.more.get_or_insert_default(), cx);
         Some(Place { order: behind.order.clone(), number: behind.order.number(0) })
     }
 
@@ -77,7 +85,7 @@ impl HttpHandler {
     #[inline(never)]
     pub(crate) fn on_head_ahead<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
         let queued = self.begin_ahead(head, cx);
-        let behind = self.more.get_or_insert_default().behind.get_or_insert_default();
+        let behind = Behind::of(self.more.get_or_insert_default(), cx);
         behind.queue.push_back(queued);
         self.read_ahead(cx);
         Outcome::Continue
@@ -97,7 +105,7 @@ impl HttpHandler {
             let state = self.state(make, &peer);
             request.set_connection_state(state);
         }
-        let behind = self.more.get_or_insert_default().behind.get_or_insert_default();
+        let behind = Behind::of(self.more.get_or_insert_default(), cx);
         let number = behind.order.number(behind.queue.len() + 1);
         let place = Place { order: behind.order.clone(), number };
         let is_head = request.head().method() == Method::Head;
@@ -143,7 +151,7 @@ impl HttpHandler {
                 if !cx.is_writable() {
                     // Its function is not late: the client is.
                     cx.deadline(None);
-                    self.more.get_or_insert_default().behind.get_or_insert_default().is_untimed = true;
+                    Behind::of(self.more.get_or_insert_default(), cx).is_untimed = true;
                     return Outcome::Continue;
                 }
                 let Some(awaited) = self.take_awaited() else { return Outcome::Continue };

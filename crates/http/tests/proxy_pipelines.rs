@@ -85,11 +85,15 @@ fn pipelined_requests_stay_pipelined_and_their_responses_go_back_one_by_one() {
     server.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfive\r\n0\r\n\r\n");
     assert!(client.head().contains("chunked"));
     assert_eq!(client.until("0\r\n\r\n"), "4\r\nfive\r\n0\r\n\r\n");
-    // The connection is idle again.
+    // The connection is idle again, for another pipeline of this client.
     client.send("POST /6 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
-    expect(&mut server, "/6");
-    server.send(ok("six"));
+    let mut other = upstream.accept();
+    expect(&mut other, "/6");
+    other.send(ok("six"));
     expect_ok(&mut client, "six");
+    client.send(get("/7") + &get("/8"));
+    expect(&mut server, "/7");
+    expect(&mut server, "/8");
 }
 
 #[test]
@@ -120,6 +124,42 @@ fn responses_of_a_pipeline_are_paired_at_every_split() {
         assert_eq!(chunks.lines().skip(1).step_by(2).collect::<String>(), "two", "{split}");
         assert!(client.head().starts_with("HTTP/1.1 304 "));
         expect_ok(&mut client, "four");
+    }
+}
+
+/// An upstream that is made to send two responses to one request owes another one: it must not be that of another client.
+#[test]
+fn a_connection_that_has_carried_a_pipeline_is_for_its_client_alone() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let (mut one, mut server) = warm(&proxy, &upstream);
+    one.send(get("/1") + &get("/slow"));
+    expect(&mut server, "/1");
+    expect(&mut server, "/slow");
+    server.send(ok("one") + &ok("one too many"));
+    expect_ok(&mut one, "one");
+    expect_ok(&mut one, "one too many");
+    let mut other = client(&proxy);
+    other.send(get("/other"));
+    let mut fresh = upstream.accept();
+    expect(&mut fresh, "/other");
+    server.send(ok("slow"));
+    fresh.send(ok("other"));
+    expect_ok(&mut other, "other");
+}
+
+#[test]
+fn the_next_pipeline_of_a_client_has_the_connection_of_the_last_one() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let (mut one, mut server) = warm(&proxy, &upstream);
+    for _ in 0..3 {
+        one.send(get("/1") + &get("/2"));
+        expect(&mut server, "/1");
+        expect(&mut server, "/2");
+        server.send(ok("one") + &ok("two"));
+        expect_ok(&mut one, "one");
+        expect_ok(&mut one, "two");
     }
 }
 
@@ -603,6 +643,7 @@ fn a_request_that_cannot_be_passed_on_leaves_its_pipeline_alone() {
     expect_status(&mut client, 404);
     expect_ok(&mut client, "two");
     expect_status(&mut client, 404);
-    client.send(get("/api/3"));
+    client.send(get("/api/3") + &get("/api/4"));
     expect(&mut server, "/3");
+    expect(&mut server, "/4");
 }

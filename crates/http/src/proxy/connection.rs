@@ -155,6 +155,12 @@ pub(super) trait Connection {
     fn is_behind(&self) -> bool {
         false
     }
+    /// The connection of the only client whose requests it may carry; see [`Pool`](super::pool::Pool).
+    fn owner(&self) -> Option<u64> {
+        None
+    }
+    /// From now on it carries requests of this client's connection alone.
+    fn set_owner(&mut self, _client: u64) {}
     /// The exchange is complete. Returns the connection for other requests, unless it has more in progress.
     fn finish(self: Box<Self>) -> Option<Box<dyn Connection>>;
     fn is_http2(&self) -> bool;
@@ -173,7 +179,10 @@ pub(super) enum Unsent {
 }
 
 /// The connection of an exchange, or one that is idle.
-pub(super) struct Held<C: UpstreamCodec>(State<C>);
+pub(super) struct Held<C: UpstreamCodec> {
+    state: State<C>,
+    owner: Option<u64>,
+}
 
 /// The channel of a connection.
 enum State<C: UpstreamCodec> {
@@ -186,18 +195,18 @@ enum State<C: UpstreamCodec> {
 
 impl<C: UpstreamCodec> Held<C> {
     pub(super) fn new(channel: Channel<C>) -> Self {
-        Self(State::Whole(channel))
+        Self { state: State::Whole(channel), owner: None }
     }
 
     /// The whole channel, for the next request.
     fn whole(&mut self) -> Option<&mut Channel<C>> {
-        if let State::Split(..) = self.0
-            && let State::Split(reader, writer) = std::mem::replace(&mut self.0, State::Taken)
+        if let State::Split(..) = self.state
+            && let State::Split(reader, writer) = std::mem::replace(&mut self.state, State::Taken)
             && let Ok(channel) = reader.reunite(writer)
         {
-            self.0 = State::Whole(channel);
+            self.state = State::Whole(channel);
         }
-        match &mut self.0 {
+        match &mut self.state {
             State::Whole(channel) => Some(channel),
             State::Split(..) | State::Taken => None,
         }
@@ -206,7 +215,7 @@ impl<C: UpstreamCodec> Held<C> {
 
 impl<C: UpstreamCodec> Connection for Held<C> {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
-        match &mut self.0 {
+        match &mut self.state {
             State::Whole(channel) => channel.poll_recv(cx),
             State::Split(reader, _) => reader.poll_recv(cx),
             State::Taken => Poll::Ready(Ok(None)),
@@ -214,7 +223,7 @@ impl<C: UpstreamCodec> Connection for Held<C> {
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
-        match &mut self.0 {
+        match &mut self.state {
             State::Whole(channel) => Pin::new(&mut channel.ready()).poll(cx),
             State::Split(_, writer) => Pin::new(&mut writer.ready()).poll(cx),
             State::Taken => Poll::Ready(Ok(())),
@@ -222,7 +231,7 @@ impl<C: UpstreamCodec> Connection for Held<C> {
     }
 
     fn send(&mut self, message: Outgoing) -> Result<(), Unsent> {
-        let sent = match &mut self.0 {
+        let sent = match &mut self.state {
             State::Whole(channel) => channel.send(message),
             State::Split(_, writer) => writer.send(message),
             State::Taken => return Err(Unsent::Closed),
@@ -235,11 +244,11 @@ impl<C: UpstreamCodec> Connection for Held<C> {
     }
 
     fn split(&mut self) {
-        if let State::Whole(_) = self.0
-            && let State::Whole(channel) = std::mem::replace(&mut self.0, State::Taken)
+        if let State::Whole(_) = self.state
+            && let State::Whole(channel) = std::mem::replace(&mut self.state, State::Taken)
         {
             let (reader, writer) = channel.split();
-            self.0 = State::Split(reader, writer);
+            self.state = State::Split(reader, writer);
         }
     }
 
@@ -248,10 +257,18 @@ impl<C: UpstreamCodec> Connection for Held<C> {
     }
 
     fn takes_another(&mut self) -> bool {
-        match &mut self.0 {
+        match &mut self.state {
             State::Whole(channel) => channel.with_codec(|codec| codec.takes_another()).unwrap_or(false),
             State::Split(..) | State::Taken => false,
         }
+    }
+
+    fn owner(&self) -> Option<u64> {
+        self.owner
+    }
+
+    fn set_owner(&mut self, client: u64) {
+        self.owner = Some(client);
     }
 
     fn finish(self: Box<Self>) -> Option<Box<dyn Connection>> {
@@ -268,7 +285,7 @@ impl<C: UpstreamCodec> Connection for Held<C> {
 
     fn set_deadline_after(&mut self, after: Option<Duration>) {
         let at = after.and_then(|after| task::now().checked_add(after));
-        match &mut self.0 {
+        match &mut self.state {
             State::Whole(channel) => channel.set_deadline(at),
             State::Split(reader, _) => reader.set_deadline(at),
             State::Taken => {}
@@ -277,7 +294,7 @@ impl<C: UpstreamCodec> Connection for Held<C> {
 
     fn into_tunnel(mut self: Box<Self>) -> Result<Tunnel, ChannelError> {
         self.whole();
-        let State::Whole(mut channel) = std::mem::replace(&mut self.0, State::Taken) else {
+        let State::Whole(mut channel) = std::mem::replace(&mut self.state, State::Taken) else {
             return Err(ChannelError::Busy);
         };
         channel.set_deadline(None);
@@ -289,7 +306,7 @@ impl<C: UpstreamCodec> Drop for Held<C> {
     fn drop(&mut self) {
         let is_complete =
             self.whole().is_some_and(|channel| channel.with_codec(|codec| codec.is_complete()).unwrap_or(false));
-        if let State::Whole(channel) = std::mem::replace(&mut self.0, State::Taken)
+        if let State::Whole(channel) = std::mem::replace(&mut self.state, State::Taken)
             && !is_complete
         {
             channel.abort();

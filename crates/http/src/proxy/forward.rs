@@ -142,7 +142,7 @@ impl LoopUpstreams {
                         continue;
                     }
                 },
-                _ if may_be_pooled => self.pool.take(id),
+                _ if may_be_pooled => self.pool.take(id, None),
                 _ => None,
             };
             let (failure, is_pooled) =
@@ -191,7 +191,7 @@ impl LoopUpstreams {
         if is_busy && !place.is_in_turn() {
             return Placed::Waits;
         }
-        match (self.pool.take(upstream), pipelines) {
+        match (self.pool.take(upstream, Some(place.client())), pipelines) {
             // It has answered a request and stayed open, so it is likely to answer several.
             (Some(connection), Some(pipelines)) => Placed::Connection(pipelines.begin(lease, place, connection)),
             (Some(connection), None) => Placed::Connection(connection),

@@ -5,7 +5,8 @@
 //! that is given up ends the connection, since nothing else tells whose the next response is. The requests behind it have
 //! been passed over, and are sent again on another connection.
 //!
-//! Nothing of one client can reach another one by this: once all are complete, the connection is as idle as any other.
+//! Nothing of one client can reach another one by this: the connection carries requests of this client alone from then on,
+//! also once all are complete; see `pool.rs`.
 //!
 //! A request never waits for one that its client has sent later: the connection takes a request only behind those before
 //! it.
@@ -74,9 +75,11 @@ impl Pipelines {
 impl Pipeline {
     fn join(self: &Rc<Self>, place: &Place) -> Option<Box<dyn Connection>> {
         let mut connection = self.connection.borrow_mut();
-        if !place.is_behind(self.last.get()) || !connection.as_mut()?.takes_another() {
+        let joined = connection.as_mut()?;
+        if !place.is_behind(self.last.get()) || !joined.takes_another() {
             return None;
         }
+        joined.set_owner(place.client());
         let number = self.sent.get();
         self.sent.set(number + 1);
         self.last.set(place.number);

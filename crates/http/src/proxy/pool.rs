@@ -3,6 +3,10 @@
 //! A connection of HTTP/2 is here as long as it takes requests, and has a stream for each. While one is being made, further
 //! requests to its upstream wait for it.
 //!
+//! A connection that has carried pipelined requests has an *owner*, the client's connection whose requests they were, and
+//! carries no other's from then on. An upstream that has sent one response too many to a pipeline owes another one, which
+//! looks like the response to a later request: it must not be that of another client.
+//!
 //! A connection that waits here is read from: one that its upstream closes, or that receives bytes which answer nothing,
 //! leaves the pool at once. One task waits for all of them.
 
@@ -50,11 +54,18 @@ impl Pool {
         })
     }
 
-    /// A connection that the upstream has not closed, as far as the loop knows.
-    pub(super) fn take(&self, upstream: u64) -> Option<Box<dyn Connection>> {
+    /// A connection that the upstream has not closed, as far as the loop knows; for a pipeline, rather one that its client
+    /// owns already.
+    pub(super) fn take(&self, upstream: u64, client: Option<u64>) -> Option<Box<dyn Connection>> {
         // Every round takes one out.
         loop {
-            let mut connection = self.idle.borrow_mut().get_mut(&upstream)?.pop()?;
+            let mut connection = {
+                let mut idle = self.idle.borrow_mut();
+                let connections = idle.get_mut(&upstream)?;
+                let of = |owner| connections.iter().rposition(|connection| connection.owner() == owner);
+                let at = client.and_then(|client| of(Some(client))).or_else(|| of(None))?;
+                connections.remove(at)
+            };
             let is_idle = connection.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending();
             if is_idle && connection.is_reusable() {
                 return Some(connection);
