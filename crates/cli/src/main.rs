@@ -17,6 +17,7 @@ mod chat;
 mod check_config;
 mod complain;
 mod counts;
+#[cfg(feature = "experiment")]
 mod experiment;
 mod limits;
 mod manual;
@@ -67,6 +68,7 @@ enum Command {
     Man(manual::Man),
     /// Compare the outbound queue with two others in the same server: Netty's queue before its change #2693, and that
     /// change as published; all are built from the source tree
+    #[cfg(feature = "experiment")]
     Experiment(experiment::Options),
 }
 
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Top(options) => top::run(&options).map(|()| true),
         Command::Completions(options) => manual::completions(&options, &mut Arguments::command()).map(|()| true),
         Command::Man(options) => manual::man(&options, Arguments::command()).map(|()| true),
+        #[cfg(feature = "experiment")]
         Command::Experiment(options) => experiment::run(&options),
     };
     match done {
@@ -130,7 +133,9 @@ mod tests {
             (&["tidegate", "serve", "--loops", "many"], "many"),
             (&["tidegate", "serve", "--loops", "0"], "0"),
             (&["tidegate", "serve", "--backend", "carrier-pigeon"], "carrier-pigeon"),
+            #[cfg(feature = "experiment")]
             (&["tidegate", "experiment", "--depth", "0"], "0"),
+            #[cfg(feature = "experiment")]
             (&["tidegate", "experiment", "--backend", "carrier-pigeon"], "carrier-pigeon"),
             (&["tidegate", "sail"], "sail"),
             (&["tidegate"], "subcommand"),

@@ -12,6 +12,7 @@ mod chat;
 mod clients;
 mod connections;
 mod crowds;
+#[cfg(feature = "experiment")]
 mod experiment;
 mod faults;
 mod faults_on_uring;
