@@ -7,7 +7,7 @@
 use std::error::Error;
 
 use tidegate_codec::framing::{Lines, Payload};
-use tidegate_codec::{Codec, Output, Over, Pipeline, Slice};
+use tidegate_codec::{Codec, Filters, Output, Over, Pipeline, Slice};
 use tidegate_testkit::contract::{Contract, Transcript};
 use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
@@ -37,6 +37,13 @@ pub fn filters(data: &[u8]) {
         4 => {
             let make = || Over::new(StripPrefix::new(PREFIX), Over::new(ToyTls::server(KEY), plain()));
             check.stack(make, &|wire| prefixed(&tls(wire)));
+        }
+        5 => {
+            // Their types are erased.
+            let filters = || Filters::default().with(ToyTls::server(KEY)).with(StripPrefix::new(PREFIX));
+            let mut stacked = filters().stack(plain());
+            assert!(stacked.filter_mut::<ToyTls>().is_some() && stacked.filter::<StripPrefix>().is_some());
+            check.stack(|| filters().stack(plain()), &|wire| tls(&prefixed(wire)));
         }
         _ => {
             // Two equal filters: the output of the outer one is the wire of the inner one.

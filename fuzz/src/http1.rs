@@ -8,10 +8,11 @@ pub(crate) mod support;
 
 use std::sync::{Arc, LazyLock};
 
-use tidegate_codec::{Output, Pipeline};
+use tidegate_codec::{Output, Pipeline, Step};
 use tidegate_http1::{
     Chunk, Config, Incoming, Limits, Method, Outgoing, RequestHead, Response, Server, Status, StreamedResponse,
 };
+use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::{Contract, Transcript};
 
 pub(crate) use self::support::seen_with;
@@ -28,6 +29,9 @@ pub fn http1(data: &[u8]) {
     if let Some(request) = seen(wire).requests.first() {
         agreement::of_request(request, wire);
     }
+    let split = usize::from(seed).min(wire.len());
+    let serial = exchange(wire.split_at(split), config, false);
+    assert_eq!(exchange(wire.split_at(split), config, true), serial, "reading ahead changes nothing");
     if options & ANSWERS_EARLY == 0 {
         let contract = Contract::rendered(|| Gathering::new(make()), whole);
         run(contract.answer(|_, codec, out| answer(options, codec, out)), options, seed, wire);
@@ -50,6 +54,45 @@ fn run<C: Pipeline>(contract: Contract<'_, C>, options: u8, seed: u8, wire: &[u8
     let contract = contract.seed(seed.into());
     let contract = if options & STAYS_OPEN == 0 { contract } else { contract.stays_open() };
     contract.check_once(wire)
+}
+
+/// What an application sees and sends that answers each request once it is complete: the heads, the bytes that it has sent,
+/// and how decoding has failed. If it reads `ahead`, it does so behind every request that may have others in progress behind
+/// it, and answers only when the codec yields no more.
+fn exchange(
+    (first, second): (&[u8], &[u8]),
+    config: &Arc<Config>,
+    ahead: bool,
+) -> (Vec<String>, Vec<u8>, Option<String>) {
+    let mut harness = CodecHarness::new(Server::new(Arc::clone(config)));
+    let (mut heads, mut complete, mut answered, mut failure) = (Vec::new(), 0, 0, None);
+    for part in [first, second] {
+        harness.receive(part);
+        while failure.is_none() {
+            match harness.step() {
+                Ok(Step::Message(Incoming::Head(head))) => {
+                    heads.push(format!("{head:?}"));
+                    complete += usize::from(!head.has_body());
+                    let is_safe = matches!(head.method(), Method::Get | Method::Head | Method::Options);
+                    if ahead && is_safe && head.header("upgrade").is_none() {
+                        let (codec, _) = harness.parts();
+                        codec.read_ahead();
+                        assert!(codec.requests_ahead() <= heads.len() - answered - 1, "they have been yielded");
+                    }
+                }
+                Ok(Step::Message(Incoming::End)) => complete += 1,
+                Ok(Step::Message(_)) => {}
+                Ok(Step::NeedMore | Step::End) if answered < complete => {
+                    harness.encode(Response::text("ok").into()).expect("a response is owed");
+                    answered += 1;
+                }
+                Ok(Step::NeedMore | Step::End) => break,
+                Err(error) => failure = Some(format!("{error:?}")),
+            }
+        }
+    }
+    harness.flush().expect("nothing is held back");
+    (heads, harness.take_sent(), failure)
 }
 
 /// A complete response, of the kind that `options` chooses.

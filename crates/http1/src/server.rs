@@ -29,9 +29,9 @@ use crate::response::Outgoing;
 /// The server's side of HTTP/1.1 on one connection: 56 bytes, and no heap of its own.
 ///
 /// Each request needs one complete response before the codec yields the next request, however many the peer has sent,
-/// unless the application [reads ahead](Self::read_ahead). A request without a body is its [`Head`](Incoming::Head) alone. With a body, [`Data`](Incoming::Data),
-/// [`Trailers`](Incoming::Trailers) if the peer has sent some, and finally [`End`](Incoming::End) follow, unless the
-/// response is complete earlier: then the codec skips the rest of the body.
+/// unless the application [reads ahead](Self::read_ahead). A request without a body is its [`Head`](Incoming::Head) alone.
+/// With a body, [`Data`](Incoming::Data), [`Trailers`](Incoming::Trailers) if the peer has sent some, and finally
+/// [`End`](Incoming::End) follow, unless the response is complete earlier: then the codec skips the rest of the body.
 ///
 /// After a complete response, call [`decode`](Codec::decode) again: the next request may be in the input.
 /// [`Lifecycle::Opened`] starts the idle time-out.
