@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::chance::cargo_test;
 use crate::command::{Failure, Step, cargo, python};
 use crate::fuzz;
 use crate::injected;
@@ -23,12 +24,12 @@ fn checks() -> Vec<NamedStep> {
         step("tools", || tools::install(tools::OF_CI)),
         step("format", || cargo(["fmt", "--all", "--check"]).run()),
         step("lints", || cargo("clippy --workspace --all-targets -- -D warnings".split(' ')).run()),
-        step("tests, by the command in the README", || test_command()?.run()),
+        step("tests, by the command in the README", || cargo_test(test_command()?)),
         // Servers in these tests run on io_uring, if it is available. The contract runs on both backends anyway; this
         // repeats the end-to-end tests of the program on epoll, except those that name their backend.
         step("the program on epoll", || {
             let test = "test --package tidegate-cli --test program -- --skip faults --skip backends";
-            cargo(test.split(' ')).env("TIDEGATE_BACKEND", "epoll").run()
+            cargo_test(cargo(test.split(' ')).env("TIDEGATE_BACKEND", "epoll"))
         }),
         step("the contract with a sample of seeds", || measure::contract_seeds(100, None)),
         step_apart("the contract with a sample of injected bugs", "target/injected", || {

@@ -74,6 +74,31 @@ impl Step {
         self
     }
 
+    /// Inserts an argument before the first one that equals `marker`, or appends it.
+    pub(crate) fn insert_before(self, marker: &str, argument: &str) -> Self {
+        let mut arguments: Vec<_> = self.command.get_args().map(OsString::from).collect();
+        let place = arguments.iter().position(|one| one == marker).unwrap_or(arguments.len());
+        arguments.insert(place, argument.into());
+        let mut command = Command::new(self.command.get_program());
+        command.args(arguments).stdin(Stdio::null());
+        command.envs(self.environment());
+        if let Some(folder) = self.command.get_current_dir() {
+            command.current_dir(folder);
+        }
+        Self { command }
+    }
+
+    /// The variables that it sets.
+    pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
+        let variables = self.command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+        variables.collect()
+    }
+
+    pub(crate) fn envs(mut self, variables: &[(OsString, OsString)]) -> Self {
+        self.command.envs(variables.iter().map(|(name, value)| (name, value)));
+        self
+    }
+
     pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.command.env(name, value.into());
         self

@@ -3,12 +3,15 @@
 
 #![forbid(unsafe_code)]
 
+mod chance;
 mod ci;
 mod command;
+mod flaky;
 mod fuzz;
 mod injected;
 mod long;
 mod measure;
+mod passed;
 mod release;
 mod sample;
 mod smoke;
@@ -36,6 +39,8 @@ enum Task {
     Ci(Selection),
     /// What ci samples, complete, and the long measurements: hours, on an otherwise idle machine
     Long(Selection),
+    /// Run all tests several times, shuffled and beside a load, and list those that failed
+    Flaky(flaky::Options),
     /// Fuzz all targets, or the named ones, for a number of seconds each
     Fuzz(fuzz::Options),
     /// Lines of the decoders that the fuzz corpora reach; fails below 90 % of a file
@@ -105,12 +110,15 @@ fn perform(task: Task) -> Result<(), Failure> {
     match task {
         Task::Ci(selection) => {
             use_environment_of_ci();
-            run_all(ci::steps(), &selection)
+            let begun_on = passed::clean_commit();
+            run_all(ci::steps(), &selection)?;
+            if selection.is_complete() { passed::store(begun_on) } else { Ok(()) }
         }
         Task::Long(selection) => {
             use_environment_of_ci();
             run_all(long::steps(), &selection)
         }
+        Task::Flaky(options) => flaky::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Coverage { missed } => {
             let python = python("fuzz/coverage.py");

@@ -1,5 +1,5 @@
 //! A list of named steps: runs them in order, prints how long each took and how much space the disk has left, and stops at
-//! the first that fails.
+//! the first that fails. At its end it prints the tests that failed by chance (`chance.rs`).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use clap::Args;
 
+use crate::chance;
 use crate::command::{Failure, Step};
 
 /// A named step.
@@ -49,6 +50,13 @@ pub(crate) struct Selection {
     from: Option<String>,
 }
 
+impl Selection {
+    /// Whether all steps run.
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.list && self.only.is_empty() && self.from.is_none()
+    }
+}
+
 /// Runs the selected steps.
 pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection) -> Result<(), Failure> {
     let start = selection.from.as_ref().map_or(Some(0), |text| steps.iter().position(|step| step.name.contains(text)));
@@ -64,7 +72,7 @@ pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection) -> Result<()
         selected.iter().for_each(|step| println!("{}", step.name));
         return Ok(());
     }
-    let (begun, mut table) = (Instant::now(), String::new());
+    let (begun, mut table, mut chance_failures) = (Instant::now(), String::new(), Vec::new());
     for step in selected {
         println!("== {}", step.name);
         let step_begun = Instant::now();
@@ -72,9 +80,11 @@ pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection) -> Result<()
         let line = format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name);
         println!("== {line}== {} of disk left", disk_left());
         table.push_str(&line);
+        chance_failures.extend(chance::take_chance_failures());
         outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))?;
     }
     println!("{table}all steps passed in {} s", begun.elapsed().as_secs());
+    chance_failures.iter().for_each(|test| println!("chance failure: {test}"));
     Ok(())
 }
 

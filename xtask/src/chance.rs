@@ -1,0 +1,238 @@
+//! Runs tests, and runs each test that failed again. A test that fails once and then passes three times has failed by
+//! chance: the run goes on, and the list of steps ends with its name. A test that fails twice fails the run, and so does a
+//! test program that ends without naming a test.
+//!
+//! `Report` reads the output of `cargo test`. Read next: `flaky.rs`, which looks for such tests.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, pipe};
+use std::mem;
+use std::sync::{Mutex, PoisonError};
+
+use crate::command::{Failure, Step, cargo};
+
+/// Runs `cargo test` with these arguments.
+pub(crate) fn cargo_test(step: Step) -> Result<(), Failure> {
+    // Without the flag cargo stops at the first test program that fails, and the tests behind it do not run.
+    let environment = step.environment();
+    let report = run(with_no_fail_fast(step))?;
+    if report.passed {
+        return Ok(());
+    }
+    if report.failed.is_empty() || !report.crashed.is_empty() {
+        return Err(Failure(format!("no test can run again: {}", report.crashed.join("; "))));
+    }
+    for test in report.failed {
+        test.passes_again(&environment)?;
+        println!("chance failure: {}", test.describe());
+        CHANCE_FAILURES.lock().unwrap_or_else(PoisonError::into_inner).push(test.describe());
+    }
+    Ok(())
+}
+
+/// The tests that have failed by chance since the last call.
+pub(crate) fn take_chance_failures() -> Vec<String> {
+    mem::take(&mut CHANCE_FAILURES.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+static CHANCE_FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// A failed test runs again so many times.
+const REPEATS: usize = 3;
+
+/// Puts `--no-fail-fast` before the arguments of the test programs.
+fn with_no_fail_fast(step: Step) -> Step {
+    step.insert_before("--", "--no-fail-fast")
+}
+
+/// Runs a command, passes its output on, and reads it.
+fn run(step: Step) -> Result<Report, Failure> {
+    let io = |error: std::io::Error| Failure(format!("cargo test: {error}"));
+    let (reader, writer) = pipe().map_err(io)?;
+    let mut command = step.into_command();
+    command.stdout(writer.try_clone().map_err(io)?).stderr(writer);
+    let mut child = command.spawn().map_err(io)?;
+    // The pipe ends when no process has its other end.
+    drop(command);
+    let mut report = Report::default();
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = line.map_err(io)?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        report.read(&line);
+    }
+    report.passed = child.wait().map_err(io)?.success();
+    Ok(report)
+}
+
+/// A failed test, and the arguments by which cargo runs the program that it is in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct FailedTest {
+    target: String,
+    name: String,
+}
+
+impl FailedTest {
+    fn describe(&self) -> String {
+        format!("{} ({})", self.name, self.target)
+    }
+
+    /// Runs it again, alone.
+    fn passes_again(&self, environment: &[(OsString, OsString)]) -> Result<(), Failure> {
+        for _ in 0..REPEATS {
+            let again = cargo(["test"]).args(self.target.split(' ')).args(["--", "--exact", &self.name]);
+            let report = run(again.envs(environment))?;
+            if !report.passed || report.tests_passed == 0 {
+                return Err(Failure(format!("the test {} failed again", self.describe())));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The outcome of `cargo test`, from its output.
+#[derive(Debug, Default)]
+struct Report {
+    failed: Vec<FailedTest>,
+    /// Programs that failed without a list of failed tests, or that did not compile.
+    crashed: Vec<String>,
+    tests_passed: usize,
+    passed: bool,
+    names: Vec<String>,
+    is_in_list: bool,
+}
+
+impl Report {
+    fn read(&mut self, line: &str) {
+        let indented = line.strip_prefix("    ").filter(|name| !name.is_empty() && !name.starts_with(' '));
+        match (line, indented) {
+            // A program prints two such lists; the first has the output of the tests between its names.
+            ("failures:", _) => {
+                self.is_in_list = true;
+                self.names.clear();
+            }
+            (_, Some(name)) if self.is_in_list => self.names.push(name.to_owned()),
+            _ if line.starts_with("test result:") => {
+                self.is_in_list = false;
+                self.tests_passed += number_before(line, " passed");
+            }
+            _ => self.read_target(line),
+        }
+    }
+
+    /// Cargo's line behind the output of a program that failed.
+    fn read_target(&mut self, line: &str) {
+        let target = line.split_once("to rerun pass `").and_then(|(_, rest)| rest.strip_suffix('`'));
+        let names = target.map(|_| mem::take(&mut self.names));
+        match (target, names) {
+            (Some(target), Some(names)) if !names.is_empty() => {
+                let test = |name| FailedTest { target: target.to_owned(), name };
+                self.failed.extend(names.into_iter().map(test));
+            }
+            (Some(target), _) => self.crashed.push(target.to_owned()),
+            (None, _) if line.starts_with("error: could not compile") => self.crashed.push(line.to_owned()),
+            (None, _) => {}
+        }
+    }
+}
+
+/// The number before a word: 3 in `ok. 3 passed; 0 failed`.
+fn number_before(line: &str, word: &str) -> usize {
+    let before = line.split_once(word).map(|(before, _)| before).unwrap_or_default();
+    before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO_PROGRAMS: &str = "\
+     Running tests/proxy.rs (target/debug/deps/proxy-0)
+
+running 3 tests
+test a::one ... ok
+test a::two ... FAILED
+test three ... FAILED
+
+failures:
+
+---- a::two stdout ----
+    an indented line of the test's own output
+thread 'a::two' panicked
+
+failures:
+    a::two
+    three
+
+test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.02s
+
+error: test failed, to rerun pass `-p tidegate-http --test proxy`
+     Running tests/other.rs (target/debug/deps/other-0)
+
+running 1 test
+test fine ... ok
+
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+   Doc-tests tidegate
+
+running 1 test
+test crates/x/src/lib.rs - Thing (line 12) ... FAILED
+
+failures:
+
+failures:
+    crates/x/src/lib.rs - Thing (line 12)
+
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+error: doctest failed, to rerun pass `-p tidegate --doc`
+error: 2 targets failed:
+    `-p tidegate-http --test proxy`
+    `-p tidegate --doc`";
+
+    fn report_of(output: &str) -> Report {
+        let mut report = Report::default();
+        output.lines().for_each(|line| report.read(line));
+        report
+    }
+
+    #[test]
+    fn a_report_names_each_failed_test_with_its_program() {
+        let report = report_of(TWO_PROGRAMS);
+        let test = |target: &str, name: &str| FailedTest { target: target.into(), name: name.into() };
+        let proxy = "-p tidegate-http --test proxy";
+        let expected = [
+            test(proxy, "a::two"),
+            test(proxy, "three"),
+            test("-p tidegate --doc", "crates/x/src/lib.rs - Thing (line 12)"),
+        ];
+        assert_eq!(report.failed, expected);
+        assert!(report.crashed.is_empty());
+        assert_eq!(report.tests_passed, 2);
+    }
+
+    #[test]
+    fn a_program_that_ends_by_a_signal_has_no_test_that_could_run_again() {
+        let report = report_of("running 2 tests\nerror: test failed, to rerun pass `-p a --lib`\n\nCaused by:");
+        assert_eq!(report.crashed, ["-p a --lib"]);
+        assert!(report.failed.is_empty());
+    }
+
+    #[test]
+    fn a_program_that_does_not_compile_fails_the_run() {
+        let report = report_of("error: could not compile `a` (lib test) due to 1 previous error");
+        assert_eq!(report.crashed.len(), 1);
+    }
+
+    #[test]
+    fn the_flag_stands_before_the_arguments_of_test_programs() {
+        let arguments = |step: Step| {
+            let command = step.into_command();
+            command.get_args().map(|one| one.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        let step = with_no_fail_fast(Step::line("cargo test --workspace -- --nocapture"));
+        assert_eq!(arguments(step), ["test", "--workspace", "--no-fail-fast", "--", "--nocapture"]);
+        assert_eq!(arguments(with_no_fail_fast(Step::line("cargo test"))), ["test", "--no-fail-fast"]);
+    }
+}
