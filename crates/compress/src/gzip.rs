@@ -21,7 +21,12 @@ pub(crate) struct Decoder {
 enum State {
     Header(Header),
     Body,
-    Trailer { bytes: [u8; TRAILER_BYTES], filled: usize },
+    Trailer {
+        bytes: [u8; TRAILER_BYTES],
+        filled: usize,
+    },
+    /// Zeros after the last member, which `gzip` ignores: archives are padded with them to whole blocks.
+    Padding,
 }
 
 impl Decoder {
@@ -51,6 +56,10 @@ impl Decode for Decoder {
             match &mut self.state {
                 State::Header(header) => {
                     let Some(&byte) = rest.first() else { break };
+                    if byte == 0 && self.members > 0 && header.position == 0 {
+                        self.state = State::Padding;
+                        continue;
+                    }
                     let is_done = header.push(byte).map_err(|error| match error {
                         Error::Corrupt(_) if self.members > 0 && header.position < MAGIC.len() => Error::TrailingBytes,
                         error => error,
@@ -82,6 +91,11 @@ impl Decode for Decoder {
                         break;
                     }
                 }
+                State::Padding if rest.iter().all(|&byte| byte == 0) => {
+                    read = input.len();
+                    break;
+                }
+                State::Padding => return Err(Error::TrailingBytes),
                 State::Trailer { bytes, filled } => {
                     let count = rest.len().min(TRAILER_BYTES - *filled);
                     bytes[*filled..*filled + count].copy_from_slice(&rest[..count]);
@@ -101,7 +115,11 @@ impl Decode for Decoder {
     }
 
     fn may_end(&self) -> bool {
-        self.members > 0 && matches!(&self.state, State::Header(header) if header.position == 0)
+        match &self.state {
+            State::Header(header) => self.members > 0 && header.position == 0,
+            State::Padding => true,
+            State::Body | State::Trailer { .. } => false,
+        }
     }
 
     fn has_ended(&self) -> bool {

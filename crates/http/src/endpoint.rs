@@ -26,11 +26,13 @@ pub struct Endpoint {
     pub(crate) label: Cell<Label>,
     /// Counts its requests, if they are counted.
     pub(crate) metrics: OnceCell<Rc<RouteMetrics>>,
+    /// It passes paths on as they were sent, to servers that may read them in another way.
+    pub(crate) is_gateway: bool,
 }
 
 impl Endpoint {
     pub(crate) fn new(call: Call, body: BodyUse) -> Self {
-        Self { call, body, label: Cell::new(Label::NONE), metrics: OnceCell::new() }
+        Self { call, body, label: Cell::new(Label::NONE), metrics: OnceCell::new(), is_gateway: false }
     }
 }
 

@@ -47,6 +47,7 @@ mod http2;
 mod limits;
 mod middleware;
 mod negotiate;
+mod normal_path;
 mod order;
 mod percent;
 mod pipelined;
@@ -98,7 +99,7 @@ pub use middleware::{
 pub use negotiate::{Encoding, preferred_encoding};
 pub use request::Request;
 pub use response::{IntoResponse, Response};
-pub use router::Router;
+pub use router::{Router, Slashes};
 pub use server::{Config, Server, serve};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};

@@ -15,6 +15,7 @@ use tidegate_sys::Address;
 use crate::body::Decode;
 use crate::body::{Body, DecodedPieces, Kind};
 use crate::exchange::BodyError;
+use crate::normal_path::{self, NormalPath};
 use crate::route::Route;
 
 /// A request: a head that is read where it lies, and a body.
@@ -67,16 +68,30 @@ impl Request {
         }
     }
 
-    /// The target as it was sent, usually a path and a query.
+    /// The target as it was sent, usually a path and a query. Of a target that is not UTF-8 this is the part before the
+    /// first byte that is not; [`target_bytes`](Self::target_bytes) is the whole. A [`Router`](crate::Router) answers such a
+    /// request with 400, unless it passes it on.
     #[must_use]
     pub fn target(&self) -> &str {
         self.head.target()
     }
 
-    /// The path as it was sent, with its percent-encoding; `/` if the target has none.
+    /// The path as it was sent, with its percent-encoding; `/` if the target has none. A rule that compares paths takes
+    /// [`normal_path`](Self::normal_path).
     #[must_use]
     pub fn path(&self) -> &str {
         self.head.path()
+    }
+
+    /// The path as a [`Router`](crate::Router) matches it: escapes of visible characters are decoded, but for `%2F`, `%5C`,
+    /// `%25`, `%3F` and `%23`, and all other bytes are escapes in upper case (RFC 3986 §6.2.2). So `/%6cogin` is `/login`.
+    #[must_use]
+    pub fn normal_path(&self) -> Cow<'_, str> {
+        let path = self.head.path_bytes();
+        match std::str::from_utf8(path) {
+            Ok(text) if !normal_path::is_encoded(path) => text.into(),
+            _ => NormalPath::new(path).text().to_owned().into(),
+        }
     }
 
     /// The part of the target after the `?`, as it was sent.
@@ -181,7 +196,9 @@ impl Request {
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
         let path = self.head.path();
         self.route.iter().flat_map(move |route| {
-            let values = route.values.spans().iter().map(|&(start, end)| &path[usize::from(start)..usize::from(end)]);
+            // A path that is not UTF-8 is shorter as text.
+            let value = move |&(start, end): &(u16, u16)| path.get(usize::from(start)..usize::from(end));
+            let values = route.values.spans().iter().map(move |span| value(span).unwrap_or_default());
             route.pattern.names().zip(values)
         })
     }

@@ -12,6 +12,7 @@ use tidegate_sys::Address;
 
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, Middleware, MiddlewareList};
+use crate::normal_path::{self, NormalPath};
 use crate::request::AnyState;
 use crate::response::Response;
 use crate::route::{PARAMETERS_MAX, Pattern, Route, Values};
@@ -19,9 +20,13 @@ use crate::running;
 
 /// Functions by method and path.
 ///
-/// A path is matched as it was sent, before it is percent-decoded. `{name}` stands for one segment, or the rest of one,
-/// and `{*name}` for all that is left, slashes included; a route has at most eight such parameters. A segment without
-/// parameters comes before one with them.
+/// A path is matched with the escapes of its visible characters decoded (RFC 3986 §6.2.2.2), so that `/%6cogin` leads to
+/// `/login`: no rule of a route depends on how a client writes a path. An encoded slash, `%2F`, does not end a segment;
+/// [`slashes`](Self::slashes) has more on slashes. Functions get the path as it was sent. `{name}` stands for one segment,
+/// or the rest of one, and `{*name}` for all that is left, slashes included; a route has at most eight such parameters. A
+/// segment without parameters comes before one with them.
+///
+/// A target whose bytes are not UTF-8 is answered with 400, unless a [`Proxy`](crate::proxy::Proxy) passes it on.
 ///
 /// A path without a function of its method is answered with 405 and `Allow`. A HEAD request gets the head of the
 /// response to GET, unless HEAD has a function of its own; OPTIONS is answered with 204 and `Allow`. Any other path is
@@ -63,18 +68,40 @@ pub(crate) struct Table {
     pub(crate) connection_state: Option<MakeState>,
     /// The routes of some hosts, by name in lower case.
     hosts: HashMap<String, Self>,
+    slashes: Slashes,
 }
 
 impl Default for Table {
     fn default() -> Self {
         let (paths, exact, routes, fallback, hosts) = Default::default();
-        Self { paths, exact, routes, fallback, middleware: Rc::new([]), connection_state: None, hosts }
+        let (middleware, connection_state, slashes) = (Rc::default(), None, Slashes::default());
+        Self { paths, exact, routes, fallback, middleware, connection_state, hosts, slashes }
     }
+}
+
+/// How routes match `//`, `%2F`, and what some servers read as a slash; see [`Router::slashes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Slashes {
+    /// As `Keep`, and a request that a [`Proxy`](crate::proxy::Proxy) would pass on is matched as `Merge` has it: its
+    /// upstream may merge and decode slashes, and must not find the path of another route then.
+    #[default]
+    MergeForProxies,
+    /// Empty segments are dropped, `%2F`, `\\` and `%5C` are slashes, and parameters of a segment, which begin with `;`,
+    /// are left out.
+    Merge,
+    /// Slashes are matched as they were sent, and `%2F` is a part of its segment. A proxy's upstream that reads paths in
+    /// another way is not protected by the rules of its routes.
+    Keep,
+    /// A path with `//`, `%2F`, `\\` or `%5C` is answered with 400.
+    Refuse,
 }
 
 /// The functions of one path.
 struct PathRoute {
     pattern: Rc<Pattern>,
+    /// The pattern in the form in which paths are matched.
+    normal: Box<str>,
     methods: Vec<(http1::Method, Rc<Endpoint>)>,
     /// Methods that are not registered, by name.
     extensions: Vec<(String, Rc<Endpoint>)>,
@@ -169,6 +196,23 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// How routes match slashes that servers read in different ways. Each router
+    /// of a [host](Self::host) has its own choice. A nested router has that of the outer one.
+    ///
+    /// The path is passed on, and functions see it, as it was sent.
+    ///
+    /// ```
+    /// use tidegate::http::{Router, Slashes};
+    ///
+    /// let router = Router::new().get("/tides/{harbour}", || "rising").slashes(Slashes::Refuse);
+    /// # drop(router);
+    /// ```
+    #[must_use]
+    pub fn slashes(mut self, slashes: Slashes) -> Self {
+        self.table.slashes = slashes;
+        self
+    }
+
     /// Adds middleware: it sees every request before its function, and every response after it, in the order in which
     /// middleware was added.
     #[must_use]
@@ -243,21 +287,23 @@ impl Table {
 
     fn route_of(&mut self, path: &str) -> &mut PathRoute {
         assert!(path.starts_with('/'), "the path `{path}` has to begin with a slash");
-        if let Some(at) = self.routes.iter().position(|route| *route.pattern.text == *path) {
+        let normal = normal_path::normal_pattern(path);
+        if let Some(at) = self.routes.iter().position(|route| *route.normal == *normal) {
             return &mut self.routes[at];
         }
         let at = self.routes.len();
-        if let Err(error) = self.paths.insert(path, at) {
+        if let Err(error) = self.paths.insert(&normal, at) {
             panic!("the path `{path}` cannot be a route: {error}");
         }
-        if !path.contains(['{', '}']) {
-            let place = self.exact.partition_point(|(other, _)| order(other, path.as_bytes()).is_lt());
-            self.exact.insert(place, (path.as_bytes().into(), at));
+        if !normal.contains(['{', '}']) {
+            let place = self.exact.partition_point(|(other, _)| order(other, normal.as_bytes()).is_lt());
+            self.exact.insert(place, (normal.as_bytes().into(), at));
         }
         let names = names(path);
         assert!(names.len() <= PARAMETERS_MAX, "the path `{path}` has more than {PARAMETERS_MAX} parameters");
         self.routes.push(PathRoute {
             pattern: Rc::new(Pattern { text: path.into(), names }),
+            normal: normal.into(),
             methods: Vec::new(),
             extensions: Vec::new(),
             any: None,
@@ -293,7 +339,8 @@ impl Table {
             // What is left may be empty, which `{*rest}` does not match. A route with a parameter may match these paths
             // as well, and comes after them.
             for path in [prefix.to_owned(), format!("{prefix}/")] {
-                if !self.routes.iter().any(|route| *route.pattern.text == *path) {
+                let normal = normal_path::normal_pattern(&path);
+                if !self.routes.iter().any(|route| *route.normal == *normal) {
                     self.add(&path, None, endpoint.clone());
                 }
             }
@@ -355,6 +402,15 @@ impl Table {
     /// The function for a request.
     #[inline]
     pub(crate) fn find(&self, head: &RequestHead) -> Found<'_> {
+        if head.has_irregular_target() || self.slashes == Slashes::Refuse {
+            return self.find_irregular(head);
+        }
+        self.find_regular(head)
+    }
+
+    /// The function for a request whose path is its own normal form.
+    #[inline]
+    fn find_regular(&self, head: &RequestHead) -> Found<'_> {
         if self.routes.is_empty()
             && let Some(fallback) = &self.fallback
         {
@@ -367,23 +423,86 @@ impl Table {
         self.find_by_parameters(head)
     }
 
+    /// The function for a request whose path may have another normal form, or may be refused.
+    #[inline(never)]
+    fn find_irregular(&self, head: &RequestHead) -> Found<'_> {
+        let path = head.path_bytes();
+        if self.slashes == Slashes::Refuse && normal_path::has_ambiguous_slash(path) {
+            return Err(Response::of_error(Status::BAD_REQUEST).into());
+        }
+        let has_choice = !self.routes.is_empty() || self.fallback.is_none();
+        let found = if has_choice && normal_path::is_encoded(path) {
+            self.find_by_normal_path(head)
+        } else {
+            self.find_regular(head)
+        };
+        let is_text = || std::str::from_utf8(head.target_bytes()).is_ok();
+        match found {
+            Ok((endpoint, _)) if !endpoint.is_gateway && !is_text() => {
+                Err(Response::of_error(Status::BAD_REQUEST).into())
+            }
+            found => found,
+        }
+    }
+
+    /// The same for a path that is its own normal form, which no route without parameters matches.
     #[inline(never)]
     fn find_by_parameters(&self, head: &RequestHead) -> Found<'_> {
         let path = head.path();
-        let Ok(found) = self.paths.at(path) else {
+        if self.slashes == Slashes::Merge && normal_path::has_folds(path.as_bytes()) {
+            return self.find_by_normal_path(head);
+        }
+        let found = self.look_up(path, head, same_place);
+        let is_passed_on = matches!(found, Ok((endpoint, _)) if endpoint.is_gateway);
+        if is_passed_on && self.slashes == Slashes::MergeForProxies && normal_path::has_folds(path.as_bytes()) {
+            return self.find_by_normal_path(head);
+        }
+        found
+    }
+
+    /// The same for a path that has another normal or folded form.
+    #[inline(never)]
+    fn find_by_normal_path(&self, head: &RequestHead) -> Found<'_> {
+        let path = head.path_bytes();
+        let look_up = |normal: &NormalPath| {
+            let text = normal.text();
+            match self.exact.binary_search_by(|(other, _)| order(other, text.as_bytes())) {
+                Ok(place) => self.routes[self.exact[place].1].found(head, Values::NONE),
+                Err(_) => self.look_up(text, head, |at| normal.place(at)),
+            }
+        };
+        let found = match self.slashes {
+            Slashes::Merge => look_up(&NormalPath::folded(path)),
+            _ => look_up(&NormalPath::new(path)),
+        };
+        match found {
+            Ok((endpoint, _)) if endpoint.is_gateway && self.slashes == Slashes::MergeForProxies => {
+                look_up(&NormalPath::folded(path))
+            }
+            found => found,
+        }
+    }
+
+    /// The function for a text that routes match; `place` finds a part of it in the path as it was sent.
+    fn look_up(&self, text: &str, head: &RequestHead, place: impl Fn(usize) -> u16) -> Found<'_> {
+        let Ok(found) = self.paths.at(text) else {
             return match &self.fallback {
                 Some(fallback) => Ok((fallback, None)),
-                None if path == "*" => Err(Response::with(Status::NO_CONTENT).into()),
+                None if text == "*" => Err(Response::with(Status::NO_CONTENT).into()),
                 None => Err(Response::of_error(Status::NOT_FOUND).into()),
             };
         };
         let values = Values::new(found.params.iter().map(|(_, value)| {
-            // A head is shorter than 64 KiB, and a value is a part of its path.
-            let start = value.as_ptr() as usize - path.as_ptr() as usize;
-            (start as u16, (start + value.len()) as u16)
+            let start = value.as_ptr() as usize - text.as_ptr() as usize;
+            (place(start), place(start + value.len()))
         }));
         self.routes[*found.value].found(head, values)
     }
+}
+
+/// The place in a path that is its own normal form. A head is shorter than 64 KiB.
+fn same_place(at: usize) -> u16 {
+    at as u16
 }
 
 /// The route of metrics for the paths that no route matches.

@@ -128,6 +128,18 @@ impl Server {
         self
     }
 
+    /// Refuses targets with bytes that no URI has, as [`Config::strict_targets`].
+    pub fn strict_targets(mut self, strict: bool) -> Self {
+        self.config = self.config.strict_targets(strict);
+        self
+    }
+
+    /// Whether responses name the idle timeout, as [`Config::keep_alive_hint`].
+    pub fn keep_alive_hint(mut self, is_sent: bool) -> Self {
+        self.config = self.config.keep_alive_hint(is_sent);
+        self
+    }
+
     /// Makes routers anew when `reload` does.
     pub fn reload(mut self, reload: &Reload) -> Self {
         self.config = self.config.reload(reload);
@@ -242,6 +254,8 @@ pub struct Config {
     tls: Option<ServerConfig>,
     proxy: Option<Arc<Policy>>,
     server_name: Option<String>,
+    strict_targets: bool,
+    keep_alive_hint: Option<bool>,
     reload: Option<Reload>,
     metrics: Option<HttpMetrics>,
 }
@@ -279,6 +293,22 @@ impl Config {
     pub fn server_name(mut self, name: &str) -> Self {
         drop(http1::Config::new(http1::Limits::default()).server_name(name));
         self.server_name = Some(name.to_owned());
+        self
+    }
+
+    /// Refuses targets with bytes that no URI has (RFC 3986 §2), such as `|`, `^` and raw UTF-8, or with a `%` without two
+    /// hexadecimal digits after it, with 400. They are accepted unless set, since browsers and other user agents send them:
+    /// functions see them, and a proxy passes them on, as they came. Control characters, spaces and `#` are always refused.
+    pub fn strict_targets(mut self, strict: bool) -> Self {
+        self.strict_targets = strict;
+        self
+    }
+
+    /// Whether responses of HTTP/1 name the idle timeout in `Keep-Alive: timeout=N`, a second below
+    /// [`idle_timeout`](Limits::idle_timeout), so that clients send no request when the server closes the connection; see
+    /// [`http1::Config::keep_alive_hint`]. Yes, unless set, if that limit is not the default one.
+    pub fn keep_alive_hint(mut self, is_sent: bool) -> Self {
+        self.keep_alive_hint = Some(is_sent);
         self
     }
 
@@ -332,7 +362,11 @@ impl Config {
     }
 
     fn http1(&self) -> Arc<http1::Config> {
-        let mut config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
+        let config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
+        let mut config = config.strict_targets(self.strict_targets);
+        if let Some(is_sent) = self.keep_alive_hint {
+            config = config.keep_alive_hint(is_sent);
+        }
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
         }
@@ -343,7 +377,8 @@ impl Config {
     }
 
     fn http2(&self) -> Arc<http2::Config> {
-        let mut config = http2::Config::new(self.limits.http2()).continue_by_hand(true).extended_connect(true);
+        let config = http2::Config::new(self.limits.http2()).continue_by_hand(true).extended_connect(true);
+        let mut config = config.strict_targets(self.strict_targets);
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
         }

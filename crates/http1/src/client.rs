@@ -15,7 +15,7 @@ mod head;
 mod request;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
 
@@ -25,7 +25,7 @@ pub use self::request::{InvalidRequest, Outgoing, Parts, Request, StreamedReques
 use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{CHUNKED, HTTP_10, KEEP_ALIVE, UNTIL_CLOSE, UPGRADE};
-use crate::parse::ParseStop;
+use crate::parse::{NOT_ANNOUNCED, ParseStop};
 use crate::status::Status;
 
 /// The client's side of HTTP/1.1 on one connection: 72 bytes, and no heap of its own.
@@ -75,6 +75,9 @@ pub struct Client {
     seen: u16,
     /// How late the body was when the last piece of it came.
     late: Late,
+    /// How many seconds the peer keeps the connection while it is idle, as its last response announces, or
+    /// [`NOT_ANNOUNCED`].
+    kept_seconds: u16,
     flags: u8,
     ending: Ending,
     /// How many requests wait for their responses.
@@ -148,6 +151,7 @@ impl Client {
             waiting: 0,
             seen: 0,
             late: Late::default(),
+            kept_seconds: NOT_ANNOUNCED,
             flags: 0,
             ending: Ending::Open,
             count: 0,
@@ -211,7 +215,7 @@ impl Client {
             && let Ok((spans, length)) =
                 head::parse(input.bytes(), self.front_kind() == Kind::Connect, self.config.limits())
         {
-            return self.accept(input, spans, length, reply);
+            return self.accept(input.take(length), spans, input, reply);
         }
         self.decode_head_slow_path(input, reply)
     }
@@ -226,8 +230,20 @@ impl Client {
             return Ok(Step::NeedMore);
         };
         self.seen = 0;
-        match head::parse(&input.bytes()[..end], self.front_kind() == Kind::Connect, self.config.limits()) {
-            Ok((spans, length)) => self.accept(input, spans, length, reply),
+        let connects = self.front_kind() == Kind::Connect;
+        match head::parse(&input.bytes()[..end], connects, self.config.limits()) {
+            Ok((spans, length)) => self.accept(input.take(length), spans, input, reply),
+            Err(ParseStop::Broken(Error::Peer(Violation::FieldName))) if self.config.trims_field_names() => {
+                let clean = head::without_space_before_colons(&input.bytes()[..end]);
+                let (spans, length) = match head::parse(&clean, connects, self.config.limits()) {
+                    Ok(parsed) => parsed,
+                    Err(ParseStop::Broken(error)) => return Err(self.fail_with(error)),
+                    Err(ParseStop::Partial) => return Err(self.fail_with(Error::Peer(Violation::FieldName))),
+                };
+                debug_assert_eq!(length, clean.len(), "one head");
+                input.consume(end);
+                self.accept(reply.pool().copy(&clean), spans, input, reply)
+            }
             Err(ParseStop::Broken(error)) => Err(self.fail_with(error)),
             Err(ParseStop::Partial) => Err(self.fail_with(Error::Peer(Violation::StatusLine))),
         }
@@ -235,9 +251,9 @@ impl Client {
 
     fn accept(
         &mut self,
-        input: &mut Input,
+        bytes: Slice,
         mut spans: head::Spans,
-        length: usize,
+        input: &Input,
         reply: &Output<'_>,
     ) -> Result<Step<Incoming>, Error> {
         self.since = Some(reply.now());
@@ -254,7 +270,7 @@ impl Client {
                 // `close` counts in an interim response, too (RFC 9112 §9.6); the final response is still to come.
                 self.ending = Ending::Closing;
             }
-            return Ok(Step::Message(Incoming::Interim(ResponseHead { bytes: input.take(length), spans })));
+            return Ok(Step::Message(Incoming::Interim(ResponseHead { bytes, spans })));
         }
         let is_tunnel = kind == Kind::Connect && (200..300).contains(&status.code());
         if status == Status::SWITCHING_PROTOCOLS && (kind != Kind::Upgrade || spans.flags & UPGRADE == 0) {
@@ -268,7 +284,8 @@ impl Client {
         self.count -= 1;
         self.interim = 0;
         self.flags = if spans.flags & HTTP_10 == 0 { self.flags & !PEER_HTTP_10 } else { self.flags | PEER_HTTP_10 };
-        if spans.flags & KEEP_ALIVE == 0 || spans.body == UNTIL_CLOSE {
+        self.kept_seconds = spans.kept_seconds;
+        if spans.flags & KEEP_ALIVE == 0 || spans.body == UNTIL_CLOSE || spans.kept_seconds == 0 {
             self.ending = Ending::Closing;
         }
         if self.count == 0 && self.flags & EXPECTS != 0 {
@@ -283,7 +300,7 @@ impl Client {
         } else {
             self.expect_body(spans.body).map_err(|error| self.fail_with(error))?;
         }
-        let head = ResponseHead { bytes: input.take(length), spans };
+        let head = ResponseHead { bytes, spans };
         if spans.body == 0 && self.inbound != Inbound::Switched {
             self.complete(input, reply);
         }
@@ -401,11 +418,23 @@ impl Client {
         error
     }
 
+    /// How long the connection may be idle. A peer that announces how long it keeps the connection closes it then, and a
+    /// request that it does not receive before is lost: so the connection closes a second earlier, but not before half of
+    /// that time.
+    fn idle_timeout(&self) -> Duration {
+        let own = self.config.limits().idle_timeout;
+        if self.kept_seconds == NOT_ANNOUNCED {
+            return own;
+        }
+        let announced = Duration::from_secs(self.kept_seconds.into());
+        own.min(announced.saturating_sub(Duration::from_secs(1)).max(announced / 2))
+    }
+
     /// When the connection times out, and with which error, if any.
     fn deadline(&self) -> Option<(Instant, Option<Exceeded>)> {
         let limits = self.config.limits();
         let (after, error) = match self.inbound {
-            Inbound::Head if self.is_idle() => (limits.idle_timeout, None),
+            Inbound::Head if self.is_idle() => (self.idle_timeout(), None),
             // While the body of the request is in progress the peer may wait for its end, but not while we wait for
             // `100 Continue`.
             Inbound::Head if self.count <= 1 && self.outbound != Outbound::Idle && self.flags & EXPECTS == 0 => {

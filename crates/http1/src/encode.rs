@@ -279,14 +279,17 @@ impl Server {
             writer.put(content_type);
         }
         let switches = parts.status == Status::SWITCHING_PROTOCOLS;
+        let names_timeout = !switches && !self.config.keep_alive().is_empty();
         if self.flags & KEEPS_ALIVE == 0 && !switches {
             writer.put(b"\r\nConnection: close");
+        } else if names_timeout {
+            writer.put(self.config.keep_alive());
         } else if self.flags & HTTP_10 != 0 {
             writer.put(b"\r\nConnection: keep-alive");
         }
         if !fields.is_empty() {
             if parts.fields.name_a_protocol() {
-                let has_connection = self.flags & (KEEPS_ALIVE | HTTP_10) != KEEPS_ALIVE && !switches;
+                let has_connection = names_timeout || self.flags & (KEEPS_ALIVE | HTTP_10) != KEEPS_ALIVE && !switches;
                 writer.put(if has_connection { b", upgrade" } else { b"\r\nConnection: upgrade" });
             }
             writer.put(b"\r\n");

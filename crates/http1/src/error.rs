@@ -30,8 +30,8 @@ pub enum Violation {
     RequestLine,
     /// The status line is not a version, a status of three digits and a reason.
     StatusLine,
-    /// The target is none of the four forms of RFC 9112 §3.2, has a character that no URI has, or a `%` without two
-    /// hexadecimal digits after it, or its path has `%00` (RFC 3986 §2, §7.3).
+    /// The target is none of the four forms of RFC 9112 §3.2, has a control character or `#`, or its path has `%00` (RFC
+    /// 3986 §7.3); or it has other bytes that a [strict](crate::Config::strict_targets) server refuses.
     Target,
     /// The major version of HTTP is not 1.
     Version,
@@ -75,8 +75,6 @@ pub enum Violation {
     TrailerForbidden,
     /// The peer stopped sending within a request.
     Truncated,
-    /// A body after a status that has none.
-    BodyForbidden,
     /// A response, or bytes of one, that no request waits for.
     UnsolicitedResponse,
     /// 101 to a request that did not request another protocol, or without the name of a protocol.
@@ -172,7 +170,6 @@ impl Error {
                 Violation::Truncated
                 | Violation::ResponseTruncated
                 | Violation::StatusLine
-                | Violation::BodyForbidden
                 | Violation::UnsolicitedResponse
                 | Violation::SwitchUnasked
                 | Violation::Unanswered,
@@ -245,7 +242,6 @@ impl Violation {
             Self::TrailerForbidden => "a trailer field has to come before the body",
             Self::Truncated => "the peer stopped sending within a request",
             Self::ResponseTruncated => "the peer stopped sending within a response",
-            Self::BodyForbidden => "a body follows a status that has none",
             Self::UnsolicitedResponse => "a response arrived that no request waits for",
             Self::SwitchUnasked => "the peer switched to a protocol that was not requested",
             Self::Unanswered => "the peer stopped sending before it answered",

@@ -1,5 +1,5 @@
 //! The fast path of the most common response: 200, with a content type, without fields, with a short body, on a
-//! connection that stays open. It writes the same bytes as `encode.rs`, without the checks there.
+//! connection that stays open. It writes the same fields as `encode.rs`, without the checks there.
 
 use tidegate_buffer::Short;
 use tidegate_codec::Output;
@@ -43,11 +43,11 @@ impl Server {
             && self.flags & (KEEPS_ALIVE | SPECIAL) == KEEPS_ALIVE
     }
 
-    /// Writes the same as `send_response`, in one piece and without checks. It is not inlined, since it is the same for
+    /// Writes the same fields as `send_response`, in one piece and without checks. It is not inlined, since it is the same for
     /// every caller.
     #[inline(never)]
     fn send_fast_path(&mut self, content_type: ContentType, body: &[u8], out: &mut Output<'_>) {
-        let (start, content_type) = (self.config.ok_start(), content_type.as_str().as_bytes());
+        let (start, content_type) = (self.config.kept_ok_start(), content_type.as_str().as_bytes());
         let date = out.time().date();
         out.write_pieces((
             start,

@@ -52,7 +52,8 @@ impl RequestHead {
         }
     }
 
-    /// The request target, as it was sent.
+    /// The request target, as it was sent. Of a target that is not UTF-8 this is the part before the first byte that is
+    /// not; [`target_bytes`](Self::target_bytes) is the whole.
     #[must_use]
     #[inline]
     pub fn target(&self) -> &str {
@@ -67,7 +68,8 @@ impl RequestHead {
         &self.bytes[start..start + usize::from(self.spans.target_length)]
     }
 
-    /// The path of the target, not decoded: `/` if the target has none, `*` for a request about the server itself.
+    /// The path of the target, not decoded: `/` if the target has none, `*` for a request about the server itself. Of a
+    /// path that is not UTF-8 this is the part before the first byte that is not.
     #[must_use]
     pub fn path(&self) -> &str {
         text(self.path_bytes())
@@ -92,10 +94,25 @@ impl RequestHead {
         (found.get(start) == Some(&b'/')).then_some(found)
     }
 
-    /// The part of the target after the `?`.
+    /// The part of the target after the `?`. Of a query that is not UTF-8 this is the part before the first byte that is
+    /// not.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
-        self.target_bytes().get(usize::from(self.spans.path_length) + 1..).map(text)
+        self.query_bytes().map(text)
+    }
+
+    /// The part of the target after the `?` as bytes.
+    #[must_use]
+    pub fn query_bytes(&self) -> Option<&[u8]> {
+        self.target_bytes().get(usize::from(self.spans.path_length) + 1..)
+    }
+
+    /// Whether the target may have `%`, or bytes that no URI has (RFC 3986 §2), such as `|` or raw UTF-8. The parser
+    /// notes it, so the question costs no search.
+    #[must_use]
+    #[inline]
+    pub fn has_irregular_target(&self) -> bool {
+        self.spans.flags & IRREGULAR != 0
     }
 
     /// The host of the request, with its port: from the target if that names one, else from `Host` (RFC 9112 §3.2.2).
@@ -340,9 +357,13 @@ impl BodyLength {
     }
 }
 
-/// The bytes as text. `parse` has checked that they are visible ASCII.
+/// The bytes as text, up to the first one that is not UTF-8. Only the path and the query of a target may have such.
 fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap_or_default()
+    let valid = match std::str::from_utf8(bytes) {
+        Ok(text) => return text,
+        Err(error) => &bytes[..error.valid_up_to()],
+    };
+    std::str::from_utf8(valid).unwrap_or_default()
 }
 
 /// Removes the optional white space around a value (RFC 9110 §5.6.3).
@@ -373,6 +394,8 @@ pub(crate) const EXPECTS_CONTINUE: u8 = 4;
 pub(crate) const UPGRADE: u8 = 8;
 /// A head of HTTP/2.
 pub(crate) const HTTP_2: u8 = 16;
+/// The target may have `%`, or bytes that no URI has.
+pub(crate) const IRREGULAR: u8 = 32;
 
 /// The bytes between a target and the first field: ` HTTP/1.1` and a line end.
 pub(crate) const VERSION_BYTES: usize = 11;

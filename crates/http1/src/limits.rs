@@ -75,8 +75,8 @@ impl Limits {
     }
 }
 
-/// The configuration that all connections of a server share by `Arc`: limits, the server's name, and two choices that
-/// RFC 9110 leaves to the server.
+/// The configuration that all connections of a server share by `Arc`: limits, the server's name, and choices that
+/// the RFCs leave to the server.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -94,9 +94,15 @@ pub struct Config {
     after_status: Box<[u8]>,
     /// The status line of a 200, the most common one, and the same bytes after it.
     ok_start: Box<[u8]>,
+    /// The same for a connection that stays open, with the lines of `keep_alive` before them.
+    kept_ok_start: Box<[u8]>,
+    /// Names the idle timeout: lines that each begin with the end of the line before; empty if it is not named.
+    keep_alive: Box<[u8]>,
+    server_name: Box<str>,
     continue_by_hand: bool,
     length_required: bool,
     detects_http2: bool,
+    strict_targets: bool,
     refusals: Refusals,
 }
 
@@ -108,16 +114,21 @@ impl Config {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         limits.check();
+        let is_set = limits.idle_timeout != Limits::default().idle_timeout;
         let nameless = Self {
             limits,
             after_status: Box::default(),
             ok_start: Box::default(),
+            kept_ok_start: Box::default(),
+            keep_alive: Box::default(),
+            server_name: Box::default(),
             continue_by_hand: false,
             length_required: false,
             detects_http2: false,
+            strict_targets: false,
             refusals: Refusals::new(),
         };
-        nameless.server_name("Tidegate")
+        nameless.server_name("Tidegate").keep_alive_hint(is_set)
     }
 
     /// Sets the value of the `Server` field; an empty name omits the field.
@@ -127,10 +138,36 @@ impl Config {
     #[must_use]
     pub fn server_name(self, name: &str) -> Self {
         assert!(is_value(name.as_bytes()), "a server's name is the value of a field");
+        Self { server_name: name.into(), ..self }.with_starts()
+    }
+
+    /// Whether responses name the idle timeout, as `Keep-Alive: timeout=N` and `Connection: keep-alive`, where N is a second
+    /// below [`idle_timeout`](Limits::idle_timeout) and at least 1. Clients that read it, such as those of Node.js, send no
+    /// request at the moment at which the server closes the connection, which would lose the request. Yes, unless set, if
+    /// `idle_timeout` is not the default one; a response then has about 50 bytes more. A timeout of less than a second has
+    /// no name.
+    #[must_use]
+    pub fn keep_alive_hint(self, is_sent: bool) -> Self {
+        let seconds = self.limits.idle_timeout.as_secs();
+        let keep_alive = match is_sent && seconds > 0 {
+            true => format!("\r\nKeep-Alive: timeout={}\r\nConnection: keep-alive", (seconds - 1).max(1)),
+            false => String::new(),
+        };
+        Self { keep_alive: keep_alive.into_bytes().into(), ..self }.with_starts()
+    }
+
+    fn with_starts(self) -> Self {
+        let name = &self.server_name;
         let server = if name.is_empty() { String::new() } else { format!("Server: {name}\r\n") };
         let after_status = format!("{server}Date: ").into_bytes();
-        let ok_start = [Status::OK.line().expect("200 has a reason").as_bytes(), &after_status].concat();
-        Self { after_status: after_status.into(), ok_start: ok_start.into(), ..self }
+        let status = Status::OK.line().expect("200 has a reason").as_bytes();
+        let ok_start = [status, &after_status].concat();
+        let kept_ok_start = match status.strip_suffix(b"\r\n") {
+            Some(line) if !self.keep_alive.is_empty() => [line, &self.keep_alive, b"\r\n", &after_status].concat(),
+            _ => ok_start.clone(),
+        };
+        let [after_status, ok_start, kept_ok_start] = [after_status, ok_start, kept_ok_start].map(Into::into);
+        Self { after_status, ok_start, kept_ok_start, ..self }
     }
 
     /// Leaves `100 Continue` to the application, which sends [`Outgoing::Continue`](crate::Outgoing::Continue). Unless
@@ -156,6 +193,14 @@ impl Config {
         Self { detects_http2: detects, ..self }
     }
 
+    /// Refuses targets with bytes that no URI has (RFC 3986 §2), such as `|`, `^` and raw UTF-8, or with a `%` without two
+    /// hexadecimal digits after it, with 400. By default a target has any byte but control characters, the space, and `#`,
+    /// since browsers and other user agents send such targets; the codec passes them on as they came.
+    #[must_use]
+    pub fn strict_targets(self, strict: bool) -> Self {
+        Self { strict_targets: strict, ..self }
+    }
+
     /// Counts the requests that the codec refuses, and the status that the peer receives. An application does not see
     /// them: its handler gets no message.
     #[must_use]
@@ -177,6 +222,15 @@ impl Config {
         &self.ok_start
     }
 
+    pub(crate) fn kept_ok_start(&self) -> &[u8] {
+        &self.kept_ok_start
+    }
+
+    /// Lines for a connection that stays open, each after the end of the line before.
+    pub(crate) fn keep_alive(&self) -> &[u8] {
+        &self.keep_alive
+    }
+
     pub(crate) fn refusals(&self) -> &Refusals {
         &self.refusals
     }
@@ -187,6 +241,10 @@ impl Config {
 
     pub(crate) fn detects_http2(&self) -> bool {
         self.detects_http2
+    }
+
+    pub(crate) fn has_strict_targets(&self) -> bool {
+        self.strict_targets
     }
 
     pub(crate) fn requires_length(&self) -> bool {

@@ -9,8 +9,8 @@ use tidegate_scan::{Field, FieldError, Scanner, Task};
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
-    CHUNKED, EXPECTS_CONTINUE, HTTP_2, HTTP_10, KEEP_ALIVE, Method, RequestHead, Spans, UNTIL_CLOSE, UPGRADE,
-    VERSION_BYTES, trim,
+    CHUNKED, EXPECTS_CONTINUE, HTTP_2, HTTP_10, IRREGULAR, KEEP_ALIVE, Method, RequestHead, Spans, UNTIL_CLOSE,
+    UPGRADE, VERSION_BYTES, trim,
 };
 use crate::limits::{Config, Limits};
 use crate::runs;
@@ -109,7 +109,7 @@ impl Task for Parse<'_> {
         let limits = config.limits();
         let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
         let (method, target_start) = method(scanner, bytes)?;
-        let TargetEnds { path_end, target_end, old } = target_ends(scanner, bytes, target_start)?;
+        let TargetEnds { path_end, target_end, old, irregular } = target_ends(scanner, bytes, target_start, config)?;
         if bytes[target_start] != b'/' || (method == Method::Connect && !connects_to_paths) {
             check_target(method, &bytes[target_start..target_end])?;
         }
@@ -123,7 +123,7 @@ impl Task for Parse<'_> {
         if facts.count > limits.headers_max {
             return Err(Exceeded::Headers.into());
         }
-        let (body, flags) = (facts.body(method, old, config)?, facts.flags(old)?);
+        let (body, flags) = (facts.body(method, old, config)?, facts.flags(old)? | irregular);
         let spans = Spans {
             body,
             // `Limits` keeps heads below 64 KiB.
@@ -171,29 +171,59 @@ struct TargetEnds {
     path_end: usize,
     target_end: usize,
     old: bool,
+    /// [`IRREGULAR`] or nothing.
+    irregular: u8,
 }
 
 /// The ends of the target that begins at `at`. A target without `%` is read once.
 #[inline(always)]
-fn target_ends<S: Scanner>(scanner: S, bytes: &[u8], at: usize) -> Result<TargetEnds, ParseStop> {
+fn target_ends<S: Scanner>(scanner: S, bytes: &[u8], at: usize, config: &Config) -> Result<TargetEnds, ParseStop> {
     let path_end = scanner.plain_path_end(bytes, at);
     if let Some(old) = version(bytes, path_end) {
-        return Ok(TargetEnds { path_end, target_end: path_end, old });
+        return Ok(TargetEnds { path_end, target_end: path_end, old, irregular: 0 });
     }
     let target_end = scanner.plain_target_end(bytes, path_end);
     match version(bytes, target_end) {
-        Some(old) => Ok(TargetEnds { path_end, target_end, old }),
-        None => target_ends_slow_path(bytes, path_end),
+        Some(old) => Ok(TargetEnds { path_end, target_end, old, irregular: 0 }),
+        None => target_ends_slow_path(bytes, path_end, config.has_strict_targets()),
     }
 }
 
-/// The same for a target with `%`, or before a version other than HTTP/1.1 and HTTP/1.0. All bytes before `at` belong
-/// to its path.
+/// The same for a target with `%` or with bytes that no URI has, or before a version other than HTTP/1.1 and HTTP/1.0.
+/// All bytes before `at` belong to its path.
 #[inline(never)]
-fn target_ends_slow_path(bytes: &[u8], at: usize) -> Result<TargetEnds, ParseStop> {
-    let (path_end, target_end) = tidegate_scan::run(Target { bytes, at });
-    let old = version(bytes, target_end).map_or_else(|| other_version(bytes, target_end), Ok)?;
-    Ok(TargetEnds { path_end, target_end, old })
+fn target_ends_slow_path(bytes: &[u8], at: usize, is_strict: bool) -> Result<TargetEnds, ParseStop> {
+    let (mut path_end, mut target_end) = tidegate_scan::run(Target { bytes, at });
+    let mut found = version(bytes, target_end);
+    if found.is_none() && !is_strict {
+        (path_end, target_end) = lenient_target_ends(bytes, path_end, target_end);
+        found = version(bytes, target_end);
+    }
+    let old = found.map_or_else(|| other_version(bytes, target_end), Ok)?;
+    Ok(TargetEnds { path_end, target_end, old, irregular: IRREGULAR })
+}
+
+/// The ends of a path and of its target with bytes that user agents send although no URI has them: all but control
+/// characters, the space, and `#`, with which a fragment begins. A `%` needs no digits, but a path has no `%00`. Up to
+/// the given ends both are those of a URI.
+#[cold]
+fn lenient_target_ends(bytes: &[u8], mut path_end: usize, target_end: usize) -> (usize, usize) {
+    if bytes.get(path_end) != Some(&b'?') {
+        let is_path = |at: usize, byte: u8| {
+            is_of_lenient_target(byte) && byte != b'?' && !(byte == b'%' && bytes[at..].starts_with(b"%00"))
+        };
+        path_end = (path_end..bytes.len()).find(|&at| !is_path(at, bytes[at])).unwrap_or(bytes.len());
+        if bytes.get(path_end) != Some(&b'?') {
+            return (path_end, path_end);
+        }
+    }
+    let from = target_end.max(path_end);
+    let length = bytes[from..].iter().position(|&byte| !is_of_lenient_target(byte));
+    (path_end, length.map_or(bytes.len(), |length| from + length))
+}
+
+fn is_of_lenient_target(byte: u8) -> bool {
+    byte > b' ' && byte != b'#' && byte != 0x7f
 }
 
 /// Finds the ends of a path that continues at `at`, and of its target.
@@ -272,9 +302,13 @@ fn check_target(method: Method, target: &[u8]) -> Result<(), ParseStop> {
     if good { Ok(()) } else { Err(Violation::Target.into()) }
 }
 
-/// Whether a request with this method may have this target.
+/// Whether a request with this method may have this target. The bytes that servers accept unless they are
+/// [strict](Config::strict_targets) may be sent.
 pub(crate) fn is_target(method: Method, target: &[u8]) -> bool {
-    let (_, target_end) = tidegate_scan::run(Target { bytes: target, at: 0 });
+    let (path_end, mut target_end) = tidegate_scan::run(Target { bytes: target, at: 0 });
+    if target_end < target.len() {
+        (_, target_end) = lenient_target_ends(target, path_end, target_end);
+    }
     let is_whole = !target.is_empty() && target_end == target.len();
     let is_origin = target.first() == Some(&b'/') && method != Method::Connect;
     is_whole && (is_origin || check_target(method, target).is_ok())
@@ -325,6 +359,8 @@ pub(crate) fn field_name(line: &[u8]) -> Option<&[u8]> {
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     length: u64,
+    /// How many seconds a peer announces that it keeps an idle connection, or [`NOT_ANNOUNCED`].
+    pub(crate) kept_seconds: u16,
     /// How many fields there were.
     count: u32,
     seen: u8,
@@ -350,7 +386,7 @@ impl Facts {
 
     /// The facts of a response; `is_tunnel` if a tunnel begins after it.
     pub(crate) fn of_response(is_tunnel: bool) -> Self {
-        Self { seen: if is_tunnel { TUNNEL } else { 0 }, ..Self::default() }
+        Self { seen: if is_tunnel { TUNNEL } else { 0 }, kept_seconds: NOT_ANNOUNCED, ..Self::default() }
     }
 
     pub(crate) fn learn_of_response(&mut self, field: Field<'_>) -> Result<(), ParseStop> {
@@ -360,9 +396,13 @@ impl Facts {
                 self.connection(value);
                 Ok(())
             }
+            10 if is(name, b"keep-alive") => {
+                self.keep_alive(value);
+                Ok(())
+            }
             // A tunnel has no body, whatever these fields declare (RFC 9112 §6.3).
             14 | 17 if self.seen & TUNNEL != 0 => Ok(()),
-            14 if is(name, b"content-length") => self.content_length(value),
+            14 if is(name, b"content-length") => self.content_length_of_response(value),
             17 if is(name, b"transfer-encoding") => self.transfer_encoding(value),
             7 if is(name, b"upgrade") => {
                 self.note(UPGRADES);
@@ -395,6 +435,18 @@ impl Facts {
         }
     }
 
+    /// `timeout` of a `Keep-Alive` field (RFC 2068 §19.7.1.1, and what servers send).
+    #[inline(never)]
+    fn keep_alive(&mut self, value: &[u8]) {
+        for parameter in value.split(|&byte| byte == b',').map(trim) {
+            let Some((name, seconds)) = parameter.split_at_checked(TIMEOUT.len()) else { continue };
+            if name.eq_ignore_ascii_case(TIMEOUT) && !seconds.is_empty() && seconds.iter().all(u8::is_ascii_digit) {
+                let add = |sum: u16, digit: &u8| sum.saturating_mul(10).saturating_add(u16::from(digit - b'0'));
+                self.kept_seconds = seconds.iter().fold(0, add);
+            }
+        }
+    }
+
     #[inline(never)]
     fn connection_options(&mut self, value: &[u8]) {
         for option in value.split(|&byte| byte == b',') {
@@ -412,11 +464,20 @@ impl Facts {
         if !self.note(LENGTH) {
             return Err(Violation::ContentLengthRepeated.into());
         }
-        let digits = trim(value);
-        if digits.is_empty() || digits.len() > LENGTH_DIGITS_MAX || !digits.iter().all(u8::is_ascii_digit) {
-            return Err(Violation::ContentLengthInvalid.into());
+        self.length = decimal(trim(value))?;
+        Ok(())
+    }
+
+    /// A response may have equal lengths several times, in one field or in several, which count as one (RFC 9110 §8.6).
+    #[inline(never)]
+    fn content_length_of_response(&mut self, value: &[u8]) -> Result<(), ParseStop> {
+        for member in value.split(|&byte| byte == b',') {
+            let length = decimal(trim(member))?;
+            if !self.note(LENGTH) && length != self.length {
+                return Err(Violation::ContentLengthRepeated.into());
+            }
+            self.length = length;
         }
-        self.length = digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0'));
         Ok(())
     }
 
@@ -472,23 +533,27 @@ impl Facts {
     /// The length of the body of a response, unless its request permits none (RFC 9112 §6.3).
     pub(crate) fn body_of_response(&self, code: u16, old: bool) -> Result<u64, ParseStop> {
         let (has_length, is_coded) = (self.seen & LENGTH != 0, self.seen & CODED != 0);
-        if is_coded && has_length {
-            return Err(Violation::LengthAndEncoding.into());
-        }
-        if is_coded && old {
-            return Err(Violation::TransferEncoding.into());
-        }
         match code {
-            100..=199 | 204 if is_coded || self.length > 0 => Err(Violation::BodyForbidden.into()),
+            // The head ends these, whatever its fields declare.
             100..=199 | 204 | 304 => Ok(0),
+            _ if is_coded && has_length => Err(Violation::LengthAndEncoding.into()),
+            _ if is_coded && old => Err(Violation::TransferEncoding.into()),
             _ if is_coded => Ok(CHUNKED),
             _ if has_length => Ok(self.length),
             _ => Ok(UNTIL_CLOSE),
         }
     }
 
-    pub(crate) fn flags_of_response(&self, old: bool) -> u8 {
+    pub(crate) fn flags_of_response(&self, code: u16, old: bool) -> u8 {
+        // The peer may send the body that it declares, which would be read as the next response. The length of a 304 is
+        // that of a 200 (RFC 9110 §8.6).
+        let may_have_more = match code {
+            100..=199 | 204 => self.seen & CODED != 0 || self.length > 0,
+            304 => self.seen & CODED != 0,
+            _ => false,
+        };
         let keeps = if old { self.seen & (KEEP | CLOSE) == KEEP } else { self.seen & CLOSE == 0 };
+        let keeps = keeps && !may_have_more;
         let upgrades = self.seen & UPGRADES != 0;
         [(old, HTTP_10), (keeps, KEEP_ALIVE), (upgrades, UPGRADE)].iter().map(|(is, flag)| u8::from(*is) * flag).sum()
     }
@@ -515,6 +580,14 @@ impl Facts {
     }
 }
 
+/// The number that is the value of a `Content-Length`.
+fn decimal(digits: &[u8]) -> Result<u64, ParseStop> {
+    if digits.is_empty() || digits.len() > LENGTH_DIGITS_MAX || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Violation::ContentLengthInvalid.into());
+    }
+    Ok(digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
+}
+
 /// Whether `found` is `name` in any case. `name` is in lower case and has four to twenty-four letters, dashes and
 /// spaces. Compared in words: as many as fit, and one that ends with the last letter. Bit 5 is ignored. No byte that a
 /// name or a value may have differs from one of these in that bit only, except a letter of the other case.
@@ -538,6 +611,11 @@ fn is<const N: usize>(found: &[u8], name: &[u8; N]) -> bool {
 
 /// The bit in which the two cases of a letter differ.
 const CASE: u64 = u64::from_le_bytes([0x20; 8]);
+
+const TIMEOUT: &[u8] = b"timeout=";
+
+/// In place of the seconds for which a peer keeps an idle connection.
+pub(crate) const NOT_ANNOUNCED: u16 = u16::MAX;
 
 const HOST: u8 = 1;
 /// The same bit as [`KEEP_ALIVE`], inverted.

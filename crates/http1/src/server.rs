@@ -20,7 +20,7 @@ use crate::ahead::Ahead;
 use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
 use crate::encode::CONTINUE;
 use crate::error::{Error, Exceeded, Violation};
-use crate::head::{self, CHUNKED, Method, RequestHead, Spans};
+use crate::head::{self, CHUNKED, IRREGULAR, Method, RequestHead, Spans};
 use crate::limits::Config;
 use crate::parse::{self, ParseStop};
 use crate::progress::{ENDING, EndEvent, Ending, READING, ReadEvent, Reading};
@@ -248,7 +248,7 @@ impl Server {
             _ => 0,
         };
         let more_input = if input.len() > length { HAS_MORE_INPUT } else { 0 };
-        self.flags = (self.flags & KEPT_FLAGS) | u16::from(spans.flags) | method | more_input | SERVED;
+        self.flags = (self.flags & KEPT_FLAGS) | u16::from(spans.flags & !IRREGULAR) | method | more_input | SERVED;
         self.outbound = Outbound::Owed;
         self.inbound = Inbound::Await;
         if spans.body != 0 {

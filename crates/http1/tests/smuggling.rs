@@ -4,7 +4,9 @@
 mod support;
 
 use support::{seen, seen_with};
-use tidegate_http1::{Config, Error, Exceeded, Limits, Violation};
+use tidegate_codec::Step;
+use tidegate_http1::{Config, Error, Exceeded, Incoming, Limits, Server, Violation};
+use tidegate_testkit::CodecHarness;
 
 fn refused(wire: &str, error: Error, status: u16) {
     let seen = seen(wire.as_bytes());
@@ -87,26 +89,82 @@ fn request_lines_are_three_words_with_single_spaces() {
 
 #[test]
 fn targets_have_one_of_four_forms() {
-    for target in ["a", "*", "/a\"\u{e4}", "/#a", "://a/", "1http://a/", "http://", "http://a b/", "http://a@b/"] {
+    for target in ["a", "*", "/\u{e4}#a", "/#a", "://a/", "1http://a/", "http://", "http://a b/", "http://a@b/"] {
         let seen = seen(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
         assert!(matches!(seen.error, Some(Error::Peer(Violation::Target | Violation::RequestLine))), "{target}");
     }
     bad("CONNECT /a HTTP/1.1\r\nHost: a\r\n\r\n".replace("/a", "a").as_str(), Violation::Target);
 }
 
+const ODD_ESCAPES: [&str; 9] = ["%", "%4", "%4g", "%g4", "%%41", "%u0041", "%-1", "%+1", "%41%"];
+const NOT_IN_URIS: [&[u8]; 13] =
+    [b"\\", b"<", b">", b"\"", b"{", b"|", b"}", b"^", b"`", "\u{e4}".as_bytes(), b"\xe4", b"\x80", b"\xff"];
+
+/// Targets with a text in every place that it may have.
+fn targets_with(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let before = ["/", "/a/%41", "/?", "/%41?a=%41", "http://a/", "http://a?"];
+    let behind = ["", "/b", "?b=%41"];
+    before.into_iter().flat_map(move |before| {
+        let text = text.to_vec();
+        behind.into_iter().map(move |behind| [before.as_bytes(), &text, behind.as_bytes()].concat())
+    })
+}
+
+fn get(target: &[u8]) -> Vec<u8> {
+    [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat()
+}
+
 /// Two readers may read them as different characters: one decodes, repairs or truncates them, the other does not (RFC
 /// 3986 §2).
 #[test]
-fn targets_have_the_characters_of_a_uri_and_whole_escapes() {
-    let escapes = ["%", "%4", "%4g", "%g4", "%%41", "%u0041", "%-1", "%+1", "%41%"];
-    let characters = ["\\", "<", ">", "\"", "{", "|", "}", "^", "`", "#"];
-    for text in escapes.into_iter().chain(characters) {
-        for before in ["/", "/a/%41", "/?", "/%41?a=%41", "http://a/", "http://a?"] {
-            for behind in ["", "/b", "?b=%41"] {
-                bad(&format!("GET {before}{text}{behind} HTTP/1.1\r\nHost: a\r\n\r\n"), Violation::Target);
-            }
+fn strict_targets_have_the_characters_of_a_uri_and_whole_escapes() {
+    for text in ODD_ESCAPES.iter().map(|text| text.as_bytes()).chain(NOT_IN_URIS) {
+        for target in targets_with(text) {
+            let seen = seen_with(Config::default().strict_targets(true), &get(&target));
+            assert_eq!(seen.error, Some(Error::Peer(Violation::Target)), "{}", target.escape_ascii());
+            assert!(seen.sent.starts_with("HTTP/1.1 400 "));
         }
     }
+}
+
+/// As browsers and other user agents send them: nothing of it ends the target.
+#[test]
+fn targets_may_have_any_byte_that_does_not_end_them() {
+    for text in ODD_ESCAPES.iter().map(|text| text.as_bytes()).chain(NOT_IN_URIS) {
+        for target in targets_with(text) {
+            let mut harness = CodecHarness::new(Server::default());
+            harness.receive(&get(&target));
+            let step = harness.step();
+            let Ok(Step::Message(Incoming::Head(head))) = step else { panic!("{}: {step:?}", target.escape_ascii()) };
+            assert_eq!(head.target_bytes(), target, "{}", target.escape_ascii());
+            assert!(head.has_irregular_target() && matches!(harness.step(), Ok(Step::NeedMore)));
+            let whole = [head.path_bytes(), b"?", head.query_bytes().unwrap_or_default()].concat();
+            assert!(whole.starts_with(b"/") && target.ends_with(whole.strip_suffix(b"?").unwrap_or(&whole)));
+            assert!(head.target().len() == target.len() || std::str::from_utf8(&target).is_err());
+        }
+    }
+}
+
+#[test]
+fn no_target_has_a_control_character_a_space_or_a_fragment() {
+    for byte in (0..=b' ').chain([b'#', 0x7f]) {
+        for target in targets_with(&[b'|', byte]) {
+            let seen = seen(&get(&target));
+            let is_refused = matches!(
+                seen.error,
+                Some(Error::Peer(
+                    Violation::Target | Violation::RequestLine | Violation::BareLf | Violation::FieldName
+                ))
+            );
+            assert!(is_refused && seen.requests.is_empty(), "{}: {seen:?}", target.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn a_target_that_is_not_text_is_shown_up_to_its_first_byte_that_is_not() {
+    let seen = seen(&get(b"/a\xe4b?c"));
+    assert_eq!((seen.error, &*seen.requests[0].target), (None, "/a"));
 }
 
 /// It ends a file name (RFC 3986 §7.3). Queries hold binary data: a BitTorrent client sends a hash in one.

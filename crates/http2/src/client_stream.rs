@@ -279,7 +279,8 @@ impl ClientStream {
             return Err(Misuse::UpgradeForbidden);
         }
         // Of a tunnel the target is the authority (RFC 9113 §8.5).
-        let host = if parts.method() == Method::Connect { Some(parts.target()) } else { parts.host() };
+        let host =
+            if parts.method() == Method::Connect { std::str::from_utf8(parts.target()).ok() } else { parts.host() };
         let host = host.filter(|host| !host.is_empty()).ok_or(Misuse::HostMissing)?;
         let mut lines = Vec::with_capacity(256);
         let mut line = |name: &str, value: &[u8]| {
@@ -294,7 +295,7 @@ impl ClientStream {
         }
         if parts.method() != Method::Connect {
             line(":scheme", self.scheme.as_bytes());
-            line(":path", path(parts.target(), parts.method()).as_bytes());
+            line(":path", &path(parts.target(), parts.method()));
         }
         line(":authority", host.as_bytes());
         if let Some(content_type) = parts.content_type().map(ContentType::as_str) {
@@ -318,15 +319,16 @@ impl ClientStream {
 }
 
 /// The path of a target, which is empty in none (RFC 9113 §8.3.1): `/` where a URI has none, `*` in OPTIONS.
-fn path(target: &str, method: Method) -> Cow<'_, str> {
-    if target.starts_with('/') {
+fn path(target: &[u8], method: Method) -> Cow<'_, [u8]> {
+    if target.starts_with(b"/") {
         return target.into();
     }
-    let Some((_, rest)) = target.split_once("://") else { return target.into() };
-    match rest.find(['/', '?']).map(|start| &rest[start..]) {
-        None if method == Method::Options => "*".into(),
-        None => "/".into(),
-        Some(path) if path.starts_with('?') => format!("/{path}").into(),
+    let Some(scheme_end) = target.windows(3).position(|three| three == b"://") else { return target.into() };
+    let rest = &target[scheme_end + 3..];
+    match rest.iter().position(|byte| matches!(byte, b'/' | b'?')).map(|start| &rest[start..]) {
+        None if method == Method::Options => (&b"*"[..]).into(),
+        None => (&b"/"[..]).into(),
+        Some(path) if path.starts_with(b"?") => [b"/", path].concat().into(),
         Some(path) => path.into(),
     }
 }
@@ -430,7 +432,7 @@ mod tests {
             ("http://a/b", Method::Get, "/b"),
             ("http://a?b=/c", Method::Get, "/?b=/c"),
         ] {
-            assert_eq!(path(target, method), expected, "{target}");
+            assert_eq!(*path(target.as_bytes(), method), *expected.as_bytes(), "{target}");
         }
     }
 }

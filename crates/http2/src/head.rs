@@ -150,7 +150,7 @@ impl<'a> HeadBuilder<'a> {
             b":method" => (METHOD, !value.is_empty() && are_all(value, TOKEN)),
             b":scheme" => (SCHEME, is_scheme(value)),
             b":authority" => (AUTHORITY, !value.is_empty() && are_all(value, IN_AUTHORITY)),
-            b":path" => (PATH, !value.is_empty() && are_all(value, GRAPHIC)),
+            b":path" => (PATH, !value.is_empty() && are_all(value, IN_PATH)),
             b":protocol" => (PROTOCOL, self.extends_connect && is_protocol(value)),
             b":status" => (STATUS, value.len() == 3 && value.iter().all(u8::is_ascii_digit)),
             _ => return None,
@@ -334,8 +334,8 @@ const TOKEN: u8 = 1;
 const IN_NAME: u8 = 1 << 1;
 /// Anything but control characters (RFC 9110 §5.5).
 const IN_VALUE: u8 = 1 << 2;
-/// A printable character, without the space.
-const GRAPHIC: u8 = 1 << 3;
+/// What splits no line: neither a control character nor the space. The parser of heads refuses more.
+const IN_PATH: u8 = 1 << 3;
 /// What an authority may have beside user information, which is not allowed here (RFC 9113 §8.3.1).
 const IN_AUTHORITY: u8 = 1 << 4;
 /// RFC 3986 §3.1.
@@ -349,12 +349,13 @@ const fn classes() -> [u8; 256] {
     loop {
         let is_token = is_token(byte);
         let is_graphic = byte.is_ascii_graphic();
+        let in_path = byte > b' ' && byte != 0x7f;
         let in_scheme = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
         let in_authority = is_graphic && !matches!(byte, b'@' | b'/' | b'?' | b'#');
         classes[byte as usize] = if is_token { TOKEN } else { 0 }
             | if is_token && !byte.is_ascii_uppercase() { IN_NAME } else { 0 }
             | if is_control(byte) { 0 } else { IN_VALUE }
-            | if is_graphic { GRAPHIC } else { 0 }
+            | if in_path { IN_PATH } else { 0 }
             | if in_authority { IN_AUTHORITY } else { 0 }
             | if in_scheme { IN_SCHEME } else { 0 };
         if byte == u8::MAX {

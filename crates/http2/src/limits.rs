@@ -192,6 +192,13 @@ impl Config {
         Self { extended_connect: is_allowed, ..self }
     }
 
+    /// Refuses targets with bytes that no URI has, as [`http1::Config::strict_targets`] does.
+    #[must_use]
+    pub fn strict_targets(self, strict: bool) -> Self {
+        let http1 = (*self.http1).clone().strict_targets(strict);
+        Self { http1: Arc::new(http1), ..self }
+    }
+
     /// Counts the requests that the codec refuses with a status, as [`http1::Config::count_refusals`] does. A request that
     /// it refuses by RST_STREAM has none.
     #[must_use]

@@ -115,11 +115,15 @@ impl CookieStore {
             return;
         }
         let path = cookie.path().filter(|path| path.starts_with('/')).map_or_else(|| default_path(uri), str::to_owned);
-        let is_prefixed = |prefix| cookie.name().get(..7).is_some_and(|start| start.starts_with(prefix));
+        // Servers may compare names without regard to case (RFC 6265bis §5.6).
+        let is_prefixed = |prefix: &str| {
+            let start = cookie.name().get(..prefix.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        };
         if is_prefixed("__Host-") && !(is_secure && is_host_only && path == "/") {
             return;
         }
-        if cookie.name().starts_with("__Secure-") && !is_secure {
+        if is_prefixed("__Secure-") && !is_secure {
             return;
         }
         let now = unix_time();

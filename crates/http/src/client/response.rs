@@ -219,7 +219,7 @@ impl Response {
         let Some(codings) = content_codings(self.head.headers()).filter(|codings| !codings.is_empty()) else { return };
         if let Ok(decompressor) = Decompressor::layers(&codings, limits) {
             received.length = None;
-            received.decoding = Some(Box::new(DecodedPieces::new(Box::new(Decoding(decompressor)))));
+            received.decoding = Some(Box::new(DecodedPieces::new(Box::new(Decoding::new(decompressor)))));
         }
     }
 

@@ -49,7 +49,7 @@ impl Middleware for RequestDecompression {
             return Ok(());
         }
         let decompressor = Decompressor::layers(&algorithms, self.limits).map_err(|_| unsupported())?;
-        request.decode_body(Box::new(Decoding(decompressor))).map_err(IntoResponse::into_response)
+        request.decode_body(Box::new(Decoding::new(decompressor))).map_err(IntoResponse::into_response)
     }
 }
 
@@ -59,17 +59,28 @@ fn unsupported() -> Response {
     response.header("Accept-Encoding", supported_names()).expect("they are tokens")
 }
 
-pub(crate) struct Decoding(pub(crate) Decompressor);
+/// Undoes the codings of a body. A body of no bytes is empty, whatever its codings.
+pub(crate) struct Decoding {
+    decompressor: Decompressor,
+    has_begun: bool,
+}
+
+impl Decoding {
+    pub(crate) fn new(decompressor: Decompressor) -> Self {
+        Self { decompressor, has_begun: false }
+    }
+}
 
 impl Decode for Decoding {
     fn decode(&mut self, input: &[u8], bytes_max: usize) -> Result<Decoded, BodyError> {
         let mut bytes = Vec::new();
-        let progress = self.0.write(input, bytes_max, &mut bytes).map_err(body_error)?;
+        self.has_begun |= !input.is_empty();
+        let progress = self.decompressor.write(input, bytes_max, &mut bytes).map_err(body_error)?;
         Ok(Decoded { bytes, read: progress.read, is_complete: progress.is_complete })
     }
 
     fn finish(&mut self) -> Result<(), BodyError> {
-        self.0.finish().map_err(body_error)
+        if self.has_begun { self.decompressor.finish().map_err(body_error) } else { Ok(()) }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::response::Response;
 ///
 /// A body is left as it is if it has a coding already or is a part of a range, if it is shorter than
 /// [`bytes_min`](Self::bytes_min), if its media type is one that is compressed already, such as an image, or unknown, and
-/// if `Cache-Control` has `no-transform`. Compressible responses get `Vary: Accept-Encoding` in any case. A strong `ETag`
+/// if `Cache-Control` has `no-transform`. Compressible responses get `Vary: Accept-Encoding` in any case, and so does a 304. A strong `ETag`
 /// of a compressed response becomes weak.
 ///
 /// A body of up to 64 KiB is compressed at once. A longer one is compressed in pieces while it is sent, and what a
@@ -87,12 +87,17 @@ impl Default for ResponseCompression {
 
 impl Middleware for ResponseCompression {
     fn after(&self, info: &RequestInfo, response: &mut Response) {
+        if response.status == Status::NOT_MODIFIED {
+            // It has the `Vary` of the 200 (RFC 9110 §15.4.5), whose body is not known here.
+            if response.field("content-type").is_none_or(is_compressible_type) {
+                add_vary(response);
+            }
+            return;
+        }
         if !is_compressible(response) || response.body.length().is_some_and(|length| length < self.bytes_min) {
             return;
         }
-        if !has_element(response.field("vary"), b"accept-encoding") && !has_element(response.field("vary"), b"*") {
-            response.fields.push("Vary", "Accept-Encoding").expect("it is a field");
-        }
+        add_vary(response);
         if has_element(response.field("cache-control"), b"no-transform") {
             return;
         }
@@ -303,6 +308,12 @@ impl Exchange for Compressing {
             }
             other => self.inner.send(number, other),
         }
+    }
+}
+
+fn add_vary(response: &mut Response) {
+    if !has_element(response.field("vary"), b"accept-encoding") && !has_element(response.field("vary"), b"*") {
+        response.fields.push("Vary", "Accept-Encoding").expect("it is a field");
     }
 }
 

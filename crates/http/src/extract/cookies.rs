@@ -42,7 +42,9 @@ impl Cookies {
     }
 
     fn parse<'a>(fields: impl Iterator<Item = &'a [u8]>) -> Self {
-        let texts = fields.filter_map(|field| std::str::from_utf8(field).ok());
+        // A cookie that is not UTF-8, which another site of the same domain may have set, does not hide the others.
+        let pairs = fields.flat_map(|field| field.split(|&byte| byte == b';'));
+        let texts = pairs.filter_map(|pair| std::str::from_utf8(pair).ok());
         Self(texts.flat_map(Cookie::split_parse).flatten().map(Cookie::into_owned).collect())
     }
 }
@@ -134,7 +136,8 @@ mod tests {
 
     #[test]
     fn cookies_of_several_fields_are_parsed() {
-        let cookies = Cookies::parse([&b"a=1; b=\"2 3\";c=%20; bad; =x"[..], b"a=4; d=", b"\xff=1"].into_iter());
+        let cookies =
+            Cookies::parse([&b"a=1; b=\"2 3\";c=%20; bad; =x"[..], b"a=4; e=\xe9; \xff=1; d=", b"\xff=1"].into_iter());
         let all: Vec<_> = cookies.iter().collect();
         assert_eq!(all, [("a", "1"), ("b", "2 3"), ("c", "%20"), ("a", "4"), ("d", "")]);
         assert_eq!(cookies.get("a"), Some("1"));

@@ -42,7 +42,7 @@ pub const FORM_PAIRS_MAX: usize = 1000;
 
 impl<S, T: DeserializeOwned> FromRequest<S> for Query<T> {
     fn from_request(request: &mut Request, _: &Rc<S>) -> Result<Self, Response> {
-        decode(request.query().unwrap_or_default().as_bytes(), "query").map(Self)
+        decode(request.head().query_bytes().unwrap_or_default(), "query").map(Self)
     }
 
     fn is_absent(request: &Request) -> bool {

@@ -176,7 +176,7 @@ impl PassedMiddleware {
 
 /// An endpoint with middleware of its own.
 pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endpoint {
-    let body = endpoint.body;
+    let (body, is_gateway) = (endpoint.body, endpoint.is_gateway);
     let call = match endpoint.call {
         Call::Sync(_) => Call::Sync(Box::new(move |mut request| {
             let (passed, result) = before(&middleware, &mut request, task::now());
@@ -247,7 +247,7 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
             }
         })),
     };
-    Endpoint::new(call, body)
+    Endpoint { is_gateway, ..Endpoint::new(call, body) }
 }
 
 impl Request {

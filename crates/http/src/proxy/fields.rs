@@ -202,13 +202,40 @@ pub(super) fn passed_on_of(
     passed_on_but(&nominated, headers, edits, is_dropped)
 }
 
+/// The fields of a response that are for the next hop. `Date` is among them, since `Age` and `Expires` refer to it (RFC 9111
+/// §4.2.3), and a proxy does not change it (RFC 9110 §6.6.1).
+pub(super) fn passed_on_of_response(
+    headers: Headers<'_>,
+    edits: &[Edit],
+    is_dropped: impl Fn(&[u8]) -> bool,
+) -> Fields {
+    let nominated = Nominated::of(headers.clone());
+    let mut fields = Fields::new();
+    if let Some((name, value)) = headers.clone().find(|(name, _)| name.eq_ignore_ascii_case(b"date"))
+        && !edits.iter().any(|edit| edit.replaces(name))
+    {
+        // The codec wants it before the others.
+        let _ = fields.push("Date", value);
+    }
+    extend(fields, &nominated, headers, edits, is_dropped)
+}
+
 fn passed_on_but(
     nominated: &Nominated<'_>,
     headers: Headers<'_>,
     edits: &[Edit],
     is_dropped: impl Fn(&[u8]) -> bool,
 ) -> Fields {
-    let mut fields = Fields::new();
+    extend(Fields::new(), nominated, headers, edits, is_dropped)
+}
+
+fn extend(
+    mut fields: Fields,
+    nominated: &Nominated<'_>,
+    headers: Headers<'_>,
+    edits: &[Edit],
+    is_dropped: impl Fn(&[u8]) -> bool,
+) -> Fields {
     fields.extend_from(headers, |name| {
         !(is_of_connection(name)
             || nominated.contains(name)

@@ -49,7 +49,7 @@ impl Forwarding {
         !is_trusted || (self.x_forwarded && is(b"x-forwarded-for")) || (self.forwarded && is(b"forwarded"))
     }
 
-    /// Adds the fields about the client. `host` is that of the request.
+    /// Adds the fields about the client. `host` is that of the request; an empty one is in none of them.
     pub(super) fn add(&self, fields: &mut Fields, request: &Request, host: &str, is_trusted: bool) {
         let ip = client_ip(request);
         let scheme = if request.is_secure() { "https" } else { "http" };
@@ -67,7 +67,7 @@ impl Forwarding {
             if !has("x-forwarded-proto") {
                 fields.push_valid("X-Forwarded-Proto", scheme.as_bytes());
             }
-            if !has("x-forwarded-host") {
+            if !host.is_empty() && !has("x-forwarded-host") {
                 fields.push_valid("X-Forwarded-Host", host.as_bytes());
             }
         }
@@ -78,8 +78,11 @@ impl Forwarding {
                 Some(IpAddr::V6(ip)) => write!(value, "for=\"[{ip}]\""),
                 None => write!(value, "for=unknown"),
             };
-            // A host has no quotes and no backslashes: the parser has checked it.
-            let _ = write!(value, ";host=\"{host}\";proto={scheme}");
+            if !host.is_empty() {
+                // A host has no quotes and no backslashes: the parser has checked it.
+                let _ = write!(value, ";host=\"{host}\"");
+            }
+            let _ = write!(value, ";proto={scheme}");
             fields::push(fields, b"Forwarded", value.as_bytes());
         }
     }

@@ -208,10 +208,8 @@ impl<S> RequestFunction<S, Proxied> for Proxy {
             let (upstreams, options) = (upstreams.clone(), options.clone());
             Box::pin(async move { upstreams.forward(request, &options, interims).await })
         });
-        Endpoint::new(
-            Call::Interim(Interimed { call, needs_destination, is_pipelined: !needs_destination }),
-            BodyUse::Streamed,
-        )
+        let call = Call::Interim(Interimed { call, needs_destination, is_pipelined: !needs_destination });
+        Endpoint { is_gateway: true, ..Endpoint::new(call, BodyUse::Streamed) }
     }
 }
 

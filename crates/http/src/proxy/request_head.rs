@@ -9,6 +9,7 @@ use super::fields::{self, Present};
 use super::options::{HostRule, Options};
 use super::upstreams::Upstream;
 use super::websocket::Handshake;
+use crate::normal_path;
 use crate::request::Request;
 use crate::response::Response;
 
@@ -103,7 +104,7 @@ impl Asked {
         let head = request.head();
         let refused = |_| Response::of_error(Status::BAD_REQUEST);
         let is_connect = self.is_connect(head);
-        let target = if is_connect { head.target().into() } else { target(head, options)? };
+        let target = if is_connect { head.target_bytes().into() } else { target(head, options)? };
         let is_trusted = options.forwarding.trusts(request);
         let host = request.host();
         let mut fields = fields::passed_on_of(self.present, head.headers(), &options.request_edits, |name| {
@@ -129,19 +130,21 @@ impl Asked {
             fields::pass_date_on(&mut fields, head.headers(), &options.request_edits);
         }
         let host = match &options.host {
-            _ if is_connect => "",
-            HostRule::Keep if host.is_empty() => &upstream.authority,
-            HostRule::Keep => host,
-            HostRule::OfUpstream => &upstream.authority,
-            HostRule::Fixed(host) => host,
+            _ if is_connect => None,
+            // `:authority` is never empty, and a server of HTTP/2 needs a host (RFC 9113 §8.3.1).
+            HostRule::Keep if host.is_empty() && is_http2 => Some(&*upstream.authority),
+            // An empty `Host` stays one, and a request of HTTP/1.0 without it has an empty one for HTTP/1.1 (RFC 9112 §3.2).
+            HostRule::Keep => Some(host),
+            HostRule::OfUpstream => Some(&*upstream.authority),
+            HostRule::Fixed(host) => Some(&**host),
         };
         if head.has_body() {
             let mut outgoing = match head.method() {
-                Method::Extension => http1::StreamedRequest::extension(head.method_text(), &target),
-                method => http1::StreamedRequest::new(method, &target),
+                Method::Extension => http1::StreamedRequest::extension(head.method_text(), &*target),
+                method => http1::StreamedRequest::new(method, &*target),
             }
             .map_err(refused)?;
-            if !host.is_empty() {
+            if let Some(host) = host {
                 outgoing = outgoing.host(host).map_err(refused)?;
             }
             if let BodyLength::Known(length) = head.body() {
@@ -153,12 +156,12 @@ impl Asked {
             return Ok(outgoing.fields(fields).into());
         }
         let mut outgoing = match head.method() {
-            Method::Extension => http1::Request::extension(head.method_text(), &target),
-            Method::Connect if !is_connect => http1::Request::new(Method::Get, &target),
-            method => http1::Request::new(method, &target),
+            Method::Extension => http1::Request::extension(head.method_text(), &*target),
+            Method::Connect if !is_connect => http1::Request::new(Method::Get, &*target),
+            method => http1::Request::new(method, &*target),
         }
         .map_err(refused)?;
-        if !host.is_empty() {
+        if let Some(host) = host {
             outgoing = outgoing.host(host).map_err(refused)?;
         }
         if let Some(protocol) = &self.upgrade {
@@ -170,33 +173,38 @@ impl Asked {
     }
 }
 
-/// The target in the form that an origin server gets (RFC 9112 §3.2.1), without the prefix of the route.
-fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, str>, Response> {
-    let target = head.target();
-    if target == "*" {
+/// The target in the form that an origin server gets (RFC 9112 §3.2.1), without the prefix of the route. Its bytes are
+/// those that came.
+fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, [u8]>, Response> {
+    let target = head.target_bytes();
+    if target == b"*" {
         return Ok(target.into());
     }
-    let is_absolute = !target.starts_with('/');
-    let has_path = || target.split_once("://").is_some_and(|(_, rest)| rest.contains(['/', '?']));
+    let is_absolute = !target.starts_with(b"/");
+    let has_path = || {
+        let authority = target.windows(3).position(|three| three == b"://");
+        authority.is_some_and(|at| target[at + 3..].iter().any(|byte| matches!(byte, b'/' | b'?')))
+    };
     if is_absolute && head.method() == Method::Options && !has_path() {
         // RFC 9112 §3.2.4.
-        return Ok("*".into());
+        return Ok((&b"*"[..]).into());
     }
-    let Some(prefix) = &options.strip_prefix else {
-        return Ok(match head.query() {
-            _ if !is_absolute => target.into(),
-            Some(query) => format!("{}?{query}", head.path()).into(),
-            None => head.path().into(),
-        });
+    let query = || match head.query_bytes() {
+        Some(query) => [b"?", query].concat(),
+        None => Vec::new(),
     };
-    let rest = head.path().strip_prefix(prefix.as_str());
-    let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let path = head.path_bytes();
+    let Some(prefix) = &options.strip_prefix else {
+        return Ok(if is_absolute { [path, &query()].concat().into() } else { target.into() });
+    };
+    let rest = match path.strip_prefix(prefix.as_bytes()) {
+        Some(rest) if rest.is_empty() => Some(rest),
+        Some([b'/', rest @ ..]) => Some(rest),
+        // The path matches in another form than it was sent.
+        _ => normal_path::strip_prefix(path, prefix),
+    };
     let rest = rest.ok_or_else(|| Response::of_error(Status::NOT_FOUND))?;
-    let slash = if rest.starts_with('/') { "" } else { "/" };
-    Ok(match head.query() {
-        Some(query) => format!("{slash}{rest}?{query}").into(),
-        None => format!("{slash}{rest}").into(),
-    })
+    Ok([b"/", rest, &query()].concat().into())
 }
 
 /// The first protocol that a request asks to switch to, if it may (RFC 9110 §7.8).
@@ -283,12 +291,15 @@ mod tests {
             ("GET", "/api/a?b", "/api/a?b", "/a?b"),
             ("GET", "/api?x", "/api?x", "/?x"),
             ("GET", "http://sea/api/a?b", "/api/a?b", "/a?b"),
+            ("GET", "/%61pi/%61?%", "/%61pi/%61?%", "/%61?%"),
+            ("GET", "//api%2Fa|é", "//api%2Fa|é", "/a|é"),
+            ("GET", "http://sea/api?{}", "/api?{}", "/?{}"),
             ("OPTIONS", "*", "*", "*"),
             ("OPTIONS", "http://sea", "*", "*"),
         ] {
             let request = test_request(method, target_sent, "");
-            assert_eq!(target(request.head(), &plain).unwrap(), expected);
-            assert_eq!(target(request.head(), &stripped).unwrap(), without_prefix);
+            assert_eq!(*target(request.head(), &plain).unwrap(), *expected.as_bytes());
+            assert_eq!(*target(request.head(), &stripped).unwrap(), *without_prefix.as_bytes());
         }
         assert!(target(test_request("GET", "/other", "").head(), &stripped).is_err());
     }

@@ -467,7 +467,9 @@ impl UpstreamsBuilder {
             tls: self.tls.map(crate::client::without_http2),
             #[cfg(feature = "tls")]
             tls_http2,
-            client: Arc::new(client::Config::new(client::Limits { pipeline_max, ..streams.clone() })),
+            client: Arc::new(
+                client::Config::new(client::Limits { pipeline_max, ..streams.clone() }).trim_field_names(true),
+            ),
             streams: Arc::new(streams),
             http2: Arc::new(http2::Config::new(http2)),
             members: Mutex::new(Arc::new([])),

@@ -72,6 +72,7 @@ pub struct Config {
     limits: Limits,
     /// The line of the `Host` field, or nothing.
     host: Box<[u8]>,
+    trims_names: bool,
 }
 
 impl Config {
@@ -82,7 +83,7 @@ impl Config {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         limits.check();
-        Self { limits, host: Box::default() }
+        Self { limits, host: Box::default(), trims_names: false }
     }
 
     /// Sets the host of requests that name none, with its port unless that is the default one.
@@ -93,10 +94,21 @@ impl Config {
         Ok(Self { host: host_line(host)?.into(), ..self })
     }
 
+    /// Removes white space between a field's name and its colon from response heads, as a proxy has to (RFC 9112 §5.1).
+    /// Unless set, such a response is refused.
+    #[must_use]
+    pub fn trim_field_names(self, trims: bool) -> Self {
+        Self { trims_names: trims, ..self }
+    }
+
     /// The limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    pub(super) fn trims_field_names(&self) -> bool {
+        self.trims_names
     }
 
     pub(super) fn host_line(&self) -> &[u8] {

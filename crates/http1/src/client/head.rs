@@ -28,6 +28,8 @@ pub(super) struct Spans {
     pub(super) body: u64,
     pub(super) status: Status,
     fields_start: u16,
+    /// How many seconds the peer keeps an idle connection, or [`NOT_ANNOUNCED`](crate::parse::NOT_ANNOUNCED).
+    pub(super) kept_seconds: u16,
     pub(super) flags: u8,
 }
 
@@ -148,7 +150,23 @@ pub(super) fn parse(bytes: &[u8], connects: bool, limits: &Limits) -> Result<(Sp
     }
     let body = facts.body_of_response(status.code(), old)?;
     // `Limits` keeps heads below 64 KiB.
-    Ok((Spans { body, status, fields_start: start as u16, flags: facts.flags_of_response(old) }, end))
+    let flags = facts.flags_of_response(status.code(), old);
+    Ok((Spans { body, status, fields_start: start as u16, kept_seconds: facts.kept_seconds, flags }, end))
+}
+
+/// A head without the white space between names and colons, which a proxy removes (RFC 9112 §5.1). A line that is no
+/// field for another reason stays as it is.
+#[cold]
+pub(super) fn without_space_before_colons(head: &[u8]) -> Vec<u8> {
+    let mut clean = Vec::with_capacity(head.len());
+    for (index, line) in head.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let name_end = if index == 0 { 0 } else { runs::token_end(line, 0) };
+        let spaces = line[name_end..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let is_field = name_end > 0 && line.get(name_end + spaces) == Some(&b':');
+        clean.extend_from_slice(&line[..name_end]);
+        clean.extend_from_slice(&line[if is_field { name_end + spaces } else { name_end }..]);
+    }
+    clean
 }
 
 /// The status, whether the version is HTTP/1.0, and the start of the fields (RFC 9112 §4). The reason may be missing

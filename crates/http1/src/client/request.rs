@@ -77,8 +77,7 @@ pub enum InvalidRequest {
     /// The method is not a token.
     Method,
     /// The target is none of the four forms of RFC 9112 §3.2, or not the form that the method requires. Or it has a
-    /// character that no URI has, a `%` without two hexadecimal digits after it, or `%00` in its path (RFC 3986 §2,
-    /// §7.3).
+    /// control character, a space, `#`, or `%00` in its path (RFC 3986 §7.3).
     Target,
     /// The host is not a host with an optional port, or differs from the host that the target names.
     Host,
@@ -96,20 +95,20 @@ impl Parts {
     /// The method as text.
     #[must_use]
     pub fn method_text(&self) -> &str {
-        self.first_line().split(' ').next().unwrap_or_default()
+        std::str::from_utf8(self.word(0)).unwrap_or_default()
     }
 
-    /// The target.
+    /// The target, as bytes: it may be no text.
     #[must_use]
-    pub fn target(&self) -> &str {
-        self.first_line().split(' ').nth(1).unwrap_or_default()
+    pub fn target(&self) -> &[u8] {
+        self.word(1)
     }
 
     /// The host, if the request names one.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
-        let (_, line) = std::str::from_utf8(&self.start).ok()?.split_once("\r\n")?;
-        line.strip_prefix("Host: ")?.strip_suffix("\r\n")
+        let line = &self.start[self.first_line().len()..];
+        std::str::from_utf8(line).ok()?.strip_prefix("\r\nHost: ")?.strip_suffix("\r\n")
     }
 
     /// The fields beside those that the codec writes.
@@ -136,21 +135,25 @@ impl Parts {
         self.upgrade.as_deref()
     }
 
-    fn first_line(&self) -> &str {
-        // A method and a target are ASCII.
-        std::str::from_utf8(&self.start).unwrap_or_default().split("\r\n").next().unwrap_or_default()
+    fn first_line(&self) -> &[u8] {
+        let end = memchr::memchr(b'\r', &self.start).unwrap_or(self.start.len());
+        &self.start[..end]
     }
 
-    fn new(method: Method, name: &str, target: &str) -> Result<Self, InvalidRequest> {
+    fn word(&self, index: usize) -> &[u8] {
+        self.first_line().split(|&byte| byte == b' ').nth(index).unwrap_or_default()
+    }
+
+    fn new(method: Method, name: &str, target: &[u8]) -> Result<Self, InvalidRequest> {
         if !is_token(name) {
             return Err(InvalidRequest::Method);
         }
-        if !parse::is_target(method, target.as_bytes()) {
+        if !parse::is_target(method, target) {
             return Err(InvalidRequest::Target);
         }
         // Room for the host, too.
         let mut start = Vec::with_capacity(name.len() + target.len() + HOST_ROOM_BYTES);
-        for piece in [name.as_bytes(), b" ", target.as_bytes(), b" HTTP/1.1\r\n"] {
+        for piece in [name.as_bytes(), b" ", target, b" HTTP/1.1\r\n"] {
             start.extend_from_slice(piece);
         }
         let fields = Fields::new();
@@ -206,30 +209,36 @@ fn is_token(text: &str) -> bool {
 }
 
 /// The host that a valid target names.
-fn authority(method: Method, target: &str) -> Option<&str> {
+fn authority(method: Method, target: &[u8]) -> Option<&str> {
+    // Beyond the authority a target may be no text.
+    let text = |bytes| std::str::from_utf8(bytes).ok();
     if method == Method::Connect {
-        return Some(target);
+        return text(target);
     }
-    let (_, rest) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
-    rest.split(['/', '?']).next()
+    if target.starts_with(b"/") {
+        return None;
+    }
+    let scheme_end = target.windows(3).position(|three| three == b"://")?;
+    text(target[scheme_end + 3..].split(|byte| matches!(byte, b'/' | b'?')).next()?)
 }
 
 macro_rules! parts_builder {
     ($name:ident, $make:expr) => {
         impl $name {
-            /// A request with one of the named methods.
+            /// A request with one of the named methods. The target is sent as it is: it may have any byte but control
+            /// characters, the space, and `#`.
             ///
             /// # Errors
             /// If the target is invalid; and for [`Method::Extension`]: use [`extension`](Self::extension).
-            pub fn new(method: Method, target: &str) -> Result<Self, InvalidRequest> {
-                Parts::new(method, method.name().ok_or(InvalidRequest::Method)?, target).map($make)
+            pub fn new(method: Method, target: impl AsRef<[u8]>) -> Result<Self, InvalidRequest> {
+                Parts::new(method, method.name().ok_or(InvalidRequest::Method)?, target.as_ref()).map($make)
             }
 
             /// A GET request.
             ///
             /// # Errors
             /// If the target is invalid.
-            pub fn get(target: &str) -> Result<Self, InvalidRequest> {
+            pub fn get(target: impl AsRef<[u8]>) -> Result<Self, InvalidRequest> {
                 Self::new(Method::Get, target)
             }
 
@@ -237,8 +246,8 @@ macro_rules! parts_builder {
             ///
             /// # Errors
             /// If the method is not a token, or the target is invalid.
-            pub fn extension(method: &str, target: &str) -> Result<Self, InvalidRequest> {
-                Parts::new(Method::from_token(method.as_bytes()), method, target).map($make)
+            pub fn extension(method: &str, target: impl AsRef<[u8]>) -> Result<Self, InvalidRequest> {
+                Parts::new(Method::from_token(method.as_bytes()), method, target.as_ref()).map($make)
             }
 
             /// Sets the host of this request, in place of that of the [`Config`](super::Config).

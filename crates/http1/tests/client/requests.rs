@@ -124,15 +124,21 @@ fn pieces_belong_to_a_request() {
 #[test]
 fn targets_methods_and_hosts_cannot_split_a_request() {
     for target in
-        ["", "?a", "a", "/a b", "/a\r\nX: y", "/\n", "/\0", "/#a", "/\u{e4}", "*", "http://", "http://a@b/", "//a\t"]
+        ["", "?a", "a", "/a b", "/a\r\nX: y", "/\n", "/\0", "/#a", "/|\x7f", "*", "http://", "http://a@b/", "//a\t"]
     {
         assert_eq!(Request::get(target).err(), Some(InvalidRequest::Target), "{target:?}");
     }
-    for text in ["%", "%4", "%4g", "\\", "<", ">", "\"", "{", "|", "}", "^", "`"] {
+    for text in ["%", "%4", "%4g", "\\", "<", ">", "\"", "{", "|", "}", "^", "`", "\u{e4}"] {
         for target in [format!("/{text}"), format!("/?{text}"), format!("http://a/%41{text}")] {
-            assert_eq!(Request::get(&target).err(), Some(InvalidRequest::Target), "{target:?}");
+            let request = Request::get(&target).expect("it is sent as it is");
+            assert_eq!(request.into_parts().0.target(), target.as_bytes());
+            for end in [' ', '\t', '\r', '\n', '\0', '#'] {
+                let target = format!("{target}{end}");
+                assert_eq!(Request::get(&target).err(), Some(InvalidRequest::Target), "{target:?}");
+            }
         }
     }
+    assert_eq!(Request::get(b"/\xff?\xe4").expect("no target need be text").into_parts().0.target(), b"/\xff?\xe4");
     assert_eq!(Request::get("/%00").err(), Some(InvalidRequest::Target), "NUL in a path");
     for target in ["/", "/?a=b", "http://b/", "http://b:80?x", "//a", "/%41?%00", "/[a]?b[]=c"] {
         assert!(Request::get(target).is_ok(), "{target:?}");

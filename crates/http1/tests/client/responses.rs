@@ -1,8 +1,12 @@
 //! Decoded responses.
 
+use std::sync::Arc;
+
 use tidegate_codec::Step;
-use tidegate_http1::client::{Incoming, Limits, Outgoing};
+use tidegate_http1::client::{Client, Config, Incoming, Limits, Outgoing};
 use tidegate_http1::{BodyLength, Error, Method, Misuse, Request, ResponseHead, StreamedRequest, Version, Violation};
+
+use tidegate_testkit::CodecHarness;
 
 use crate::support::{Talk, broken, get, misuse};
 
@@ -379,4 +383,80 @@ fn a_request_may_be_sent_again_by_a_clone() {
     let mut again = Talk::new();
     again.say(request).unwrap();
     assert_eq!(talk.sent(), again.sent());
+}
+
+/// RFC 9112 §6.3. A body that follows would be read as the response to the next request.
+#[test]
+fn a_status_without_a_body_ends_with_its_head_and_so_does_the_connection_if_one_is_declared() {
+    for (head, ends) in [
+        ("204 No Content\r\nContent-Length: 5", true),
+        ("204 No Content\r\nTransfer-Encoding: chunked", true),
+        ("204 No Content\r\nContent-Length: 0", false),
+        ("304 Not Modified\r\nContent-Length: 5", false),
+        ("304 Not Modified\r\nTransfer-Encoding: chunked", true),
+        ("304 Not Modified\r\nTransfer-Encoding: chunked\r\nContent-Length: 5", true),
+    ] {
+        let head = head_of(&format!("HTTP/1.1 {head}\r\n\r\n"));
+        assert_eq!((head.body(), head.keeps_alive()), (BodyLength::None, !ends), "{head:?}");
+    }
+    let limits = Limits { pipeline_max: 2, ..Limits::default() };
+    for rest in ["", "hello", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"] {
+        let mut talk = Talk::limited(limits.clone());
+        talk.say(get("/")).unwrap();
+        talk.say(get("/")).unwrap();
+        let seen = talk.receive(format!("HTTP/1.1 204 A\r\nContent-Length: 5\r\n\r\n{rest}")).unwrap();
+        assert_eq!(seen.last().map(String::as_str), Some("end of connection"), "{rest}: {seen:?}");
+        assert!(seen.len() == 2 && talk.is_finished(), "{rest}: {seen:?}");
+        assert_eq!(misuse(Misuse::NoMoreRequests), talk.say(get("/")), "{rest}");
+    }
+    // The final response is still read.
+    let mut talk = Talk::asked();
+    let wire = "HTTP/1.1 103 A\r\nContent-Length: 5\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(talk.receive(wire).unwrap().len(), 3);
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn equal_lengths_of_a_response_are_one() {
+    for lines in
+        ["Content-Length: 5\r\ncontent-length: 5", "Content-Length: 5, 5", "Content-Length: 5,5\r\nContent-Length: 05"]
+    {
+        assert_eq!(head_of(&format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\n")).body(), BodyLength::Known(5), "{lines}");
+    }
+}
+
+/// RFC 9112 §5.1.
+#[test]
+fn white_space_before_a_colon_is_removed_by_choice() {
+    let wire = b"HTTP/1.1 200 OK A : b\r\nX \t: y : z\r\nTransfer-Encoding : chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    for split in 1..wire.len() {
+        let config = Config::default().host("a").unwrap().trim_field_names(true);
+        let mut harness = CodecHarness::new(Client::new(Arc::new(config)));
+        harness.encode(get("/").into()).unwrap();
+        harness.receive(&wire[..split]);
+        let mut messages = Vec::new();
+        while let Step::Message(message) = harness.step().unwrap() {
+            messages.push(format!("{message:?}"));
+        }
+        harness.compact();
+        harness.receive(&wire[split..]);
+        while let Step::Message(message) = harness.step().unwrap() {
+            if let Incoming::Head(head) = &message {
+                assert_eq!(
+                    head.bytes().as_ref(),
+                    b"HTTP/1.1 200 OK A : b\r\nX: y : z\r\nTransfer-Encoding: chunked\r\n\r\n"
+                );
+                assert_eq!((head.header("x"), head.body()), (Some(&b"y : z"[..]), BodyLength::Chunked));
+            }
+            messages.push(format!("{message:?}"));
+        }
+        assert!(messages.len() >= 3, "{split}: {messages:?}");
+    }
+    for line in [" : b", "A b: c", "A @: b", " A : b", "A :\0"] {
+        let config = Config::default().host("a").unwrap().trim_field_names(true);
+        let mut harness = CodecHarness::new(Client::new(Arc::new(config)));
+        harness.encode(get("/").into()).unwrap();
+        harness.receive(format!("HTTP/1.1 200 OK\r\n{line}\r\n\r\n").as_bytes());
+        assert!(harness.step().is_err(), "{line:?}");
+    }
 }

@@ -60,6 +60,33 @@ fn an_idle_connection_is_closed_without_an_error() {
     assert!(talk.is_finished());
 }
 
+/// A request that the peer gets when it closes is lost.
+#[test]
+fn an_idle_connection_is_closed_before_the_time_that_the_peer_announces() {
+    for (value, seconds) in [
+        ("timeout=5", 4),
+        ("max=100, Timeout=20", 19),
+        ("timeout=2", 1),
+        ("timeout=61", 60),
+        ("timeout=99999999999999999999", 60),
+        ("timeout=", 60),
+        ("timeout=5s", 60),
+        ("max=5", 60),
+        ("", 60),
+    ] {
+        let mut talk = Talk::asked();
+        talk.receive(format!("HTTP/1.1 200 OK\r\nKeep-Alive: {value}\r\nContent-Length: 0\r\n\r\n")).unwrap();
+        assert!(!talk.is_finished(), "{value}");
+        talk.wait(seconds - 1).unwrap();
+        assert!(!talk.is_finished(), "{value}");
+        talk.wait(1).unwrap();
+        assert!(talk.is_finished(), "{value}");
+    }
+    let mut talk = Talk::asked();
+    talk.receive("HTTP/1.1 200 OK\r\nKeep-Alive: timeout=0\r\nContent-Length: 0\r\n\r\n").unwrap();
+    assert!(talk.is_finished(), "it carries no other request");
+}
+
 #[test]
 fn time_counts_from_the_end_of_the_request() {
     let mut talk = Talk::new();
