@@ -109,6 +109,12 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         }
     }
 
+    /// Whether no further message will come: [`Event::ReadClosed`](crate::Event::ReadClosed) was reported.
+    #[must_use]
+    pub fn is_read_closed(&self) -> bool {
+        self.link.is_read_closed()
+    }
+
     /// Shuts down the sending side once the kernel has all queued bytes. The peer sees the end of the stream. Receiving
     /// goes on.
     pub fn shutdown_write(&mut self) {

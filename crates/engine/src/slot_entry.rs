@@ -62,6 +62,11 @@ pub(crate) trait SlotEntry {
         false
     }
 
+    /// Of a stream: whether its application sends no more.
+    fn is_ending(&self) -> bool {
+        false
+    }
+
     /// Of a stream: the bytes whose window is not granted again yet.
     fn unread_bytes(&self) -> u32 {
         0

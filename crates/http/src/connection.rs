@@ -232,6 +232,9 @@ impl HttpHandler {
             }
         }
         passed.count(self.app.counting.as_ref(), Some(endpoint), request.head().method(), cx.now());
+        if endpoint.keeps_half_closed() {
+            cx.codec_mut().keep_half_closed();
+        }
         match &endpoint.call {
             Call::Sync(call) if !request.head().has_body() || endpoint.body == BodyUse::Unused => {
                 let is_head = is_head(&request);
@@ -412,6 +415,23 @@ impl HttpHandler {
         };
         cx.deadline(None);
         self.respond(response, &passed, is_head, cx)
+    }
+
+    /// Ends the connection if the client has ended its side while a function works for it, and the functions with it. A
+    /// response that is complete goes first.
+    #[inline]
+    fn unless_left<C: HttpCodec>(&mut self, outcome: Outcome<C>, cx: &Context<'_, C>) -> Outcome<C> {
+        if cx.is_read_closed() && matches!(outcome, Outcome::Continue) { self.end_unless_answered() } else { outcome }
+    }
+
+    #[cold]
+    fn end_unless_answered<C: HttpCodec>(&mut self) -> Outcome<C> {
+        let awaited = self.more.as_ref().and_then(|more| more.awaited.as_ref());
+        if awaited.is_none_or(|awaited| awaited.task.is_finished()) {
+            return Outcome::Continue;
+        }
+        self.more = None;
+        Outcome::Close
     }
 
     /// The function has sent interim responses, and goes on. Its deadline stays.
@@ -673,10 +693,17 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         match event {
-            Event::TaskFinished => self.on_response(cx),
+            Event::TaskFinished => {
+                let outcome = self.on_response(cx);
+                self.unless_left(outcome, cx)
+            }
+            Event::ReadClosed => self.unless_left(Outcome::Continue, cx),
             Event::Deadline => self.on_deadline(cx),
             Event::DispatchOver => self.begin_held(),
-            Event::Writable if self.has_behind() => self.on_responses(cx),
+            Event::Writable if self.has_behind() => {
+                let outcome = self.on_responses(cx);
+                self.unless_left(outcome, cx)
+            }
             _ => Outcome::Continue,
         }
     }

@@ -230,8 +230,24 @@ impl<C: HttpCodec> Exchanges<C> {
         self.has_failed.get()
     }
 
-    /// Waits until the connection is gone. Once the response is complete the codec yields the next request, which must
-    /// not be lost here.
+    /// Has the codec go on with the exchange when the client ends its side.
+    pub(crate) fn keep_half_closed(&self) {
+        self.with(|channel| channel.with_codec(C::keep_half_closed));
+    }
+
+    /// Ends the connection: the client has left. What was sent of the response leaves, unless the end of the connection
+    /// would then look like that of the response.
+    fn leave(&self) -> ChannelError {
+        if let Some(mut channel) = self.take()
+            && channel.with_codec(|codec| codec.status().is_close_delimited).unwrap_or(false)
+        {
+            channel.abort();
+        }
+        ChannelError::Closed(Rc::new(CloseReason::Done))
+    }
+
+    /// Waits until the connection is gone, or the client has ended its side while the response is not complete. Once the
+    /// response is complete the codec yields the next request, which must not be lost here.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
         if self.inbound.get() != Inbound::Nothing || self.has_ended() {
             // Another may wait for a piece of the body, or for the next request.
@@ -239,8 +255,9 @@ impl<C: HttpCodec> Exchanges<C> {
         }
         match self.poll_recv(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(error),
+            Poll::Ready(Ok(None)) => Poll::Ready(self.leave()),
             // Nothing comes before the response is complete.
-            Poll::Ready(Ok(_)) | Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(Some(_))) | Poll::Pending => Poll::Pending,
         }
     }
 

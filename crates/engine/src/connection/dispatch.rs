@@ -159,6 +159,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         self.transmit_queue(act)
     }
 
+    fn is_ending(&self) -> bool {
+        self.link.is_ending()
+    }
+
     fn unread_bytes(&self) -> u32 {
         Self::unread_bytes(self)
     }

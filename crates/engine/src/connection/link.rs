@@ -267,6 +267,12 @@ impl Link {
         self.closing.is_some()
     }
 
+    /// Whether the codec yields no more messages, and the application knows.
+    #[inline]
+    pub(crate) fn is_read_closed(&self) -> bool {
+        self.intersects(Self::READ_CLOSED)
+    }
+
     /// Whether the application sends no more.
     #[inline]
     pub(crate) fn is_write_shut(&self) -> bool {
