@@ -111,6 +111,8 @@ pub(crate) enum SlotEvent {
     ReceivedLast(Slice),
     /// The peer sends no more.
     Ended,
+    /// The peer sends no more, and the driver does not receive: bytes before the end may be unread.
+    HungUp,
     /// The peer has reset the stream, with this number.
     StreamReset(u64),
     /// The session of the stream is closed, or will receive nothing more.

@@ -56,6 +56,12 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
     #[doc(hidden)]
     fn keep_half_closed(&mut self) {}
 
+    /// Whether the request in progress goes on then.
+    #[doc(hidden)]
+    fn keeps_half_closed(&self) -> bool {
+        true
+    }
+
     /// Where the state of the connection is, if the requests of the connection have a handler each.
     #[doc(hidden)]
     fn shared_state(&self) -> Option<&Rc<OnceCell<Rc<dyn Any>>>> {
@@ -87,6 +93,10 @@ impl HttpCodec for http1::Server {
 
     fn keep_half_closed(&mut self) {
         self.keep_half_closed();
+    }
+
+    fn keeps_half_closed(&self) -> bool {
+        self.keeps_half_closed()
     }
 
     fn into_filters(self) -> Filters {
@@ -127,6 +137,10 @@ impl HttpCodec for Proxied<http1::Server> {
 
     fn keep_half_closed(&mut self) {
         self.inner_mut().keep_half_closed();
+    }
+
+    fn keeps_half_closed(&self) -> bool {
+        self.inner().keeps_half_closed()
     }
 
     fn into_filters(self) -> Filters {
@@ -173,6 +187,10 @@ where
         self.codec_mut().keep_half_closed();
     }
 
+    fn keeps_half_closed(&self) -> bool {
+        self.codec().keeps_half_closed()
+    }
+
     fn into_filters(self) -> Filters {
         self.into_filters(C::into_filters)
     }
@@ -209,6 +227,10 @@ impl HttpCodec for DynOver<http1::Server> {
 
     fn keep_half_closed(&mut self) {
         self.above_mut().keep_half_closed();
+    }
+
+    fn keeps_half_closed(&self) -> bool {
+        self.above().keeps_half_closed()
     }
 
     fn into_filters(self) -> Filters {

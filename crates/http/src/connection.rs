@@ -350,6 +350,7 @@ impl HttpHandler {
         let caught = CaughtResponse { responding, running, activity: self.app.activity.clone() };
         let task = cx.spawn(Progressing { caught: Some(caught), interims: self.app.interims.clone() });
         cx.deadline_after(self.app.limits.request_timeout);
+        cx.watch_end();
         let awaited = Awaited { task, passed: passed.detach(), is_head };
         self.more.get_or_insert_default().awaited = Some(awaited);
     }
@@ -367,6 +368,7 @@ impl HttpHandler {
         let place = self.place_of_first(function, &request, cx);
         let awaited = self.begin_interim(function, endpoint, request, passed, place, cx);
         cx.deadline_after(self.app.limits.request_timeout);
+        cx.watch_end();
         self.more.get_or_insert_default().awaited = Some(awaited);
         Outcome::Continue
     }
@@ -420,8 +422,13 @@ impl HttpHandler {
     /// Ends the connection if the client has ended its side while a function works for it, and the functions with it. A
     /// response that is complete goes first.
     #[inline]
-    fn unless_left<C: HttpCodec>(&mut self, outcome: Outcome<C>, cx: &Context<'_, C>) -> Outcome<C> {
-        if cx.is_read_closed() && matches!(outcome, Outcome::Continue) { self.end_unless_answered() } else { outcome }
+    fn unless_left<C: HttpCodec>(&mut self, outcome: Outcome<C>, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if !self.awaits() || !matches!(outcome, Outcome::Continue) {
+            return outcome;
+        }
+        // Another request is in turn.
+        cx.watch_end();
+        if cx.is_read_closed() { self.end_unless_answered() } else { outcome }
     }
 
     #[cold]
@@ -698,6 +705,7 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
                 self.unless_left(outcome, cx)
             }
             Event::ReadClosed => self.unless_left(Outcome::Continue, cx),
+            Event::HungUp if !cx.codec().keeps_half_closed() => self.end_unless_answered(),
             Event::Deadline => self.on_deadline(cx),
             Event::DispatchOver => self.begin_held(),
             Event::Writable if self.has_behind() => {

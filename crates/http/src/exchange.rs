@@ -251,7 +251,10 @@ impl<C: HttpCodec> Exchanges<C> {
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
         if self.inbound.get() != Inbound::Nothing || self.has_ended() {
             // Another may wait for a piece of the body, or for the next request.
-            return self.with(|channel| channel.poll_closed(cx)).unwrap_or(Poll::Pending);
+            if let Some(Poll::Ready(error)) = self.with(|channel| channel.poll_closed(cx)) {
+                return Poll::Ready(error);
+            }
+            return if self.poll_left(cx).is_ready() { Poll::Ready(self.leave()) } else { Poll::Pending };
         }
         match self.poll_recv(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(error),
@@ -259,6 +262,16 @@ impl<C: HttpCodec> Exchanges<C> {
             // Nothing comes before the response is complete.
             Poll::Ready(Ok(Some(_))) | Poll::Pending => Poll::Pending,
         }
+    }
+
+    /// Waits until the client has ended its side within the exchange, unless the exchange goes on then. What of the
+    /// request is unread does not matter: its function may never read it.
+    fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let left = self.with(|channel| {
+            let keeps = self.has_ended() || channel.with_codec(|codec| codec.keeps_half_closed()).unwrap_or(true);
+            if keeps { Poll::Pending } else { channel.poll_hung_up(cx) }
+        });
+        left.unwrap_or(Poll::Pending)
     }
 
     /// Waits until the queue has room, and everything sent before is in it.

@@ -183,6 +183,12 @@ impl Server {
         }
     }
 
+    /// Whether the request in progress goes on when the peer ends its side.
+    #[must_use]
+    pub fn keeps_half_closed(&self) -> bool {
+        self.flags & HALF_CLOSE != 0
+    }
+
     pub(crate) fn ahead(&self) -> Ahead {
         if self.flags & READS_AHEAD == 0 { Ahead::default() } else { Ahead(self.remaining) }
     }

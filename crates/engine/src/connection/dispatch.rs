@@ -278,6 +278,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 }
                 self.application.wake_reader();
             }
+            SlotEvent::HungUp => self.notify(core, token, Event::HungUp)?,
             // Both sides have ended it already: what was received stays.
             SlotEvent::StreamReset(_)
                 if self.link.intersects(Link::PEER_ENDED)

@@ -166,7 +166,7 @@ impl Link {
 
     /// Whether this is the link of a stream.
     #[inline]
-    pub(super) fn is_stream(&self) -> bool {
+    pub(crate) fn is_stream(&self) -> bool {
         matches!(self.peer, Peer::Stream { .. })
     }
 
