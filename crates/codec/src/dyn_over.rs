@@ -163,6 +163,14 @@ impl<C: Pipeline> DynOver<C> {
             Below::Filter(over) => over.codec().above(),
         }
     }
+
+    /// What is above the filters, mutable.
+    pub fn above_mut(&mut self) -> &mut C {
+        match &mut self.0 {
+            Below::Nothing(codec) => codec,
+            Below::Filter(over) => over.codec_mut().above_mut(),
+        }
+    }
 }
 
 /// A filter whose type is erased.

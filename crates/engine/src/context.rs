@@ -109,6 +109,24 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         }
     }
 
+    /// Requests [`Event::HungUp`](crate::Event::HungUp) once the peer has shut down its sending side, even if nothing is
+    /// received: while messages wait to be decoded, the kernel has what follows them, [`Event::ReadClosed`] included. A
+    /// peer that has ended its side already is reported in the next turn. On a stream it has no effect.
+    ///
+    /// [`Event::ReadClosed`]: crate::Event::ReadClosed
+    #[inline]
+    pub fn watch_end(&mut self) {
+        if !self.link.is_stream() {
+            self.core.driver.watch_end(self.token);
+        }
+    }
+
+    /// Whether no further message will come: [`Event::ReadClosed`](crate::Event::ReadClosed) was reported.
+    #[must_use]
+    pub fn is_read_closed(&self) -> bool {
+        self.link.is_read_closed()
+    }
+
     /// Shuts down the sending side once the kernel has all queued bytes. The peer sees the end of the stream. Receiving
     /// goes on.
     pub fn shutdown_write(&mut self) {

@@ -467,6 +467,7 @@ impl EventLoop {
             Completion::Accepted(result) => SlotEvent::Accepted(result),
             Completion::Connected(result) => SlotEvent::Connected(result),
             Completion::Ended => SlotEvent::Ended,
+            Completion::HungUp => SlotEvent::HungUp,
             Completion::Failed(error) => SlotEvent::Failed(error),
             Completion::Closed => SlotEvent::Closed,
             Completion::Woken => return self.local.run_tasks(),

@@ -77,6 +77,9 @@ pub enum Event<P> {
     Posted(P),
     /// No further message will come: the peer shut down its sending side, or the protocol ended. It may still read.
     ReadClosed,
+    /// The peer has shut down its sending side, as the handler has asked by [`watch_end`](Context::watch_end). Messages
+    /// may have come before, and wait to be decoded.
+    HungUp,
     /// The handshake is over.
     Established,
     /// The server drains: finish what is under way, begin nothing new.

@@ -62,6 +62,11 @@ pub(crate) trait SlotEntry {
         false
     }
 
+    /// Of a stream: whether its application sends no more.
+    fn is_ending(&self) -> bool {
+        false
+    }
+
     /// Of a stream: the bytes whose window is not granted again yet.
     fn unread_bytes(&self) -> u32 {
         0
@@ -106,6 +111,8 @@ pub(crate) enum SlotEvent {
     ReceivedLast(Slice),
     /// The peer sends no more.
     Ended,
+    /// The peer sends no more, and the driver does not receive: bytes before the end may be unread.
+    HungUp,
     /// The peer has reset the stream, with this number.
     StreamReset(u64),
     /// The session of the stream is closed, or will receive nothing more.

@@ -18,6 +18,8 @@ use crate::sessions::Sessions;
 /// What the connections of one loop have in common.
 pub(crate) struct App {
     pub(crate) limits: Limits,
+    /// Whether requests go on when the client ends its side, unless a router decides.
+    half_close: bool,
     table: RefCell<Rc<Table>>,
     reloading: Option<Reloading>,
     /// Without it, connections of HTTP/2 are refused.
@@ -90,7 +92,24 @@ impl App {
         table.label(&activity);
         let table = RefCell::new(Rc::new(table));
         let (served, interims) = <(Rc<_>, Rc<_>)>::default();
-        Self { limits, table, reloading: None, sessions: None, served, interims, activity, counting: None }
+        Self {
+            limits,
+            half_close: false,
+            table,
+            reloading: None,
+            sessions: None,
+            served,
+            interims,
+            activity,
+            counting: None,
+        }
+    }
+
+    /// Whether requests go on when the client ends its side, unless a router decides.
+    pub(crate) fn half_close(mut self, keeps: bool) -> Self {
+        self.table.borrow().settle_half_close(Some(keeps));
+        self.half_close = keeps;
+        self
     }
 
     /// Counts requests from now on.
@@ -123,6 +142,7 @@ impl App {
         match catch_unwind(AssertUnwindSafe(|| (reloading.make)())) {
             Ok(table) => {
                 table.label(&self.activity);
+                table.settle_half_close(Some(self.half_close));
                 if let Some(counting) = &self.counting {
                     table.count(&counting.recorder);
                 }

@@ -51,6 +51,17 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
         false
     }
 
+    /// Keeps the request in progress when the peer ends its side of the connection, if the protocol would not do so anyway;
+    /// see [`http1::Server::keep_half_closed`]. A stream of HTTP/2 ends by itself, and with its connection.
+    #[doc(hidden)]
+    fn keep_half_closed(&mut self) {}
+
+    /// Whether the request in progress goes on then.
+    #[doc(hidden)]
+    fn keeps_half_closed(&self) -> bool {
+        true
+    }
+
     /// Where the state of the connection is, if the requests of the connection have a handler each.
     #[doc(hidden)]
     fn shared_state(&self) -> Option<&Rc<OnceCell<Rc<dyn Any>>>> {
@@ -78,6 +89,14 @@ impl HttpCodec for http1::Server {
 
     fn read_ahead(&mut self) -> bool {
         self.read_ahead()
+    }
+
+    fn keep_half_closed(&mut self) {
+        self.keep_half_closed();
+    }
+
+    fn keeps_half_closed(&self) -> bool {
+        self.keeps_half_closed()
     }
 
     fn into_filters(self) -> Filters {
@@ -114,6 +133,14 @@ impl HttpCodec for Proxied<http1::Server> {
 
     fn read_ahead(&mut self) -> bool {
         self.inner_mut().read_ahead()
+    }
+
+    fn keep_half_closed(&mut self) {
+        self.inner_mut().keep_half_closed();
+    }
+
+    fn keeps_half_closed(&self) -> bool {
+        self.inner().keeps_half_closed()
     }
 
     fn into_filters(self) -> Filters {
@@ -156,6 +183,14 @@ where
         self.codec_mut().read_ahead()
     }
 
+    fn keep_half_closed(&mut self) {
+        self.codec_mut().keep_half_closed();
+    }
+
+    fn keeps_half_closed(&self) -> bool {
+        self.codec().keeps_half_closed()
+    }
+
     fn into_filters(self) -> Filters {
         self.into_filters(C::into_filters)
     }
@@ -188,6 +223,14 @@ impl HttpCodec for DynOver<http1::Server> {
     #[cfg(feature = "tls")]
     fn is_secure(&self) -> bool {
         self.filter::<tidegate_tls::Tls>().is_some()
+    }
+
+    fn keep_half_closed(&mut self) {
+        self.above_mut().keep_half_closed();
+    }
+
+    fn keeps_half_closed(&self) -> bool {
+        self.above().keeps_half_closed()
     }
 
     fn into_filters(self) -> Filters {

@@ -232,6 +232,9 @@ impl HttpHandler {
             }
         }
         passed.count(self.app.counting.as_ref(), Some(endpoint), request.head().method(), cx.now());
+        if endpoint.keeps_half_closed() {
+            cx.codec_mut().keep_half_closed();
+        }
         match &endpoint.call {
             Call::Sync(call) if !request.head().has_body() || endpoint.body == BodyUse::Unused => {
                 let is_head = is_head(&request);
@@ -347,6 +350,7 @@ impl HttpHandler {
         let caught = CaughtResponse { responding, running, activity: self.app.activity.clone() };
         let task = cx.spawn(Progressing { caught: Some(caught), interims: self.app.interims.clone() });
         cx.deadline_after(self.app.limits.request_timeout);
+        cx.watch_end();
         let awaited = Awaited { task, passed: passed.detach(), is_head };
         self.more.get_or_insert_default().awaited = Some(awaited);
     }
@@ -364,6 +368,7 @@ impl HttpHandler {
         let place = self.place_of_first(function, &request, cx);
         let awaited = self.begin_interim(function, endpoint, request, passed, place, cx);
         cx.deadline_after(self.app.limits.request_timeout);
+        cx.watch_end();
         self.more.get_or_insert_default().awaited = Some(awaited);
         Outcome::Continue
     }
@@ -412,6 +417,28 @@ impl HttpHandler {
         };
         cx.deadline(None);
         self.respond(response, &passed, is_head, cx)
+    }
+
+    /// Ends the connection if the client has ended its side while a function works for it, and the functions with it. A
+    /// response that is complete goes first.
+    #[inline]
+    fn unless_left<C: HttpCodec>(&mut self, outcome: Outcome<C>, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if !self.awaits() || !matches!(outcome, Outcome::Continue) {
+            return outcome;
+        }
+        // Another request is in turn.
+        cx.watch_end();
+        if cx.is_read_closed() { self.end_unless_answered() } else { outcome }
+    }
+
+    #[cold]
+    fn end_unless_answered<C: HttpCodec>(&mut self) -> Outcome<C> {
+        let awaited = self.more.as_ref().and_then(|more| more.awaited.as_ref());
+        if awaited.is_none_or(|awaited| awaited.task.is_finished()) {
+            return Outcome::Continue;
+        }
+        self.more = None;
+        Outcome::Close
     }
 
     /// The function has sent interim responses, and goes on. Its deadline stays.
@@ -673,10 +700,18 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         match event {
-            Event::TaskFinished => self.on_response(cx),
+            Event::TaskFinished => {
+                let outcome = self.on_response(cx);
+                self.unless_left(outcome, cx)
+            }
+            Event::ReadClosed => self.unless_left(Outcome::Continue, cx),
+            Event::HungUp if !cx.codec().keeps_half_closed() => self.end_unless_answered(),
             Event::Deadline => self.on_deadline(cx),
             Event::DispatchOver => self.begin_held(),
-            Event::Writable if self.has_behind() => self.on_responses(cx),
+            Event::Writable if self.has_behind() => {
+                let outcome = self.on_responses(cx);
+                self.unless_left(outcome, cx)
+            }
             _ => Outcome::Continue,
         }
     }

@@ -28,11 +28,20 @@ pub struct Endpoint {
     pub(crate) metrics: OnceCell<Rc<RouteMetrics>>,
     /// It passes paths on as they were sent, to servers that may read them in another way.
     pub(crate) is_gateway: bool,
+    /// Whether its requests go on when the client ends its side of the connection: that of the router, or of the listener.
+    pub(crate) half_close: Cell<Option<bool>>,
 }
 
 impl Endpoint {
     pub(crate) fn new(call: Call, body: BodyUse) -> Self {
-        Self { call, body, label: Cell::new(Label::NONE), metrics: OnceCell::new(), is_gateway: false }
+        let (label, metrics) = (Cell::new(Label::NONE), OnceCell::new());
+        Self { call, body, label, metrics, is_gateway: false, half_close: Cell::new(None) }
+    }
+
+    /// Whether its requests go on when the client ends its side of the connection.
+    #[inline]
+    pub(crate) fn keeps_half_closed(&self) -> bool {
+        self.half_close.get() == Some(true)
     }
 }
 
@@ -134,7 +143,8 @@ impl Endpoint {
 ///
 /// A function that is not async runs within the dispatch of its connection, and must not block. It receives a request
 /// with its whole body. An async one starts as soon as the head of the request has arrived, and where it waits, a task on
-/// the connection's loop goes on with it. If the connection breaks, it is dropped where it waits.
+/// the connection's loop goes on with it. If the connection breaks, or the client ends its side of it, the function is
+/// dropped where it waits; see [`Router::half_close`](crate::Router::half_close).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a function from a request to a response",
     note = "its arguments implement `FromRequest`, or the last one is the `Request`; its result implements `IntoResponse`"

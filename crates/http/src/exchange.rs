@@ -230,18 +230,48 @@ impl<C: HttpCodec> Exchanges<C> {
         self.has_failed.get()
     }
 
-    /// Waits until the connection is gone. Once the response is complete the codec yields the next request, which must
-    /// not be lost here.
+    /// Has the codec go on with the exchange when the client ends its side.
+    pub(crate) fn keep_half_closed(&self) {
+        self.with(|channel| channel.with_codec(C::keep_half_closed));
+    }
+
+    /// Ends the connection: the client has left. What was sent of the response leaves, unless the end of the connection
+    /// would then look like that of the response.
+    fn leave(&self) -> ChannelError {
+        if let Some(mut channel) = self.take()
+            && channel.with_codec(|codec| codec.status().is_close_delimited).unwrap_or(false)
+        {
+            channel.abort();
+        }
+        ChannelError::Closed(Rc::new(CloseReason::Done))
+    }
+
+    /// Waits until the connection is gone, or the client has ended its side while the response is not complete. Once the
+    /// response is complete the codec yields the next request, which must not be lost here.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
         if self.inbound.get() != Inbound::Nothing || self.has_ended() {
             // Another may wait for a piece of the body, or for the next request.
-            return self.with(|channel| channel.poll_closed(cx)).unwrap_or(Poll::Pending);
+            if let Some(Poll::Ready(error)) = self.with(|channel| channel.poll_closed(cx)) {
+                return Poll::Ready(error);
+            }
+            return if self.poll_left(cx).is_ready() { Poll::Ready(self.leave()) } else { Poll::Pending };
         }
         match self.poll_recv(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(error),
+            Poll::Ready(Ok(None)) => Poll::Ready(self.leave()),
             // Nothing comes before the response is complete.
-            Poll::Ready(Ok(_)) | Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(Some(_))) | Poll::Pending => Poll::Pending,
         }
+    }
+
+    /// Waits until the client has ended its side within the exchange, unless the exchange goes on then. What of the
+    /// request is unread does not matter: its function may never read it.
+    fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let left = self.with(|channel| {
+            let keeps = self.has_ended() || channel.with_codec(|codec| codec.keeps_half_closed()).unwrap_or(true);
+            if keeps { Poll::Pending } else { channel.poll_hung_up(cx) }
+        });
+        left.unwrap_or(Poll::Pending)
     }
 
     /// Waits until the queue has room, and everything sent before is in it.

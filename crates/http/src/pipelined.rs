@@ -111,6 +111,9 @@ impl HttpHandler {
         let is_head = request.head().method() == Method::Head;
         let (mut passed, result) = middleware::before(&table.middleware, &mut request, cx.now());
         passed.count(self.app.counting.as_ref(), Some(endpoint), request.head().method(), cx.now());
+        if endpoint.keeps_half_closed() {
+            cx.codec_mut().keep_half_closed();
+        }
         match result {
             Ok(()) => Queued::Begun(self.begin_interim(function, endpoint, request, passed, Some(place), cx)),
             Err(response) => Queued::Refused(Box::new((response, passed.detach(), is_head))),

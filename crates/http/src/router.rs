@@ -66,6 +66,8 @@ pub(crate) struct Table {
     pub(crate) middleware: MiddlewareList,
     /// Makes the state of each connection.
     pub(crate) connection_state: Option<MakeState>,
+    /// Whether requests go on when the client ends its side; unless set, the outer router or the listener decides.
+    half_close: Option<bool>,
     /// The routes of some hosts, by name in lower case.
     hosts: HashMap<String, Self>,
     slashes: Slashes,
@@ -75,7 +77,8 @@ impl Default for Table {
     fn default() -> Self {
         let (paths, exact, routes, fallback, hosts) = Default::default();
         let (middleware, connection_state, slashes) = (Rc::default(), None, Slashes::default());
-        Self { paths, exact, routes, fallback, middleware, connection_state, hosts, slashes }
+        let half_close = None;
+        Self { paths, exact, routes, fallback, middleware, connection_state, half_close, hosts, slashes }
     }
 }
 
@@ -234,6 +237,17 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// Whether requests for these routes go on when the client ends its side of a connection of HTTP/1.1 or of TLS, and
+    /// still reads (RFC 9112 §9.6). Nested routers and hosts may decide for themselves; unless a router does, the
+    /// [listener](crate::Config::half_close) does.
+    ///
+    /// By default the request ends: a closed tab and a killed client look the same, and nobody would read the response.
+    #[must_use]
+    pub fn half_close(mut self, keeps: bool) -> Self {
+        self.table.half_close = Some(keeps);
+        self
+    }
+
     /// The routes of a host: requests that name it are for `router` alone. Those that name another host are for this
     /// router. Case and a port do not matter.
     ///
@@ -313,6 +327,7 @@ impl Table {
     }
 
     fn nest(&mut self, prefix: &str, other: Self) {
+        other.settle_half_close(None);
         let layered = |endpoint: Rc<Endpoint>| match &other.middleware[..] {
             [] => endpoint,
             _ => Rc::new(middleware::around(endpoint, other.middleware.clone())),
@@ -345,6 +360,23 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Whether requests go on when the client ends its side, for the functions for which that is not decided yet.
+    pub(crate) fn settle_half_close(&self, outer: Option<bool>) {
+        let settled = self.half_close.or(outer);
+        let unsettled = self.endpoints().filter(|endpoint| endpoint.half_close.get().is_none());
+        unsettled.for_each(|endpoint| endpoint.half_close.set(settled));
+        self.hosts.values().for_each(|table| table.settle_half_close(settled));
+    }
+
+    /// All functions but those of hosts.
+    fn endpoints(&self) -> impl Iterator<Item = &Rc<Endpoint>> {
+        let of_routes = self.routes.iter().flat_map(|route| {
+            let named = route.methods.iter().map(|(_, endpoint)| endpoint);
+            named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any)
+        });
+        of_routes.chain(&self.fallback)
     }
 
     /// Gives every function the label that names it for the watchdog of the loop.

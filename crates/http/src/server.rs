@@ -140,6 +140,12 @@ impl Server {
         self
     }
 
+    /// Whether requests go on when their client ends its side of the connection; see [`Config::half_close`].
+    pub fn half_close(mut self, keeps: bool) -> Self {
+        self.config = self.config.half_close(keeps);
+        self
+    }
+
     /// Makes routers anew when `reload` does.
     pub fn reload(mut self, reload: &Reload) -> Self {
         self.config = self.config.reload(reload);
@@ -256,6 +262,7 @@ pub struct Config {
     server_name: Option<String>,
     strict_targets: bool,
     keep_alive_hint: Option<bool>,
+    half_close: bool,
     reload: Option<Reload>,
     metrics: Option<HttpMetrics>,
 }
@@ -312,6 +319,17 @@ impl Config {
         self
     }
 
+    /// Whether a request of HTTP/1.1 goes on when its client ends its side of the connection (FIN, or `close_notify` of
+    /// TLS), and still reads (RFC 9112 §9.6). `false` unless set: the request ends, since a closed tab and a killed client
+    /// look the same. [`Router::half_close`](crate::Router::half_close) decides for some routes.
+    ///
+    /// Functions that respond at once respond in either case, and so do the requests that were received before them.
+    /// A request of HTTP/2 always ends with its connection.
+    pub fn half_close(mut self, keeps: bool) -> Self {
+        self.half_close = keeps;
+        self
+    }
+
     /// Makes routers anew when `reload` does.
     pub fn reload(mut self, reload: &Reload) -> Self {
         self.reload = Some(reload.clone());
@@ -351,7 +369,7 @@ impl Config {
     pub fn connections<S: 'static>(self, router: Router<S>) -> impl Fn() -> (http1::Server, HttpHandler) {
         let config = self.http1();
         let http2 = self.http2();
-        let app = App::new(self.limits, router.into_table());
+        let app = App::new(self.limits, router.into_table()).half_close(self.half_close);
         let app = match &self.metrics {
             Some(metrics) => app.counting(HttpRecorder::new(metrics)),
             None => app,
@@ -392,13 +410,14 @@ impl Config {
         let config = self.http1();
         let http = move || http1::Server::new(config.clone());
         let (limits, http2) = (self.limits.clone(), self.http2());
-        let (reload, metrics) = (self.reload.clone(), self.metrics.clone());
+        let (reload, metrics, half_close) = (self.reload.clone(), self.metrics.clone(), self.half_close);
         let app = move || {
             let (table, limits) = (table.clone(), limits.clone());
             let app = match reload.clone() {
                 Some(reload) => App::reloading(limits, move || table(), reload),
                 None => App::new(limits, table()),
             };
+            let app = app.half_close(half_close);
             let app = match &metrics {
                 Some(metrics) => app.counting(HttpRecorder::new(metrics)),
                 None => app,

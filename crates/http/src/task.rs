@@ -144,6 +144,7 @@ trait Served: Exchange {
     fn has_late(&self) -> bool;
     fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>>;
     fn has_failed(&self) -> bool;
+    fn keep_half_closed(&self);
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError>;
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
 
@@ -187,6 +188,10 @@ impl<C: HttpCodec> Served for Exchanges<C> {
 
     fn has_failed(&self) -> bool {
         self.has_failed()
+    }
+
+    fn keep_half_closed(&self) {
+        self.keep_half_closed();
     }
 
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
@@ -278,6 +283,9 @@ impl Serving {
         state.into_iter().for_each(|state| request.set_connection_state(state));
         let (mut passed, result) = middleware::before(&table.middleware, &mut request, now);
         let function = endpoint.as_ref().ok().map(|endpoint| &**endpoint);
+        if function.is_some_and(Endpoint::keeps_half_closed) {
+            self.exchanges.keep_half_closed();
+        }
         passed.count(self.app.counting.as_ref(), function, request.head().method(), now);
         match (result, endpoint) {
             (Ok(()), Ok(endpoint)) => Work::request(request, endpoint, passed),

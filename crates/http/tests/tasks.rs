@@ -74,8 +74,8 @@ fn functions_that_wait_are_answered_in_order_however_many_requests_there_are() {
 }
 
 #[test]
-fn a_peer_that_sends_no_more_gets_the_response_of_a_function_that_waits() {
-    let router = Router::new().get("/", async || {
+fn with_half_close_a_peer_that_sends_no_more_gets_the_response_of_a_function_that_waits() {
+    let router = Router::new().half_close(true).get("/", async || {
         task::sleep(Duration::from_secs(1)).await;
         "ebb"
     });
@@ -166,13 +166,13 @@ fn a_peer_that_leaves_ends_the_function_and_the_producer() {
                 std::future::pending().await
             }))
         });
-    let connections = Config::new().connections(router);
+    let connections = Config::new().half_close(true).connections(router);
     for path in ["/", "/rows"] {
         let (codec, handler) = connections();
         let mut pipe = Embedded::new(codec, handler);
         pipe.receive(format!("GET {path} HTTP/1.1\r\nHost: sea\r\n\r\n").as_bytes());
         assert_eq!(alive.get(), 1, "{path}");
-        // A client may shut down its sending side and still read.
+        // A client may shut down its sending side and still read: `half_close.rs` has the default.
         pipe.receive_fin();
         assert_eq!(alive.get(), 1, "{path}");
         pipe.reset();

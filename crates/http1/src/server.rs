@@ -173,6 +173,22 @@ impl Server {
         self.ahead().count()
     }
 
+    /// Keeps the request in progress, and those behind it, when the peer ends its side: decoding then yields
+    /// [`Step::NeedMore`] and not [`Step::End`] while the response is owed. A peer that has ended its side may still read
+    /// (RFC 9112 §9.6), but most that do have left. The next request begins without it.
+    #[inline]
+    pub fn keep_half_closed(&mut self) {
+        if self.inbound != Inbound::Head {
+            self.flags |= HALF_CLOSE;
+        }
+    }
+
+    /// Whether the request in progress goes on when the peer ends its side.
+    #[must_use]
+    pub fn keeps_half_closed(&self) -> bool {
+        self.flags & HALF_CLOSE != 0
+    }
+
     pub(crate) fn ahead(&self) -> Ahead {
         if self.flags & READS_AHEAD == 0 { Ahead::default() } else { Ahead(self.remaining) }
     }
@@ -215,7 +231,7 @@ impl Server {
         self.remaining = ahead.0;
         let more_input = if ahead.count() > 0 || has_more_input { HAS_MORE_INPUT } else { 0 };
         let head = if is_head { HEAD } else { 0 };
-        self.flags = (self.flags & KEPT_FLAGS) | READS_AHEAD | KEEPS_ALIVE | head | more_input;
+        self.flags = (self.flags & (KEPT_FLAGS | HALF_CLOSE)) | READS_AHEAD | KEEPS_ALIVE | head | more_input;
         self.outbound = Outbound::Owed;
     }
 
@@ -539,8 +555,10 @@ impl Codec for Server {
         self.send(message, out).map_err(Error::Caller)
     }
 
-    /// Decodes what is complete. While a response is owed it returns [`Step::NeedMore`]: the remaining input is decoded
-    /// once that response is complete.
+    /// Decodes what is complete. While a response is owed and input is left, it returns [`Step::NeedMore`]: that input is
+    /// decoded once the response is complete. Without input it returns [`Step::End`] although the response is owed, so that
+    /// the application learns that the peer has ended its side; [`keep_half_closed`](Server::keep_half_closed) has it
+    /// return [`Step::NeedMore`] there as well.
     #[cold]
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let step = self.decode(input, reply)?;
@@ -549,10 +567,11 @@ impl Codec for Server {
         }
         match self.inbound {
             Inbound::Await => {
-                if input.is_empty() {
-                    self.on_end(EndEvent::Close);
+                if !input.is_empty() {
+                    return Ok(Step::NeedMore);
                 }
-                Ok(Step::NeedMore)
+                self.on_end(EndEvent::Close);
+                Ok(if self.flags & HALF_CLOSE != 0 { Step::NeedMore } else { Step::End })
             }
             Inbound::Switched | Inbound::Closed => Ok(Step::End),
             _ if self.reading().is_skipping() || (self.inbound == Inbound::Head && input.is_empty()) => {
@@ -665,6 +684,8 @@ pub(crate) const HAS_MORE_INPUT: u16 = 32;
 pub(crate) const READS_AHEAD: u16 = 1 << 14;
 /// A request has arrived, so the connection speaks HTTP/1.
 const SERVED: u16 = 1 << 13;
+/// The request in progress goes on when the peer has ended its side.
+const HALF_CLOSE: u16 = 1 << 15;
 
 /// What a connection of HTTP/2 begins with (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -673,8 +694,8 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const KEPT_FLAGS: u16 = ENDING | SERVED;
 
 /// All flags. No two of them share a bit.
-const FLAGS: [u16; 10] =
-    [HTTP_10, KEEPS_ALIVE, EXPECTS, HEAD, CONNECT, HAS_MORE_INPUT, READS_AHEAD, SERVED, ENDING, READING];
+const FLAGS: [u16; 11] =
+    [HTTP_10, KEEPS_ALIVE, EXPECTS, HEAD, CONNECT, HAS_MORE_INPUT, READS_AHEAD, SERVED, HALF_CLOSE, ENDING, READING];
 const FREE_BITS: u32 = {
     let (mut used, mut next) = (0, 0);
     while next < FLAGS.len() {
@@ -685,6 +706,6 @@ const FREE_BITS: u32 = {
     used.count_zeros()
 };
 
-const _: () = assert!(FREE_BITS == 1);
+const _: () = assert!(FREE_BITS == 0);
 const _: () = assert!(size_of::<Server>() == 56);
 const _: () = assert!(size_of::<Incoming>() == 40);

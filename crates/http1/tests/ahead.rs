@@ -168,7 +168,7 @@ fn at_the_end_of_the_peer_and_at_a_drain_the_last_response_alone_announces_the_c
         if drains {
             talk.0.harness.notify(Lifecycle::Drain).expect("nothing is wrong");
         } else {
-            assert_eq!(talk.0.receive_fin(), Ok(vec![]));
+            assert_eq!(talk.0.receive_fin(), Ok(vec!["end of connection".into()]));
         }
         for number in 1..=4 {
             let response = talk.respond("ok");

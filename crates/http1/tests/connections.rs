@@ -500,9 +500,26 @@ fn after_the_peer_has_stopped_sending_complete_requests_still_get_through() {
     talk.harness.receive(&GET.repeat(2));
     assert_eq!(talk.receive_fin(), Ok(vec!["GET /".into()]));
     assert!(!ok(&mut talk).contains("Connection: close"));
-    assert_eq!(talk.receive_fin(), Ok(vec!["GET /".into()]));
+    assert_eq!(talk.receive_fin(), Ok(vec!["GET /".into(), "end of connection".into()]));
     assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"), "no further request can come");
     assert!(talk.is_finished());
+    assert_eq!(talk.receive_fin(), Ok(vec!["end of connection".into()]));
+}
+
+#[test]
+fn a_request_that_is_kept_half_closed_hides_the_end_of_the_peer_until_its_response_is_complete() {
+    let mut talk = Talk::new();
+    talk.harness.codec_mut().keep_half_closed();
+    talk.receive(GET).expect("it is good");
+    talk.harness.codec_mut().keep_half_closed();
+    talk.harness.receive(&GET.repeat(2));
+    ok(&mut talk);
+    assert_eq!(talk.receive_fin(), Ok(vec!["GET /".into()]));
+    ok(&mut talk);
+    assert_eq!(talk.receive_fin(), Ok(vec!["GET /".into(), "end of connection".into()]), "each request has its own");
+    talk.harness.codec_mut().keep_half_closed();
+    assert_eq!(talk.receive_fin(), Ok(vec![]));
+    assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"), "no further request can come");
     assert_eq!(talk.receive_fin(), Ok(vec!["end of connection".into()]));
 }
 

@@ -618,6 +618,11 @@ impl Mux for Connection {
         self.write_records(stream, queue, ends, out)
     }
 
+    /// A client that has ended its side has left. What a server has sent before it ends its side is answers.
+    fn ends_streams_with_peer(&self) -> bool {
+        self.role == Role::Server
+    }
+
     fn take_opening(&mut self, stream: StreamKey) -> Option<Slice> {
         // Both are of the stream that was opened last.
         self.pending.ended.take_if(|ended| *ended == stream)?;

@@ -74,6 +74,9 @@ pub enum Completion {
     Received(Slice),
     /// The peer has shut down its sending side; reported once.
     Ended,
+    /// The peer has shut down its sending side, and the socket does not receive, or has reported that end. Bytes of the
+    /// peer may be unread. Reported once for a call of [`Driver::watch_end`].
+    HungUp,
     /// So many bytes were sent. Zero means that no byte was sent, and that the loop can send again. A file that is
     /// shorter than its region is an error of the kind `UnexpectedEof`.
     Sent(io::Result<usize>),
@@ -135,6 +138,10 @@ pub trait Driver {
 
     /// Pauses or resumes receiving on all sockets at once. A loop pauses it while its memory is used up.
     fn pause_receives(&mut self, pause: bool);
+
+    /// Has the driver report [`Completion::HungUp`] once the peer ends its side, also while the socket does not receive. A
+    /// socket whose end was found already reports it in the next turn.
+    fn watch_end(&mut self, _token: Token) {}
 
     /// Sizes the next receive of a socket, unless the hint would be of no use to the driver.
     fn hint_receive(&mut self, _token: Token, _hint: ReceiveHint) {}

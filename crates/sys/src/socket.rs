@@ -203,6 +203,12 @@ pub(crate) fn is_over(socket: &OwnedFd) -> bool {
     poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
 }
 
+/// Whether the peer has ended its side; bytes of it may be unread.
+pub(crate) fn has_peer_ended(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::RDHUP)
+}
+
 /// The result of an ioctl request that returns one number.
 fn count(descriptor: BorrowedFd<'_>, request: libc::Ioctl) -> Option<u64> {
     let mut bytes: libc::c_int = 0;

@@ -253,6 +253,11 @@ impl<C: Pipeline> CodecHarness<C> {
         &self.codec
     }
 
+    /// The codec, mutable.
+    pub fn codec_mut(&mut self) -> &mut C {
+        &mut self.codec
+    }
+
     /// The unread input.
     pub fn input(&self) -> &Input {
         &self.input

@@ -391,6 +391,10 @@ impl Driver for Shim {
         self.inner.pause_receives(pause);
     }
 
+    fn watch_end(&mut self, token: Token) {
+        self.inner.watch_end(token);
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         self.inner.hint_receive(token, hint);
     }

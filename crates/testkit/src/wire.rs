@@ -39,6 +39,7 @@ pub(crate) struct WireState {
     start: Instant,
     blocked: bool,
     end_reported: bool,
+    is_watched: bool,
     reset_reported: bool,
     receives_paused: bool,
     receive_hint: Option<ReceiveHint>,
@@ -73,6 +74,7 @@ impl Default for WireState {
             start,
             blocked: false,
             end_reported: false,
+            is_watched: false,
             reset_reported: false,
             receives_paused: false,
             receive_hint: None,
@@ -167,6 +169,10 @@ impl Driver for Wire {
         self.state.read(|ends| ends.receiving && !ends.reset && !ends.inbound.is_empty())
     }
 
+    fn watch_end(&mut self, _: Token) {
+        self.state.change(|ends| ends.is_watched = true);
+    }
+
     fn hint_receive(&mut self, _: Token, hint: ReceiveHint) {
         self.state.change(|ends| ends.receive_hint = Some(hint));
     }
@@ -200,6 +206,9 @@ impl WireState {
         } else if self.blocked && self.window > 0 {
             self.blocked = false;
             Completion::Sent(Ok(0))
+        } else if self.is_watched && self.peer_ended && (!self.receiving || self.end_reported) {
+            self.is_watched = false;
+            Completion::HungUp
         } else if !self.receiving || self.receives_paused {
             return None;
         } else if self.inbound.is_empty() {

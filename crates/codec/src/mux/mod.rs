@@ -163,6 +163,12 @@ pub trait Mux: Codec<In = StreamEvent> {
     /// The connection closes: nothing more is read or written. Streams that are open learn of it separately.
     fn on_session_closed(&self) {}
 
+    /// Whether the end of the peer's side of the connection ends all streams but those whose last bytes are queued, as it
+    /// does where a peer ends its side to leave. Otherwise the streams that the peer has ended itself go on.
+    fn ends_streams_with_peer(&self) -> bool {
+        false
+    }
+
     /// The most bytes of one frame: a stream's turn.
     fn frame_bytes_max(&self) -> u32 {
         16 * 1024

@@ -202,6 +202,14 @@ impl<C: Pipeline> Channel<C> {
         polled.map(|ended| ended.err().unwrap_or_else(|| ChannelError::Closed(Rc::new(CloseReason::Done))))
     }
 
+    /// Waits until the peer has shut down its sending side, even if no task receives: what the peer has sent before may be
+    /// unread. On a stream it waits for ever. It wakes the task as [`poll_closed`](Channel::poll_closed) does, so one of the
+    /// two wakers is kept.
+    pub fn poll_hung_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let waker = cx.waker();
+        self.handle.with_or(|connection, core, token| connection.poll_hung_up(core, token, waker), |_| Poll::Pending)
+    }
+
     /// Resets the connection at once. Pending bytes are dropped, and those in the kernel's buffer may be lost. The peer
     /// sees a reset and not the end of the stream. A filter such as TLS sends no closing message. The reason is
     /// [`CloseReason::Aborted`](crate::CloseReason::Aborted).

@@ -159,6 +159,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         self.transmit_queue(act)
     }
 
+    fn is_ending(&self) -> bool {
+        self.link.is_ending()
+    }
+
     fn unread_bytes(&self) -> u32 {
         Self::unread_bytes(self)
     }
@@ -274,6 +278,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 }
                 self.application.wake_reader();
             }
+            SlotEvent::HungUp => self.notify(core, token, Event::HungUp)?,
             // Both sides have ended it already: what was received stays.
             SlotEvent::StreamReset(_)
                 if self.link.intersects(Link::PEER_ENDED)

@@ -166,7 +166,7 @@ impl Link {
 
     /// Whether this is the link of a stream.
     #[inline]
-    pub(super) fn is_stream(&self) -> bool {
+    pub(crate) fn is_stream(&self) -> bool {
         matches!(self.peer, Peer::Stream { .. })
     }
 
@@ -265,6 +265,12 @@ impl Link {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_some()
+    }
+
+    /// Whether the codec yields no more messages, and the application knows.
+    #[inline]
+    pub(crate) fn is_read_closed(&self) -> bool {
+        self.intersects(Self::READ_CLOSED)
     }
 
     /// Whether the application sends no more.

@@ -108,6 +108,9 @@ impl ChannelState {
     /// It was connected from here: a drain concerns it only when no task is left that may need it to serve.
     const OUTBOUND: u16 = 1 << 8;
 
+    /// The peer has ended its side; messages that have come before may be unread.
+    const HUNG_UP: u16 = 1 << 10;
+
     /// The application ignores drains.
     const IGNORES_DRAIN: u16 = 1 << 9;
 
@@ -216,6 +219,10 @@ impl<C: Pipeline> Application<C> for ChannelState {
                 Application::<C>::wake_reader(self);
             }
             Event::Flushed => self.wake_writer(),
+            Event::HungUp => {
+                self.set(Self::HUNG_UP, true);
+                self.wake_writer();
+            }
             Event::Deadline => {
                 // A waiting task checks whether the deadline was its own, and sets the next.
                 self.note_deadline(cx);
@@ -629,6 +636,18 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             return Poll::Pending;
         }
         Poll::Ready(self.end_of_messages())
+    }
+
+    /// Whether the peer has ended its side, whatever of it is unread.
+    pub(crate) fn poll_hung_up(&mut self, core: &mut Core, token: Token, waker: &Waker) -> Poll<()> {
+        if self.application.intersects(ChannelState::HUNG_UP) {
+            return Poll::Ready(());
+        }
+        if !self.link.is_stream() && !self.application.intersects(ChannelState::CLOSED) {
+            core.driver.watch_end(token);
+        }
+        register(&mut self.application.writer_state().writer, waker);
+        Poll::Pending
     }
 
     /// Begins to close in good order.

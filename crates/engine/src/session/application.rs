@@ -243,18 +243,20 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         if event == Event::ReadClosed {
-            // The codec is finished once the streams that the peer has ended are closed; no other can be served.
-            let unended = cx.with_mux(|mux, _| {
-                let streams = mux.streams();
+            // The codec is finished once the streams that are left are closed.
+            let ended = cx.with_mux(|mux, _| {
+                let (streams, ends_all) = (mux.streams(), mux.ends_streams_with_peer());
                 streams
                     .iter()
-                    .filter(|key| !streams.has_peer_ended(*key))
-                    .filter_map(|key| streams.owner(key))
-                    .filter_map(token)
+                    .filter_map(|key| Some((token(streams.owner(key)?)?, streams.has_peer_ended(key))))
+                    .filter(|(_, has_peer_ended)| ends_all || !has_peer_ended)
                     .collect::<Vec<_>>()
             });
-            for token in unended {
-                cx.core_mut().dispatch(token, SlotEvent::SessionClosed(None));
+            for (token, has_peer_ended) in ended {
+                // A stream that the peer has ended, and whose last bytes are queued, is not cut off.
+                if !(has_peer_ended && cx.core_mut().slots.get_mut(token).is_some_and(|stream| stream.is_ending())) {
+                    cx.core_mut().dispatch(token, SlotEvent::SessionClosed(None));
+                }
             }
         }
         Outcome::Continue

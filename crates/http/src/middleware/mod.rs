@@ -176,7 +176,7 @@ impl PassedMiddleware {
 
 /// An endpoint with middleware of its own.
 pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endpoint {
-    let (body, is_gateway) = (endpoint.body, endpoint.is_gateway);
+    let (body, half_close, is_gateway) = (endpoint.body, endpoint.half_close.get(), endpoint.is_gateway);
     let call = match endpoint.call {
         Call::Sync(_) => Call::Sync(Box::new(move |mut request| {
             let (passed, result) = before(&middleware, &mut request, task::now());
@@ -247,7 +247,9 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
             }
         })),
     };
-    Endpoint { is_gateway, ..Endpoint::new(call, body) }
+    let around = Endpoint { is_gateway, ..Endpoint::new(call, body) };
+    around.half_close.set(half_close);
+    around
 }
 
 impl Request {

@@ -110,7 +110,8 @@ impl Readiness {
     fn switch(&mut self, token: Token, flag: Flags, on: bool) {
         let Some(socket) = self.sockets.get_mut(token) else { return };
         socket.flags.set(flag, on);
-        if on && socket.flags.intersects(Flags::READABLE.union(Flags::ERROR)) {
+        let is_ready = on && socket.flags.intersects(Flags::READABLE.union(Flags::ERROR));
+        if is_ready || socket.flags.is_end_due() {
             enqueue(&mut self.ready, socket, token);
         }
     }
@@ -135,6 +136,9 @@ impl Readiness {
         }
         if event.is_read_closed() || event.is_priority() {
             flags.set(Flags::HUNG_UP, true);
+        }
+        if event.is_read_closed() {
+            flags.set(Flags::PEER_ENDED, true);
         }
         if event.is_error() {
             flags.set(Flags::ERROR, true);
@@ -182,6 +186,10 @@ impl Readiness {
             let error = rustix::net::sockopt::socket_error(&socket.descriptor);
             let error = error.ok().and_then(Result::err).unwrap_or(rustix::io::Errno::CONNRESET);
             return Some(Completion::Failed(error.into()));
+        }
+        if flags.is_end_due() {
+            flags.set(Flags::WATCHED, false);
+            return Some(Completion::HungUp);
         }
         None
     }
@@ -291,6 +299,14 @@ impl Driver for Readiness {
             }
         }
         None
+    }
+
+    fn watch_end(&mut self, token: Token) {
+        let Some(socket) = self.sockets.get_mut(token) else { return };
+        socket.flags.set(Flags::WATCHED, true);
+        if socket.flags.is_end_due() {
+            enqueue(&mut self.ready, socket, token);
+        }
     }
 
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {

@@ -28,7 +28,7 @@ impl Readiness {
             Ok(0) => {
                 socket.flags.set(Flags::READABLE, false);
                 socket.flags.set(Flags::ENDED, true);
-                if socket.flags.contains(Flags::ERROR) {
+                if socket.flags.intersects(Flags::ERROR.union(Flags::WATCHED)) {
                     enqueue(&mut self.ready, socket, token);
                 }
                 Some(Completion::Ended)

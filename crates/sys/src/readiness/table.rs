@@ -51,6 +51,19 @@ impl Flags {
     /// The connection broke, and a send took the error from the kernel, where a receive finds only an end now. That end
     /// is reported as a failure.
     pub(super) const BROKEN: Self = Self::flag_bit(13);
+    /// The loop wants to know when the peer ends the stream, also while the socket does not receive.
+    pub(super) const WATCHED: Self = Self::flag_bit(14);
+    /// The peer has ended the stream. Bytes of it may be unread.
+    pub(super) const PEER_ENDED: Self = Self::flag_bit(15);
+}
+
+impl Flags {
+    /// Whether the end of the peer is to be reported apart from what the peer has sent.
+    pub(super) fn is_end_due(self) -> bool {
+        let is_found =
+            self.contains(Self::ENDED) || (self.contains(Self::PEER_ENDED) && !self.contains(Self::RECEIVING));
+        self.contains(Self::WATCHED) && is_found && !self.contains(Self::FAILED)
+    }
 }
 
 impl AsFd for Entry {

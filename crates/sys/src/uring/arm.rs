@@ -14,7 +14,7 @@ use super::table::{Flags, SendRoom, SocketKind};
 use crate::address::Address;
 use crate::driver::{Completion, Token};
 use crate::options::SocketOptions;
-use crate::socket::{self, Socket};
+use crate::socket::{self, Socket, has_peer_ended};
 
 impl<K: Kernel> Machine<K> {
     pub(super) fn adopt(&mut self, token: Token, socket: Socket, kind: SocketKind, flags: Flags) -> Option<Completion> {
@@ -102,10 +102,13 @@ impl<K: Kernel> Machine<K> {
         let wanted = self.wants(flags);
         self.arm_receive(token, wanted)?;
         self.report_failure(token, wanted);
+        self.report_end(token);
         let is_reported = flags.intersects(Flags::FAILED.union(Flags::HEAVY));
         if !wanted && !is_reported && operations.is_idle(Kind::HangUp) {
             // A broken connection is reported even on a socket that neither receives nor sends.
-            self.arm(token, Kind::HangUp, Request::Poll { fd, events: 0, multishot: true })?;
+            let is_watched = kind == SocketKind::WatchedStream && !flags.contains(Flags::ENDED);
+            let events = if is_watched { libc::POLLRDHUP } else { 0 };
+            self.arm(token, Kind::HangUp, Request::Poll { fd, events, multishot: true })?;
         }
         Ok(())
     }
@@ -121,6 +124,36 @@ impl<K: Kernel> Machine<K> {
         if let Ok(Err(errno)) = rustix::net::sockopt::socket_error(&socket.descriptor) {
             socket.flags.set(Flags::FAILED, true);
             self.due_completions.push_back((token, Completion::Failed(errno.into())));
+        }
+    }
+
+    /// Has the end of the peer be reported, also while the socket does not receive.
+    pub(super) fn watch_end(&mut self, token: Token) {
+        let Some(socket) = self.sockets.get_mut(token) else { return };
+        if socket.kind == SocketKind::Stream {
+            socket.kind = SocketKind::WatchedStream;
+            let flags = socket.flags;
+            // A poll for failures alone was armed before. If the kernel does not take its end now, the poll stays, and the
+            // end is found when the socket receives.
+            let _ = self.cancel(token, Kind::HangUp);
+            if flags.intersects(Flags::ENDED.union(Flags::HUNG_UP)) || !flags.contains(Flags::RECEIVING) {
+                self.enqueue(token);
+            }
+        }
+    }
+
+    /// Reports the end of the peer, if the loop wants to know, and the socket does not find it by receiving.
+    fn report_end(&mut self, token: Token) {
+        let Some(socket) = self.sockets.get_mut(token) else { return };
+        let flags = socket.flags;
+        if socket.kind != SocketKind::WatchedStream || flags.contains(Flags::FAILED) {
+            return;
+        }
+        let may_have_ended = flags.contains(Flags::HUNG_UP) && !flags.contains(Flags::RECEIVING);
+        // Urgent bytes set the flag as well.
+        if flags.contains(Flags::ENDED) || (may_have_ended && has_peer_ended(&socket.descriptor)) {
+            socket.kind = SocketKind::Stream;
+            self.due_completions.push_back((token, Completion::HungUp));
         }
     }
 

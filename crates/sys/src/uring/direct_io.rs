@@ -83,6 +83,9 @@ impl<K: Kernel> Machine<K> {
         let flags = socket.flags;
         if !self.wants(flags) {
             self.note_paused(token);
+            if reports(libc::POLLRDHUP) {
+                self.enqueue(token);
+            }
             // A socket that receives gets the bytes that arrived first, and then the error.
             return if reports(libc::POLLERR) { self.failed(token) } else { None };
         }

@@ -214,10 +214,16 @@ impl<K: Kernel> Machine<K> {
         }
         let socket = self.sockets.get_mut(token)?;
         let broke = event.result > 0 && event.result & i32::from(libc::POLLERR) != 0;
+        let ended = event.result > 0 && event.result & i32::from(libc::POLLRDHUP) != 0;
+        if broke || ended {
+            socket.flags.set(Flags::HUNG_UP, true);
+        }
         if !broke {
+            if ended {
+                self.enqueue(token);
+            }
             return None;
         }
-        socket.flags.set(Flags::HUNG_UP, true);
         // A connection that receives gets the bytes that arrived first, and then the error.
         let (flags, receives) = (socket.flags, !socket.operations.is_idle(Kind::Receive));
         if self.wants(flags) || receives && !flags.contains(Flags::ENDED) {
@@ -451,6 +457,10 @@ impl Driver for Uring {
 
     fn has_input(&mut self, token: Token) -> bool {
         self.0.has_input(token)
+    }
+
+    fn watch_end(&mut self, token: Token) {
+        self.0.watch_end(token);
     }
 
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {

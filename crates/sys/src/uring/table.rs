@@ -45,6 +45,8 @@ impl Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SocketKind {
     Stream,
+    /// A stream of which the loop wants to know when the peer ends it, also while the socket does not receive.
+    WatchedStream,
     Listener,
 }
 

@@ -152,6 +152,13 @@ impl Driver for SimDriver {
         }
     }
 
+    fn watch_end(&mut self, token: Token) {
+        let world = &mut *self.world.borrow_mut();
+        if let Some(SocketRef::Endpoint(id)) = world.driver_states[self.driver].sockets.get(token) {
+            world.watch_end(id);
+        }
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         let world = &mut *self.world.borrow_mut();
         if let Some(SocketRef::Endpoint(id)) = world.driver_states[self.driver].sockets.get(token)

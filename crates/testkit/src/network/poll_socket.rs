@@ -98,6 +98,11 @@ impl World {
             let was_reported = std::mem::replace(&mut end.break_reported, true);
             return (!was_reported).then(|| Completion::Failed(io::ErrorKind::ConnectionReset.into()));
         }
+        if end.is_end_due() {
+            end.is_watched = false;
+            self.enqueue(SocketRef::Endpoint(id));
+            return Some(Completion::HungUp);
+        }
         if !end.may_receive(paused) || !end.is_readable() {
             return None;
         }
@@ -110,6 +115,7 @@ impl World {
         }
         if there == 0 {
             end.end_reported = true;
+            self.enqueue(SocketRef::Endpoint(id));
             return Some(Completion::Ended);
         }
         if let Some(hint) = end.receive_hint.take() {

@@ -75,6 +75,8 @@ pub(super) struct Endpoint {
     /// The FIN came with the last bytes, and is reported with them.
     pub(super) fin_joined: bool,
     pub(super) end_reported: bool,
+    /// The owner wants to know when the stream ends, also while it does not receive.
+    pub(super) is_watched: bool,
     pub(super) receiving: bool,
     /// Receiving was stopped, and one completion may still come.
     pub(super) one_more: bool,
@@ -117,6 +119,7 @@ impl Endpoint {
             fin_received: false,
             fin_joined: false,
             end_reported: false,
+            is_watched: false,
             receiving: false,
             one_more: false,
             broken: false,
@@ -152,12 +155,21 @@ impl Endpoint {
             return self.outcome.is_some();
         }
         let breaks = self.broken && !self.break_reported;
-        self.send_is_due || self.is_writable_again() || breaks || (self.may_receive(paused) && self.is_readable())
+        self.send_is_due
+            || self.is_writable_again()
+            || breaks
+            || self.is_end_due()
+            || (self.may_receive(paused) && self.is_readable())
     }
 
     /// Whether there are bytes to receive, or the end.
     pub(super) fn is_readable(&self) -> bool {
         !self.broken && !self.connecting && (!self.inbound.is_empty() || (self.fin_received && !self.end_reported))
+    }
+
+    /// Whether the end of the stream is to be reported apart from its bytes.
+    pub(super) const fn is_end_due(&self) -> bool {
+        self.is_watched && !self.broken && (self.end_reported || (self.fin_received && !self.receiving))
     }
 
     /// Breaks the stream at once, and discards all bytes.

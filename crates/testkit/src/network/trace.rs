@@ -33,6 +33,7 @@ impl Trace {
                 self.bytes(bytes);
             }
             Completion::Ended => self.mix(6),
+            Completion::HungUp => self.mix(12),
             Completion::Sent(Ok(count)) => {
                 self.mix(7);
                 self.mix(*count as u64);

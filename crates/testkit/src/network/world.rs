@@ -302,6 +302,11 @@ impl World {
         self.enqueue(place);
     }
 
+    /// The owner of an end wants to know when the other end is shut down.
+    pub(super) fn watch_end(&mut self, id: u64) {
+        self.change(id, |end| end.is_watched = true);
+    }
+
     fn set_one_more(&mut self, place: SocketRef, one_more: bool) {
         match place {
             SocketRef::Endpoint(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.one_more = one_more),

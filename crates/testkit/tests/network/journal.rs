@@ -73,7 +73,7 @@ impl Journal {
             Completion::Accepted(_) => Done::Accepted,
             Completion::Connected(_) => Done::Connected,
             Completion::Received(_) => Done::Received,
-            Completion::Ended => Done::Ended,
+            Completion::Ended | Completion::HungUp => Done::Ended,
             Completion::Sent(sent) => Done::Sent(*sent.as_ref().unwrap_or(&0)),
             Completion::Failed(_) => Done::Failed,
             Completion::Closed => Done::Closed,

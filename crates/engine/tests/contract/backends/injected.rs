@@ -70,6 +70,10 @@ impl Driver for BrokenDriver {
         self.driver.pause_receives(pause);
     }
 
+    fn watch_end(&mut self, token: Token) {
+        self.driver.watch_end(token);
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         self.driver.hint_receive(token, hint);
     }
