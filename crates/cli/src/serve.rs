@@ -90,6 +90,7 @@ fn start(
     let limits_of_http = options.server.limits_of_http1();
     if let Some(sites) = sites {
         let mut config = http::Config::new().limits(options.server.limits_of_http()).reload(sites.reload_handle());
+        config = config.half_close(options.server.half_close);
         if let Some(metrics) = metrics {
             config = config.metrics(metrics);
         }

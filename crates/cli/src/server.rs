@@ -67,6 +67,10 @@ pub(crate) struct ServerOptions {
     /// --write-timeout; 0 for none [default: 240]
     #[arg(long, value_name = "BYTES")]
     write_rate_min: Option<u32>,
+    /// Keep requests in progress over HTTP/1.1 when their client ends its side of the connection: it may still read. By
+    /// default they end, as most clients that do so have left
+    #[arg(long)]
+    pub(crate) half_close: bool,
     /// Zero-downtime restart: take over the listeners of the running server that was started with the same PATH, if
     /// any; that server drains and exits. Then offer our listeners at PATH to the next server
     #[arg(long, value_name = "PATH")]

@@ -166,6 +166,47 @@ pub struct Async<A>(A);
 #[derive(Debug)]
 pub struct WithRequest<A>(A);
 
+/// A function with a choice of its own for half-closed connections; see [`half_close`].
+#[derive(Debug, Clone)]
+pub struct HalfClose<F> {
+    function: F,
+    keeps: Option<bool>,
+}
+
+/// Marks functions with a choice of their own for half-closed connections.
+#[derive(Debug)]
+pub struct WithHalfClose<M>(M);
+
+/// Decides for one function whether its requests go on when their client ends its side of the connection, in place of
+/// [`Router::half_close`](crate::Router::half_close). `None` leaves it to the router.
+///
+/// ```
+/// use tidegate::http::{Router, half_close};
+/// use tidegate::task;
+/// use std::time::Duration;
+///
+/// // `printf 'GET /count ..' | nc -N` ends its side at once, and waits for the response.
+/// let count = async || {
+///     task::sleep(Duration::from_secs(1)).await;
+///     "412"
+/// };
+/// let router = Router::new().get("/count", half_close(true, count));
+/// # drop(router);
+/// ```
+pub fn half_close<F>(keeps: impl Into<Option<bool>>, function: F) -> HalfClose<F> {
+    HalfClose { function, keeps: keeps.into() }
+}
+
+impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, WithHalfClose<M>> for HalfClose<F> {
+    fn into_endpoint(self, state: Rc<S>) -> Endpoint {
+        let endpoint = self.function.into_endpoint(state);
+        if self.keeps.is_some() {
+            endpoint.half_close.set(self.keeps);
+        }
+        endpoint
+    }
+}
+
 macro_rules! functions {
     ($($argument:ident $value:ident)*) => {
         impl<S, F, R, $($argument,)*> RequestFunction<S, Sync<($($argument,)*)>> for F

@@ -85,7 +85,9 @@ pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use connection::HttpHandler;
-pub use endpoint::{Async, Endpoint, RequestFunction, Responding, Sync, WithRequest};
+pub use endpoint::{
+    Async, Endpoint, HalfClose, RequestFunction, Responding, Sync, WithHalfClose, WithRequest, half_close,
+};
 pub use exchange::BodyError;
 #[cfg(feature = "files")]
 pub use files::Files;

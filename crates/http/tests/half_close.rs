@@ -50,6 +50,7 @@ fn router(count: &Count) -> Router {
     Router::new()
         .get("/now", || "now")
         .get("/at-once", async || "at once")
+        .get("/large", || "x".repeat(LARGE))
         .get("/handler", async move || {
             let _alive = handler.begin();
             task::sleep(Duration::from_secs(1)).await;
@@ -84,6 +85,9 @@ fn router(count: &Count) -> Router {
             "late"
         })
 }
+
+/// More than may wait before the connection is unwritable.
+const LARGE: usize = 1_000_000;
 
 fn open_with(config: Config, router: Router) -> Embedded<()> {
     let (codec, handler) = config.connections(router)();
@@ -228,6 +232,50 @@ fn the_end_of_the_client_within_its_body_ends_the_function() {
         assert!(pipe.is_closed() && count.alive() == 0);
         assert_eq!(text(&mut pipe), "");
     }
+}
+
+/// Bytes that nothing reads hide the end of the client from a loop that only receives.
+#[test]
+fn the_end_of_the_client_behind_unread_bytes_ends_a_function_that_waits() {
+    let body = "x".repeat(1_000_000);
+    for (wire, ends) in [
+        ([get("/handler"), get("/now")].concat(), ["\r\n\r\nlate", "\r\n\r\nnow"]),
+        (post("/unread", "Content-Length: 100\r\n", "some"), ["\r\n\r\nlate", ""]),
+        (post("/unread", "Content-Length: 1000000\r\n", &body), ["\r\n\r\nlate", ""]),
+        (post("/unread", "Content-Length: 100\r\nExpect: 100-continue\r\n", ""), ["\r\n\r\nlate", ""]),
+    ] {
+        for half_close in [false, true] {
+            let count = Count::default();
+            let mut pipe = open_with(Config::new().half_close(half_close), router(&count));
+            pipe.receive(&wire);
+            assert_eq!((count.alive(), text(&mut pipe)), (1, String::new()));
+            pipe.receive_fin();
+            assert_eq!(count.alive() == 1, half_close, "{}", ends[0]);
+            pipe.advance(Duration::from_millis(1_001));
+            let answers = text(&mut pipe);
+            assert!(pipe.is_closed() && count.alive() == 0);
+            if half_close {
+                assert!(ends.iter().all(|end| answers.contains(end)), "{answers}");
+            } else {
+                assert_eq!(answers, "");
+            }
+        }
+    }
+}
+
+/// The FIN comes before the request is even decoded: it waits for the one before it.
+#[test]
+fn the_end_of_the_client_is_found_again_by_each_request_that_waits() {
+    let count = Count::default();
+    let mut pipe = open_with(Config::new(), router(&count));
+    pipe.limit_peer_reads(0);
+    pipe.receive(&[get("/large"), get("/handler"), get("/handler")].concat());
+    pipe.receive_fin();
+    assert_eq!(count.alive(), 0, "nothing is begun while the client reads nothing");
+    assert!(!pipe.is_closed());
+    pipe.limit_peer_reads(usize::MAX);
+    assert!(text(&mut pipe).len() > LARGE, "what is answered is sent");
+    assert!(pipe.is_closed() && count.alive() == 0);
 }
 
 #[test]

@@ -152,6 +152,8 @@ pub(super) struct Route {
     /// Pass CONNECT on.
     #[serde(default)]
     pub(super) connect: bool,
+    /// Keep requests whose client has ended its side of the connection; as `--half-close` says unless set.
+    pub(super) half_close: Option<bool>,
 }
 
 /// Changes of fields.
@@ -309,6 +311,7 @@ impl Route {
             trusted: Vec::new(),
             upgrades: None,
             connect: false,
+            half_close: None,
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate::http;
 use tidegate::http::proxy::{
     Ejection, Forwarding, HealthCheck, Maintenance, Proxy, RateLimit, Retries, UpstreamLimits, Upstreams,
 };
@@ -78,9 +79,10 @@ impl Routes {
             let all = if hosts.is_empty() { vec![String::new()] } else { named.collect() };
             for host in all {
                 let router = by_host.remove(&host).unwrap_or_default();
+                let half_close = route.route.half_close;
                 let router = match route.route.prefix() {
-                    "" => router.fallback(proxy.clone()),
-                    prefix => router.nest(prefix, Router::new().fallback(proxy.clone())),
+                    "" => router.fallback(http::half_close(half_close, proxy.clone())),
+                    prefix => router.nest(prefix, Router::new().fallback(http::half_close(half_close, proxy.clone()))),
                 };
                 by_host.insert(host, router);
             }

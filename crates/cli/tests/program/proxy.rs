@@ -1,12 +1,14 @@
 //! `proxy`: requests through the program, its reload, and its restart.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::peer::{Peer, assert_same, letters, post, post_chunked};
-use crate::support::program::{Directory, Program, run};
+use crate::support::peer::{Peer, assert_same, letters, post, post_chunked, request};
+use crate::support::program::{Directory, Program, can_use_uring, run};
 use crate::takeover::restart_as;
 
 fn url(program: &Program) -> String {
@@ -135,5 +137,61 @@ fn restarts_of_a_proxy_under_load_fail_no_request() {
     for depth in [1, 16] {
         let start = |flags: &[&str]| Program::proxy(&[flags, &["--upstream", &upstream]].concat());
         restart_as(start, 5, 32, depth, Duration::from_millis(50));
+    }
+}
+
+/// The upstream has the request, and does not respond.
+fn waiting_upstream() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+/// Reads the head of a request.
+fn read_head(stream: &mut TcpStream) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+}
+
+#[test]
+fn a_client_that_ends_its_side_ends_the_exchange_with_the_upstream() {
+    let (listener, url) = waiting_upstream();
+    let backends: &[_] = if can_use_uring() { &["epoll", "uring"] } else { &["epoll"] };
+    // One whose next request is unread has left as well.
+    let wires = [request("GET", "/"), request("GET", "/") + &request("POST", "/")];
+    for (backend, wire) in backends.iter().flat_map(|backend| wires.iter().map(move |wire| (backend, wire))) {
+        let proxy = Program::proxy(&["--loops", "1", "--backend", backend, "--upstream", &url]);
+        let mut peer = Peer::connect(&proxy);
+        peer.send(wire);
+        let (mut upstream, _) = listener.accept().unwrap();
+        read_head(&mut upstream);
+        peer.finish();
+        // The end of the connection, or its reset.
+        assert!(matches!(upstream.read(&mut [0; 100]), Ok(0) | Err(_)));
+        peer.expect_end();
+    }
+}
+
+#[test]
+fn half_close_keeps_the_exchange_of_a_client_that_has_ended_its_side() {
+    let (listener, url) = waiting_upstream();
+    let directory = Directory::new();
+    let file = directory.path("proxy.toml");
+    let upstream = format!("[[upstream]]\nname = \"app\"\nservers = [\"{url}\"]\n");
+    fs::write(&file, format!("{upstream}[[route]]\nupstream = \"app\"\nhalf-close = true\n")).unwrap();
+    for flags in [&["--half-close", "--upstream", &url][..], &["--config", &file]] {
+        let proxy = Program::proxy(&[&["--loops", "1"], flags].concat());
+        let mut peer = Peer::connect(&proxy);
+        peer.send(request("GET", "/"));
+        peer.finish();
+        let (mut upstream, _) = listener.accept().unwrap();
+        read_head(&mut upstream);
+        upstream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate").unwrap();
+        assert_eq!(peer.reply().text(), "late");
+        peer.expect_end();
     }
 }

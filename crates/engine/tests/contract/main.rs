@@ -216,6 +216,7 @@ everywhere {
         comes_back_from_a_channel_to_a_handler,
     }
     reading {
+        a_watched_end_is_reported_to_a_handler_that_has_paused,
         a_handler_that_pauses_from_the_start_is_delivered_nothing,
         a_pause_in_a_batch_of_messages_applies_to_the_next_one,
         a_pause_in_the_middle_of_a_message_delays_it,

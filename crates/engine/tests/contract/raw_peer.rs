@@ -262,7 +262,8 @@ impl Inner {
                 self.ends[end].queue.clear();
                 self.ends[end].forget_waiting();
             }
-            Completion::Woken => {}
+            // It watches for no end.
+            Completion::HungUp | Completion::Woken => {}
         }
     }
 

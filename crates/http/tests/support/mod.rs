@@ -24,7 +24,9 @@ pub(crate) fn start_with<S: 'static>(
     limits: Limits,
     router: impl Fn() -> Router<S> + Send + Sync + 'static,
 ) -> Running {
-    Running(Server::bind("127.0.0.1:0").unwrap().limits(limits).loops(1).start(router).expect("the server starts"))
+    // The client below ends its side, and waits.
+    let server = Server::bind("127.0.0.1:0").unwrap().limits(limits).half_close(true).loops(1);
+    Running(server.start(router).expect("the server starts"))
 }
 
 impl Running {

@@ -27,6 +27,7 @@ pub(crate) enum Report {
     Connected(Result<(), io::ErrorKind>),
     Received(Vec<u8>),
     Ended,
+    HungUp,
     Sent(Result<usize, io::ErrorKind>),
     Failed(io::ErrorKind),
     Closed,
@@ -344,6 +345,7 @@ impl Harness {
                 Report::Received(bytes.to_vec())
             }
             Completion::Ended => Report::Ended,
+            Completion::HungUp => Report::HungUp,
             Completion::Sent(result) => Report::Sent(result.map_err(kind)),
             Completion::Failed(error) => Report::Failed(error.kind()),
             Completion::Closed => Report::Closed,

@@ -24,6 +24,7 @@ mod send;
 mod shutdown;
 mod token;
 mod wake;
+mod watch;
 
 /// Lists the tests, and creates one of each for each driver.
 macro_rules! drivers {
@@ -103,6 +104,12 @@ drivers! {
         a_reset_after_a_half_close_is_quiet,
         a_send_that_waits_is_quiet,
         a_driver_with_paused_receives_is_quiet,
+    }
+    watch {
+        a_watched_end_behind_unread_bytes_is_reported_once,
+        an_end_that_came_before_the_watch_is_reported,
+        a_watched_end_that_is_received_is_reported_behind_it,
+        a_watched_end_is_reported_to_a_socket_that_has_stopped_receiving,
     }
     receive {
         a_long_stream_arrives_whole,
