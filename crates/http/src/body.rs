@@ -448,6 +448,14 @@ impl Data {
     pub(crate) fn into_body(self) -> http1::Body {
         self.0
     }
+
+    /// The same bytes, which may be kept: a short view of the loop's memory is copied.
+    pub(crate) fn kept(&self) -> Self {
+        match &self.0 {
+            http1::Body::Slice(slice) => Self(http1::Body::Slice(slice.clone().detach())),
+            other => Self(other.clone()),
+        }
+    }
 }
 
 impl Default for Data {

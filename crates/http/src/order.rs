@@ -43,6 +43,11 @@ impl Order {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
+    /// Whether the functions of the requests have something in common, which lasts as long as the connection.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.get().is_some()
+    }
+
     /// The number of the request that is `behind` the one in turn by so many.
     pub(crate) fn number(&self, behind: usize) -> u32 {
         self.turn.get().wrapping_add(behind as u32)

@@ -198,7 +198,9 @@ impl HttpHandler {
                     return self.on_head_in_turn(head, cx);
                 }
                 None => {
-                    drop(self.take_of_more(|more| more.behind.take()));
+                    if !behind.order.is_shared() {
+                        drop(self.take_of_more(|more| more.behind.take()));
+                    }
                     return Outcome::Continue;
                 }
             }

@@ -151,10 +151,6 @@ pub(super) trait Connection {
     fn is_passed_over(&self) -> bool {
         false
     }
-    /// Whether this request was sent behind others.
-    fn is_behind(&self) -> bool {
-        false
-    }
     /// The connection of the only client whose requests it may carry; see [`Pool`](super::pool::Pool).
     fn owner(&self) -> Option<u64> {
         None
@@ -164,6 +160,10 @@ pub(super) trait Connection {
     /// The exchange is complete. Returns the connection for other requests, unless it has more in progress.
     fn finish(self: Box<Self>) -> Option<Box<dyn Connection>>;
     fn is_http2(&self) -> bool;
+    /// Whether a connection of the pool has answered other requests before.
+    fn has_answered(&self) -> bool {
+        true
+    }
     /// Whether the upstream allows extended CONNECT, once that is known.
     fn poll_extends_connect(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
     fn set_deadline_after(&mut self, after: Option<Duration>);
@@ -395,6 +395,7 @@ fn session<C: Pipeline>(
         scheme,
         streams_max: shared.limits.streams_per_connection_max.max(1),
         open: Cell::new(0),
+        has_answered: Cell::new(false),
     })))
 }
 

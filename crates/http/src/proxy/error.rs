@@ -3,7 +3,7 @@
 #[cfg(feature = "tls")]
 use tidegate_codec::OverError;
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
-use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status};
+use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status, Violation};
 use tidegate_http2::ErrorCode;
 
 use super::connection::Unsent;
@@ -25,6 +25,8 @@ pub(super) enum Failure {
     Refused,
     /// The head of the response did not come in time.
     Late,
+    /// The connection had ended before the request was sent.
+    Unsent,
     /// The request cannot be expressed in the protocol that the upstream speaks.
     Inexpressible(Misuse),
     /// The upstream switched to a protocol that the client did not ask for.
@@ -52,7 +54,7 @@ impl Failure {
 
     pub(super) fn of_send(unsent: &Unsent) -> Self {
         match unsent {
-            Unsent::Closed => Self::Closed(None),
+            Unsent::Closed => Self::Unsent,
             Unsent::Misuse(misuse) => Self::Inexpressible(*misuse),
         }
     }
@@ -70,8 +72,35 @@ impl Failure {
                 | Self::NoTunnel
                 | Self::NoExtendedConnect
                 | Self::Refused
+                | Self::Unsent
                 | Self::Inexpressible(Misuse::PeerTooOld)
         )
+    }
+
+    /// Whether the connection has carried no request, since there was none.
+    pub(super) fn has_carried_nothing(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::NoTunnel | Self::NoExtendedConnect)
+    }
+
+    /// Whether the upstream has not processed the request, although there was a connection to it.
+    pub(super) fn is_unprocessed(&self) -> bool {
+        matches!(self, Self::Refused | Self::Unsent)
+    }
+
+    /// Whether the connection ended before the first byte of a response.
+    pub(super) fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Closed(None) => true,
+            Self::Closed(Some(ChannelError::Closed(reason))) => match &**reason {
+                CloseReason::Done | CloseReason::Broken(_) => true,
+                CloseReason::Protocol(fault) => matches!(
+                    error_of_http(&**fault),
+                    Some(Error::Peer(Violation::Unanswered | Violation::UnsolicitedResponse))
+                ),
+                _ => false,
+            },
+            _ => false,
+        }
     }
 
     /// Whether another upstream may do better.
@@ -90,6 +119,7 @@ impl Failure {
             Self::Closed(Some(error)) => error.to_string(),
             Self::Closed(None) => "the upstream closed the connection".into(),
             Self::Refused => "the upstream refused the request".into(),
+            Self::Unsent => "the connection ended before the request was sent".into(),
             Self::Late => "the upstream did not answer in time".into(),
             Self::Inexpressible(misuse) => misuse.text().into(),
             Self::WrongProtocol => "the upstream switched to a protocol that was not asked for".into(),
@@ -105,9 +135,12 @@ impl Failure {
                     .content_type(ContentType::TEXT)
                     .body(format!("{NO_EXTENDED_CONNECT}\n"));
             }
-            Self::Connect(_) | Self::NoTunnel | Self::Closed(_) | Self::Refused | Self::WrongProtocol => {
-                Status::BAD_GATEWAY
-            }
+            Self::Connect(_)
+            | Self::NoTunnel
+            | Self::Closed(_)
+            | Self::Refused
+            | Self::Unsent
+            | Self::WrongProtocol => Status::BAD_GATEWAY,
             Self::Inexpressible(_) => Status::BAD_REQUEST,
         };
         Response::of_error(status)
@@ -117,12 +150,16 @@ impl Failure {
 const NO_EXTENDED_CONNECT: &str = "the upstream speaks HTTP/2 and does not announce SETTINGS_ENABLE_CONNECT_PROTOCOL, \
     so there are no WebSockets";
 
-fn is_timeout(fault: &(dyn std::error::Error + 'static)) -> bool {
+fn error_of_http<'a>(fault: &'a (dyn std::error::Error + 'static)) -> Option<&'a Error> {
     let of_http = fault.downcast_ref::<Error>();
     #[cfg(feature = "tls")]
     let of_http = of_http.or_else(|| match fault.downcast_ref::<OverError<tidegate_tls::Error, Error>>() {
         Some(OverError::Codec(error)) => Some(error),
         _ => None,
     });
-    matches!(of_http, Some(Error::Limit(Exceeded::HeadTime | Exceeded::BodyTime)))
+    of_http
+}
+
+fn is_timeout(fault: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(error_of_http(fault), Some(Error::Limit(Exceeded::HeadTime | Exceeded::BodyTime)))
 }

@@ -3,17 +3,20 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{ConnectError, task};
 use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 
+use super::attempts::{Attempts, Failed};
 use super::balance::{Balance, Balancer, Candidate, hash_of};
 use super::connection::{Connection, Ends, Made, Unsent, connect, may_be_http2};
 use super::download::Download;
@@ -28,7 +31,7 @@ use super::request_head::Asked;
 use super::retry::is_idempotent;
 use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
-use super::upstreams::{Shared, Upstream};
+use super::upstreams::{Shared, Upstream, UpstreamLimits};
 use super::websocket::{Handshake, answer_to};
 use crate::body::{Body, Data};
 use crate::endpoint::InterimWriter;
@@ -55,12 +58,28 @@ struct Members {
 
 /// Why an attempt did not yield a head.
 enum Stop {
-    /// The upstream failed. If the connection `is_pooled`, it may have been closed in the meantime.
-    Upstream { failure: Failure, is_pooled: bool },
+    /// The upstream failed. If the connection `is_pooled`, it may have been closed in the meantime; perhaps it
+    /// `has_answered` other requests before.
+    Upstream { failure: Failure, is_pooled: bool, has_answered: bool },
     /// The client's request did; what it gets, if it is still there.
     Client(Response),
     /// The request was sent behind others, and its connection ended, or was left, before it came to this one.
     PassedOver,
+}
+
+impl Stop {
+    fn upstream(failure: Failure) -> Self {
+        Self::Upstream { failure, is_pooled: false, has_answered: false }
+    }
+}
+
+/// The upstream for an attempt.
+enum Picked {
+    Upstream(Arc<Upstream>),
+    /// Those that are left have no room.
+    Full,
+    /// None is left.
+    None,
 }
 
 /// The connection for a request that has a place among others of its client.
@@ -115,23 +134,32 @@ impl LoopUpstreams {
         let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
         self.shared.budget.earn();
         let key = self.key(&request, &options.hash_key);
-        let mut tried: Vec<u64> = Vec::new();
-        let mut retried = 0;
+        let client = self.client(&request);
+        let is_idempotent = is_idempotent(request.head().method());
+        let mut attempts = Attempts::default();
         let mut last = Failure::NoUpstream;
-        let mut may_be_pooled = !self.shared.sends_proxy_header;
         let mut place = interims.place();
-        // Bounded by the retries of one request, and by the requests before it.
+        // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
-            let Some(upstream) = self.pick(key, &tried) else {
-                match place.filter(|place| !place.is_in_turn()) {
-                    Some(place) => place.advanced().await,
-                    None => return last.response(),
+            let upstream = match self.pick(key, &attempts, client) {
+                Picked::Upstream(upstream) => upstream,
+                _ if place.is_some_and(|place| !place.is_in_turn()) => {
+                    if let Some(place) = place {
+                        place.advanced().await;
+                    }
+                    continue;
                 }
-                continue;
+                Picked::Full => match self.wait_for_room(key, &attempts, client).await {
+                    Some(upstream) => upstream,
+                    None => return last.response(),
+                },
+                Picked::None if attempts.readmit() => continue,
+                Picked::None => return last.response(),
             };
             upload.restart(asked.expects);
-            let lease = Lease::new(self.shared.clone(), upstream);
+            let lease = Lease::new(self.shared.clone(), upstream, client);
             let id = lease.id();
+            let may_be_pooled = !self.shared.sends_proxy_header && attempts.may_be_pooled(id);
             let pooled = match place {
                 Some(place) if may_be_pooled => match self.placed(place, &lease) {
                     Placed::Connection(connection) => Some(connection),
@@ -145,7 +173,7 @@ impl LoopUpstreams {
                 _ if may_be_pooled => self.pool.take(id, None),
                 _ => None,
             };
-            let (failure, is_pooled) =
+            let (failure, is_pooled, has_answered) =
                 match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
                     Ok(answer) => return self.respond(&request, answer, upload, &asked, options, interims.place()),
                     Err(Stop::Client(response)) => return response,
@@ -158,22 +186,14 @@ impl LoopUpstreams {
                         }
                         continue;
                     }
-                    Err(Stop::Upstream { failure, is_pooled }) => (failure, is_pooled),
+                    Err(Stop::Upstream { failure, is_pooled, has_answered }) => (failure, is_pooled, has_answered),
                 };
             tracing::debug!(subsystem = "proxy", upstream = id, error = failure.text(), "request failed");
-            // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
-            // It may have closed the others as well, so the next one is new.
-            if is_pooled {
-                may_be_pooled = false;
-            } else {
-                tried.push(id);
-            }
-            let may_repeat = failure.is_unsent() || is_idempotent(request.head().method());
-            let is_left = failure.may_be_retried() && !upload.has_begun() && may_repeat;
-            if !is_left || !self.shared.budget.take(retried) {
+            let failed = Failed { upstream: id, failure: &failure, is_pooled, has_answered };
+            let times = (task::now(), self.shared.limits.response_timeout);
+            if !attempts.may_follow(&failed, (is_idempotent, upload.may_restart()), &self.shared.budget, times) {
                 return failure.response();
             }
-            retried += 1;
             last = failure;
         }
     }
@@ -182,18 +202,23 @@ impl LoopUpstreams {
     /// and leaves half of what an upstream may have in progress to others: clients that pipeline take no other's place.
     fn placed(&self, place: &Place, lease: &Lease) -> Placed {
         let upstream = lease.id();
-        let may_pipeline = self.shared.limits.pipelined_requests_max > 1 && self.pool.may_pipeline(upstream);
+        let limits = &self.shared.limits;
+        let may_pipeline =
+            limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(self.shared.millis(task::now()));
         let pipelines = place.shared::<Pipelines>().filter(|_| may_pipeline);
         if let Some(connection) = pipelines.as_ref().and_then(|pipelines| pipelines.join(lease, place)) {
             return Placed::Connection(connection);
         }
-        let is_busy = lease.upstream.active.load(Relaxed) > self.shared.limits.requests_max / 2;
+        let is_busy = lease.upstream.active.load(Relaxed) > limits.requests_max / 2;
         if is_busy && !place.is_in_turn() {
             return Placed::Waits;
         }
         match (self.pool.take(upstream, Some(place.client())), pipelines) {
             // It has answered a request and stayed open, so it is likely to answer several.
-            (Some(connection), Some(pipelines)) => Placed::Connection(pipelines.begin(lease, place, connection)),
+            (Some(connection), Some(pipelines)) => {
+                let patience = PATIENCE.min(limits.response_timeout / 4);
+                Placed::Connection(pipelines.begin(lease, place, (&self.pool, connection), patience))
+            }
             (Some(connection), None) => Placed::Connection(connection),
             (None, _) if place.is_in_turn() || self.pool.has_session(upstream) => Placed::Own,
             (None, _) => Placed::Waits,
@@ -212,12 +237,16 @@ impl LoopUpstreams {
         lease: Lease,
         pooled: Option<Box<dyn Connection>>,
     ) -> Result<Answer, Stop> {
-        let failed = |lease: &Lease, failure: Failure, is_pooled: bool| {
-            if failure.blames_upstream() && !(is_pooled && matches!(failure, Failure::Closed(_))) {
+        let failed = |lease: &Lease, failure: Failure, (is_pooled, has_answered): (bool, bool)| {
+            // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
+            if matches!(failure, Failure::Connect(_)) {
+                lease.fail_to_connect();
+            } else if failure.blames_upstream() && !(is_pooled && matches!(failure, Failure::Closed(_))) {
                 lease.fail();
             }
-            Stop::Upstream { failure, is_pooled }
+            Stop::Upstream { failure, is_pooled, has_answered }
         };
+        let is_new = (false, false);
         let is_translated = lease.upstream.is_http2 && asked.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
         let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
@@ -227,23 +256,27 @@ impl LoopUpstreams {
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
             None if needs_http1 && lease.upstream.is_http2 => {
-                return Err(failed(&lease, Failure::NoTunnel, false));
+                return Err(failed(&lease, Failure::NoTunnel, is_new));
             }
             None => match self.connect(&lease.upstream, request, interims, needs_http1).await {
                 Ok(made) => made,
-                Err(error) => return Err(failed(&lease, Failure::Connect(error), false)),
+                Err(error) => return Err(failed(&lease, Failure::Connect(error), is_new)),
             },
         };
         if is_extended {
             let allows = poll_fn(|cx| connection.poll_extends_connect(cx));
             if !matches!(task::timeout(self.shared.limits.connect_timeout, allows).await, Ok(true)) {
-                return Err(failed(&lease, Failure::NoExtendedConnect, false));
+                return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
             }
         }
         if connection.is_http2() && (asked.takes_trailers || is_extended) {
             outgoing = asked.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
         }
+        let reuse = (is_pooled, is_pooled && connection.has_answered());
         if !upload.is_done() {
+            if connection.is_http2() || is_idempotent(request.head().method()) {
+                upload.keep();
+            }
             connection.split();
         }
         if let Some(timeout) = options.response_timeout
@@ -255,7 +288,7 @@ impl LoopUpstreams {
             if connection.is_passed_over() && matches!(unsent, Unsent::Closed) {
                 return Err(Stop::PassedOver);
             }
-            return Err(failed(&lease, Failure::of_send(&unsent), is_pooled));
+            return Err(failed(&lease, Failure::of_send(&unsent), reuse));
         }
         let timeout = self.shared.limits.continue_timeout;
         let mut awaits_continue = upload.awaits_continue().then(|| task::sleep(timeout));
@@ -289,18 +322,20 @@ impl LoopUpstreams {
         });
         match head.await {
             Ok(head) => {
+                upload.release();
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);
                 }
                 Ok(Answer { head, connection, lease, handshake_answer })
             }
             Err(Stop::Upstream { failure, .. }) => {
-                if matches!(failure, Failure::Late) && connection.is_behind() {
-                    self.pool.pause_pipelining(lease.id());
-                } else if connection.is_passed_over() {
+                if connection.is_passed_over() {
+                    if matches!(failure, Failure::Late) {
+                        lease.upstream.pause_pipelining(self.shared.millis(task::now()));
+                    }
                     return Err(Stop::PassedOver);
                 }
-                Err(failed(&lease, failure, is_pooled))
+                Err(failed(&lease, failure, reuse))
             }
             Err(stop) => Err(stop),
         }
@@ -477,42 +512,73 @@ impl LoopUpstreams {
         }
     }
 
-    /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all have, or are
-    /// away, any that has room.
-    fn pick(&self, key: u64, tried: &[u64]) -> Option<Arc<Upstream>> {
+    /// Whose share of an upstream a request takes, if that is bounded.
+    fn client(&self, request: &Request) -> Option<IpAddr> {
+        let limits = &self.shared.limits;
+        let ip = client_ip(request).filter(|_| limits.requests_per_address_max < limits.requests_max)?;
+        Some(match ip {
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+            v4 => v4,
+        })
+    }
+
+    /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all of these are
+    /// away, one that is.
+    fn pick(&self, key: u64, attempts: &Attempts, client: Option<IpAddr>) -> Picked {
         let mut candidates = self.candidates.take();
         candidates.clear();
-        let picked = self.pick_from(&mut candidates, key, tried);
+        let picked = self.pick_from(&mut candidates, key, attempts, client);
         self.candidates.replace(candidates);
         picked
     }
 
-    fn pick_from(&self, candidates: &mut Vec<Candidate>, key: u64, tried: &[u64]) -> Option<Arc<Upstream>> {
+    /// Waits until an upstream has room.
+    #[cold]
+    async fn wait_for_room(&self, key: u64, attempts: &Attempts, client: Option<IpAddr>) -> Option<Arc<Upstream>> {
+        let UpstreamLimits { queued_requests_max, queue_timeout, .. } = self.shared.limits;
+        let find = || match self.pick(key, attempts, client) {
+            Picked::Upstream(upstream) => Some(Some(upstream)),
+            Picked::Full => None,
+            Picked::None => Some(None),
+        };
+        self.shared.waiting.room(queued_requests_max, queue_timeout, find).await.flatten()
+    }
+
+    fn pick_from(
+        &self,
+        candidates: &mut Vec<Candidate>,
+        key: u64,
+        attempts: &Attempts,
+        client: Option<IpAddr>,
+    ) -> Picked {
         let members = self.members();
         let now = self.shared.millis(task::now());
-        let requests_max = self.shared.limits.requests_max;
+        let limits = &self.shared.limits;
         let slow_start = self.shared.ejection.slow_start;
         let pick = |candidates: &[Candidate]| self.balancer.borrow_mut().pick(candidates, key);
-        candidates.extend(members.iter().map(|member| {
-            let active = member.active.load(Relaxed);
-            Candidate {
-                hash: member.hash,
-                weight: (member.weight * member.health.share(slow_start, now)).max(1),
-                active,
-                is_eligible: active < requests_max && member.health.is_available(now) && !tried.contains(&member.id),
-            }
+        candidates.extend(members.iter().map(|member| Candidate {
+            hash: member.hash,
+            weight: (member.weight * member.health.share(slow_start, now)).max(1),
+            active: member.active.load(Relaxed),
+            is_eligible: member.health.is_available(now)
+                && (attempts.are_none() || !attempts.leaves_out(member.id))
+                && member.has_room(client, limits),
         }));
         if let Some(place) = pick(candidates) {
-            return Some(members[place].clone());
+            return Picked::Upstream(members[place].clone());
         }
-        if !tried.is_empty() {
-            // Another attempt at one that has failed is of little use.
-            return None;
-        }
+        // Another attempt at one that has failed is of little use, one at an upstream that is away may succeed.
+        let mut is_full = false;
         for (candidate, member) in candidates.iter_mut().zip(&*members) {
-            candidate.is_eligible = candidate.active < requests_max && member.health.is_last_resort();
+            let may_serve = member.health.is_last_resort() && !attempts.leaves_out(member.id);
+            candidate.is_eligible = may_serve && member.has_room(client, limits);
+            is_full |= may_serve;
         }
-        pick(candidates).map(|place| members[place].clone())
+        match pick(candidates) {
+            Some(place) => Picked::Upstream(members[place].clone()),
+            None if is_full => Picked::Full,
+            None => Picked::None,
+        }
     }
 
     fn members(&self) -> Arc<[Arc<Upstream>]> {
@@ -539,7 +605,7 @@ fn poll_head(
         match upload.poll(connection, cx) {
             Poll::Ready(Err(UploadError::Client(error))) => return Poll::Ready(Err(Stop::Client(of_client(error)))),
             Poll::Ready(Err(UploadError::Upstream(failure))) => {
-                return Poll::Ready(Err(Stop::Upstream { failure, is_pooled: false }));
+                return Poll::Ready(Err(Stop::upstream(failure)));
             }
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
@@ -547,7 +613,7 @@ fn poll_head(
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(incoming)) => incoming,
             Poll::Ready(Err(error)) => {
-                return Poll::Ready(Err(Stop::Upstream { failure: Failure::of_recv(error), is_pooled: false }));
+                return Poll::Ready(Err(Stop::upstream(Failure::of_recv(error))));
             }
         };
         match incoming {
@@ -557,7 +623,7 @@ fn poll_head(
                 let fields = fields::passed_on(head.headers(), &[], |_| false);
                 interims.send(Interim::new(head.status()).fields(fields));
             }
-            _ => return Poll::Ready(Err(Stop::Upstream { failure: Failure::Closed(None), is_pooled: false })),
+            _ => return Poll::Ready(Err(Stop::upstream(Failure::Closed(None)))),
         }
     }
 }
@@ -584,6 +650,10 @@ fn response_fields(head: &ResponseHead, options: &Options, asked: &Asked) -> Fie
 fn length_of(head: &ResponseHead) -> Option<u64> {
     std::str::from_utf8(head.header("content-length")?).ok()?.parse().ok()
 }
+
+/// How long the upstream of a pipeline may be silent when the next response is due; a quarter of
+/// [`UpstreamLimits::response_timeout`] at most.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How many connections in a row may take no stream.
 const CONNECTS_MAX: u32 = 4;

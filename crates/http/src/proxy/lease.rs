@@ -3,8 +3,8 @@
 //! as one.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use tidegate_engine::task;
 
@@ -20,8 +20,8 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>) -> Self {
-        let counted = Cell::new(Some(InProgress::new(upstream.clone())));
+    pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>, client: Option<IpAddr>) -> Self {
+        let counted = Cell::new(Some(InProgress::new(upstream.clone(), client)));
         Self { shared, upstream, counted, has_failed: Cell::new(false) }
     }
 
@@ -47,23 +47,33 @@ impl Lease {
 
     pub(super) fn fail(&self) {
         if !self.has_failed.replace(true) {
-            self.shared.on_failure(&self.upstream, task::now());
+            self.shared.on_failure(&self.upstream, task::now(), false);
+        }
+    }
+
+    /// No connection could be made.
+    pub(super) fn fail_to_connect(&self) {
+        if !self.has_failed.replace(true) {
+            self.shared.on_failure(&self.upstream, task::now(), true);
         }
     }
 }
 
-/// Counts among the requests that an upstream has in progress, until this is dropped.
-pub(super) struct InProgress(Arc<Upstream>);
+/// Counts among the requests that an upstream has in progress, and among those of their client, until this is dropped.
+pub(super) struct InProgress {
+    upstream: Arc<Upstream>,
+    client: Option<IpAddr>,
+}
 
 impl InProgress {
-    fn new(upstream: Arc<Upstream>) -> Self {
-        upstream.active.fetch_add(1, Relaxed);
-        Self(upstream)
+    fn new(upstream: Arc<Upstream>, client: Option<IpAddr>) -> Self {
+        upstream.begin_request(client);
+        Self { upstream, client }
     }
 }
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Relaxed);
+        self.upstream.end_request(self.client);
     }
 }

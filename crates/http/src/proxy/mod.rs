@@ -37,6 +37,7 @@
 //!
 //! Read next: `forward.rs`, the way of a request; `upstreams.rs`, what loops share; `fields.rs`, what is passed on.
 
+mod attempts;
 mod balance;
 mod check;
 mod connection;
@@ -59,6 +60,7 @@ mod tunnel;
 mod upload;
 mod upstreams;
 mod url;
+mod waiting;
 mod websocket;
 
 use std::fmt;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -55,6 +56,8 @@ struct Name {
     /// The place of its URL in the set.
     place: usize,
     due: Instant,
+    /// When it may be resolved again because an address of it cannot be connected to.
+    rests_until: Instant,
     lookup: Option<Resolving>,
 }
 
@@ -63,7 +66,7 @@ impl Names {
     pub(super) fn new(shared: &Shared, due: Instant) -> Self {
         let is_name = |place: &usize| matches!(shared.urls[*place].0.place, Place::Name(..));
         let places = (0..shared.urls.len()).filter(is_name);
-        Self(places.map(|place| Name { place, due, lookup: None }).collect())
+        Self(places.map(|place| Name { place, due, rests_until: due, lookup: None }).collect())
     }
 
     /// Begins the lookups that are due, and takes the results of those that are done. A name is due again after `again`,
@@ -73,7 +76,13 @@ impl Names {
         let mut in_progress = self.0.iter().filter(|name| name.lookup.is_some()).count();
         for name in &mut self.0 {
             let Place::Name(host, port) = &shared.urls[name.place].0.place else { continue };
+            let wants = &shared.wants_lookup[name.place];
+            if name.rests_until <= now && wants.load(Relaxed) {
+                name.due = name.due.min(now);
+            }
             if name.lookup.is_none() && name.due <= now && in_progress < LOOKUPS_MAX {
+                wants.store(false, Relaxed);
+                name.rests_until = now + LOOKUP_PAUSE;
                 name.lookup = Some(shared.resolver.resolve(host, *port));
                 in_progress += 1;
             }
@@ -188,6 +197,9 @@ const LOOKUPS_MAX: usize = 8;
 
 /// How many names are resolved at the same time when a set is made.
 const FIRST_LOOKUPS_MAX: usize = 32;
+
+/// How long a name rests at least between two lookups.
+const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
 
 /// Longer than a program runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);

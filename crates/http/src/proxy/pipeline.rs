@@ -12,7 +12,7 @@
 //! it.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -21,12 +21,17 @@ use tidegate_http1::client::{Incoming, Outgoing};
 
 use super::connection::{Connection, Unsent};
 use super::lease::{InProgress, Lease};
+use super::pool::Pool;
 use super::tunnel::Tunnel;
 use crate::order::Place;
 
-/// The pipelines of the requests of one client's connection.
+/// The pipelines of the requests of one client's connection, as long as that is there.
 #[derive(Default)]
-pub(super) struct Pipelines(RefCell<Vec<Rc<Pipeline>>>);
+pub(super) struct Pipelines {
+    all: RefCell<Vec<Rc<Pipeline>>>,
+    /// The pools with connections that the client owns, and its number.
+    pools: RefCell<Vec<(Weak<Pool>, u64)>>,
+}
 
 /// A connection with several requests in progress.
 struct Pipeline {
@@ -41,6 +46,8 @@ struct Pipeline {
     complete: Cell<u32>,
     /// The place of the last one in the order of its client.
     last: Cell<u32>,
+    /// How long a request behind others may wait for the first byte of its response, once it has its turn.
+    patience: Duration,
     /// The requests that wait for their turn to receive.
     waiting: RefCell<Vec<(u32, Waker)>>,
 }
@@ -48,7 +55,7 @@ struct Pipeline {
 impl Pipelines {
     /// The connection of a pipeline to an upstream, for one more request.
     pub(super) fn join(&self, lease: &Lease, place: &Place) -> Option<Box<dyn Connection>> {
-        let mut pipelines = self.0.borrow_mut();
+        let mut pipelines = self.all.borrow_mut();
         pipelines.retain(|pipeline| pipeline.connection.borrow().is_some());
         let mut of_upstream = pipelines.iter().filter(|pipeline| pipeline.upstream == lease.id());
         let joined = of_upstream.find_map(|pipeline| pipeline.join(place))?;
@@ -57,7 +64,18 @@ impl Pipelines {
     }
 
     /// Begins a pipeline with an idle connection.
-    pub(super) fn begin(&self, lease: &Lease, place: &Place, connection: Box<dyn Connection>) -> Box<dyn Connection> {
+    pub(super) fn begin(
+        &self,
+        lease: &Lease,
+        place: &Place,
+        (pool, connection): (&Rc<Pool>, Box<dyn Connection>),
+        patience: Duration,
+    ) -> Box<dyn Connection> {
+        let mut pools = self.pools.borrow_mut();
+        if !pools.iter().any(|(known, _)| known.as_ptr() == Rc::as_ptr(pool)) {
+            pool.add_owner(place.client());
+            pools.push((Rc::downgrade(pool), place.client()));
+        }
         let pipeline = Rc::new(Pipeline {
             upstream: lease.id(),
             connection: RefCell::new(Some(connection)),
@@ -65,10 +83,11 @@ impl Pipelines {
             sent: Cell::new(1),
             complete: Cell::new(0),
             last: Cell::new(place.number),
+            patience,
             waiting: RefCell::default(),
         });
-        self.0.borrow_mut().push(pipeline.clone());
-        Box::new(Turn { pipeline, number: 0, has_sent: false, has_received: false, deadline: None })
+        self.all.borrow_mut().push(pipeline.clone());
+        Box::new(Turn::new(pipeline, 0))
     }
 }
 
@@ -83,7 +102,7 @@ impl Pipeline {
         let number = self.sent.get();
         self.sent.set(number + 1);
         self.last.set(place.number);
-        Some(Box::new(Turn { pipeline: self.clone(), number, has_sent: false, has_received: false, deadline: None }))
+        Some(Box::new(Turn::new(self.clone(), number)))
     }
 
     /// No further request is taken.
@@ -115,11 +134,31 @@ struct Turn {
     has_sent: bool,
     /// Something of the response has come.
     has_received: bool,
+    /// The connection has the deadline of the upstream's patience, and not that of the request.
+    is_suspected: bool,
     /// How long it may wait once it has its turn.
     deadline: Option<Duration>,
 }
 
+impl Drop for Pipelines {
+    fn drop(&mut self) {
+        for (pool, client) in self.pools.get_mut() {
+            if let Some(pool) = pool.upgrade() {
+                pool.remove_owner(*client);
+            }
+        }
+    }
+}
+
 impl Turn {
+    fn new(pipeline: Rc<Pipeline>, number: u32) -> Self {
+        Self { pipeline, number, has_sent: false, has_received: false, is_suspected: false, deadline: None }
+    }
+
+    fn poll_connection(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        self.pipeline.with(|connection| connection.poll_recv(cx)).unwrap_or(Poll::Ready(Ok(None)))
+    }
+
     fn has_turn(&self) -> bool {
         self.pipeline.complete.get() == self.number
     }
@@ -135,15 +174,26 @@ impl Connection for Turn {
             }
             return Poll::Pending;
         }
-        let deadline = self.deadline.take();
-        let received = self.pipeline.with(|connection| {
-            if deadline.is_some() {
-                connection.set_deadline_after(deadline);
+        let begins_to_wait = self.number > 0 && !self.has_received;
+        if !begins_to_wait && let Some(deadline) = self.deadline.take() {
+            self.pipeline.with(|connection| connection.set_deadline_after(Some(deadline)));
+        }
+        let mut received = self.poll_connection(cx);
+        if begins_to_wait && received.is_pending() && !self.is_suspected {
+            // An upstream that knows no pipelines has dropped this request. To send it again is safe.
+            self.is_suspected = true;
+            let patience =
+                self.deadline.map_or(self.pipeline.patience, |deadline| deadline.min(self.pipeline.patience));
+            self.pipeline.with(|connection| connection.set_deadline_after(Some(patience)));
+            received = self.poll_connection(cx);
+        }
+        if matches!(received, Poll::Ready(Ok(Some(_)))) {
+            self.has_received = true;
+            if std::mem::take(&mut self.is_suspected) {
+                let deadline = self.deadline.take();
+                self.pipeline.with(|connection| connection.set_deadline_after(deadline));
             }
-            connection.poll_recv(cx)
-        });
-        let received = received.unwrap_or(Poll::Ready(Ok(None)));
-        self.has_received |= matches!(received, Poll::Ready(Ok(Some(_))));
+        }
         received
     }
 
@@ -168,10 +218,6 @@ impl Connection for Turn {
         self.number > 0 && !self.has_received
     }
 
-    fn is_behind(&self) -> bool {
-        self.number > 0
-    }
-
     fn finish(self: Box<Self>) -> Option<Box<dyn Connection>> {
         let next = self.number + 1;
         self.pipeline.complete.set(next);
@@ -191,11 +237,11 @@ impl Connection for Turn {
     }
 
     fn set_deadline_after(&mut self, after: Option<Duration>) {
-        if after.is_some() && !self.has_turn() {
+        if after.is_some() && (!self.has_turn() || self.is_suspected) {
             self.deadline = after;
             return;
         }
-        self.deadline = None;
+        (self.deadline, self.is_suspected) = (None, false);
         self.pipeline.with(|connection| connection.set_deadline_after(after));
     }
 

@@ -5,7 +5,7 @@
 //!
 //! A connection that has carried pipelined requests has an *owner*, the client's connection whose requests they were, and
 //! carries no other's from then on. An upstream that has sent one response too many to a pipeline owes another one, which
-//! looks like the response to a later request: it must not be that of another client.
+//! looks like the response to a later request: it must not be that of another client. It closes with its owner.
 //!
 //! A connection that waits here is read from: one that its upstream closes, or that receives bytes which answer nothing,
 //! leaves the pool at once. One task waits for all of them.
@@ -16,7 +16,6 @@ use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use tidegate_engine::task;
 
@@ -32,8 +31,8 @@ pub(super) struct Pool {
     connecting: RefCell<HashMap<u64, Vec<Waker>>>,
     /// Upstreams that have chosen HTTP/1.1: their connections are made side by side.
     http1: RefCell<HashSet<u64>>,
-    /// Until when upstreams get no pipelined requests, since one did not answer such a request.
-    unpipelined: RefCell<HashMap<u64, Instant>>,
+    /// The clients' connections that may own connections here.
+    owners: RefCell<HashSet<u64>>,
     /// Of the task that waits for idle connections; `None` before it runs.
     keeper: RefCell<Option<Waker>>,
     has_keeper: Cell<bool>,
@@ -47,7 +46,7 @@ impl Pool {
             sessions: RefCell::default(),
             connecting: RefCell::default(),
             http1: RefCell::default(),
-            unpipelined: RefCell::default(),
+            owners: RefCell::default(),
             keeper: RefCell::default(),
             has_keeper: Cell::new(false),
             per_upstream_max,
@@ -138,21 +137,18 @@ impl Pool {
         self.sessions.borrow().get(&upstream).is_some_and(|sessions| !sessions.is_empty())
     }
 
-    /// Whether an upstream gets pipelined requests.
-    pub(super) fn may_pipeline(&self, upstream: u64) -> bool {
-        let mut unpipelined = self.unpipelined.borrow_mut();
-        match unpipelined.get(&upstream) {
-            Some(until) if task::now() < *until => false,
-            Some(_) => unpipelined.remove(&upstream).is_some(),
-            None => true,
-        }
+    /// A client's connection may own connections from now on.
+    pub(super) fn add_owner(&self, client: u64) {
+        self.owners.borrow_mut().insert(client);
     }
 
-    /// An upstream has not answered a pipelined request in time. It may not know pipelines, or just be slow.
-    #[cold]
-    pub(super) fn pause_pipelining(&self, upstream: u64) {
-        if let Some(until) = task::now().checked_add(PIPELINING_PAUSE) {
-            self.unpipelined.borrow_mut().insert(upstream, until);
+    /// A client's connection is gone: the connections that it owns are of no use.
+    pub(super) fn remove_owner(&self, client: u64) {
+        if self.owners.borrow_mut().remove(&client) {
+            let mut left = Vec::new();
+            for connections in self.idle.borrow_mut().values_mut() {
+                left.extend(connections.extract_if(.., |connection| connection.owner() == Some(client)));
+            }
         }
     }
 
@@ -163,7 +159,8 @@ impl Pool {
 
     /// Keeps a connection whose exchange is complete, if it takes another request.
     pub(super) fn put(self: &Rc<Self>, upstream: u64, mut connection: Box<dyn Connection>) {
-        if self.per_upstream_max == 0 || !connection.is_reusable() {
+        let is_orphan = connection.owner().is_some_and(|client| !self.owners.borrow().contains(&client));
+        if self.per_upstream_max == 0 || is_orphan || !connection.is_reusable() {
             return;
         }
         connection.set_deadline_after(None);
@@ -187,7 +184,6 @@ impl Pool {
         self.idle.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
         self.sessions.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
         self.http1.borrow_mut().retain(|upstream| is_in_use(*upstream));
-        self.unpipelined.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
     }
 
     fn start_keeper(self: &Rc<Self>) {
@@ -223,9 +219,6 @@ fn keep(pool: &Weak<Pool>, cx: &mut Context<'_>) -> Poll<()> {
     }
     Poll::Pending
 }
-
-/// How long an upstream gets no pipelined requests after one that it did not answer in time.
-const PIPELINING_PAUSE: Duration = Duration::from_secs(600);
 
 /// Idle connections by the id of their upstream.
 type Idle = HashMap<u64, Vec<Box<dyn Connection>>, BuildHasherDefault<IdHasher>>;

@@ -6,12 +6,22 @@ use tidegate_http1::Method;
 
 /// Which requests are sent again to another upstream after a failure, and how many.
 ///
-/// A request is sent again only if the client has received nothing, no byte of its body was passed on, and the method is
-/// idempotent (RFC 9110 §9.2.2) or the upstream received nothing of it.
+/// A request is sent again only if the client has received nothing, its body can be sent again, and the method is
+/// idempotent (RFC 9110 §9.2.2) or the upstream has not processed it. A body can be sent again if no byte of it was
+/// passed on, or if it has at most 64 KiB and the method is idempotent or the upstream speaks HTTP/2.
+///
+/// These are not taken from the budget, since they cannot multiply an overload:
+///
+/// - A connection that cannot be made has carried nothing: each upstream that is left is tried, for as long as
+///   [`response_timeout`](super::UpstreamLimits::response_timeout) at most.
+/// - A request that an upstream of HTTP/2 has not processed (REFUSED_STREAM, or GOAWAY with a lower last stream; RFC 9113
+///   §8.7) is sent again `per_request` times, also to the same upstream if there is no other.
+/// - A request with an idempotent method is sent again once if it was on a connection that had answered others and ended
+///   before its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retries {
-    /// How often one request is sent again; 2. 0 turns retries off.
+    /// How often one request is sent again; 2. 0 turns all of this off.
     pub per_request: u32,
     /// How many requests may be sent again for each hundred that come; 20.
     pub percent: u32,
@@ -36,6 +46,16 @@ pub(super) struct RetryBudget {
 impl RetryBudget {
     pub(super) fn new(rules: Retries) -> Self {
         Self { left: AtomicI64::new(i64::from(rules.reserve) * RETRY), rules }
+    }
+
+    /// Whether no request is sent again.
+    pub(super) fn is_off(&self) -> bool {
+        self.rules.per_request == 0
+    }
+
+    /// How often one request is sent again.
+    pub(super) fn per_request(&self) -> u32 {
+        self.rules.per_request
     }
 
     /// A request has come.

@@ -24,6 +24,8 @@ pub(super) struct UpstreamSession {
     pub(super) scheme: &'static str,
     pub(super) streams_max: usize,
     pub(super) open: Cell<usize>,
+    /// It has answered a request.
+    pub(super) has_answered: Cell<bool>,
 }
 
 /// The result of opening a stream.
@@ -91,7 +93,11 @@ impl Drop for Place {
 
 impl Connection for Stream {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
-        self.held.poll_recv(cx)
+        let received = self.held.poll_recv(cx);
+        if let Poll::Ready(Ok(Some(Incoming::Head(_)))) = received {
+            self.place.0.has_answered.set(true);
+        }
+        received
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
@@ -116,6 +122,10 @@ impl Connection for Stream {
 
     fn is_http2(&self) -> bool {
         true
+    }
+
+    fn has_answered(&self) -> bool {
+        self.place.0.has_answered.get()
     }
 
     fn poll_extends_connect(&mut self, cx: &mut Context<'_>) -> Poll<bool> {

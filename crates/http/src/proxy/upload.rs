@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use tidegate_http1::client::Outgoing;
@@ -11,15 +11,17 @@ use super::connection::{Connection, Unsent};
 use super::error::Failure;
 use super::fields;
 use super::options::Options;
-use crate::body::Body;
+use crate::body::{Body, Data};
 use crate::exchange::BodyError;
 
 /// The body of a request on its way.
 pub(super) struct Upload {
     body: Body,
     state: State,
-    /// Whether something of the body was taken, so that it cannot be sent to another upstream.
+    /// Whether something of the body was taken.
     has_begun: bool,
+    /// What was sent, to be sent again. `None` unless it is wanted, and once there is too much of it.
+    kept: Option<Box<Kept>>,
     /// How the request is passed on; `None` if it has no body.
     options: Option<Rc<Options>>,
 }
@@ -34,6 +36,17 @@ enum State {
     Refused,
 }
 
+/// The part of a body that was sent.
+#[derive(Default)]
+struct Kept {
+    pieces: Vec<Data>,
+    bytes: usize,
+    /// How many pieces this attempt has sent.
+    sent: usize,
+    /// Nothing follows.
+    has_ended: bool,
+}
+
 /// Why an upload cannot go on.
 #[derive(Debug)]
 pub(super) enum UploadError {
@@ -46,22 +59,40 @@ pub(super) enum UploadError {
 impl Upload {
     /// The upload of a request that has no body.
     pub(super) fn nothing() -> Self {
-        Self { body: Body::empty(), state: State::Done, has_begun: false, options: None }
+        Self { body: Body::empty(), state: State::Done, has_begun: false, kept: None, options: None }
     }
 
     pub(super) fn new(body: Body, options: Rc<Options>) -> Self {
-        Self { body, state: State::Sending, has_begun: false, options: Some(options) }
+        Self { body, state: State::Sending, has_begun: false, kept: None, options: Some(options) }
     }
 
     /// Begins again, on another connection.
     pub(super) fn restart(&mut self, awaits_continue: bool) {
-        if self.state != State::Done {
-            self.state = if awaits_continue { State::AwaitsContinue } else { State::Sending };
+        if self.options.is_none() {
+            return;
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.sent = 0;
+        }
+        // A client that has begun waits no more.
+        self.state = if awaits_continue && !self.has_begun { State::AwaitsContinue } else { State::Sending };
+    }
+
+    /// Keeps what is sent from now on, up to [`KEPT_BYTES_MAX`], until the head of the response has come.
+    pub(super) fn keep(&mut self) {
+        if self.options.is_some() && !self.has_begun && self.kept.is_none() {
+            self.kept = Some(Box::default());
         }
     }
 
-    pub(super) fn has_begun(&self) -> bool {
-        self.has_begun
+    /// The body is not sent again.
+    pub(super) fn release(&mut self) {
+        self.kept = None;
+    }
+
+    /// Whether the body can be sent from its beginning.
+    pub(super) fn may_restart(&self) -> bool {
+        !self.has_begun || self.kept.is_some()
     }
 
     /// Whether everything was sent.
@@ -100,18 +131,18 @@ impl Upload {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(self.refuse(&Unsent::Closed)),
             }
-            let message = match Pin::new(&mut self.body).poll_next(cx) {
+            let next = match self.next_kept() {
+                Some(data) => Poll::Ready(data.map(Ok)),
+                None => self.poll_next(cx),
+            };
+            let message = match next {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(data))) => {
-                    self.has_begun = true;
-                    Outgoing::Data(data.into_body())
-                }
+                Poll::Ready(Some(Ok(data))) => Outgoing::Data(data.into_body()),
                 Poll::Ready(Some(Err(error))) => {
                     self.state = State::Refused;
                     return Poll::Ready(Err(UploadError::Client(error)));
                 }
                 Poll::Ready(None) => {
-                    self.has_begun = true;
                     self.state = State::Done;
                     match (self.body.trailers(), &self.options) {
                         (Some(trailers), Some(options)) => {
@@ -132,6 +163,41 @@ impl Upload {
         }
     }
 
+    /// The next piece that this attempt has still to send of what is kept, or its end.
+    fn next_kept(&mut self) -> Option<Option<Data>> {
+        let kept = self.kept.as_mut()?;
+        match kept.pieces.get(kept.sent) {
+            Some(data) => {
+                kept.sent += 1;
+                Some(Some(data.clone()))
+            }
+            None => kept.has_ended.then_some(None),
+        }
+    }
+
+    /// The next piece of the body.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Data, BodyError>>> {
+        let next = ready!(Pin::new(&mut self.body).poll_next(cx));
+        if matches!(next, Some(Err(_))) {
+            return Poll::Ready(next);
+        }
+        self.has_begun = true;
+        match (&mut self.kept, &next) {
+            (Some(kept), Some(Ok(data))) => {
+                kept.bytes += data.len();
+                if kept.bytes > KEPT_BYTES_MAX || kept.pieces.len() >= KEPT_PIECES_MAX {
+                    self.kept = None;
+                } else {
+                    kept.pieces.push(data.kept());
+                    kept.sent += 1;
+                }
+            }
+            (Some(kept), _) => kept.has_ended = true,
+            (None, _) => {}
+        }
+        Poll::Ready(next)
+    }
+
     /// The upstream takes no more. If it has closed, a response may have come before.
     fn refuse(&mut self, unsent: &Unsent) -> Result<(), UploadError> {
         self.state = State::Refused;
@@ -141,3 +207,9 @@ impl Upload {
         }
     }
 }
+
+/// How many bytes of a body are kept until the head of the response has come.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// In how many pieces: each has an entry of its own.
+const KEPT_PIECES_MAX: usize = 256;

@@ -1,8 +1,10 @@
 //! `Upstreams`: a set of upstreams, with what all loops know of them.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
-use std::net::ToSocketAddrs;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,7 @@ use super::health::{Ejection, Health, Millis, millis};
 use super::names::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
 use super::url::{Place, UpstreamUrl};
+use super::waiting::Waiting;
 use crate::client::Resolve;
 
 /// A set of upstreams that can answer the same requests. Clones share it, on all loops.
@@ -41,8 +44,17 @@ pub struct Upstreams(pub(super) Arc<Shared>);
 #[non_exhaustive]
 pub struct UpstreamLimits {
     /// Requests that one upstream has in progress, of all loops; further ones go to another upstream, and where none is
-    /// left get 503. 1,024. It keeps a slow upstream from taking all connections.
+    /// left wait for a while. 1,024. It keeps a slow upstream from taking all connections.
     pub requests_max: u32,
+    /// Requests that one upstream has in progress for one client address, of all loops; for an address of IPv6 the first
+    /// 64 bits count. Further ones of that client go to another upstream, or wait. 512: it keeps one client that reads
+    /// slowly from taking the room of all others. [`requests_max`](Self::requests_max) or more turns it off, as is due
+    /// behind a proxy whose clients cannot be told apart.
+    pub requests_per_address_max: u32,
+    /// Requests that wait, of all loops, until an upstream has room; further ones get 503 at once. 1,024; 0 has none wait.
+    pub queued_requests_max: usize,
+    /// How long such a request waits; then it gets 503. 5 seconds.
+    pub queue_timeout: Duration,
     /// Idle connections that a loop keeps to one upstream. 64.
     pub idle_connections_max: usize,
     /// Requests that a connection of HTTP/1.1 has in progress at a time: those with safe methods that one client has
@@ -82,6 +94,9 @@ impl Default for UpstreamLimits {
     fn default() -> Self {
         Self {
             requests_max: 1_024,
+            requests_per_address_max: 512,
+            queued_requests_max: 1_024,
+            queue_timeout: Duration::from_secs(5),
             idle_connections_max: 64,
             pipelined_requests_max: 16,
             streams_per_connection_max: 128,
@@ -120,6 +135,9 @@ pub(super) struct Shared {
     /// The limits of streams of HTTP/2.
     pub(super) streams: Arc<client::Limits>,
     pub(super) http2: Arc<http2::Config>,
+    /// By the places of the URLs: whether an address of the name could not be connected to since it was resolved.
+    pub(super) wants_lookup: Box<[AtomicBool]>,
+    pub(super) waiting: Arc<Waiting>,
     members: Mutex<Arc<[Arc<Upstream>]>>,
     /// Changes with the members.
     generation: AtomicU64,
@@ -143,7 +161,12 @@ pub(super) struct Upstream {
     pub(super) hash: u64,
     /// Requests in progress.
     pub(super) active: AtomicU32,
+    /// Those of each client address, if the share of one is bounded.
+    clients: Mutex<HashMap<IpAddr, u32>>,
+    waiting: Arc<Waiting>,
     pub(super) health: Health,
+    /// Until when it gets no pipelined requests, since it did not answer such a request.
+    unpipelined_until: AtomicU64,
 }
 
 /// Makes [`Upstreams`].
@@ -226,15 +249,31 @@ impl Shared {
     }
 
     /// A request to an upstream has failed.
-    pub(super) fn on_failure(&self, upstream: &Upstream, now: Instant) {
+    pub(super) fn on_failure(&self, upstream: &Upstream, now: Instant, is_unreachable: bool) {
         let now = self.millis(now);
+        if is_unreachable {
+            self.want_lookup(upstream);
+        }
         let may_eject = || {
             let members = self.members();
+            let is_other = |member: &Upstream| member.id != upstream.id && member.health.is_available(now);
+            if is_unreachable && members.iter().any(|member| is_other(member)) {
+                return true;
+            }
             let away = members.iter().filter(|member| !member.health.is_available(now)).count() + 1;
             away * 100 <= members.len() * self.ejection.percent_max as usize
         };
         if let Some(time) = upstream.health.on_failure(&self.ejection, now, may_eject) {
             tracing::warn!(subsystem = "proxy", upstream = %upstream.address, milliseconds = time, "upstream ejected");
+        }
+    }
+
+    /// An address of a name cannot be connected to: the name may have others by now.
+    fn want_lookup(&self, upstream: &Upstream) {
+        for ((url, _), wants) in self.urls.iter().zip(&self.wants_lookup) {
+            if matches!(url.place, Place::Name(..)) && upstream.is_of(url) {
+                wants.store(true, Ordering::Relaxed);
+            }
         }
     }
 
@@ -266,7 +305,9 @@ impl Shared {
             };
             for address in addresses {
                 let known = of_url.clone().find(|member| member.address == *address);
-                let member = known.cloned().unwrap_or_else(|| Arc::new(Upstream::new(url, *weight, address.clone())));
+                let member = known
+                    .cloned()
+                    .unwrap_or_else(|| Arc::new(Upstream::new(url, *weight, address.clone(), self.waiting.clone())));
                 push_new(&mut after, member);
             }
         }
@@ -287,7 +328,7 @@ fn push_new(members: &mut Vec<Arc<Upstream>>, member: Arc<Upstream>) {
 }
 
 impl Upstream {
-    fn new(url: &UpstreamUrl, weight: u32, address: Address) -> Self {
+    fn new(url: &UpstreamUrl, weight: u32, address: Address, waiting: Arc<Waiting>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -300,12 +341,62 @@ impl Upstream {
             is_http2: url.is_http2,
             weight,
             active: AtomicU32::new(0),
+            clients: Mutex::default(),
+            waiting,
             health: Health::default(),
+            unpipelined_until: AtomicU64::new(0),
         }
     }
 
+    /// Requests in progress of a client.
+    #[cold]
+    fn of_client(&self, client: IpAddr) -> u32 {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&client).copied().unwrap_or(0)
+    }
+
+    /// Whether it has room for a request of a client.
+    #[inline]
+    pub(super) fn has_room(&self, client: Option<IpAddr>, limits: &UpstreamLimits) -> bool {
+        let (active, share) = (self.active.load(Ordering::SeqCst), limits.requests_per_address_max);
+        active < limits.requests_max && (active < share || client.is_none_or(|client| self.of_client(client) < share))
+    }
+
+    pub(super) fn begin_request(&self, client: Option<IpAddr>) {
+        self.active.fetch_add(1, Ordering::SeqCst);
+        if let Some(client) = client {
+            *self.clients.lock().unwrap_or_else(PoisonError::into_inner).entry(client).or_default() += 1;
+        }
+    }
+
+    pub(super) fn end_request(&self, client: Option<IpAddr>) {
+        if let Some(client) = client
+            && let Entry::Occupied(mut count) =
+                self.clients.lock().unwrap_or_else(PoisonError::into_inner).entry(client)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        self.active.fetch_sub(1, Ordering::SeqCst);
+        self.waiting.on_room();
+    }
+
+    /// Whether it gets pipelined requests.
+    pub(super) fn may_pipeline(&self, now: Millis) -> bool {
+        self.unpipelined_until.load(Ordering::Relaxed) <= now
+    }
+
+    /// It has not answered a pipelined request in time. It may not know pipelines, or just be slow.
+    #[cold]
+    pub(super) fn pause_pipelining(&self, now: Millis) {
+        self.unpipelined_until.store(now.saturating_add(millis(PIPELINING_PAUSE)), Ordering::Relaxed);
+    }
+
     fn is_of(&self, url: &UpstreamUrl) -> bool {
-        (self.is_secure, self.is_http2) == (url.is_secure, url.is_http2) && self.authority == url.authority()
+        (self.is_secure, self.is_http2) == (url.is_secure, url.is_http2)
+            && self.authority == url.authority()
+            && url.socket_path().is_none_or(|path| *path == self.address)
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -361,7 +452,8 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// How often names are resolved again, while [`Upstreams::maintain`] or its thread runs; 30 seconds unless set.
+    /// How often names are resolved again, while [`Upstreams::maintain`] or its thread runs; 30 seconds unless set. A name
+    /// is resolved again before that, at most once a second, if one of its addresses cannot be connected to.
     pub fn resolve_interval(mut self, interval: Duration) -> Self {
         self.resolve_interval = Some(interval);
         self
@@ -454,6 +546,8 @@ impl UpstreamsBuilder {
             Some(_) => Some(tls.clone()).filter(|tls| tls.alpn().any(|protocol| protocol == b"h2")),
         });
         let upstreams = Upstreams(Arc::new(Shared {
+            wants_lookup: self.urls.iter().map(|_| AtomicBool::new(false)).collect(),
+            waiting: Arc::default(),
             urls: self.urls,
             balance: self.balance,
             ejection: self.ejection,
@@ -493,6 +587,9 @@ impl fmt::Display for UpstreamsError {
 }
 
 impl std::error::Error for UpstreamsError {}
+
+/// How long an upstream gets no pipelined requests after one that it did not answer in time.
+const PIPELINING_PAUSE: Duration = Duration::from_secs(600);
 
 /// The largest weight.
 pub const WEIGHT_MAX: u32 = 1_000;
@@ -534,6 +631,27 @@ mod tests {
     }
 
     #[test]
+    fn two_unix_sockets_are_two_upstreams() {
+        let upstreams = Upstreams::new(["unix:/a", "unix:/b", "unix+h2c:/a", "unix:/b"]).unwrap();
+        assert_eq!(upstreams.len(), 3);
+        let members = upstreams.0.members();
+        assert_eq!(members.iter().map(|member| member.is_http2).collect::<Vec<_>>(), [false, false, true]);
+        upstreams.0.set_addresses(&[]);
+        assert_eq!(upstreams.len(), 3);
+    }
+
+    #[test]
+    fn upstreams_that_refuse_connections_are_ejected_while_another_one_is_there() {
+        let upstreams = Upstreams::new(["http://10.0.0.1", "http://10.0.0.2", "http://10.0.0.3"]).unwrap();
+        let (members, now) = (upstreams.0.members(), Instant::now());
+        for member in &*members {
+            (0..20).for_each(|_| upstreams.0.on_failure(member, now, true));
+        }
+        let away = members.iter().map(|member| !member.health.is_available(0)).collect::<Vec<_>>();
+        assert_eq!(away, [true, true, false], "the last one stays");
+    }
+
+    #[test]
     fn a_set_is_refused_for_what_it_cannot_do() {
         let url = |text: &str| text.parse::<UpstreamUrl>().unwrap();
         assert_eq!(Upstreams::builder().build().err(), Some(UpstreamsError::None));
@@ -551,7 +669,7 @@ mod tests {
         let upstreams = Upstreams::new(["http://10.0.0.1", "http://10.0.0.2", "http://10.0.0.3"]).unwrap();
         let (members, now) = (upstreams.0.members(), Instant::now());
         for member in &*members {
-            (0..20).for_each(|_| upstreams.0.on_failure(member, now));
+            (0..20).for_each(|_| upstreams.0.on_failure(member, now, false));
         }
         let away = members.iter().filter(|member| !member.health.is_available(0)).count();
         assert_eq!(away, 1, "half of three is one");

@@ -1,4 +1,5 @@
-//! `UpstreamUrl`: what names an upstream, `http://HOST:PORT`, `https://HOST:PORT` or `h2c://HOST:PORT`.
+//! `UpstreamUrl`: what names an upstream, `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT`,
+//! `unix:PATH` or `unix+h2c:PATH`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ use tidegate_sys::Address;
 /// chooses one of both (ALPN).
 ///
 /// The host is an IP address, in brackets if it is one of IPv6, or a name, which may have several addresses. `unix:PATH`
-/// and `unix:@NAME` are Unix sockets.
+/// and `unix:@NAME` are Unix sockets, to which HTTP/1.1 is spoken; with `unix+h2c:` in their place, HTTP/2.
 ///
 /// ```
 /// use tidegate::http::proxy::UpstreamUrl;
@@ -55,9 +56,11 @@ impl FromStr for UpstreamUrl {
     type Err = InvalidUrl;
 
     fn from_str(text: &str) -> Result<Self, InvalidUrl> {
-        if text.starts_with("unix:") {
-            let place = text.parse().map(Place::Address).map_err(|_| InvalidUrl::Host)?;
-            return Ok(Self { is_secure: false, is_http2: false, place });
+        let is_http2 = text.starts_with("unix+h2c:");
+        if is_http2 || text.starts_with("unix:") {
+            let path = text.split_once(':').map_or("", |(_, path)| path);
+            let place = format!("unix:{path}").parse().map(Place::Address).map_err(|_| InvalidUrl::Host)?;
+            return Ok(Self { is_secure: false, is_http2, place });
         }
         let (scheme, rest) = text.split_once("://").ok_or(InvalidUrl::Scheme)?;
         let (is_secure, is_http2) = match scheme {
@@ -117,7 +120,17 @@ impl UpstreamUrl {
 
     /// Whether both are one upstream, in whatever spelling.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        (self.is_secure, self.is_http2) == (other.is_secure, other.is_http2) && self.authority() == other.authority()
+        (self.is_secure, self.is_http2) == (other.is_secure, other.is_http2)
+            && self.authority() == other.authority()
+            && self.socket_path() == other.socket_path()
+    }
+
+    /// The address of a Unix socket, all of which have the same authority.
+    pub(super) fn socket_path(&self) -> Option<&Address> {
+        match &self.place {
+            Place::Address(address) if address.ip().is_none() => Some(address),
+            _ => None,
+        }
     }
 
     /// The host as a `Host` field has it: with its port, unless that is the default of the scheme.
@@ -141,7 +154,9 @@ impl fmt::Display for UpstreamUrl {
         if let Place::Address(address) = &self.place
             && address.ip().is_none()
         {
-            return write!(f, "{address}");
+            let address = address.to_string();
+            let path = address.strip_prefix("unix:").unwrap_or(&address);
+            return write!(f, "{}:{path}", if self.is_http2 { "unix+h2c" } else { "unix" });
         }
         let scheme = match (self.is_secure, self.is_http2) {
             (true, _) => "https",
@@ -155,7 +170,9 @@ impl fmt::Display for UpstreamUrl {
 impl fmt::Display for InvalidUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Scheme => "the URL of an upstream begins with http://, https:// or h2c://, or is unix:PATH",
+            Self::Scheme => {
+                "the URL of an upstream begins with http://, https:// or h2c://, or is unix:PATH or unix+h2c:PATH"
+            }
             Self::NotBare => "the URL of an upstream has no path, no query, no fragment and no credentials",
             Self::Host => "the host is neither a name, nor an address of IPv4, nor one of IPv6 in brackets",
             Self::Port => "the port is a number from 1 to 65535",
@@ -182,6 +199,8 @@ mod tests {
             ("h2c://10.0.0.1:8080", "10.0.0.1:8080", false),
             ("H2C://sea.example", "sea.example", false),
             ("unix:/run/a.sock", "localhost", false),
+            ("unix+h2c:/run/a.sock", "localhost", false),
+            ("unix+h2c:@a", "localhost", false),
         ] {
             let url: UpstreamUrl = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!((url.authority().as_str(), url.is_secure), (authority, is_secure), "{text}");
