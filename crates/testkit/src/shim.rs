@@ -391,6 +391,10 @@ impl Driver for Shim {
         self.inner.pause_receives(pause);
     }
 
+    fn note_work(&mut self, token: Token) {
+        self.inner.note_work(token);
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         self.inner.hint_receive(token, hint);
     }

@@ -555,8 +555,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 outcome => self.apply_outcome(core, token, outcome)?,
             }
             if budget.work.nanos() >= WORK_PER_DISPATCH_MAX {
-                // A few messages may be much work.
                 budget.messages = 0;
+                self.note_work(core, token);
             }
         }
         if (A::PULLS || !self.may_decode()) && self.wants_input() {
@@ -566,6 +566,15 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             }
         }
         Ok(A::PULLS)
+    }
+
+    /// A few messages were much work: the next ones wait behind those of light connections. A stream has no socket; its
+    /// session has done the same work.
+    #[cold]
+    fn note_work(&self, core: &mut Core, token: Token) {
+        if !self.link.is_stream() {
+            core.driver.note_work(token);
+        }
     }
 
     /// Decoding has come to an end, in order or with an error.

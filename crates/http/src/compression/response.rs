@@ -31,7 +31,7 @@ use crate::slices::Slices;
 /// of a compressed response becomes weak.
 ///
 /// A body of up to 64 KiB is compressed at once, or one of up to 4 KiB while the loop is busy with others. A longer one is
-/// compressed in slices while it is sent, each of which takes about half a millisecond: the bodies of a loop take turns, and
+/// compressed in slices while it is sent, each of which takes about a millisecond: the bodies of a loop take turns, and
 /// other connections are served in between. What a producer has written leaves when the producer waits. The context of a
 /// compression exists while its response is sent.
 ///
@@ -181,7 +181,7 @@ fn take_slice<T>(body: &mut http1::Body, bytes_max: usize, act: impl FnOnce(&[u8
     Ok(result)
 }
 
-/// Slices of a body that take about half a millisecond each.
+/// Slices of a body that take about a millisecond each.
 fn slices(compression: Compression) -> Slices {
     Slices::new(compression.bytes_within(SLICE_TIME))
 }
@@ -498,7 +498,7 @@ const AT_ONCE_BYTES_MAX: u64 = 64 * 1024;
 const SHORT_BYTES_MAX: u64 = 4 * 1024;
 
 /// What a slice of a body takes.
-const SLICE_TIME: Duration = Duration::from_micros(500);
+const SLICE_TIME: Duration = Duration::from_millis(1);
 
 const NOT_COMPRESSED: BodyError = BodyError::Misuse("the body could not be compressed");
 

@@ -70,6 +70,10 @@ impl Driver for BrokenDriver {
         self.driver.pause_receives(pause);
     }
 
+    fn note_work(&mut self, token: Token) {
+        self.driver.note_work(token);
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         self.driver.hint_receive(token, hint);
     }
