@@ -21,7 +21,7 @@ pub(crate) fn print(running: &ServerHandle) {
 type Count = (&'static str, fn(&Counts) -> u64);
 
 /// All but `longest_turn`: a maximum has no sum.
-const COUNTS: [Count; 28] = [
+const COUNTS: [Count; 29] = [
     ("connections", |counts| counts.connections),
     ("memory_bytes", |counts| counts.memory_bytes),
     ("accepted", |counts| counts.accepted),
@@ -31,6 +31,7 @@ const COUNTS: [Count; 28] = [
     ("received_bytes", |counts| counts.received_bytes),
     ("sent_bytes", |counts| counts.sent_bytes),
     ("tasks_panicked", |counts| counts.tasks_panicked),
+    ("long_work_waits", |counts| counts.long_work_waits),
     ("turns", |counts| counts.turns),
     ("slow_turns", |counts| counts.slow_turns),
     ("stalls", |counts| counts.stalls),

@@ -25,6 +25,7 @@ mod output;
 mod over;
 mod pipeline;
 pub mod sniff;
+pub mod work;
 
 pub use codec::{Codec, CodecStatus, Lifecycle, Step};
 pub use dyn_over::{DynFault, DynOver, Filters};

@@ -1,6 +1,9 @@
 //! `Compression`: an algorithm with its settings.
 
+use std::time::Duration;
+
 use crate::algorithm::{Algorithm, Properties};
+use crate::cost;
 
 /// An algorithm with its settings.
 ///
@@ -53,6 +56,24 @@ impl Compression {
         self
     }
 
+    /// How many bytes of text are compressed in about this time, on one core: at least 1 KiB, at most 64 KiB, and a power of
+    /// two. An event loop that compresses in pieces of this length serves others in between.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tidegate::compress::{Algorithm, Compression};
+    ///
+    /// let (fast, slow) = (Compression::new(Algorithm::Gzip), Compression::new(Algorithm::Gzip).level(9));
+    /// let time = Duration::from_micros(500);
+    /// assert!(fast.bytes_within(time) > slow.bytes_within(time));
+    /// ```
+    #[must_use]
+    pub fn bytes_within(&self, time: Duration) -> usize {
+        let bytes = time.as_nanos() as usize / cost::compressing_nanos(self.algorithm, self.level) as usize;
+        1 << bytes.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX).ilog2()
+    }
+
     /// The algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
@@ -69,3 +90,6 @@ impl From<Algorithm> for Compression {
         Self::new(algorithm)
     }
 }
+
+const PIECE_BYTES_MIN: usize = 1024;
+const PIECE_BYTES_MAX: usize = 64 * 1024;

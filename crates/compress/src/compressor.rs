@@ -3,6 +3,7 @@
 use crate::coder::{Operation, Progress};
 use crate::compression::Compression;
 use crate::context_pool::{self, Lease};
+use crate::cost;
 use crate::error::Error;
 use crate::sink::Sink;
 
@@ -75,6 +76,11 @@ impl Compressor {
         }
         let context = message.context.as_mut().expect("it is there").context();
         let progress = context.encode(operation, input, space)?;
+        cost::add_compressing(
+            message.compression.algorithm(),
+            message.compression.level_and_window_bits().0,
+            progress.read,
+        );
         message.is_unflushed |= progress.read > 0;
         if progress.is_complete && operation != Operation::Write {
             message.is_unflushed = false;

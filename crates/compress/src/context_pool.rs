@@ -9,6 +9,7 @@ use crate::algorithm::Algorithm;
 use crate::coder::{Decode, Encode};
 use crate::compression::Compression;
 use crate::contexts;
+use crate::cost;
 use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
@@ -44,7 +45,9 @@ pub(crate) fn encoder(compression: Compression) -> Result<Lease<Compression>, Er
             return Ok(Lease { key: compression, context: Some(context) });
         }
     }
-    Ok(Lease { key: compression, context: Some(contexts::encoder(&compression)?) })
+    let context = contexts::encoder(&compression)?;
+    cost::add_context(context.memory_bytes());
+    Ok(Lease { key: compression, context: Some(context) })
 }
 
 /// A decompressing context.

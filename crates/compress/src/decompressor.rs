@@ -5,6 +5,7 @@ use crate::algorithm::Algorithm;
 use crate::coder::{Decode, Progress};
 use crate::compressor::SPACE_BYTES;
 use crate::context_pool::{self, Lease};
+use crate::cost;
 use crate::error::Error;
 use crate::limits::DecompressionLimits;
 use crate::sink::Sink;
@@ -168,6 +169,7 @@ impl Layer {
             self.context = Some(context_pool::decoder(self.algorithm, limits)?);
         }
         let progress = self.context.as_mut().expect("it is there").context().decode(input, space)?;
+        cost::add_decompressing(self.algorithm, progress.read, progress.written);
         self.written += progress.written as u64;
         Ok(progress)
     }

@@ -42,6 +42,7 @@ mod compression;
 mod compressor;
 mod context_pool;
 mod contexts;
+mod cost;
 mod decompressor;
 #[cfg(feature = "gzip")]
 mod deflate;

@@ -40,6 +40,9 @@ pub struct Counts {
     pub memory_bytes: u64,
     /// Tasks that panicked.
     pub tasks_panicked: u64,
+    /// Pieces of long work, such as compressing a part of a body, that waited for their turn: see
+    /// [`task::long_work`](crate::task::long_work).
+    pub long_work_waits: u64,
     /// Bytes of memory that the loop's connections may use together, or `usize::MAX`: see
     /// [`Limits::memory_max`](crate::Limits::memory_max).
     pub memory_budget_bytes: u64,
@@ -150,6 +153,7 @@ pub(crate) struct Counters {
     pub(crate) sent_bytes: u64,
     pub(crate) turns: u64,
     pub(crate) tasks_panicked: u64,
+    pub(crate) long_work_waits: u64,
     pub(crate) longest_turn: Duration,
     pub(crate) busy_time: Duration,
     pub(crate) handshakes: u64,
@@ -222,6 +226,7 @@ impl Published {
             counters.handshakes,
             counters.handshakes_failed,
             nanos(counters.busy_time),
+            counters.long_work_waits,
         ];
         for (shown, number) in self.numbers.iter().zip(numbers) {
             shown.store(number, Relaxed);
@@ -278,6 +283,7 @@ impl Published {
             handshakes,
             handshakes_failed,
             busy_time,
+            long_work_waits,
         ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
         let closed = |cause: Cause| self.closed[cause as usize].load(Relaxed);
         Counts {
@@ -292,6 +298,7 @@ impl Published {
             memory_bytes,
             turns,
             tasks_panicked,
+            long_work_waits,
             longest_turn: Duration::from_nanos(longest_turn),
             memory_budget_bytes,
             handshakes,
@@ -325,7 +332,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-const NUMBERS: usize = 16;
+const NUMBERS: usize = 17;
 
 /// The connections of one listener, on all loops.
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@
 //! those of light connections first, of new ones after that, of heavy ones last; timers that are due; messages from
 //! other threads; connections that requested another dispatch, and those with work left. Each of these is bounded, in
 //! number and in time (`phase.rs`). What the kernel has received is read before a deadline is checked, so a peer is
-//! late only if its bytes have not come. Tasks run after the dispatch that woke them, before the next. At the end of
-//! a turn the loop checks its memory: if the budget is used up, receiving is paused and the connection with most
+//! late only if its bytes have not come. Tasks run after the dispatch that woke them, before the next; those that asked for
+//! a turn to do long work run last (`task/long_work.rs`). At the end of a turn the loop checks its memory: if the budget is used up, receiving is paused and the connection with most
 //! bytes waiting is shed, until there is room.
 
 mod sockets;
@@ -276,6 +276,7 @@ impl EventLoop {
         let _entered = self.local.enter();
         let begun = self.wait(timeout)?;
         self.published.begin_turn(self.local.core.borrow().counters.turns + 1);
+        self.local.tasks.begin_turn();
         let mut paused = self.memory.is_exhausted();
         self.complete(Class::Light, &mut paused);
         // The other classes wait in the driver's queues.
@@ -290,10 +291,12 @@ impl EventLoop {
         self.local.continue_backlog();
         // Tasks that were spawned or woken from outside of any dispatch.
         self.local.run_tasks();
+        self.local.do_long_work();
         self.check_drain();
         self.memory.check(&mut self.local.core.borrow_mut(), paused);
         let mut core = self.local.core.borrow_mut();
         core.counters.tasks_panicked = core.tasks.panicked();
+        core.counters.long_work_waits = core.tasks.long_work_waits();
         self.last_turn_end = core.driver.now();
         let took = self.last_turn_end.saturating_duration_since(begun);
         self.last_turn_time = took;
@@ -379,6 +382,7 @@ impl EventLoop {
         // Messages that came while older ones were delivered do not wake the loop.
         let busy = core.scheduled_count() + core.backlog() > 0
             || core.has_dispatch_over()
+            || self.local.tasks.has_long_work()
             || core.driver.has_ready()
             || self.messages.len() > 0
             || self.delivery.is_some()

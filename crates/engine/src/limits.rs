@@ -162,6 +162,24 @@ pub(crate) const FLUSH_TIME: Duration = Duration::from_millis(1);
 /// Time of a turn for connections that used up the budget of one dispatch.
 pub(crate) const BACKLOG_TIME: Duration = Duration::from_micros(500);
 
+/// Time of a turn for long work of tasks: compressing a piece of a body, parsing a long one. Light connections wait at most
+/// for that, and for the piece that began before. Asking the kernel for events once in that time costs about a hundredth of
+/// it.
+pub(crate) const LONG_WORK_TIME: Duration = Duration::from_millis(2);
+
+/// Pieces of long work in one turn. It is a bound also where time stands still and the pieces do not estimate their work.
+pub(crate) const LONG_WORK_PER_TURN_MAX: u32 = 64;
+
+/// Estimated work of one dispatch before others get their turn, in nanoseconds.
+pub(crate) const WORK_PER_DISPATCH_MAX: u64 = 500_000;
+
+/// Estimated work of a task that is polled before others get their turn, in nanoseconds. A task that waits for its turn
+/// before each piece of long work does not reach it.
+pub(crate) const WORK_PER_TASK_MAX: u64 = 1_000_000;
+
+/// How long a task that asks may run before others get their turn.
+pub(crate) const TASK_TIME_MAX: Duration = Duration::from_micros(500);
+
 /// A loop that wakes up so much later than planned was held up: by a handler, or because the process was stopped.
 pub(crate) const LAG_MIN: Duration = Duration::from_millis(50);
 

@@ -11,7 +11,9 @@ use std::time::Instant;
 use tidegate_sys::Token;
 
 use crate::activity::Activity;
-use crate::limits::{BACKLOG_TIME, FLUSH_TIME, HANDLER_TASKS_PER_DISPATCH_MAX, UNFLUSHED_MAX};
+use crate::limits::{
+    BACKLOG_TIME, FLUSH_TIME, HANDLER_TASKS_PER_DISPATCH_MAX, LONG_WORK_PER_TURN_MAX, LONG_WORK_TIME, UNFLUSHED_MAX,
+};
 use crate::loop_core::Core;
 use crate::phase::Phase;
 use crate::slot_entry::SlotEvent;
@@ -133,6 +135,21 @@ impl Local {
             let Some(token) = next else { break };
             self.dispatch(token, SlotEvent::Scheduled);
             if phase.is_over_after(1, &*self.core.borrow().driver) {
+                break;
+            }
+        }
+    }
+
+    /// Lets tasks do long work, one piece after the other, as far as the time goes; the others keep their place.
+    pub(crate) fn do_long_work(self: &Rc<Self>) {
+        if !self.tasks.has_long_work() {
+            return;
+        }
+        let mut phase = Phase::of_long_items_from_now(LONG_WORK_TIME, &*self.core.borrow().driver);
+        for _ in 0..LONG_WORK_PER_TURN_MAX {
+            self.tasks.grant_long_work();
+            self.run_tasks();
+            if !self.tasks.has_long_work() || phase.is_over_after(1, &*self.core.borrow().driver) {
                 break;
             }
         }

@@ -3,10 +3,13 @@
 //! A turn is bounded in time as well as in counts. Each part of it (light completions, heavy ones, timers, messages,
 //! connections with work left) serves a few items whatever they take, and goes on while its time lasts; the next turn
 //! continues. So a flood in one part neither starves the others nor delays a light connection for long. In a simulation
-//! time stands still within a turn, and counts alone bound it.
+//! time stands still within a turn, and counts bound it, with the estimates of work that codecs make
+//! ([`work`](tidegate_codec::work)). An item that does much such work ends its part at once, so the clock is not read for
+//! it.
 
 use std::time::{Duration, Instant};
 
+use tidegate_codec::work::Work;
 use tidegate_sys::Driver;
 
 /// The time of one part of a turn. It begins when the clock is first read.
@@ -19,24 +22,32 @@ pub(crate) struct Phase {
     /// Set when the clock is read first: a part that has little to do does not read it.
     until: Option<Instant>,
     over: bool,
+    work: Work,
 }
 
 impl Phase {
     /// A part of so much time, whose items are short.
-    pub(crate) const fn of(time: Duration) -> Self {
-        Self { time, stride: ITEMS_PER_CLOCK_READ, items: 0, until: None, over: false }
+    pub(crate) fn of(time: Duration) -> Self {
+        Self { time, stride: ITEMS_PER_CLOCK_READ, items: 0, until: None, over: false, work: Work::begin() }
     }
 
     /// A part whose items may take long.
-    pub(crate) const fn of_long_items(time: Duration) -> Self {
-        Self { time, stride: 1, items: 0, until: None, over: false }
+    pub(crate) fn of_long_items(time: Duration) -> Self {
+        Self { stride: 1, ..Self::of(time) }
+    }
+
+    /// A part whose items may take long, and whose time begins before the first of them.
+    pub(crate) fn of_long_items_from_now(time: Duration, driver: &dyn Driver) -> Self {
+        Self { until: Some(driver.now() + time), ..Self::of_long_items(time) }
     }
 
     /// Counts items that were served. Returns whether the time is over.
     #[inline]
     pub(crate) fn is_over_after(&mut self, items: u64, driver: &dyn Driver) -> bool {
         self.items += items;
-        if self.items >= self.stride {
+        if self.work.nanos() > self.time.as_nanos() as u64 {
+            self.over = true;
+        } else if self.items >= self.stride {
             self.items = 0;
             let now = driver.now();
             self.over = now >= *self.until.get_or_insert(now + self.time);
@@ -56,6 +67,7 @@ const ITEMS_PER_CLOCK_READ: u64 = 8;
 #[cfg(test)]
 mod tests {
     use tidegate_buffer::Pool;
+    use tidegate_codec::work;
     use tidegate_sys::readiness::Readiness;
 
     use super::*;
@@ -71,5 +83,16 @@ mod tests {
         assert!(none.is_over());
         assert!(Phase::of_long_items(Duration::ZERO).is_over_after(1, &driver));
         assert!(Phase::of(Duration::ZERO).is_over_after(100, &driver), "an item that costs as much as many");
+    }
+
+    #[test]
+    fn a_part_is_over_when_its_items_have_done_as_much_work_as_it_has_time() {
+        let driver = Readiness::new(&Pool::new()).unwrap();
+        let mut part = Phase::of(Duration::from_secs(3600));
+        work::add(3_600_000_000_000);
+        assert!(!part.is_over_after(1, &driver));
+        work::add(1);
+        assert!(part.is_over_after(1, &driver) && part.is_over());
+        assert!(!Phase::of(Duration::from_secs(3600)).is_over_after(1, &driver), "the next part has its own");
     }
 }

@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_core::Stream;
@@ -15,6 +15,7 @@ use tidegate_buffer::{FileRegion, Slice};
 use tidegate_http1::{self as http1, Fields, Trailers};
 
 use crate::exchange::{BodyError, Exchange, Piece};
+use crate::slices::Slices;
 use crate::upgrade::Upgrade;
 
 /// The body of a request or of a response.
@@ -77,27 +78,31 @@ pub(crate) struct DecodedPieces {
     decode: Box<dyn Decode>,
     /// A piece of which not everything is decoded.
     piece: Option<Slice>,
+    slices: Slices,
 }
 
 impl DecodedPieces {
     #[cfg(feature = "compress")]
     pub(crate) fn new(decode: Box<dyn Decode>) -> Self {
-        Self { decode, piece: None }
+        Self { decode, piece: None, slices: Slices::new(DECODED_SLICE_BYTES) }
     }
 
-    /// What the piece still yields; `None` if another one is needed.
-    fn next(&mut self) -> Result<Option<Data>, BodyError> {
+    /// What the piece still yields; `None` if another one is needed. It waits for a turn of the loop after each slice: a few
+    /// bytes may become many.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Data>, BodyError>> {
         while let Some(piece) = &mut self.piece {
+            ready!(self.slices.poll_left(cx));
             let decoded = self.decode.decode(piece, DECODED_BYTES)?;
+            self.slices.take(decoded.read + decoded.bytes.len());
             piece.advance(decoded.read);
             if decoded.is_complete {
                 self.piece = None;
             }
             if !decoded.bytes.is_empty() {
-                return Ok(Some(decoded.bytes.into()));
+                return Poll::Ready(Ok(Some(decoded.bytes.into())));
             }
         }
-        Ok(None)
+        Poll::Ready(Ok(None))
     }
 
     /// All of a whole body.
@@ -118,6 +123,9 @@ impl DecodedPieces {
 
 /// How much is decoded at a time: a bomb yields no more than this before the function asks for more.
 const DECODED_BYTES: usize = 16 * 1024;
+
+/// How many bytes are read and decoded in one turn of the loop. That takes about half a millisecond.
+const DECODED_SLICE_BYTES: usize = 128 * 1024;
 
 /// A body that is produced while it is sent.
 pub(crate) struct Produced {
@@ -347,7 +355,7 @@ impl Received {
         }
         loop {
             if let Some(decoding) = &mut self.decoding {
-                match decoding.next() {
+                match ready!(decoding.poll_next(cx)) {
                     Ok(None) => {}
                     Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
                     Err(error) => return Poll::Ready(Some(Err(self.fail(error)))),
@@ -355,7 +363,7 @@ impl Received {
             }
             let piece = match self.begun.as_mut().and_then(|begun| begun.pop_front()) {
                 Some(piece) => Ok(Some(Piece::Data(piece))),
-                None => std::task::ready!(self.exchange.poll_body(self.number, cx)),
+                None => ready!(self.exchange.poll_body(self.number, cx)),
             };
             match piece {
                 Ok(Some(Piece::Data(slice))) => match &mut self.decoding {

@@ -36,9 +36,10 @@ use crate::middleware::{self, MiddlewareList, Passed};
 use crate::order::Place;
 use crate::pipelined::Behind;
 use crate::request::{AnyState, Request};
-use crate::response::{IntoResponse, Message, Response};
+use crate::response::{Message, Response};
 use crate::router::MakeState;
 use crate::running::Running;
+use crate::slices::LONG_BODY_BYTES;
 use crate::task::{self, Begun, CaughtResponse, Work, late_response};
 
 /// The application of a connection while nothing of it needs a task; see
@@ -498,6 +499,10 @@ impl HttpHandler {
         if length.is_some_and(|length| length > bytes_max as u64) {
             return self.respond(too_long(), &passed, is_head(&request), cx);
         }
+        if request.has_decoding() {
+            // A few bytes may become many: a task decodes them in slices.
+            return self.take_over(Work::request(request.detach(), endpoint, passed));
+        }
         if request.head().expects_continue()
             && let Err(error) = cx.send(Outgoing::Continue)
         {
@@ -584,10 +589,10 @@ impl HttpHandler {
             bytes if bytes.is_empty() => whole,
             bytes => bytes.into(),
         });
-        let is_head = is_head(&request);
-        if let Err(error) = request.decode_collected(self.app.limits.collected_body_bytes_max) {
-            return self.respond(error.into_response(), &passed, is_head, cx);
+        if request.body().collected().len() > LONG_BODY_BYTES {
+            return self.take_over(Work::complete(request, endpoint, passed));
         }
+        let is_head = is_head(&request);
         match &endpoint.call {
             Call::Sync(call) => {
                 self.app.activity.begin(endpoint.label.get());

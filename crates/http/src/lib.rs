@@ -59,6 +59,7 @@ mod router;
 mod running;
 mod server;
 mod sessions;
+mod slices;
 mod sse;
 mod task;
 mod upgrade;

@@ -293,15 +293,6 @@ impl Request {
         self.parts.as_mut()?.decoding.take()
     }
 
-    /// Undoes the content coding of a body that was collected.
-    pub(crate) fn decode_collected(&mut self, bytes_max: usize) -> Result<(), BodyError> {
-        if let Some(decoding) = self.take_decoding() {
-            let decoded = decoding.decode_all(self.bytes(), bytes_max)?;
-            self.set_body(decoded.into());
-        }
-        Ok(())
-    }
-
     pub(crate) fn route_parts(&self) -> Option<Route> {
         self.route.clone()
     }

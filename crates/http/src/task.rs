@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tidegate_buffer::Slice;
+use tidegate_codec::work;
 use tidegate_engine::activity::Activity;
 use tidegate_engine::{ChannelError, Outcome, task};
 use tidegate_http1::{Incoming, Outgoing, Status, Trailers};
@@ -29,6 +30,7 @@ use crate::pipelined::Behind;
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
 use crate::running::Running;
+use crate::slices::{LONG_BODY_BYTES, PARSING_NANOS};
 use crate::upgrade::Upgrade;
 
 /// What a task begins with.
@@ -374,6 +376,9 @@ impl Serving {
                 Err(error) => return Err(error.into()),
             }
         }
+        if endpoint.body == BodyUse::Collected {
+            parse_in_turn(&request).await;
+        }
         let (running, activity) = (Running::new(endpoint, request.head()), &self.app.activity);
         match &endpoint.call {
             Call::Sync(call) => Ok(running.during(activity, || call_caught(call, request))),
@@ -491,6 +496,16 @@ impl Serving {
             next = body.next().await.transpose()?;
         }
         Ok(())
+    }
+}
+
+/// A function parses its body within its call, which cannot be divided. Those of long bodies are called one at a time, with
+/// other connections in between.
+async fn parse_in_turn(request: &Request) {
+    let bytes = request.body().collected().len();
+    if bytes > LONG_BODY_BYTES {
+        task::long_work().await;
+        work::add(bytes as u64 * PARSING_NANOS);
     }
 }
 

@@ -82,6 +82,9 @@ const OF_LOOPS: &[Metric] = &[
     ("tidegate_received_bytes", Kind::Counter, "Received bytes.", |counts| counts.received_bytes),
     ("tidegate_sent_bytes", Kind::Counter, "Sent bytes.", |counts| counts.sent_bytes),
     ("tidegate_tasks_panicked", Kind::Counter, "Tasks that panicked.", |counts| counts.tasks_panicked),
+    ("tidegate_long_work_waits", Kind::Counter, "Pieces of long work that waited for their turn.", |counts| {
+        counts.long_work_waits
+    }),
     ("tidegate_slow_turns", Kind::Counter, "Turns that took longer than 100 ms.", |counts| counts.slow_turns),
     ("tidegate_stalls", Kind::Counter, "Turns that took longer than a second.", |counts| counts.stalls),
 ];

@@ -146,6 +146,9 @@ pub trait Driver {
     /// Sizes the next receive of a socket, unless the hint would be of no use to the driver.
     fn hint_receive(&mut self, _token: Token, _hint: ReceiveHint) {}
 
+    /// The last bytes that a socket received have caused much work: it is heavy, however few they were.
+    fn note_work(&mut self, _token: Token) {}
+
     /// The number of bytes that were sent on a connection and that the peer has not acknowledged yet, if the system
     /// reports it.
     fn unacknowledged(&self, _token: Token) -> Option<u64> {

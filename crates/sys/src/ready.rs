@@ -1,7 +1,7 @@
 //! Which socket reports next: light sockets before new ones, and those before heavy ones.
 //!
 //! A socket is heavy while its operations move many bytes: a receive brings 3 KiB or more, a send takes 8 KiB or more,
-//! or the kernel has no room for one. A driver keeps a queue for each [`Class`], and the loop serves one after the
+//! or the kernel has no room for one. It is heavy as well while its bytes cause much work, such as decompression. A driver keeps a queue for each [`Class`], and the loop serves one after the
 //! other, each for a bounded time ([`Driver::next`](crate::Driver::next)). So the latency of a light connection depends
 //! neither on the number of heavy ones nor on a crowd that connects.
 //!
@@ -46,6 +46,11 @@ impl Load {
 
     /// Records that the kernel has no room for a send.
     pub fn note_blocked(&mut self) {
+        self.note(true);
+    }
+
+    /// Records that the last bytes that were received have caused much work.
+    pub fn note_work(&mut self) {
         self.note(true);
     }
 
@@ -210,10 +215,11 @@ mod tests {
         assert!(load.is_new() && !load.is_heavy(), "a server sent first");
         load.note_received(HEAVY_RECEIVE_BYTES - 1);
         assert!(!load.is_new() && !load.is_heavy());
-        for much in 0..3 {
+        for much in 0..4 {
             match much {
                 0 => load.note_blocked(),
                 1 => load.note_sent(HEAVY_SEND_BYTES),
+                2 => load.note_work(),
                 _ => load.note_received(HEAVY_RECEIVE_BYTES),
             }
             for _ in 1..LIGHT_OPERATIONS {

@@ -395,6 +395,10 @@ impl Driver for Shim {
         self.inner.watch_end(token);
     }
 
+    fn note_work(&mut self, token: Token) {
+        self.inner.note_work(token);
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         self.inner.hint_receive(token, hint);
     }

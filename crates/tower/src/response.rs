@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Frame;
+use tidegate_engine::task;
 use tidegate_http::{Body, BodyWriter, ContentType, Fields, IntoResponse, InvalidField, Response};
 
 use crate::request_body::Registered;
@@ -279,6 +280,8 @@ where
     B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
     loop {
+        // A body that compresses may always have a frame, and leave so few bytes that they always have room.
+        task::yield_if_long().await;
         let next = match ready.iter_mut().find_map(Option::take) {
             Some(frame) => Some(frame),
             None => poll_fn(|cx| poll_frame(&mut slot, cx)).await,

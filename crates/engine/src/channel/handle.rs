@@ -198,9 +198,14 @@ impl<C: Pipeline> Handle<C> {
 
     #[inline]
     pub(crate) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<C::In>, ChannelError>> {
-        if !self.local().tasks.take_message_permit() {
+        let tasks = &self.local().tasks;
+        if !tasks.take_message_permit() {
             // A peer that has sent much at once does not delay the others.
             cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if tasks.has_done_long_work() {
+            tasks.wake_for_long_work(cx.waker());
             return Poll::Pending;
         }
         self.with_or(

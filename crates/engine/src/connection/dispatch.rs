@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Outbound, Slice};
+use tidegate_codec::work::Work;
 use tidegate_codec::{Lifecycle, Output, Pipeline, Step};
 use tidegate_sys::{Operation, Token};
 
@@ -20,7 +21,7 @@ use crate::context::Context;
 use crate::group::{Delivery, DeliveryOutcome, Slow};
 use crate::handler::{Event, Outcome};
 use crate::inspection::Description;
-use crate::limits::{MESSAGES_PER_DISPATCH_MAX, SENDS_PER_DISPATCH_MAX};
+use crate::limits::{MESSAGES_PER_DISPATCH_MAX, SENDS_PER_DISPATCH_MAX, WORK_PER_DISPATCH_MAX};
 use crate::loop_core::Core;
 use crate::session::{StreamId, StreamRequestKind};
 use crate::slot_entry::{Dispatched, Disposition, SlotEntry, SlotEvent, SocketState};
@@ -47,12 +48,14 @@ pub(super) struct DispatchBudget {
     pub(super) sends: u32,
     /// The application may be notified that the watched write position is with the kernel.
     watched: bool,
+    /// What codecs and parsers have computed before.
+    work: Work,
 }
 
 impl DispatchBudget {
     /// For a flush between two codecs: nothing is decoded, and no edge is notified.
-    pub(super) const fn barrier() -> Self {
-        Self { messages: 0, sends: SENDS_PER_DISPATCH_MAX, watched: false }
+    pub(super) fn barrier() -> Self {
+        Self { messages: 0, sends: SENDS_PER_DISPATCH_MAX, watched: false, work: Work::begin() }
     }
 }
 
@@ -445,8 +448,12 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up. Returns
     /// whether all is done but sending: only with [`Next::ProcessPlain`] and [`Next::ProcessOpening`].
     fn process(&mut self, core: &mut Core, token: Token, next: &Next) -> Dispatched<bool> {
-        let mut budget =
-            DispatchBudget { messages: MESSAGES_PER_DISPATCH_MAX, sends: SENDS_PER_DISPATCH_MAX, watched: true };
+        let mut budget = DispatchBudget {
+            messages: MESSAGES_PER_DISPATCH_MAX,
+            sends: SENDS_PER_DISPATCH_MAX,
+            watched: true,
+            work: Work::begin(),
+        };
         let mut is_short = !matches!(next, Next::Process);
         loop {
             let starved = self.decode(core, token, &mut budget, is_short)?;
@@ -552,6 +559,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 outcome @ Outcome::Continue => std::mem::forget(outcome),
                 outcome => self.apply_outcome(core, token, outcome)?,
             }
+            if budget.work.nanos() >= WORK_PER_DISPATCH_MAX {
+                budget.messages = 0;
+                self.note_work(core, token);
+            }
         }
         if (A::PULLS || !self.may_decode()) && self.wants_input() {
             self.drive_handshake(core);
@@ -560,6 +571,15 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             }
         }
         Ok(A::PULLS)
+    }
+
+    /// A few messages were much work: the next ones wait behind those of light connections. A stream has no socket; its
+    /// session has done the same work.
+    #[cold]
+    fn note_work(&self, core: &mut Core, token: Token) {
+        if !self.link.is_stream() {
+            core.driver.note_work(token);
+        }
     }
 
     /// Decoding has come to an end, in order or with an error.

@@ -8,6 +8,7 @@
 pub(crate) mod blocking;
 mod handler_task;
 mod join;
+mod long_work;
 mod serving;
 mod table;
 mod time;
@@ -23,6 +24,7 @@ use tidegate_sys::Token;
 
 pub use self::handler_task::HandlerTask;
 pub use self::join::{TryJoin, try_join};
+pub use self::long_work::{LongWork, long_work, may_work_long, yield_if_long};
 pub(crate) use self::serving::ServingGuard;
 pub(crate) use self::table::{BlockOnWaker, Tasks};
 pub(crate) use self::time::Timer;

@@ -7,10 +7,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
+use tidegate_codec::work::Work;
 use tidegate_sys::Token;
 
-use crate::limits::{MESSAGES_PER_DISPATCH_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX};
+use super::long_work::LongWorkQueue;
+use crate::limits::{MESSAGES_PER_DISPATCH_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX, WORK_PER_TASK_MAX};
 use crate::mailbox::{Mailbox, TaskWaker};
 use crate::pages::{Pages, place_bytes};
 use crate::unwind::{catch_and_log, discard};
@@ -23,8 +26,14 @@ pub(crate) struct Tasks {
     woken: RefCell<Woken>,
     /// Actions to run outside of any dispatch.
     deferred: RefCell<Vec<Deferred>>,
+    /// Tasks that wait for a turn to do long work.
+    pub(super) long_work: LongWorkQueue,
     /// Messages that the running task may still take before others get their turn.
     messages: Cell<u32>,
+    /// What codecs and parsers had computed when the running task was polled.
+    work: Cell<Work>,
+    /// When the running task asked first how long it runs.
+    pub(super) asked: Cell<Option<Instant>>,
     panicked: Cell<u64>,
     /// Tasks that serve a connection: a drain waits for them.
     serving: Cell<usize>,
@@ -57,7 +66,10 @@ impl Tasks {
             table: RefCell::default(),
             woken: RefCell::default(),
             deferred: RefCell::default(),
+            long_work: LongWorkQueue::default(),
             messages: Cell::new(0),
+            work: Cell::default(),
+            asked: Cell::default(),
             panicked: Cell::new(0),
             serving: Cell::new(0),
             handles: Cell::new(0),
@@ -159,9 +171,49 @@ impl Tasks {
         }
     }
 
-    /// Sets how many messages the next task may take.
+    /// Sets how many messages the next task may take, and how much work it may do for them.
     pub(crate) fn refill_message_budget(&self) {
         self.messages.set(MESSAGES_PER_DISPATCH_MAX);
+        self.work.set(Work::begin());
+        self.asked.set(None);
+    }
+
+    /// The running task may do a piece of long work: what it has done before does not count.
+    pub(super) fn restart_work(&self) {
+        self.work.set(Work::begin());
+    }
+
+    /// Whether the running task has done so much work that others get their turn.
+    #[inline]
+    pub(crate) fn has_done_long_work(&self) -> bool {
+        self.work.get().nanos() >= WORK_PER_TASK_MAX
+    }
+
+    /// Wakes a task when it is its turn to do long work.
+    #[cold]
+    pub(crate) fn wake_for_long_work(&self, waker: &Waker) {
+        self.long_work.push_task(waker.clone());
+    }
+
+    /// Begins a turn: the time for long work begins again.
+    pub(crate) fn begin_turn(&self) {
+        self.long_work.begin_turn();
+    }
+
+    /// Whether a task waits for a turn to do long work.
+    #[inline]
+    pub(crate) fn has_long_work(&self) -> bool {
+        !self.long_work.is_empty()
+    }
+
+    /// Gives the turn to the task that has waited longest. It is woken, and does not run yet.
+    pub(crate) fn grant_long_work(&self) {
+        self.long_work.grant();
+    }
+
+    /// How many pieces of long work tasks have waited for.
+    pub(crate) fn long_work_waits(&self) -> u64 {
+        self.long_work.waits()
     }
 
     /// Whether the running task may take another message now; if not, it is woken again after the others.

@@ -1,21 +1,26 @@
 //! `ResponseCompression`: the bodies of responses in a content coding that the client accepts.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fs::File;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::os::unix::fs::FileExt;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use tidegate_compress::{Compression, Compressor};
+use tidegate_engine::task;
 use tidegate_http1::{self as http1, Fields, Outgoing, Status};
 
 use super::algorithm;
-use crate::body::{Body, BodyWriter, Data, Kind, Produced};
+use crate::body::{Body, BodyWriter, Data, Kind, Produced, Producing};
 use crate::exchange::{BodyError, Exchange, Piece};
 use crate::middleware::{Middleware, RequestInfo};
 use crate::negotiate::{AcceptedEncodings, Encoding};
 use crate::response::Response;
+use crate::slices::Slices;
 
 /// Compresses the bodies of responses, with the content coding that the client prefers among brotli, zstd and gzip, as far
 /// as they are built in.
@@ -25,8 +30,10 @@ use crate::response::Response;
 /// if `Cache-Control` has `no-transform`. Compressible responses get `Vary: Accept-Encoding` in any case, and so does a 304. A strong `ETag`
 /// of a compressed response becomes weak.
 ///
-/// A body of up to 64 KiB is compressed at once. A longer one is compressed in pieces while it is sent, and what a
-/// producer has written leaves when the producer waits. The context of a compression exists while its response is sent.
+/// A body of up to 64 KiB is compressed at once, or one of up to 4 KiB while the loop is busy with others. A longer one is
+/// compressed in slices while it is sent, each of which takes about a millisecond: the bodies of a loop take turns, and
+/// other connections are served in between. What a producer has written leaves when the producer waits. The context of a
+/// compression exists while its response is sent.
 ///
 /// ```
 /// use tidegate::http::{ResponseCompression, Router};
@@ -73,9 +80,9 @@ impl ResponseCompression {
         self
     }
 
-    fn compressor(&self, encoding: Encoding) -> Option<Compressor> {
+    fn compression(&self, encoding: Encoding) -> Option<Compression> {
         let compression = Compression::new(algorithm(encoding)?);
-        Some(Compressor::new(self.level.map_or(compression, |level| compression.level(level))))
+        Some(self.level.map_or(compression, |level| compression.level(level)))
     }
 }
 
@@ -108,9 +115,9 @@ impl Middleware for ResponseCompression {
             }
         }
         let Some(encoding) = accepted.preferred(&self.offered) else { return };
-        let Some(compressor) = self.compressor(encoding) else { return };
+        let Some(compression) = self.compression(encoding) else { return };
         let body = std::mem::take(&mut response.body);
-        match compressed(body, compressor) {
+        match compressed(body, compression) {
             Ok(body) => response.body = body,
             Err(error) => {
                 tracing::error!("a response could not be compressed: {error}");
@@ -126,157 +133,287 @@ impl Middleware for ResponseCompression {
 }
 
 /// The same body, compressed.
-fn compressed(body: Body, mut compressor: Compressor) -> Result<Body, Box<dyn std::error::Error>> {
+fn compressed(body: Body, compression: Compression) -> Result<Body, Box<dyn std::error::Error>> {
+    // While other bodies are compressed, this one waits for its turn as they do.
+    let at_once_max = if task::may_work_long() { AT_ONCE_BYTES_MAX } else { SHORT_BYTES_MAX };
     match body.0 {
-        Kind::Whole(http1::Body::File(region)) if region.length > AT_ONCE_BYTES_MAX => {
-            Ok(Body::produce(async move |mut writer| {
-                let (mut at, end) = (region.offset, region.offset + region.length);
-                while at < end {
-                    let piece = read(&region.file, at, (end - at).min(AT_ONCE_BYTES_MAX))?;
-                    at += piece.len() as u64;
-                    write_compressed(&mut compressor, &piece, &mut writer).await?;
-                }
-                write_end(compressor, writer).await
-            }))
+        Kind::Whole(body) if body.len() > at_once_max => {
+            Ok(Body::produce(async move |writer| Piecewise::new(compression).write_whole(body, writer).await))
         }
         Kind::Whole(http1::Body::File(region)) => {
-            let bytes = read(&region.file, region.offset, region.length)?;
-            at_once(&bytes, compressor)
+            at_once(&read(&region.file, region.offset, region.length as usize)?, compression)
         }
-        Kind::Whole(body) if body.len() > AT_ONCE_BYTES_MAX => Ok(Body::produce(async move |mut writer| {
-            for piece in body.memory().chunks(AT_ONCE_BYTES_MAX as usize) {
-                write_compressed(&mut compressor, piece, &mut writer).await?;
-            }
-            write_end(compressor, writer).await
-        })),
-        Kind::Whole(body) => at_once(body.memory(), compressor),
+        Kind::Whole(body) => at_once(body.memory(), compression),
         Kind::Received(received) => {
-            let mut body = Body(Kind::Received(received));
-            Ok(Body::produce(async move |mut writer| {
-                while let Some(piece) = body.next().await.transpose()? {
-                    write_compressed(&mut compressor, &piece, &mut writer).await?;
-                }
-                write_end(compressor, writer).await
-            }))
+            let body = Body(Kind::Received(received));
+            Ok(Body::produce(async move |writer| Piecewise::new(compression).write_received(body, writer).await))
         }
         Kind::Upgrade(upgrade) => Ok(Body(Kind::Upgrade(upgrade))),
-        Kind::Ready(ready) => Ok(Body(Kind::Produced(Box::new(compress_producer(ready.into_produced(), compressor))))),
-        Kind::Produced(produced) => Ok(Body(Kind::Produced(Box::new(compress_producer(*produced, compressor))))),
+        Kind::Ready(ready) => Ok(Body(Kind::Produced(Box::new(compress_producer(ready.into_produced(), compression))))),
+        Kind::Produced(produced) => Ok(Body(Kind::Produced(Box::new(compress_producer(*produced, compression))))),
     }
 }
 
-fn at_once(bytes: &[u8], mut compressor: Compressor) -> Result<Body, Box<dyn std::error::Error>> {
+fn at_once(bytes: &[u8], compression: Compression) -> Result<Body, Box<dyn std::error::Error>> {
     let mut compressed = Vec::with_capacity(bytes.len() / 2);
-    compressor.finish_with(bytes, &mut compressed)?;
+    Compressor::new(compression).finish_with(bytes, &mut compressed)?;
     Ok(compressed.into())
 }
 
 /// Exactly `length` bytes of a file.
-fn read(file: &File, at: u64, length: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; length as usize];
+fn read(file: &File, at: u64, length: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, at)?;
     Ok(bytes)
 }
 
-async fn write_compressed(
-    compressor: &mut Compressor,
-    piece: &[u8],
-    writer: &mut BodyWriter,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let mut compressed = Vec::new();
-    compressor.write(piece, &mut compressed)?;
-    writer.write(compressed).await?;
-    let_others_run().await;
-    Ok(())
+/// Takes up to `bytes_max` bytes from the beginning of a body, and calls `act` with them.
+fn take_slice<T>(body: &mut http1::Body, bytes_max: usize, act: impl FnOnce(&[u8]) -> T) -> std::io::Result<T> {
+    let length = body.len().min(bytes_max as u64) as usize;
+    if let http1::Body::File(region) = body {
+        let bytes = read(&region.file, region.offset, length)?;
+        region.offset += length as u64;
+        region.length -= length as u64;
+        return Ok(act(&bytes));
+    }
+    let result = act(&body.memory()[..length]);
+    match body {
+        http1::Body::Static(bytes) => *bytes = &bytes[length..],
+        http1::Body::Bytes(bytes) => drop(bytes.split_to(length)),
+        http1::Body::Slice(slice) => slice.advance(length),
+        http1::Body::Empty | http1::Body::File(_) => {}
+    }
+    Ok(result)
 }
 
-/// Lets the other tasks and connections of the loop run. A body that compresses well yields so few bytes that room for them
-/// does not stop its task.
-async fn let_others_run() {
-    let mut has_waited = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut has_waited, true) {
-            return Poll::Ready(());
+/// Slices of a body that take about a millisecond each.
+fn slices(compression: Compression) -> Slices {
+    Slices::new(compression.bytes_within(SLICE_TIME))
+}
+
+/// Compresses a body in slices, each in a turn of its own, and writes each as soon as it is compressed.
+struct Piecewise {
+    compressor: Compressor,
+    slices: Slices,
+}
+
+impl Piecewise {
+    fn new(compression: Compression) -> Self {
+        Self { compressor: Compressor::new(compression), slices: slices(compression) }
+    }
+
+    async fn write_whole(
+        mut self,
+        mut body: http1::Body,
+        mut writer: BodyWriter,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        while !body.is_empty() {
+            let compressed = self.compress_slice(&mut body, true).await?;
+            writer.write(compressed).await?;
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
+        Ok(())
+    }
 
-async fn write_end(mut compressor: Compressor, mut writer: BodyWriter) -> Result<(), Box<dyn std::error::Error>> {
-    let mut compressed = Vec::new();
-    compressor.finish(&mut compressed)?;
-    writer.write(compressed).await?;
-    Ok(())
+    async fn write_received(
+        mut self,
+        mut body: Body,
+        mut writer: BodyWriter,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let mut total = 0;
+        while let Some(piece) = body.next().await.transpose()? {
+            let mut piece = piece.into_body();
+            total += piece.len();
+            while !piece.is_empty() {
+                let compressed = self.compress_slice(&mut piece, false).await?;
+                writer.write(compressed).await?;
+            }
+        }
+        if total > SHORT_BYTES_MAX {
+            self.slices.end();
+        }
+        poll_fn(|cx| self.slices.poll_left(cx)).await;
+        let mut compressed = Vec::new();
+        self.compressor.finish(&mut compressed)?;
+        writer.write(compressed).await?;
+        Ok(())
+    }
+
+    /// Compresses the next slice of a body; the end of the body may be that of the message.
+    async fn compress_slice(
+        &mut self,
+        body: &mut http1::Body,
+        is_last: bool,
+    ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+        let left = poll_fn(|cx| self.slices.poll_left(cx)).await;
+        let (before, compressor, mut compressed) = (body.len(), &mut self.compressor, Vec::new());
+        let ends = is_last && before <= left as u64;
+        take_slice(body, left, |slice| match ends {
+            true => compressor.finish_with(slice, &mut compressed),
+            false => compressor.write(slice, &mut compressed),
+        })??;
+        self.slices.take((before - body.len()) as usize);
+        Ok(compressed)
+    }
 }
 
 /// The same producer, whose writer compresses. When the producer waits, what it has written leaves.
-fn compress_producer(produced: Produced, compressor: Compressor) -> Produced {
+fn compress_producer(produced: Produced, compression: Compression) -> Produced {
     let produce = produced.produce;
     let produce = move |writer: BodyWriter| {
         let number = writer.number;
         let compressing = Rc::new(Compressing {
             inner: writer.exchange,
             number,
-            written: Cell::new(0),
-            lets_others_run: Cell::new(false),
-            compressor: RefCell::new(Some(compressor)),
+            is_polled: Cell::new(false),
+            state: RefCell::new(CompressingState {
+                compressor: Compressor::new(compression),
+                slices: slices(compression),
+                waiting: VecDeque::new(),
+                unflushed: 0,
+                last: None,
+                task: None,
+                writer: None,
+            }),
         });
         let mut producing = produce(BodyWriter { exchange: compressing.clone(), number });
         let future = async move {
-            poll_fn(|cx| match producing.as_mut().poll(cx) {
-                Poll::Ready(result) => Poll::Ready(result),
-                // It goes on at once.
-                Poll::Pending if compressing.lets_others_run.take() => Poll::Pending,
-                Poll::Pending => match compressing.flush() {
-                    Ok(()) => Poll::Pending,
-                    Err(error) => Poll::Ready(Err(error.into())),
-                },
-            })
-            .await?;
-            Ok(compressing.finish()?)
+            poll_fn(|cx| compressing.poll_producing(producing.as_mut(), cx)).await?;
+            poll_fn(|cx| compressing.poll_finish(cx)).await?;
+            Ok(())
         };
-        Box::pin(future) as crate::body::Producing
+        Box::pin(future) as Producing
     };
     Produced { length: None, produce: Box::new(produce) }
 }
 
-/// An exchange whose body is compressed on its way.
+type ProducingResult = Result<(), Box<dyn std::error::Error>>;
+type ProducingFuture = dyn Future<Output = ProducingResult>;
+
+/// An exchange whose body is compressed on its way. A piece waits here until there is a turn to compress it, a slice at a
+/// time.
 struct Compressing {
     inner: Rc<dyn Exchange>,
     number: u32,
-    /// What was written since the other tasks of the loop could run.
-    written: Cell<u64>,
-    /// The producer waits for that alone.
-    lets_others_run: Cell<bool>,
-    /// Until the end of the body.
-    compressor: RefCell<Option<Compressor>>,
+    /// The task of the response polls the producer now.
+    is_polled: Cell<bool>,
+    state: RefCell<CompressingState>,
+}
+
+struct CompressingState {
+    compressor: Compressor,
+    slices: Slices,
+    /// Pieces that were written and are not compressed.
+    waiting: VecDeque<http1::Body>,
+    /// Bytes that were compressed since the last flush.
+    unflushed: u64,
+    /// The end of the body, once it is written.
+    last: Option<Outgoing>,
+    /// The task of the response, which compresses.
+    task: Option<Waker>,
+    /// The task that waits until the pieces are compressed, if it is another one.
+    writer: Option<Waker>,
 }
 
 impl Compressing {
-    fn send_compressed(
-        &self,
-        compress: impl FnOnce(&mut Compressor, &mut Vec<u8>) -> Result<usize, tidegate_compress::Error>,
-    ) -> Result<(), BodyError> {
-        let mut compressed = Vec::new();
-        if let Some(compressor) = &mut *self.compressor.borrow_mut() {
-            compress(compressor, &mut compressed).map_err(|_| BodyError::Misuse("the body could not be compressed"))?;
+    /// Runs the producer. While it waits, what it has written is compressed, and leaves.
+    fn poll_producing(&self, producing: Pin<&mut ProducingFuture>, cx: &mut Context<'_>) -> Poll<ProducingResult> {
+        self.state.borrow_mut().task = Some(cx.waker().clone());
+        self.is_polled.set(true);
+        let polled = producing.poll(cx);
+        self.is_polled.set(false);
+        if polled.is_ready() {
+            return polled;
         }
+        ready!(self.poll_compressed(cx))?;
+        let writer = self.state.borrow_mut().writer.take();
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+        ready!(self.poll_flush(cx))?;
+        Poll::Pending
+    }
+
+    /// Compresses the pieces that wait.
+    fn poll_compressed(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        loop {
+            if self.state.borrow().waiting.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.inner.poll_ready(self.number, cx))?;
+            let compressed = ready!(self.state.borrow_mut().poll_slice(cx))?;
+            self.pass_on(compressed)?;
+        }
+    }
+
+    /// Compresses what the compressor still keeps, so that it leaves.
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        let compressed = ready!(self.state.borrow_mut().poll_rest(cx, Compressor::flush))?;
+        Poll::Ready(self.pass_on(compressed))
+    }
+
+    /// Ends the message, after all that was written.
+    fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        ready!(self.poll_compressed(cx))?;
+        let compressed = ready!(self.state.borrow_mut().poll_rest(cx, Compressor::finish))?;
+        self.pass_on(compressed)?;
+        let last = self.state.borrow_mut().last.take();
+        Poll::Ready(last.map_or(Ok(()), |last| self.inner.send(self.number, last)))
+    }
+
+    fn pass_on(&self, compressed: Vec<u8>) -> Result<(), BodyError> {
         if compressed.is_empty() {
             return Ok(());
         }
         self.inner.send(self.number, Outgoing::Data(Data::from(compressed).into_body()))
     }
 
-    fn flush(&self) -> Result<(), BodyError> {
-        self.send_compressed(Compressor::flush)
+    /// The task of the response goes on, if another one has written.
+    fn wake_task(&self) {
+        if !self.is_polled.get()
+            && let Some(task) = &self.state.borrow().task
+        {
+            task.wake_by_ref();
+        }
+    }
+}
+
+impl CompressingState {
+    /// Compresses a slice of the first piece.
+    fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, BodyError>> {
+        let Some(piece) = self.waiting.front_mut() else { return Poll::Ready(Ok(Vec::new())) };
+        let left = ready!(self.slices.poll_left(cx));
+        let (before, compressor, mut compressed) = (piece.len(), &mut self.compressor, Vec::new());
+        let written = take_slice(piece, left, |slice| compressor.write(slice, &mut compressed));
+        let read = before - piece.len();
+        if piece.is_empty() {
+            self.waiting.pop_front();
+        }
+        if !matches!(written, Ok(Ok(_))) {
+            return Poll::Ready(Err(NOT_COMPRESSED));
+        }
+        self.slices.take(read as usize);
+        self.unflushed += read;
+        Poll::Ready(Ok(compressed))
     }
 
-    fn finish(&self) -> Result<(), BodyError> {
-        self.send_compressed(Compressor::finish)?;
-        *self.compressor.borrow_mut() = None;
-        Ok(())
+    /// Compresses what the compressor keeps: in a turn of its own, unless that is little.
+    fn poll_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        compress: impl FnOnce(&mut Compressor, &mut Vec<u8>) -> Result<usize, tidegate_compress::Error>,
+    ) -> Poll<Result<Vec<u8>, BodyError>> {
+        if self.unflushed > SHORT_BYTES_MAX {
+            // It is not counted again while it waits.
+            self.slices.end();
+            self.unflushed = 1;
+        }
+        if self.unflushed > 0 {
+            ready!(self.slices.poll_left(cx));
+        }
+        self.unflushed = 0;
+        let mut compressed = Vec::new();
+        let result = compress(&mut self.compressor, &mut compressed);
+        Poll::Ready(result.map(|_| compressed).map_err(|_| NOT_COMPRESSED))
     }
 }
 
@@ -286,11 +423,16 @@ impl Exchange for Compressing {
     }
 
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        if self.written.get() >= AT_ONCE_BYTES_MAX {
-            // As in the function `let_others_run`.
-            self.written.set(0);
-            self.lets_others_run.set(true);
-            cx.waker().wake_by_ref();
+        let compressed = if self.is_polled.get() {
+            self.poll_compressed(cx)?
+        } else if self.state.borrow().waiting.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        };
+        if compressed.is_pending() {
+            self.state.borrow_mut().writer = Some(cx.waker().clone());
+            self.wake_task();
             return Poll::Pending;
         }
         self.inner.poll_ready(number, cx)
@@ -298,16 +440,12 @@ impl Exchange for Compressing {
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
         match message {
-            Outgoing::Data(piece) => {
-                self.written.set(self.written.get() + piece.len());
-                self.send_compressed(|compressor, out| compressor.write(piece.memory(), out))
-            }
-            Outgoing::End | Outgoing::Trailers(_) => {
-                self.finish()?;
-                self.inner.send(number, message)
-            }
-            other => self.inner.send(number, other),
+            Outgoing::Data(piece) => self.state.borrow_mut().waiting.push_back(piece),
+            Outgoing::End | Outgoing::Trailers(_) => self.state.borrow_mut().last = Some(message),
+            other => return self.inner.send(number, other),
         }
+        self.wake_task();
+        Ok(())
     }
 }
 
@@ -366,6 +504,14 @@ fn weaken_etag(fields: &mut Fields) {
 
 /// A body of this length is compressed at once; it holds the loop for about a millisecond.
 const AT_ONCE_BYTES_MAX: u64 = 64 * 1024;
+
+/// A body of this length is compressed at once also when others wait for their turn.
+const SHORT_BYTES_MAX: u64 = 4 * 1024;
+
+/// What a slice of a body takes.
+const SLICE_TIME: Duration = Duration::from_millis(1);
+
+const NOT_COMPRESSED: BodyError = BodyError::Misuse("the body could not be compressed");
 
 const COMPRESSIBLE_APPLICATIONS: [&str; 14] = [
     "json",

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_core::Stream;
+use tidegate_codec::work;
 use tidegate_http1::Status;
 
 use super::refusal::refuse;
@@ -75,6 +76,9 @@ impl Default for MultipartLimits {
         Self { parts_max: 100, head_bytes_max: 8 * 1024, field_bytes_max: 1024 * 1024 }
     }
 }
+
+/// How long scanning a byte for the boundary takes, in nanoseconds, with copying it.
+const SCANNING_NANOS: u64 = 2;
 
 /// The longest boundary (RFC 2046 §5.1.1).
 const BOUNDARY_BYTES_MAX: usize = 70;
@@ -163,7 +167,10 @@ impl Multipart {
             return Poll::Ready(Err(MultipartError::Malformed));
         }
         let piece = ready!(Pin::new(&mut self.body).poll_next(cx)).transpose().map_err(MultipartError::Body)?;
-        self.pieces.give(piece.map(crate::Data::into_bytes));
+        let piece = piece.map(crate::Data::into_bytes);
+        // Each part of the engine's turn that reads such bodies ends when this has come to its time.
+        work::add(piece.as_ref().map_or(0, Bytes::len) as u64 * SCANNING_NANOS);
+        self.pieces.give(piece);
         Poll::Ready(Ok(()))
     }
 

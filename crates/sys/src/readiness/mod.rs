@@ -313,6 +313,12 @@ impl Driver for Readiness {
         self.receive_space.hint(token, hint);
     }
 
+    fn note_work(&mut self, token: Token) {
+        if let Some(socket) = self.sockets.get_mut(token) {
+            socket.load.note_work();
+        }
+    }
+
     fn unacknowledged(&self, token: Token) -> Option<u64> {
         socket::unacknowledged(self.sockets.get(token)?.descriptor.as_fd())
     }

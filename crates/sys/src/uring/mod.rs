@@ -463,6 +463,12 @@ impl Driver for Uring {
         self.0.watch_end(token);
     }
 
+    fn note_work(&mut self, token: Token) {
+        if let Some(socket) = self.0.sockets.get_mut(token) {
+            socket.load.note_work();
+        }
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         // The ring would bring as much as its buffers hold, before the loop can stop it.
         if hint.bytes_max < u32::MAX

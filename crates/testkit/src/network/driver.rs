@@ -159,6 +159,15 @@ impl Driver for SimDriver {
         }
     }
 
+    fn note_work(&mut self, token: Token) {
+        let world = &mut *self.world.borrow_mut();
+        if let Some(SocketRef::Endpoint(id)) = world.driver_states[self.driver].sockets.get(token)
+            && let Some(end) = world.ends.get_mut(id)
+        {
+            end.load.note_work();
+        }
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         let world = &mut *self.world.borrow_mut();
         if let Some(SocketRef::Endpoint(id)) = world.driver_states[self.driver].sockets.get(token)

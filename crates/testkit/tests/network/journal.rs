@@ -137,6 +137,10 @@ impl Driver for Shim {
         self.below.pause_receives(hold);
     }
 
+    fn note_work(&mut self, token: Token) {
+        self.below.note_work(token);
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         self.below.hint_receive(token, hint);
     }

@@ -74,6 +74,10 @@ impl Driver for BrokenDriver {
         self.driver.watch_end(token);
     }
 
+    fn note_work(&mut self, token: Token) {
+        self.driver.note_work(token);
+    }
+
     fn hint_receive(&mut self, token: Token, hint: ReceiveHint) {
         self.driver.hint_receive(token, hint);
     }
