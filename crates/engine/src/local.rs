@@ -11,6 +11,7 @@ use std::time::Instant;
 use tidegate_sys::Token;
 
 use crate::activity::Activity;
+use crate::charges::Charges;
 use crate::limits::{BACKLOG_TIME, FLUSH_TIME, HANDLER_TASKS_PER_DISPATCH_MAX, UNFLUSHED_MAX};
 use crate::loop_core::Core;
 use crate::phase::Phase;
@@ -20,6 +21,7 @@ use crate::task::Tasks;
 pub(crate) struct Local {
     pub(crate) core: RefCell<Core>,
     pub(crate) tasks: Rc<Tasks>,
+    pub(crate) charges: Rc<Charges>,
     /// The time of this turn; in the core as well, which may be borrowed.
     now: Cell<Instant>,
     /// What the loop executes, for the watchdog.
@@ -28,8 +30,8 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn new(core: Core, activity: Activity) -> Rc<Self> {
-        let (tasks, now) = (core.tasks.clone(), core.time.now());
-        Rc::new(Self { core: RefCell::new(core), tasks, now: Cell::new(now), activity })
+        let (tasks, charges, now) = (core.tasks.clone(), core.charges.clone(), core.time.now());
+        Rc::new(Self { core: RefCell::new(core), tasks, charges, now: Cell::new(now), activity })
     }
 
     /// The loop that runs on this thread now, if one does.
