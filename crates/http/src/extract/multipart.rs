@@ -163,6 +163,9 @@ impl Multipart {
             return Poll::Ready(Err(MultipartError::Malformed));
         }
         let piece = ready!(Pin::new(&mut self.body).poll_next(cx)).transpose().map_err(MultipartError::Body)?;
+        if let Some(piece) = &piece {
+            self.body.hand_over(piece);
+        }
         self.pieces.give(piece.map(crate::Data::into_bytes));
         Poll::Ready(Ok(()))
     }
