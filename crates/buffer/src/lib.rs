@@ -12,6 +12,7 @@
 //!
 //! Read next: `segment.rs`, then `outbound.rs`.
 
+mod charge;
 mod cursor;
 mod entries;
 #[doc(hidden)]
@@ -30,6 +31,7 @@ mod slice;
 mod types;
 mod water;
 
+pub use charge::Charge;
 pub use cursor::Cursor;
 pub use entries::ENTRY_BYTES;
 pub use input::Input;

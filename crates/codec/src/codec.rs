@@ -187,6 +187,14 @@ pub trait Codec: 'static {
         CodecStatus::default()
     }
 
+    /// Bytes of memory that the codec keeps beside its input and its [`buffered_bytes`](CodecStatus::buffered_bytes): parts
+    /// of a message that is not complete, tables and contexts of compression. When the memory of a loop is used up, the
+    /// loop closes the connections that keep the most. Memory that does not come from the [pool](tidegate_buffer::Pool)
+    /// needs a [charge](tidegate_buffer::Charge) as well, or the loop does not find out that its memory is used up.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
+
     /// How many bytes follow of which the codec makes messages as they come, however many come at a time: the rest of a
     /// body. If they are many, and the peer sends fast, the loop receives more of them at once. It is read after every
     /// dispatch, so it must be cheap.

@@ -218,6 +218,7 @@ trait ErasedFilter: Any {
     fn flush(&mut self, out: &mut Output<'_>) -> Result<(), DynFault>;
     fn close(&mut self, out: &mut Output<'_>) -> Result<(), DynFault>;
     fn buffered_bytes(&self) -> usize;
+    fn kept_bytes(&self) -> usize;
     fn is_established(&self) -> bool;
     fn allows_file_bypass(&self) -> bool;
     fn protocol(&self) -> &'static str;
@@ -249,6 +250,10 @@ impl<F: Filter> ErasedFilter for F {
 
     fn buffered_bytes(&self) -> usize {
         Filter::buffered_bytes(self)
+    }
+
+    fn kept_bytes(&self) -> usize {
+        Filter::kept_bytes(self)
     }
 
     fn is_established(&self) -> bool {
@@ -301,6 +306,10 @@ impl Filter for DynFilter {
 
     fn buffered_bytes(&self) -> usize {
         self.0.buffered_bytes()
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.0.kept_bytes()
     }
 
     fn is_established(&self) -> bool {
@@ -440,6 +449,10 @@ impl<C: Pipeline> Stages for DynOver<C> {
 
     fn input_memory(&self) -> usize {
         ask!(self, below => Stages::input_memory(below))
+    }
+
+    fn kept_bytes(&self) -> usize {
+        ask!(self, below => Stages::kept_bytes(below))
     }
 
     fn write_position(&self, queue: &Outbound) -> WritePosition {

@@ -121,6 +121,12 @@ pub trait Filter: 'static {
         0
     }
 
+    /// Bytes of memory that the filter keeps beside its input and its [`buffered_bytes`](Filter::buffered_bytes), as
+    /// [`Codec::kept_bytes`](crate::Codec::kept_bytes).
+    fn kept_bytes(&self) -> usize {
+        0
+    }
+
     /// The name of the protocol, for lists of connections: that of the type, unless the filter has a better one.
     fn protocol(&self) -> &'static str {
         type_name::<Self>()

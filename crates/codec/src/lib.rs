@@ -35,4 +35,4 @@ pub use filter::Filter;
 pub use output::{Output, Time};
 pub use over::{Over, OverError};
 pub use pipeline::{Broadcast, Pipeline, Stages};
-pub use tidegate_buffer::{FileRegion, Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
+pub use tidegate_buffer::{Charge, FileRegion, Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};

@@ -280,6 +280,10 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
         self.plain.memory_bytes() + self.codec.input_memory()
     }
 
+    fn kept_bytes(&self) -> usize {
+        self.filter.kept_bytes() + self.codec.kept_bytes()
+    }
+
     fn write_position(&self, _: &Outbound) -> WritePosition {
         self.codec.write_position(&self.gather)
     }

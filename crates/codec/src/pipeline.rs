@@ -125,6 +125,11 @@ pub trait Stages: sealed::Sealed + 'static {
         0
     }
 
+    /// As [`Codec::kept_bytes`], of all stages.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
+
     /// The write position of the uppermost codec; `queue` is the queue below this pipeline.
     fn write_position(&self, queue: &Outbound) -> WritePosition {
         queue.written()
@@ -194,6 +199,10 @@ impl<C: Codec> Stages for C {
     #[inline(always)]
     fn buffered_bytes(&self) -> usize {
         Codec::status(self).buffered_bytes
+    }
+
+    fn kept_bytes(&self) -> usize {
+        Codec::kept_bytes(self)
     }
 
     #[inline(always)]

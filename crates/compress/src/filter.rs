@@ -1,6 +1,6 @@
 //! `Compress`: a filter that compresses what a connection sends and decompresses what it receives.
 
-use tidegate_buffer::{Input, Outbound};
+use tidegate_buffer::{Charge, Input, Outbound, Pool};
 use tidegate_codec::{Filter, Output, Step};
 
 use crate::algorithm::Algorithm;
@@ -43,6 +43,8 @@ pub struct Compress {
     compression: Compression,
     inbound: Algorithm,
     limits: Box<DecompressionLimits>,
+    /// Counts the contexts.
+    charge: Option<Charge>,
     /// Bytes that wait for the next flush.
     unflushed: u64,
     frame_per_flush: bool,
@@ -62,6 +64,7 @@ impl Compress {
             compression,
             inbound: compression.algorithm(),
             limits: Box::new(DecompressionLimits::endless()),
+            charge: None,
             unflushed: 0,
             frame_per_flush: false,
             accepts_open_end: false,
@@ -109,6 +112,17 @@ impl Compress {
             + self.decompressor.as_ref().map_or(0, Decompressor::memory_bytes)
     }
 
+    /// Counts the contexts in the ledger of the loop.
+    fn update_charge(&mut self, pool: &Pool) {
+        let bytes = self.memory_bytes();
+        match &mut self.charge {
+            Some(_) if bytes == 0 => self.charge = None,
+            Some(charge) => charge.resize(bytes),
+            None if bytes == 0 => {}
+            None => self.charge = Some(pool.charge(bytes)),
+        }
+    }
+
     fn end_frame(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         if let Some(mut compressor) = self.compressor.take() {
             compressor.finish(out)?;
@@ -142,6 +156,7 @@ impl Filter for Compress {
         }
         let is_empty = filled.is_empty();
         plain.append(filled, reply.pool());
+        self.update_charge(reply.pool());
         Ok(match (is_empty, self.has_ended) {
             (true, true) => Step::End,
             (true, false) if progress.is_complete => Step::NeedMore,
@@ -167,12 +182,12 @@ impl Filter for Compress {
 
     fn flush(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         if self.frame_per_flush {
-            return self.end_frame(out);
-        }
-        if let Some(compressor) = &mut self.compressor {
+            self.end_frame(out)?;
+        } else if let Some(compressor) = &mut self.compressor {
             compressor.flush(out)?;
         }
         self.unflushed = 0;
+        self.update_charge(out.pool());
         Ok(())
     }
 
@@ -185,5 +200,9 @@ impl Filter for Compress {
 
     fn buffered_bytes(&self) -> usize {
         self.unflushed as usize
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.memory_bytes()
     }
 }

@@ -9,6 +9,7 @@ use tidegate_buffer::WritePosition;
 use tidegate_codec::{Broadcast, Output, Pipeline, Time};
 use tidegate_sys::{Address, Side, Token};
 
+use crate::charges::Account;
 use crate::connection::{Link, PeerAddress};
 use crate::group::{Group, Member};
 use crate::loop_core::Core;
@@ -370,6 +371,12 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     /// The codec, mutable: to change its limits, for example.
     pub fn codec_mut(&mut self) -> &mut C {
         self.codec
+    }
+
+    /// The account of the connection, for memory that the handler keeps for it.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        self.core.charges.account(self.token)
     }
 
     /// The pool that the loop's memory comes from.

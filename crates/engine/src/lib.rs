@@ -26,6 +26,7 @@ mod admission;
 mod ages;
 mod backend;
 mod channel;
+mod charges;
 mod client;
 mod close_reason;
 #[cfg_attr(not(feature = "tokio"), path = "companion/none.rs")]
@@ -68,6 +69,7 @@ mod with_companion;
 pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
 pub use backend::{Backend, UnknownBackend};
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
+pub use charges::{Account, ConnectionCharge};
 pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession, resolve};
 pub use close_reason::CloseReason;
 #[cfg(feature = "tokio")]

@@ -11,6 +11,7 @@ use std::time::Instant;
 use tidegate_sys::Token;
 
 use crate::activity::Activity;
+use crate::charges::Charges;
 use crate::limits::{
     BACKLOG_TIME, FLUSH_TIME, HANDLER_TASKS_PER_DISPATCH_MAX, LONG_WORK_PER_TURN_MAX, LONG_WORK_TIME, UNFLUSHED_MAX,
 };
@@ -22,6 +23,7 @@ use crate::task::Tasks;
 pub(crate) struct Local {
     pub(crate) core: RefCell<Core>,
     pub(crate) tasks: Rc<Tasks>,
+    pub(crate) charges: Rc<Charges>,
     /// The time of this turn; in the core as well, which may be borrowed.
     now: Cell<Instant>,
     /// What the loop executes, for the watchdog.
@@ -30,8 +32,8 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn new(core: Core, activity: Activity) -> Rc<Self> {
-        let (tasks, now) = (core.tasks.clone(), core.time.now());
-        Rc::new(Self { core: RefCell::new(core), tasks, now: Cell::new(now), activity })
+        let (tasks, charges, now) = (core.tasks.clone(), core.charges.clone(), core.time.now());
+        Rc::new(Self { core: RefCell::new(core), tasks, charges, now: Cell::new(now), activity })
     }
 
     /// The loop that runs on this thread now, if one does.

@@ -15,6 +15,7 @@ use tidegate_codec::Time;
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token};
 
 use crate::ages::Ages;
+use crate::charges::Charges;
 use crate::close_reason::CloseReason;
 use crate::connection::Settings;
 use crate::counters::Counters;
@@ -36,6 +37,7 @@ use crate::wheel::{DeadlineTick, Wheel};
 pub(crate) struct Core {
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) pool: Pool,
+    pub(crate) charges: Rc<Charges>,
     pub(crate) time: Time,
     pub(crate) slots: Slots<dyn SlotEntry>,
     pub(crate) wheel: Wheel,
@@ -116,6 +118,7 @@ impl Core {
             mailbox,
             reachable: RemoteTargets::default(),
             driver,
+            charges: Charges::new(&pool),
             room: Room::new(&pool),
             offers_room: false,
             pool,

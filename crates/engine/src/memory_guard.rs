@@ -7,7 +7,7 @@ use tidegate_sys::memory;
 
 use crate::limits::EXHAUSTED_PAUSE;
 use crate::loop_core::Core;
-use crate::slot_entry::{SlotEvent, SocketState};
+use crate::slot_entry::{SlotEntry, SlotEvent, SocketState};
 
 /// What a loop remembers of its memory from turn to turn.
 #[derive(Default)]
@@ -62,7 +62,8 @@ impl MemoryGuard {
     fn shed(&mut self, core: &mut Core, mut closing_memory: usize) -> usize {
         let enough = used_after_shedding(core.pool.ledger());
         // Shedding a connection without memory frees nothing.
-        let entries = core.slots.iter().map(|(token, entry)| (entry, entry.memory_bytes(), token));
+        let bytes = |entry: &dyn SlotEntry, token| entry.memory_bytes() + core.charges.of(token);
+        let entries = core.slots.iter().map(|(token, entry)| (entry, bytes(entry, token), token));
         let entries = entries.filter(|(entry, bytes, _)| *bytes > 0 && entry.socket_state() != SocketState::Closing);
         let mut by_bytes: Vec<_> = entries.map(|(_, bytes, token)| (bytes, token)).collect();
         by_bytes.sort_unstable();

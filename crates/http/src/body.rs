@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures_core::Stream;
 use tidegate_buffer::{FileRegion, Slice};
+use tidegate_engine::{Account, ConnectionCharge};
 use tidegate_http1::{self as http1, Fields, Trailers};
 
 use crate::exchange::{BodyError, Exchange, Piece};
@@ -268,13 +269,33 @@ impl Body {
             // The end of the body frees the connection for the next request.
             return Ok(if self.next().await.transpose()?.is_none() { first } else { Data::default() });
         }
-        let mut all = Collected::new(bytes_max);
+        let mut all = Collected::new(bytes_max).charged_to(self.account());
         all.add(&first)?;
         drop(first);
         while let Some(piece) = self.next().await.transpose()? {
             all.add(&piece)?;
         }
-        Ok(Data::from(all.into_bytes()))
+        let (bytes, charge) = all.into_parts();
+        if let (Kind::Received(received), Some(charge)) = (&self.0, charge) {
+            received.exchange.keep(received.number, *charge);
+        }
+        Ok(Data::from(bytes))
+    }
+
+    /// The account of the connection that it is received from.
+    pub(crate) fn account(&self) -> Option<Account> {
+        match &self.0 {
+            Kind::Received(received) => received.exchange.account(received.number),
+            _ => None,
+        }
+    }
+
+    /// An application outside of this crate gets a piece of this body, of which it may keep a copy.
+    #[doc(hidden)]
+    pub fn hand_over(&self, piece: &[u8]) {
+        if let Kind::Received(received) = &self.0 {
+            received.exchange.hand_over(received.number, piece);
+        }
     }
 
     /// The fields after the body, once [`next`](Self::next) has returned `None`.
@@ -333,6 +354,14 @@ impl Body {
         match &self.0 {
             Kind::Whole(body) => Data(body.clone()).into_bytes(),
             _ => Bytes::new(),
+        }
+    }
+
+    /// The bytes that it has in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match &self.0 {
+            Kind::Received(received) => received.begun.iter().flat_map(|begun| begun.iter()).map(Slice::len).sum(),
+            _ => self.collected().len(),
         }
     }
 
@@ -504,11 +533,20 @@ data_from!(&'static str, &'static [u8], String, Vec<u8>, Bytes, Slice);
 pub(crate) struct Collected {
     bytes: Vec<u8>,
     bytes_max: usize,
+    /// The connection whose memory they are.
+    account: Option<Account>,
+    charge: Option<Box<ConnectionCharge>>,
 }
 
 impl Collected {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes: Vec::new(), bytes_max }
+        Self { bytes: Vec::new(), bytes_max, account: None, charge: None }
+    }
+
+    /// The bytes count as memory of the connection with this account.
+    pub(crate) fn charged_to(mut self, account: Option<Account>) -> Self {
+        self.account = account;
+        self
     }
 
     pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), BodyError> {
@@ -516,13 +554,30 @@ impl Collected {
             return Err(BodyError::TooLong);
         }
         self.bytes.extend_from_slice(piece);
+        match &mut self.charge {
+            Some(charge) => charge.resize(self.bytes.capacity()),
+            None => self.charge = self.account.as_ref().and_then(|account| charge(account, self.bytes.capacity())),
+        }
         Ok(())
     }
 
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
+
+    /// The bytes, and what counts them.
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Option<Box<ConnectionCharge>>) {
+        (self.bytes, self.charge)
+    }
 }
+
+/// Counts the bytes of a body as memory of its connection, if they are worth it.
+pub(crate) fn charge(account: &Account, bytes: usize) -> Option<Box<ConnectionCharge>> {
+    (bytes >= CHARGED_BYTES_MIN).then(|| Box::new(account.charge(bytes)))
+}
+
+/// A shorter body does not count: its request takes as much memory, which does not count either.
+const CHARGED_BYTES_MIN: usize = 1024;
 
 /// Writes the body of a response while it is sent: see [`Body::produce`].
 pub struct BodyWriter {

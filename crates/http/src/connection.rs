@@ -20,12 +20,12 @@ use std::task::{self as future, Poll, Waker};
 use tidegate_buffer::Slice;
 use tidegate_engine::activity::Label;
 use tidegate_engine::task::HandlerTask;
-use tidegate_engine::{Context, Event, Handler, Outcome};
+use tidegate_engine::{ConnectionCharge, Context, Event, Handler, Outcome};
 use tidegate_http1::{Incoming, Interim, Method, Outgoing, RequestHead, Status, Trailers};
 use tidegate_sys::Address;
 
 use crate::app::App;
-use crate::body::{Body, Collected, Ready};
+use crate::body::{self, Body, Collected, Ready};
 use crate::codec::HttpCodec;
 use crate::endpoint::{Call, Endpoint, InterimWriter, Interimed, Interims, PolledCall, Responding};
 use crate::exchange::Late;
@@ -65,6 +65,8 @@ pub(crate) struct Awaited {
     pub(crate) task: HandlerTask<Progress>,
     pub(crate) passed: Passed,
     pub(crate) is_head: bool,
+    /// Counts the body of the request, which the function may keep.
+    pub(crate) charge: Option<Box<ConnectionCharge>>,
 }
 
 /// What the task of a function has come to.
@@ -297,9 +299,10 @@ impl HttpHandler {
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         Running::begin(&self.app.activity, endpoint, request.head());
+        let body_bytes = request.body().memory_bytes();
         let polled = poll_caught(call, request);
         self.app.activity.end();
-        self.on_polled(polled, passed, (is_head, endpoint.label.get()), cx)
+        self.on_polled(polled, passed, (is_head, endpoint.label.get(), body_bytes), cx)
     }
 
     /// The same for a function that is polled when it is called.
@@ -312,12 +315,12 @@ impl HttpHandler {
         passed: Passed,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        let is_head = is_head(&request);
+        let (is_head, body_bytes) = (is_head(&request), body.memory_bytes());
         Running::begin(&self.app.activity, endpoint, request.head());
         let polled = catch_unwind(AssertUnwindSafe(|| call(request, body, &mut no_waker())));
         self.app.activity.end();
         let polled = polled.unwrap_or_else(|_| Ok(panicked()));
-        self.on_polled(polled, passed, (is_head, endpoint.label.get()), cx)
+        self.on_polled(polled, passed, (is_head, endpoint.label.get(), body_bytes), cx)
     }
 
     #[inline(always)]
@@ -325,14 +328,14 @@ impl HttpHandler {
         &mut self,
         polled: Result<Response, Responding>,
         passed: Passed,
-        (is_head, label): (bool, Label),
+        (is_head, label, body_bytes): (bool, Label, usize),
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         match polled {
             Ok(response) => self.respond(response, &passed, is_head, cx),
             Err(responding) => {
                 let running = Running::of_last(&self.app.activity, label);
-                self.await_response(responding, running, passed, is_head, cx);
+                self.await_response(responding, running, passed, (is_head, body_bytes), cx);
                 Outcome::Continue
             }
         }
@@ -345,14 +348,15 @@ impl HttpHandler {
         responding: Responding,
         running: Running,
         passed: Passed,
-        is_head: bool,
+        (is_head, body_bytes): (bool, usize),
         cx: &mut Context<'_, C>,
     ) {
         let caught = CaughtResponse { responding, running, activity: self.app.activity.clone() };
         let task = cx.spawn(Progressing { caught: Some(caught), interims: self.app.interims.clone() });
         cx.deadline_after(self.app.limits.request_timeout);
+        let charge = body::charge(&cx.account(), body_bytes);
         cx.watch_end();
-        let awaited = Awaited { task, passed: passed.detach(), is_head };
+        let awaited = Awaited { task, passed: passed.detach(), is_head, charge };
         self.more.get_or_insert_default().awaited = Some(awaited);
     }
 
@@ -390,7 +394,7 @@ impl HttpHandler {
         let responding = (function.call)(request.detach(), interims);
         let caught = CaughtResponse { responding, running, activity: self.app.activity.clone() };
         let task = cx.spawn(Progressing { caught: Some(caught), interims: self.app.interims.clone() });
-        Awaited { task, passed: passed.detach(), is_head }
+        Awaited { task, passed: passed.detach(), is_head, charge: None }
     }
 
     /// The function has responded.
@@ -407,12 +411,12 @@ impl HttpHandler {
     /// The task of the request in turn is complete.
     #[inline(always)]
     pub(crate) fn on_progress<C: HttpCodec>(&mut self, awaited: Awaited, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let Awaited { mut task, passed, is_head } = awaited;
+        let Awaited { mut task, passed, is_head, charge } = awaited;
         let response = match task.take_output() {
             Some(Progress::Response(response)) => response,
             Some(Progress::Interims(progress)) => {
                 let (interims, caught) = *progress;
-                return self.on_interims(interims, caught, Awaited { task, passed, is_head }, cx);
+                return self.on_interims(interims, caught, Awaited { task, passed, is_head, charge }, cx);
             }
             None => panicked(),
         };
@@ -463,7 +467,7 @@ impl HttpHandler {
     /// The body of the request, or the response of its function, is late.
     #[cold]
     fn on_deadline<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-        if let Some(Awaited { task, passed, is_head }) = self.take_awaited() {
+        if let Some(Awaited { task, passed, is_head, .. }) = self.take_awaited() {
             drop(task);
             // The connection ends behind the response.
             drop(self.take_of_more(|more| more.behind.take()));
@@ -513,7 +517,7 @@ impl HttpHandler {
             request: request.detach(),
             endpoint,
             passed,
-            body: Collected::new(bytes_max),
+            body: Collected::new(bytes_max).charged_to(Some(cx.account())),
             whole: Body::empty(),
             length,
         });

@@ -10,11 +10,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Slice;
-use tidegate_engine::{Channel, ChannelError, CloseReason, SendError, task};
+use tidegate_engine::{Account, Channel, ChannelError, CloseReason, ConnectionCharge, SendError, task};
 use tidegate_http1::{Incoming, Outgoing, Trailers};
 use tidegate_sys::Address;
 
 use crate::codec::HttpCodec;
+use crate::handed_over::{Framing, HandedOver};
 use crate::limits::Limits;
 
 /// A request and its response. `number` is that of the exchange on its connection: a body or a writer that outlives its
@@ -27,6 +28,17 @@ pub(crate) trait Exchange {
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError>;
+
+    /// The account of the connection, for bytes of the body that are kept in memory.
+    fn account(&self, _number: u32) -> Option<Account> {
+        None
+    }
+
+    /// The application gets a piece of the body, of which it may keep a copy.
+    fn hand_over(&self, _number: u32, _piece: &[u8]) {}
+
+    /// The application gets all of the body. The bytes count until the exchange is over.
+    fn keep(&self, _number: u32, _charge: ConnectionCharge) {}
 
     /// The address that the client has connected to, of the request of a server.
     fn destination(&self, _number: u32) -> Option<Address> {
@@ -97,6 +109,10 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     began: Cell<Instant>,
     /// When the last piece of the request came.
     received: Cell<Instant>,
+    /// How the body of the request makes messages.
+    framing: Cell<Framing>,
+    /// What the function may have in memory of the body.
+    handed_over: RefCell<Option<Box<HandedOver>>>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,
     /// The request's body has ended in an error.
@@ -139,6 +155,8 @@ impl<C: HttpCodec> Exchanges<C> {
             inbound: Cell::new(Inbound::Nothing),
             began: Cell::new(task::now()),
             received: Cell::new(task::now()),
+            framing: Cell::default(),
+            handed_over: RefCell::default(),
             has_ended: Cell::new(false),
             has_failed: Cell::new(false),
             late: RefCell::default(),
@@ -148,9 +166,11 @@ impl<C: HttpCodec> Exchanges<C> {
     }
 
     /// Begins the next exchange, and returns its number. Bodies and writers of those before are of no use any more.
-    pub(crate) fn begin(&self, inbound: Inbound) -> u32 {
+    pub(crate) fn begin(&self, inbound: Inbound, framing: Framing) -> u32 {
         self.number.set(self.number.get().wrapping_add(1));
         self.inbound.set(inbound);
+        self.framing.set(framing);
+        drop(self.handed_over.take());
         self.has_ended.set(false);
         self.late.borrow_mut().clear();
         self.began.set(task::now());
@@ -191,6 +211,7 @@ impl<C: HttpCodec> Exchanges<C> {
     /// Takes the channel: all exchanges are over.
     pub(crate) fn take(&self) -> Option<Channel<C>> {
         self.number.set(self.number.get().wrapping_add(1));
+        drop(self.handed_over.take());
         self.wake_waiting();
         let channel = self.channel.borrow_mut().take();
         if channel.is_some() {
@@ -301,6 +322,12 @@ impl<C: HttpCodec> Exchanges<C> {
         }
     }
 
+    /// Calls `act` with what the function may have in memory of the body.
+    fn with_handed_over(&self, act: impl FnOnce(&mut HandedOver)) {
+        let mut handed_over = self.handed_over.borrow_mut();
+        act(handed_over.get_or_insert_with(|| Box::new(HandedOver::new(self.framing.get()))));
+    }
+
     fn check(&self, number: u32) -> Result<(), BodyError> {
         if number == self.number.get() && !self.has_ended() { Ok(()) } else { Err(BodyError::Over) }
     }
@@ -312,6 +339,9 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
         self.ask_for_body(number)?;
         if self.inbound.get() == Inbound::Nothing {
             return Poll::Ready(Ok(None));
+        }
+        if let Some(handed_over) = &mut *self.handed_over.borrow_mut() {
+            handed_over.on_asked(task::now());
         }
         let received = std::task::ready!(self.note_waiting(BODY, self.poll_recv(cx), cx));
         self.received.set(task::now());
@@ -338,13 +368,36 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
         self.check(number)?;
         let ends = matches!(message, Outgoing::End | Outgoing::Trailers(_) | Outgoing::Response(_));
+        let is_interim = matches!(message, Outgoing::Continue | Outgoing::Interim(_));
         let late = if self.late.borrow().is_empty() { self.send_now(message)? } else { Some(message) };
         self.late.borrow_mut().extend(late);
         if ends {
             self.has_ended.set(true);
+            drop(self.handed_over.take());
             self.wake_waiting();
+        } else if let Some(handed_over) = &mut *self.handed_over.borrow_mut()
+            && !is_interim
+        {
+            handed_over.on_response();
         }
         Ok(())
+    }
+
+    fn account(&self, number: u32) -> Option<Account> {
+        self.check(number).ok()?;
+        self.with(|channel| channel.account())
+    }
+
+    fn hand_over(&self, number: u32, piece: &[u8]) {
+        if self.check(number).is_ok() {
+            self.with_handed_over(|handed_over| handed_over.add(piece, task::now(), || self.account(number)));
+        }
+    }
+
+    fn keep(&self, number: u32, charge: ConnectionCharge) {
+        if self.check(number).is_ok() {
+            self.with_handed_over(|handed_over| handed_over.keep(charge));
+        }
     }
 
     fn destination(&self, number: u32) -> Option<Address> {

@@ -42,6 +42,7 @@ mod exchange;
 mod extract;
 #[cfg(feature = "files")]
 mod files;
+mod handed_over;
 mod held;
 mod http2;
 mod limits;

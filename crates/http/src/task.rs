@@ -18,12 +18,13 @@ use tidegate_http1::{Incoming, Outgoing, Status, Trailers};
 use tidegate_sys::Address;
 
 use crate::app::App;
-use crate::body::{Body, BodyWriter, Collected, Kind, Received};
+use crate::body::{self, Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
 use crate::connection::{HttpHandler, NOT_A_TUNNEL, call_caught, is_head, panicked};
 use crate::endpoint::{Call, Endpoint, InterimWriter, Responding};
 use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
 use crate::extract::BodyUse;
+use crate::handed_over::Framing;
 use crate::limits::Limits;
 use crate::middleware::{self, Passed};
 use crate::pipelined::Behind;
@@ -110,11 +111,11 @@ async fn serve(
         let upgrade = match work {
             Work::Request(pending) => serving.handle(*pending).await?,
             Work::Respond(message, is_head) => {
-                let number = serving.exchanges.begin(Inbound::Nothing);
+                let number = serving.exchanges.begin(Inbound::Nothing, Framing::default());
                 serving.send(message, number, is_head).await?
             }
             Work::Finish(message) => {
-                let number = exchanges.begin(Inbound::Nothing);
+                let number = exchanges.begin(Inbound::Nothing, Framing::default());
                 poll_fn(|cx| exchanges.poll_ready(number, cx)).await?;
                 exchanges.send(number, message)?;
                 None
@@ -139,7 +140,7 @@ async fn serve(
 
 /// The exchanges of a connection, without its type: what serves them is compiled once.
 trait Served: Exchange {
-    fn begin(&self, inbound: Inbound) -> u32;
+    fn begin(&self, inbound: Inbound, framing: Framing) -> u32;
     fn deadline(&self, limits: &Limits) -> (Instant, Late);
     fn has_ended(&self) -> bool;
     fn ask_for_body(&self, number: u32) -> Result<(), BodyError>;
@@ -164,8 +165,8 @@ trait Served: Exchange {
 }
 
 impl<C: HttpCodec> Served for Exchanges<C> {
-    fn begin(&self, inbound: Inbound) -> u32 {
-        self.begin(inbound)
+    fn begin(&self, inbound: Inbound, framing: Framing) -> u32 {
+        self.begin(inbound, framing)
     }
 
     fn deadline(&self, limits: &Limits) -> (Instant, Late) {
@@ -307,7 +308,7 @@ impl Serving {
             PendingBody::Begun(begun) if request.head().expects_continue() => (Inbound::AwaitsContinue, begun),
             PendingBody::Begun(begun) => (Inbound::Body, begun),
         };
-        let number = self.exchanges.begin(inbound);
+        let number = self.exchanges.begin(inbound, Framing::of(request.header("content-type")));
         let is_head = is_head(&request);
         if inbound != Inbound::Nothing {
             let decoding = request.take_decoding();
@@ -323,6 +324,7 @@ impl Serving {
                 decoding,
             })));
         }
+        self.count_whole(request.body(), number);
         let mut response = self.respond_in_time(request, &endpoint, number).await?;
         if self.exchanges.has_failed() {
             // If the codec has refused the body, it has responded.
@@ -369,7 +371,7 @@ impl Serving {
 
     async fn respond(&self, mut request: Request, endpoint: &Endpoint, number: u32) -> Result<Response, ServeError> {
         if endpoint.body == BodyUse::Collected && !request.body().is_whole() {
-            let collected = self.collect(request.body_mut()).await;
+            let collected = self.collect(request.body_mut(), number).await;
             match collected {
                 Ok(body) => request.set_body(body),
                 Err(error @ (BodyError::TooLong | BodyError::Undecodable)) => return Ok(error.into_response()),
@@ -410,16 +412,29 @@ impl Serving {
         }
     }
 
-    async fn collect(&self, body: &mut Body) -> Result<Body, BodyError> {
+    async fn collect(&self, body: &mut Body, number: u32) -> Result<Body, BodyError> {
         let bytes_max = self.app.limits.collected_body_bytes_max;
         if body.length().is_some_and(|length| length > bytes_max as u64) {
             return Err(BodyError::TooLong);
         }
-        let mut collected = Collected::new(bytes_max);
+        let mut collected = Collected::new(bytes_max).charged_to(body.account());
         while let Some(piece) = body.next().await.transpose()? {
             collected.add(&piece)?;
         }
-        Ok(collected.into_bytes().into())
+        let (bytes, charge) = collected.into_parts();
+        if let Some(charge) = charge {
+            self.exchanges.keep(number, *charge);
+        }
+        Ok(bytes.into())
+    }
+
+    /// A body that is in memory counts as memory of the connection until the exchange is over.
+    fn count_whole(&self, body: &Body, number: u32) {
+        let bytes = body.memory_bytes();
+        let Some(account) = (bytes > 0).then(|| self.exchanges.account(number)).flatten() else { return };
+        if let Some(charge) = body::charge(&account, bytes) {
+            self.exchanges.keep(number, *charge);
+        }
     }
 
     /// Runs a future until the connection is gone.

@@ -79,6 +79,10 @@ impl<C: Codec> Codec for Announced<C> {
         self.codec.status()
     }
 
+    fn kept_bytes(&self) -> usize {
+        self.codec.kept_bytes()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.codec.poll_timeout()
     }

@@ -169,6 +169,10 @@ impl<C: Codec> Codec for Proxied<C> {
         self.codec.receive_hint()
     }
 
+    fn kept_bytes(&self) -> usize {
+        self.codec.kept_bytes()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         match (self.receiver.poll_timeout(), self.codec.poll_timeout()) {
             (Some(header), Some(message)) => Some(header.min(message)),

@@ -120,10 +120,11 @@ pub use tidegate_engine as engine;
 #[cfg(feature = "tokio")]
 pub use tidegate_engine::Companion;
 pub use tidegate_engine::{
-    Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError, ConnectionRate,
-    Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome,
-    PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, Room, RoomError, RoomLimits,
-    Rooms, SendError, Server, ServerHandle, Session, Shaping, Slow, StartError, Visit, WriteHalf, blocking, task,
+    Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
+    ConnectionCharge, ConnectionRate, Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener,
+    LoadBalancing, Member, Outcome, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf,
+    Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerHandle, Session, Shaping, Slow, StartError,
+    Visit, WriteHalf, blocking, task,
 };
 /// HTTP for applications.
 #[cfg(feature = "http")]

@@ -241,6 +241,9 @@ impl Entry {
 fn poll_registered(number: u64, cx: &mut Context<'_>) -> Poll<Polled> {
     let polled = with_body(number, |body| {
         let polled = Pin::new(&mut *body).poll_next(cx);
+        if let Poll::Ready(Some(Ok(piece))) = &polled {
+            body.hand_over(piece);
+        }
         let trailers = match &polled {
             Poll::Ready(None) => body.trailers().map(header_map),
             _ => None,

@@ -8,7 +8,8 @@
 //! - The first `ready` bytes of the input belong to the current frame, are unmasked, and, in a text without
 //!   compression, checked. `mask` is turned to the byte behind them.
 //! - `left` counts the payload bytes of the current frame from the beginning of the input.
-//! - There is a `partial` from the first frame of a message that needs one to its last.
+//! - There is a `partial` from the first frame of a message that needs one to its last; for another message, while a part
+//!   of its frame has come and the rest has not.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -323,16 +324,20 @@ impl WebSocket {
     /// A data frame. `None` means that the next frame follows.
     #[inline]
     fn data(&mut self, opcode: Opcode, input: &mut Input, out: &Output<'_>) -> Result<Option<Step<Message>>, Error> {
-        if self.partial.is_some() {
+        if self.partial.as_ref().is_some_and(|partial| !partial.is_in_input) {
             return self.partial_data(input, out);
         }
         let kind = if opcode == Opcode::Text { Kind::Text } else { Kind::Binary };
         let available = self.receive(kind == Kind::Text, input, out)?;
         if (available as u64) < self.left {
             self.reserve(input, out);
+            if self.partial.is_none() {
+                self.await_rest(Box::new(Partial::in_input(kind)), out);
+            }
             return Ok(Some(Step::NeedMore));
         }
         self.frame = None;
+        self.partial = None;
         let bytes = self.take(available, input);
         Ok(Some(Step::Message(self.whole(kind, bytes)?)))
     }
@@ -361,9 +366,48 @@ impl WebSocket {
         let step = self.continued(&mut partial, input, out)?;
         let is_over = self.frame.is_none() && self.has(FINAL);
         if !is_over {
-            self.partial = Some(partial);
+            self.await_rest(partial, out);
         }
         Ok(step)
+    }
+
+    /// A part of a message has come: the rest has a deadline, unless the parts are yielded as they come.
+    fn await_rest(&mut self, mut partial: Box<Partial>, out: &Output<'_>) {
+        if partial.due.is_none() && !partial.in_pieces {
+            partial.due = self.config.message_timeout.and_then(|time| out.now().checked_add(time));
+        }
+        if partial.is_compressed
+            && let Some(deflate) = &mut self.deflate
+        {
+            deflate.update_charge(out.pool());
+        }
+        self.partial = Some(partial);
+    }
+
+    /// Payload bytes of the current message that have come.
+    fn message_bytes(&self, partial: &Partial) -> u64 {
+        let before =
+            if partial.is_compressed { partial.read } else { partial.written - self.left.min(partial.written) };
+        before + u64::from(self.ready)
+    }
+
+    /// The deadline of a message has come. A peer that has sent enough gets as long again.
+    #[cold]
+    fn on_message_late(&mut self, reply: &mut Output<'_>) -> Result<(), Exceeded> {
+        let Some(mut partial) = self.partial.take() else { return Ok(()) };
+        let time = self.config.message_timeout.unwrap_or_default();
+        let bytes_min = time.as_millis().saturating_mul(self.config.message_rate_min.into()) / 1000;
+        let bytes = self.message_bytes(&partial);
+        if u128::from(bytes - partial.counted.min(bytes)) < bytes_min.max(1) {
+            return Err(Exceeded::MessageTimeout);
+        }
+        (partial.counted, partial.due) = (bytes, reply.now().checked_add(time));
+        self.partial = Some(partial);
+        Ok(())
+    }
+
+    fn message_due(&self) -> Option<Instant> {
+        self.partial.as_ref().and_then(|partial| if partial.in_pieces { None } else { partial.due })
     }
 
     fn continued(
@@ -422,7 +466,7 @@ impl WebSocket {
                 if is_tail { &TAIL[usize::from(partial.tail)..] } else { &input.bytes()[..self.ready as usize] };
             if source.is_empty() && partial.is_drained {
                 if is_tail {
-                    return self.decompressed(partial).map(Some);
+                    return self.decompressed(partial, out).map(Some);
                 }
                 if self.left > 0 {
                     return Ok(Some(Step::NeedMore));
@@ -473,9 +517,9 @@ impl WebSocket {
     }
 
     /// The end of a compressed message.
-    fn decompressed(&mut self, partial: &mut Partial) -> Result<Step<Message>, Error> {
+    fn decompressed(&mut self, partial: &mut Partial, out: &Output<'_>) -> Result<Step<Message>, Error> {
         if let Some(deflate) = &mut self.deflate {
-            deflate.end_message();
+            deflate.end_message(out.pool());
         }
         self.check_end(partial.kind)?;
         self.frame = None;
@@ -624,6 +668,9 @@ impl Codec for WebSocket {
                     (false, false) => self.config.ping_interval,
                 };
                 self.until = time.and_then(|time| out.now().checked_add(time));
+                if let Some(partial) = &mut self.partial {
+                    partial.due = self.config.message_timeout.and_then(|time| out.now().checked_add(time));
+                }
             }
             Lifecycle::Drain => self.close(CloseCode::GOING_AWAY, "", out),
             Lifecycle::Fail => self.close(CloseCode::INTERNAL_ERROR, "", out),
@@ -658,11 +705,26 @@ impl Codec for WebSocket {
         Some(ReceiveHint { whole_bytes, bytes_max, ..ReceiveHint::default() })
     }
 
+    fn kept_bytes(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| partial.memory_bytes())
+            + self.deflate.as_ref().map_or(0, |deflate| deflate.memory_bytes())
+    }
+
+    #[inline]
     fn poll_timeout(&self) -> Option<Instant> {
-        self.until
+        match self.message_due() {
+            Some(due) => Some(self.until.map_or(due, |until| until.min(due))),
+            None => self.until,
+        }
     }
 
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        if self.message_due().is_some_and(|due| due <= reply.now()) {
+            self.on_message_late(reply).map_err(|error| self.fail(error.into(), reply))?;
+        }
+        if self.until.is_none_or(|until| until > reply.now()) {
+            return Ok(());
+        }
         if self.has(CLOSE_SENT) {
             return Err(Exceeded::CloseTimeout.into());
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// What a connection accepts and sends. Every default protects. A codec keeps it behind an `Arc`, which connections
 /// share.
 ///
-/// A peer that is slow in the middle of a message is the subject of the engine's `Deadlines`, as with any protocol.
+/// A peer that is slow within a frame's header or in the closing handshake is found by pings and by `close_timeout`.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
@@ -16,6 +16,14 @@ pub struct Config {
     /// Messages of more bytes are yielded [piece by piece](crate::Message::Piece) as they arrive, and the codec
     /// buffers none of them. `None` unless set: every message is yielded whole.
     pub pieces_after: Option<u32>,
+    /// How long a message that is yielded whole may take, from its first bytes to its last; 30 seconds unless set, `None`
+    /// for no bound. A peer that has sent `message_rate_min` meanwhile gets as long again; for any other the connection
+    /// closes with the code 1008. It stops peers that occupy memory with messages that never end. Time in which the
+    /// application does not receive does not count.
+    pub message_timeout: Option<Duration>,
+    /// The lowest rate at which the peer has to send the rest of a message, in bytes per second, averaged over a
+    /// `message_timeout`; 0 if one byte in that time is enough. 240 unless set.
+    pub message_rate_min: u32,
     /// Frames without payload in a message, apart from its last; 64 unless set.
     pub empty_frames_max: u32,
     /// Control frames of the peer within a second; 100 unless set.
@@ -37,6 +45,8 @@ impl Default for Config {
         Self {
             message_bytes_max: 1024 * 1024,
             pieces_after: None,
+            message_timeout: Some(Duration::from_secs(30)),
+            message_rate_min: 240,
             empty_frames_max: 64,
             control_frames_max: 100,
             ping_interval: Some(Duration::from_secs(30)),

@@ -44,7 +44,7 @@ impl WebSocket {
         if self.has(SENDS_PIECES) {
             return Err(Misuse::MessageUnfinished.into());
         }
-        if let Some(compressed) = self.compressed_form(payload.as_ref())? {
+        if let Some(compressed) = self.compressed_form(payload.as_ref(), out)? {
             self.write_data(header(opcode, true, true), compressed.into(), out);
         } else {
             self.write_data(header(opcode, true, false), payload, out);
@@ -54,13 +54,13 @@ impl WebSocket {
 
     /// The compressed form of a message, if compression was negotiated and the message is worth it.
     #[inline]
-    fn compressed_form(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    fn compressed_form(&mut self, payload: &[u8], out: &Output<'_>) -> Result<Option<Vec<u8>>, Error> {
         let Some(deflate) = &mut self.deflate else { return Ok(None) };
         let least = self.config.deflate.as_ref().map_or(0, |settings| settings.compress_bytes_min);
         if payload.len() < least {
             return Ok(None);
         }
-        deflate.compress(payload).map(Some)
+        deflate.compress(payload, out.pool()).map(Some)
     }
 
     fn send_piece(&mut self, piece: Piece, out: &mut Output<'_>) -> Result<(), Error> {

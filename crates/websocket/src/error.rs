@@ -66,6 +66,8 @@ pub enum Exceeded {
     EmptyFrames,
     /// The peer sent more than `control_frames_max` control frames within a second.
     ControlFrames,
+    /// The peer did not complete a message within `message_timeout`, and sent less than `message_rate_min`.
+    MessageTimeout,
     /// The peer sent nothing within `pong_timeout` after a ping.
     PongTimeout,
     /// The peer did not complete the closing handshake within `close_timeout`.
@@ -103,7 +105,9 @@ impl Error {
             Self::Peer(Violation::Utf8 | Violation::Deflate) => Some(CloseCode::INVALID_DATA),
             Self::Peer(_) => Some(CloseCode::PROTOCOL_ERROR),
             Self::Limit(Exceeded::MessageBytes | Exceeded::Ratio) => Some(CloseCode::TOO_BIG),
-            Self::Limit(Exceeded::EmptyFrames | Exceeded::ControlFrames) => Some(CloseCode::POLICY_VIOLATION),
+            Self::Limit(Exceeded::EmptyFrames | Exceeded::ControlFrames | Exceeded::MessageTimeout) => {
+                Some(CloseCode::POLICY_VIOLATION)
+            }
             // The peer reads nothing, or has closed already.
             Self::Limit(Exceeded::PongTimeout | Exceeded::CloseTimeout) => None,
             Self::System => Some(CloseCode::INTERNAL_ERROR),
@@ -181,6 +185,7 @@ impl fmt::Display for Exceeded {
             Self::Ratio => "a compressed WebSocket message expands too much",
             Self::EmptyFrames => "a WebSocket message has too many empty frames",
             Self::ControlFrames => "the peer sent too many WebSocket control frames within a second",
+            Self::MessageTimeout => "the peer did not complete a WebSocket message in time",
             Self::PongTimeout => "the peer sent nothing in time after a WebSocket ping",
             Self::CloseTimeout => "the peer did not complete the WebSocket closing handshake in time",
         })

@@ -1,5 +1,7 @@
-//! `Partial`: a message that is not complete after one frame, or that is compressed or yielded in pieces. Other
-//! messages need none.
+//! `Partial`: a message that is not complete after one frame, or that is compressed or yielded in pieces; and the
+//! deadline of any message of which a part has come.
+
+use std::time::Instant;
 
 use tidegate_buffer::{Input, Pool, Slice};
 
@@ -21,6 +23,14 @@ pub(crate) struct Partial {
     pub(crate) written: u64,
     /// Bytes that came compressed.
     pub(crate) read: u64,
+    /// Its bytes stay in the input of the connection, since one frame without compression has them all. The partial has
+    /// nothing but the deadline then.
+    pub(crate) is_in_input: bool,
+    /// By when the peer has to complete the message, or to have sent enough of it since `counted`. `None`: it has no
+    /// deadline yet.
+    pub(crate) due: Option<Instant>,
+    /// Payload bytes that the peer had sent when the present period began.
+    pub(crate) counted: u64,
     /// Bytes that were not yielded.
     assembled: Input,
 }
@@ -36,8 +46,21 @@ impl Partial {
             empty_frames: 0,
             written: 0,
             read: 0,
+            is_in_input: false,
+            due: None,
+            counted: 0,
             assembled: Input::new(),
         }
+    }
+
+    /// The deadline of a message whose bytes stay in the input.
+    pub(crate) fn in_input(kind: Kind) -> Self {
+        Self { is_in_input: true, ..Self::new(kind, false) }
+    }
+
+    /// Bytes of memory that it keeps.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.assembled.memory_bytes()
     }
 
     /// Appends bytes, in memory of their own: none of them may pin the scratch of the loop.

@@ -3,6 +3,7 @@
 //! A message is compressed with a flush, whose last four bytes are not sent. The receiver appends them. Without takeover
 //! a context lasts as long as a message, and comes from the pool of the thread.
 
+use tidegate_buffer::{Charge, Pool};
 use tidegate_compress::{Algorithm, Compression, Compressor, DecompressionLimits, Decompressor, Progress};
 
 use crate::config::Deflate;
@@ -42,6 +43,8 @@ pub(crate) struct PerMessageDeflate {
     keeps_decompressor: bool,
     compressor: Option<Compressor>,
     decompressor: Option<Decompressor>,
+    /// Counts the contexts that outlast a call.
+    charge: Option<Charge>,
 }
 
 impl PerMessageDeflate {
@@ -60,6 +63,24 @@ impl PerMessageDeflate {
             keeps_decompressor: !theirs,
             compressor: None,
             decompressor: None,
+            charge: None,
+        }
+    }
+
+    /// Bytes of memory of the contexts.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.compressor.as_ref().map_or(0, Compressor::memory_bytes)
+            + self.decompressor.as_ref().map_or(0, Decompressor::memory_bytes)
+    }
+
+    /// Counts the contexts that are there in the ledger of the loop.
+    pub(crate) fn update_charge(&mut self, pool: &Pool) {
+        let bytes = self.memory_bytes();
+        match &mut self.charge {
+            Some(_) if bytes == 0 => self.charge = None,
+            Some(charge) => charge.resize(bytes),
+            None if bytes == 0 => {}
+            None => self.charge = Some(pool.charge(bytes)),
         }
     }
 
@@ -69,11 +90,14 @@ impl PerMessageDeflate {
     }
 
     /// The payload of a compressed message.
-    pub(crate) fn compress(&mut self, payload: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn compress(&mut self, payload: &[u8], pool: &Pool) -> Result<Vec<u8>, Error> {
         let compressor = self.compressor.get_or_insert_with(|| Compressor::new(self.compression));
         let compressed = compress(compressor, payload);
         if !self.keeps_compressor || compressed.is_err() {
             self.compressor = None;
+        }
+        if self.keeps_compressor {
+            self.update_charge(pool);
         }
         compressed
     }
@@ -107,9 +131,12 @@ impl PerMessageDeflate {
     }
 
     /// A message has been decompressed.
-    pub(crate) fn end_message(&mut self) {
+    pub(crate) fn end_message(&mut self, pool: &Pool) {
         if !self.keeps_decompressor || self.has_ended() {
             self.decompressor = None;
+        }
+        if self.keeps_decompressor || self.charge.is_some() {
+            self.update_charge(pool);
         }
     }
 }

@@ -178,6 +178,10 @@ impl<M: Mux<Out = Infallible>> Codec for RawStreams<M> {
         CodecStatus { buffered_bytes: status.buffered_bytes + self.queues.bytes, ..status }
     }
 
+    fn kept_bytes(&self) -> usize {
+        self.mux.kept_bytes()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.mux.poll_timeout()
     }

@@ -33,6 +33,7 @@ pub use self::futures::{Close, Flushed, Ready, Recv, Within};
 pub(crate) use self::handle::Handle;
 pub(crate) use self::serve::start_later;
 pub use self::split::{ReadHalf, WriteHalf};
+use crate::charges::Account;
 use crate::close_reason::CloseReason;
 use crate::connection::{Half, Switch};
 use crate::context::SendError;
@@ -455,6 +456,12 @@ impl<C: Pipeline> Channel<C> {
     #[must_use]
     pub fn id(&self) -> u64 {
         connection_id(self.handle.token())
+    }
+
+    /// The account of the connection, for memory that the task keeps for it.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        self.handle.local().charges.account(self.handle.token())
     }
 }
 

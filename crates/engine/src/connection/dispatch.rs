@@ -171,7 +171,7 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.link.memory_bytes() + self.codec.buffered_bytes() + self.codec.input_memory()
+        self.link.memory_bytes() + self.codec.buffered_bytes() + self.codec.input_memory() + self.codec.kept_bytes()
     }
 
     fn describe(&self, core: &Core) -> Option<Description> {

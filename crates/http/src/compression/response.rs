@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tidegate_compress::{Compression, Compressor};
-use tidegate_engine::task;
+use tidegate_engine::{Account, ConnectionCharge, task};
 use tidegate_http1::{self as http1, Fields, Outgoing, Status};
 
 use super::algorithm;
@@ -436,6 +436,18 @@ impl Exchange for Compressing {
             return Poll::Pending;
         }
         self.inner.poll_ready(number, cx)
+    }
+
+    fn account(&self, number: u32) -> Option<Account> {
+        self.inner.account(number)
+    }
+
+    fn hand_over(&self, number: u32, piece: &[u8]) {
+        self.inner.hand_over(number, piece);
+    }
+
+    fn keep(&self, number: u32, charge: ConnectionCharge) {
+        self.inner.keep(number, charge);
     }
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {

@@ -168,6 +168,9 @@ impl Multipart {
         }
         let piece = ready!(Pin::new(&mut self.body).poll_next(cx)).transpose().map_err(MultipartError::Body)?;
         let piece = piece.map(crate::Data::into_bytes);
+        if let Some(piece) = &piece {
+            self.body.hand_over(piece);
+        }
         // Each part of the engine's turn that reads such bodies ends when this has come to its time.
         work::add(piece.as_ref().map_or(0, Bytes::len) as u64 * SCANNING_NANOS);
         self.pieces.give(piece);
