@@ -67,7 +67,7 @@ pub struct ClientLimits {
     pub nuisance_max: u32,
     /// How much of that a completed request makes good. 8.
     pub nuisance_per_request: u32,
-    /// How much of that a second makes good. 20.
+    /// How much of that a second makes good. 33.
     pub nuisance_per_second: u32,
     /// Bytes of a compressed head of HTTP/2. 32 KiB. It stops CONTINUATION frames without end.
     pub field_block_bytes_max: u32,
