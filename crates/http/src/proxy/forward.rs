@@ -15,6 +15,7 @@ use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 
 use super::balance::{Balance, Balancer, Candidate, hash_of};
+use super::cancellations::{Admission, Cancellations};
 use super::connection::{Connection, Ends, Made, Unsent, connect, may_be_http2};
 use super::download::Download;
 use super::error::Failure;
@@ -24,6 +25,7 @@ use super::lease::Lease;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
+use super::rate;
 use super::request_head::Asked;
 use super::retry::is_idempotent;
 use super::tunnel::Tunnel;
@@ -46,6 +48,7 @@ pub(super) struct LoopUpstreams {
     members: RefCell<Members>,
     /// The memory in which candidates are listed.
     candidates: RefCell<Vec<Candidate>>,
+    cancellations: Rc<Cancellations>,
 }
 
 struct Members {
@@ -87,7 +90,9 @@ impl LoopUpstreams {
         let pool = Pool::new(shared.limits.idle_connections_max);
         let balancer = RefCell::new(Balancer::new(shared.balance));
         let members = RefCell::new(Members { generation: shared.generation(), list: shared.members() });
-        Self { shared, pool, balancer, members, candidates: RefCell::default() }
+        let limits = &shared.limits;
+        let cancellations = Cancellations::new(limits.cancellations_max, limits.cancellations_per_second);
+        Self { shared, pool, balancer, members, candidates: RefCell::default(), cancellations }
     }
 
     /// Whether each connection begins with a header that names the client and the address that it has connected to.
@@ -111,6 +116,10 @@ impl LoopUpstreams {
         {
             return response;
         }
+        let client = client_ip(&request).map(rate::key);
+        let Some(mut admission) = self.cancellations.admit(client).await else {
+            return Response::of_error(Status::TOO_MANY_REQUESTS);
+        };
         let body = std::mem::take(request.body_mut());
         let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
         self.shared.budget.earn();
@@ -125,7 +134,10 @@ impl LoopUpstreams {
             let Some(upstream) = self.pick(key, &tried) else {
                 match place.filter(|place| !place.is_in_turn()) {
                     Some(place) => place.advanced().await,
-                    None => return last.response(),
+                    None => {
+                        admission.fail();
+                        return last.response();
+                    }
                 }
                 continue;
             };
@@ -145,10 +157,19 @@ impl LoopUpstreams {
                 _ if may_be_pooled => self.pool.take(id, None),
                 _ => None,
             };
+            admission.begin();
             let (failure, is_pooled) =
                 match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
-                    Ok(answer) => return self.respond(&request, answer, upload, &asked, options, interims.place()),
-                    Err(Stop::Client(response)) => return response,
+                    Ok(answer) => {
+                        let place = interims.place();
+                        return self.respond(&request, answer, upload, admission, &asked, options, place);
+                    }
+                    Err(Stop::Client(response)) => {
+                        if !upload.has_begun() {
+                            admission.fail();
+                        }
+                        return response;
+                    }
                     Err(Stop::PassedOver) => {
                         // It is sent again, since its method is safe, and no more behind others (RFC 9112 §9.3.2).
                         if let Some(place) = place.take() {
@@ -171,6 +192,7 @@ impl LoopUpstreams {
             let may_repeat = failure.is_unsent() || is_idempotent(request.head().method());
             let is_left = failure.may_be_retried() && !upload.has_begun() && may_repeat;
             if !is_left || !self.shared.budget.take(retried) {
+                admission.fail();
                 return failure.response();
             }
             retried += 1;
@@ -344,11 +366,13 @@ impl LoopUpstreams {
     }
 
     /// The response to the client.
+    #[expect(clippy::too_many_arguments, reason = "it is one step of `forward`, with all that this has")]
     fn respond(
         &self,
         request: &Request,
         answer: Answer,
         mut upload: Upload,
+        mut admission: Admission,
         asked: &Asked,
         options: &Rc<Options>,
         place: Option<&Place>,
@@ -362,6 +386,7 @@ impl LoopUpstreams {
         let is_extended = asked.upgrade.is_some() && connection.is_http2();
         let is_success = (200..300).contains(&status.code());
         if status == Status::SWITCHING_PROTOCOLS || ((is_connect || is_extended) && is_success) {
+            admission.complete();
             return self.tunnel(&head, connection, lease, asked, options, handshake_answer);
         }
         let mut response = Response::with(status).fields(response_fields(&head, options, asked));
@@ -370,7 +395,8 @@ impl LoopUpstreams {
             response = response.close();
             upload.give_up();
         }
-        let mut download = Download { connection, upload, lease, pool: self.pool.clone(), options: options.clone() };
+        let (pool, options) = (self.pool.clone(), options.clone());
+        let mut download = Download { connection, upload, lease, pool, options, admission };
         if !head.has_body() {
             if request.head().method() == Method::Head && !matches!(status.code(), 204 | 304) {
                 // What a GET would get: a length only if the upstream has told one (RFC 9110 §8.6).
@@ -385,6 +411,7 @@ impl LoopUpstreams {
                 return response;
             }
             // The codec of the client's side skips what is left of the request, or closes.
+            download.admission.complete();
             return response;
         }
         let length = match head.body() {
@@ -403,17 +430,20 @@ impl LoopUpstreams {
                 if data.len() as u64 == length {
                     if let Poll::Ready(Ok(Some(Incoming::End))) = download.connection.poll_recv(cx) {
                         download.finish();
+                    } else {
+                        download.admission.complete();
                     }
                     return response.body(Data::from(data));
                 }
                 let body = Body::produce(move |mut writer| async move {
+                    let ahead = data.len();
                     writer.push(Data::from(data))?;
-                    download.pass_on(writer).await
+                    download.pass_on(writer, ahead).await
                 });
                 return response.body(body.with_length(length));
             }
         }
-        let body = Body::produce(move |writer| download.pass_on(writer));
+        let body = Body::produce(move |writer| download.pass_on(writer, 0));
         response.body(match length {
             Some(length) => body.with_length(length),
             None => body,
