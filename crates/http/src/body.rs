@@ -611,6 +611,11 @@ impl BodyWriter {
         self.exchange.poll_ready(self.number, cx)
     }
 
+    /// Waits until the pieces that were sent have left their queue.
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.exchange.poll_flush(self.number, cx)
+    }
+
     /// Sends a piece for which there is room.
     pub(crate) fn push(&mut self, piece: Data) -> Result<(), BodyError> {
         self.exchange.send(self.number, http1::Outgoing::Data(piece.into_body()))

@@ -27,6 +27,11 @@ pub(crate) trait Exchange {
     /// Whether another piece of the response's body has room.
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
 
+    /// Whether the pieces of the response's body that were sent so far have left their queue.
+    fn poll_flush(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.poll_ready(number, cx)
+    }
+
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError>;
 
     /// The account of the connection, for bytes of the body that are kept in memory.
@@ -363,6 +368,19 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
     fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         self.check(number)?;
         self.note_waiting(ROOM, self.poll_room(cx), cx)
+    }
+
+    fn poll_flush(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.check(number)?;
+        let flushed = match self.poll_room(cx)? {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => match self.with(|channel| channel.poll_flush(cx)) {
+                Some(Poll::Ready(Err(ChannelError::Busy))) => return poll_later(cx),
+                Some(flushed) => flushed.map_err(BodyError::from),
+                None => Poll::Ready(Err(BodyError::Over)),
+            },
+        };
+        self.note_waiting(ROOM, flushed, cx)
     }
 
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {

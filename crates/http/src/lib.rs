@@ -54,6 +54,7 @@ mod percent;
 mod pipelined;
 pub mod proxy;
 mod request;
+mod resets;
 mod response;
 mod route;
 mod router;

@@ -52,8 +52,11 @@ pub struct Limits {
     pub nuisance_max: u32,
     /// How much of that a completed request makes good. 8.
     pub nuisance_per_request: u32,
-    /// How much of that a second makes good. 20.
+    /// How much of that a second makes good. 33.
     pub nuisance_per_second: u32,
+    /// From which age of a request on its cancellation over HTTP/2 is none of that; see
+    /// [`http2::Limits::nuisance_reset_age`]. 100 milliseconds.
+    pub nuisance_reset_age: Duration,
     /// Bytes of a compressed head of HTTP/2. 32 KiB. It stops CONTINUATION frames without end.
     pub field_block_bytes_max: u32,
     /// Bytes of the table for the compression of heads that a connection of HTTP/2 sends to us. 4 KiB.
@@ -109,6 +112,7 @@ impl Default for Limits {
             nuisance_max: http2.nuisance_max,
             nuisance_per_request: http2.nuisance_per_request,
             nuisance_per_second: http2.nuisance_per_second,
+            nuisance_reset_age: http2.nuisance_reset_age,
             field_block_bytes_max: http2.field_block_bytes_max,
             header_table_bytes_max: http2.header_table_bytes_max,
             stream_window_bytes: http2.stream_window_bytes,
@@ -151,6 +155,7 @@ impl Limits {
             nuisance_max: self.nuisance_max,
             nuisance_per_request: self.nuisance_per_request,
             nuisance_per_second: self.nuisance_per_second,
+            nuisance_reset_age: self.nuisance_reset_age,
             stream_window_bytes: self.stream_window_bytes,
             stream_window_bytes_max: self.stream_window_bytes_max,
             connection_window_bytes: self.connection_window_bytes,

@@ -355,6 +355,15 @@ impl Connection {
         self.wake_observer();
     }
 
+    /// The peer has cancelled too many requests. It gets no further one; those in progress are completed.
+    #[cold]
+    pub(crate) fn end_calmly(&mut self, out: &mut Output<'_>) {
+        self.write_withheld(out);
+        self.write_goaway(self.processed_id, ErrorCode::ENHANCE_YOUR_CALM, out);
+        self.phase = Phase::Ending;
+        self.wake_observer();
+    }
+
     /// Takes note of a stream that this side has reset.
     #[cold]
     pub(crate) fn remember_reset(&mut self, id: u32) {
@@ -575,6 +584,7 @@ impl Codec for Connection {
             Some(at) if at <= reply.now() => match self.phase {
                 Phase::Draining => self.end_drain(reply),
                 Phase::Open if !self.is_incomplete() => self.end_drain(reply),
+                Phase::Open => return Err(self.fail(Exceeded::FrameTime.into(), reply)),
                 _ => return Err(self.fail(Exceeded::Time.into(), reply)),
             },
             _ => {}

@@ -70,8 +70,10 @@ pub enum Exceeded {
     FieldBlock,
     /// The peer opened and reset too many streams, or made us reset them.
     Resets,
-    /// The preface, the first SETTINGS or a field block took too long.
+    /// The preface or the first SETTINGS took too long.
     Time,
+    /// A frame or a field block took too long.
+    FrameTime,
     /// The peer did not acknowledge SETTINGS in time (RFC 9113 §6.5.3).
     SettingsTime,
     /// The peer did not answer a PING in time.
@@ -127,7 +129,8 @@ impl Error {
                 Exceeded::Nuisance => "too many frames that bring no request forward",
                 Exceeded::FieldBlock => "a field block is too long",
                 Exceeded::Resets => "too many streams were reset",
-                Exceeded::Time => "the preface, SETTINGS or a field block took too long",
+                Exceeded::Time => "the preface or the first SETTINGS took too long",
+                Exceeded::FrameTime => "a frame or a field block took too long",
                 Exceeded::SettingsTime => "SETTINGS were not acknowledged in time",
                 Exceeded::PingTime => "a PING was not answered in time",
             },

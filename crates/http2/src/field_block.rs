@@ -211,6 +211,7 @@ impl Connection {
             self.write_too_large(id, about.ends, reply);
             return Ok(None);
         };
+        let opened = self.nuisance.millis(reply.now());
         let key = self.streams.open(id, true);
         if let Some(Priority { urgency, is_incremental }) = facts.priority {
             self.streams.set_urgency(key, urgency);
@@ -223,6 +224,7 @@ impl Connection {
                 () => 0,
             };
             state.flags |= HEAD_RECEIVED | of_method;
+            state.opened = opened;
         }
         self.expect_length(key, facts.content_length.filter(|_| !about.ends && !facts.is_connect));
         let record = match last_record {

@@ -23,6 +23,7 @@ pub(crate) struct HeadBuilder<'a> {
     present: u8,
     has_fields: bool,
     has_host: bool,
+    has_cookie: bool,
     /// `:protocol` is known.
     extends_connect: bool,
     is_connect: bool,
@@ -117,6 +118,7 @@ impl<'a> HeadBuilder<'a> {
             present: 0,
             has_fields: false,
             has_host: false,
+            has_cookie: false,
             extends_connect: config.extends_connect(),
             is_connect: false,
             is_head: false,
@@ -131,7 +133,8 @@ impl<'a> HeadBuilder<'a> {
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) {
         let cost = u32::try_from(name.len() + value.len() + 32).unwrap_or(u32::MAX);
         let is_pseudo = name.first() == Some(&b':');
-        match (self.fields_left.checked_sub(u32::from(!is_pseudo)), self.bytes_left.checked_sub(cost)) {
+        let is_counted = !is_pseudo && !(self.has_cookie && name == b"cookie");
+        match (self.fields_left.checked_sub(u32::from(is_counted)), self.bytes_left.checked_sub(cost)) {
             (Some(fields), Some(bytes)) => (self.fields_left, self.bytes_left) = (fields, bytes),
             _ => self.fault = Some(HeadFault::TooLarge),
         }
@@ -190,7 +193,8 @@ impl<'a> HeadBuilder<'a> {
             b"te" if value != b"trailers" => return None,
             b"host" | b"content-length" | b"cookie" if self.kind == HeadKind::Trailers => return None,
             b"host" if self.kind == HeadKind::Request => {
-                let is_same = !self.has_host || self.parts.host == value;
+                let scheme = if self.has(SCHEME) { &self.parts.pseudo[SCHEME][..] } else { b"" };
+                let is_same = !self.has_host || is_same_host(&self.parts.host, value, scheme);
                 if !self.has_host {
                     self.write_host(value);
                 }
@@ -209,7 +213,7 @@ impl<'a> HeadBuilder<'a> {
             b"priority" => self.priority = Some(Priority::parse(value)),
             b"cookie" => {
                 // RFC 9113 §8.2.3.
-                if !self.parts.cookie.is_empty() {
+                if std::mem::replace(&mut self.has_cookie, true) {
                     self.parts.cookie.extend_from_slice(b"; ");
                 }
                 self.parts.cookie.extend_from_slice(value);
@@ -291,6 +295,7 @@ impl<'a> HeadBuilder<'a> {
             return Err(fault);
         }
         let HeadParts { text, cookie, .. } = &mut *self.parts;
+        // An empty one says nothing.
         if !cookie.is_empty() {
             write_line(b"cookie", cookie, text);
         }
@@ -306,6 +311,30 @@ fn write_line(name: &[u8], value: &[u8], text: &mut Vec<u8>) {
     text.reserve(name.len() + value.len() + 4);
     for piece in [name, b": ", value, b"\r\n"] {
         text.extend_from_slice(piece);
+    }
+}
+
+/// Whether two hosts, each with a port or without one, are the same once they are normalized (RFC 9113 §8.3.1, RFC 3986
+/// §6.2).
+fn is_same_host(one: &[u8], other: &[u8], scheme: &[u8]) -> bool {
+    if one == other {
+        return true;
+    }
+    let [(one, one_port), (other, other_port)] = [one, other].map(|host| split_port(host, scheme));
+    one.eq_ignore_ascii_case(other) && one_port == other_port
+}
+
+/// A host, and its port, or that of the scheme.
+fn split_port<'a>(host: &'a [u8], scheme: &[u8]) -> (&'a [u8], &'a [u8]) {
+    let digits = host.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (name, port) = match host.split_at(host.len() - digits) {
+        ([name @ .., b':'], port) => (name, port),
+        _ => (host, &[][..]),
+    };
+    match port {
+        [] if scheme.eq_ignore_ascii_case(b"http") => (name, b"80"),
+        [] if scheme.eq_ignore_ascii_case(b"https") => (name, b"443"),
+        port => (name, port),
     }
 }
 
@@ -390,6 +419,49 @@ mod tests {
     fn request(more: &[(&str, &str)]) -> Result<(String, HeadFacts), HeadFault> {
         let start = [(":method", "GET"), (":scheme", "https"), (":path", "/tide"), (":authority", "sea")];
         build(HeadKind::Request, &[&start, more].concat())
+    }
+
+    #[test]
+    fn crumbs_of_a_cookie_are_one_field_and_count_by_their_bytes() {
+        let crumbs = vec![("cookie", "a=1"); 300];
+        let fields = [&crumbs[..], &[("x", ""); 99]].concat();
+        let (text, _) = request(&fields).expect("a hundred fields");
+        assert!(text.contains(&["a=1"; 300].join("; ")));
+        assert_eq!(request(&[&fields[..], &[("x", "")]].concat()).map(|_| ()), Err(HeadFault::TooLarge));
+        for crumb in ["", "a=1"] {
+            // 38 bytes each, without their values.
+            assert_eq!(request(&vec![("cookie", crumb); 500]).map(|_| ()), Err(HeadFault::TooLarge));
+        }
+    }
+
+    #[test]
+    fn a_host_beside_the_authority_is_compared_normalized() {
+        let build = |scheme: &str, authority: &str, host: &str| {
+            let start = [(":method", "GET"), (":scheme", scheme), (":path", "/"), (":authority", authority)];
+            let built = build(HeadKind::Request, &[&start[..], &[("host", host)]].concat());
+            built.map(|(text, _)| text.lines().filter(|line| line.starts_with("host")).collect::<Vec<_>>().join("|"))
+        };
+        for (scheme, authority, host) in [
+            ("https", "sea.example", "SEA.Example"),
+            ("https", "sea.example", "sea.example:443"),
+            ("http", "sea.example:80", "sea.example"),
+            ("HTTP", "sea.example:80", "sea.example:"),
+            ("https", "[2001:DB8::1]:443", "[2001:db8::1]"),
+            ("ftp", "sea:21", "SEA:21"),
+        ] {
+            assert_eq!(build(scheme, authority, host), Ok(format!("host: {authority}")), "{authority} {host}");
+        }
+        for (scheme, authority, host) in [
+            ("https", "sea.example", "land.example"),
+            ("https", "sea.example", "sea.example:80"),
+            ("http", "sea.example:443", "sea.example"),
+            ("https", "sea.example", ""),
+            ("https", "sea.example:443", ":443"),
+            ("https", "[2001:db8::1]", "[2001:db8::"),
+            ("ftp", "sea:21", "sea"),
+        ] {
+            assert_eq!(build(scheme, authority, host), Err(HeadFault::Malformed), "{authority} {host}");
+        }
     }
 
     #[test]
@@ -518,9 +590,9 @@ mod tests {
 
     #[test]
     fn fields_and_bytes_are_counted_with_their_overhead() {
-        let crumbs = vec![("cookie", ""); 101];
-        assert_eq!(request(&crumbs[..100]).map(|_| ()), Ok(()));
-        assert_eq!(request(&crumbs).map(|_| ()), Err(HeadFault::TooLarge));
+        let fields = vec![("x", ""); 101];
+        assert_eq!(request(&fields[..100]).map(|_| ()), Ok(()));
+        assert_eq!(request(&fields).map(|_| ()), Err(HeadFault::TooLarge));
         let long = "a".repeat(16 * 1024 - 32);
         assert_eq!(request(&[("x", &long)]).map(|_| ()), Err(HeadFault::TooLarge));
     }

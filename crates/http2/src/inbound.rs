@@ -1,6 +1,7 @@
 //! What each frame of the peer does (RFC 9113 §6).
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use tidegate_codec::mux::{FlowError, StreamEvent, StreamKey};
 use tidegate_codec::{Input, Output, Slice};
@@ -210,13 +211,14 @@ impl Connection {
         if self.is_idle(head.stream) {
             return Err(Violation::IdleStream.into());
         }
-        self.add_nuisance(reply)?;
         // Nothing follows from a peer that has reset the stream itself.
         self.forget_reset(head.stream);
         let Some(stream) = self.streams.find(head.stream) else {
+            self.add_nuisance(reply)?;
             self.nuisance.withdraw(head.stream);
             return Ok(None);
         };
+        self.count_reset(stream, reply)?;
         self.streams.reset_by_peer(stream).map_err(flow_error)?;
         Ok(Some(StreamEvent::Reset { stream, code: u32::from_be_bytes([a, b, c, d]).into() }))
     }
@@ -393,7 +395,35 @@ impl Connection {
 
     #[inline]
     pub(crate) fn add_nuisance(&mut self, reply: &Output<'_>) -> Result<(), Error> {
-        Ok(self.nuisance.add(reply.now(), self.config.limits())?)
+        Ok(self.nuisance.add(reply.now(), self.nuisance_max(), self.config.limits())?)
+    }
+
+    /// A peer whose connection ends may not know of that yet: its requests that were on their way are nuisance too.
+    fn nuisance_max(&self) -> u32 {
+        let max = self.config.limits().nuisance_max;
+        if self.phase == Phase::Ending { max.saturating_mul(2) } else { max }
+    }
+
+    /// The peer resets an open stream. That is nuisance if the stream was open for a short time: `streams_max` bounds the
+    /// others. A server resets no more streams than this side opens, so those are none. If the peer resets too many, the
+    /// other streams end first.
+    fn count_reset(&mut self, stream: StreamKey, reply: &mut Output<'_>) -> Result<(), Error> {
+        if self.role == Role::Client {
+            return Ok(());
+        }
+        let now = self.nuisance.millis(reply.now());
+        let opened = self.streams.state(stream).map_or(now, |state| state.opened);
+        let age = Duration::from_millis(now.wrapping_sub(opened).into());
+        if age >= self.config.limits().nuisance_reset_age {
+            return Ok(());
+        }
+        match self.add_nuisance(reply) {
+            Err(Error::Limit(Exceeded::Nuisance)) if self.phase != Phase::Ending && self.streams.len() > 1 => {
+                self.end_calmly(reply);
+                Ok(())
+            }
+            counted => counted,
+        }
     }
 
     /// Resets a stream because of what the peer sent. The event closes it.

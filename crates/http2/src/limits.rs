@@ -11,7 +11,7 @@ use crate::hpack::TABLE_BYTES_DEFAULT;
 /// What a side accepts from its peer. Every default protects; the text names the attack that a limit stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Fields of a head or of trailers, each crumb of a cookie included; beyond it 431. 100. It stops a block of one-byte
+    /// Fields of a head or of trailers; beyond it 431. 100. All crumbs of a cookie are one field (RFC 9113 §8.2.3). It stops a block of one-byte
     /// references to a small field, which expands in memory (the HPACK bomb).
     pub headers_max: u32,
     /// Bytes of a head or of trailers, as RFC 9113 §6.5.2 counts them: names, values, and 32 for each field. Announced as
@@ -28,16 +28,22 @@ pub struct Limits {
     /// REFUSED_STREAM. 128. It bounds the work that one connection can order.
     pub streams_max: u32,
     /// How much nuisance a peer may cause; beyond it the connection ends with ENHANCE_YOUR_CALM. 1,000. One each for
-    /// RST_STREAM, in either direction, and for SETTINGS, PING, PRIORITY, CONTINUATION, an empty DATA frame,
+    /// RST_STREAM, in either direction, of a stream that is younger than
+    /// [`nuisance_reset_age`](Self::nuisance_reset_age), and for SETTINGS, PING, PRIORITY, CONTINUATION, an empty DATA frame,
     /// WINDOW_UPDATE of fewer than 16 bytes, an unknown frame, and a frame for a stream that is closed. A completed
     /// request takes [`nuisance_per_request`](Self::nuisance_per_request) away, and a second
     /// [`nuisance_per_second`](Self::nuisance_per_second). It stops floods of such frames (CVE-2019-9512, 9515, 9518),
-    /// rapid resets (CVE-2023-44487) and streams that the peer makes us reset (CVE-2025-8671).
+    /// rapid resets (CVE-2023-44487) and streams that the peer makes us reset (CVE-2025-8671). If cancelled requests are
+    /// what exceeds it, other requests on the connection are completed before the connection ends.
     pub nuisance_max: u32,
     /// How much nuisance a completed request makes good. 8.
     pub nuisance_per_request: u32,
-    /// How much nuisance a second makes good. 20.
+    /// How much nuisance a second makes good. 33.
     pub nuisance_per_second: u32,
+    /// From which age of a request on its cancellation by the peer is no nuisance: those of closed tabs, and of deadlines.
+    /// [`streams_max`](Self::streams_max) bounds how many of them a peer can order in a second. 100 milliseconds.
+    /// `Duration::MAX` counts every cancellation.
+    pub nuisance_reset_age: Duration,
     /// The window of a stream when it opens, in bytes: SETTINGS_INITIAL_WINDOW_SIZE. 64 KiB, and at
     /// least 65,535, which every peer begins with. It bounds what waits unread
     /// on a stream that nothing reads.
@@ -91,7 +97,8 @@ impl Default for Limits {
             streams_max: 128,
             nuisance_max: 1000,
             nuisance_per_request: 8,
-            nuisance_per_second: 20,
+            nuisance_per_second: 33,
+            nuisance_reset_age: Duration::from_millis(100),
             stream_window_bytes: 64 * 1024,
             stream_window_bytes_max: 16 * 1024 * 1024,
             connection_window_bytes: 1024 * 1024,

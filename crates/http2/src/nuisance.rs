@@ -8,8 +8,10 @@ use crate::limits::Limits;
 #[derive(Debug, Default)]
 pub(crate) struct Nuisance {
     level: u32,
-    /// Up to when the bucket has leaked; `None` while it is empty.
-    leaked: Option<Instant>,
+    /// For how many seconds from the start the bucket has leaked.
+    leaked: u32,
+    /// When the first stream was opened, or the first nuisance came.
+    start: Option<Instant>,
     /// Requests that were answered within the batch of frames in which they came, and that make nothing good before its
     /// end: the peer may disturb them in the same batch.
     answered: u32,
@@ -18,18 +20,29 @@ pub(crate) struct Nuisance {
 }
 
 impl Nuisance {
-    /// Adds one.
+    /// Adds one, to a bucket for `max`.
     #[inline]
-    pub(crate) fn add(&mut self, now: Instant, limits: &Limits) -> Result<(), Exceeded> {
-        let since = *self.leaked.get_or_insert(now);
-        let seconds = now.saturating_duration_since(since).as_secs();
-        if seconds > 0 {
-            let leaked = u64::from(limits.nuisance_per_second).saturating_mul(seconds);
-            self.level = self.level.saturating_sub(u32::try_from(leaked).unwrap_or(u32::MAX));
-            self.leaked = Some(since + Duration::from_secs(seconds));
+    pub(crate) fn add(&mut self, now: Instant, max: u32, limits: &Limits) -> Result<(), Exceeded> {
+        let seconds = self.since_start(now).as_secs();
+        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+        if seconds > self.leaked {
+            let leaked = limits.nuisance_per_second.saturating_mul(seconds - self.leaked);
+            self.level = self.level.saturating_sub(leaked);
+            self.leaked = seconds;
         }
-        self.level += 1;
-        if self.level > limits.nuisance_max { Err(Exceeded::Nuisance) } else { Ok(()) }
+        self.level = self.level.saturating_add(1);
+        if self.level > max { Err(Exceeded::Nuisance) } else { Ok(()) }
+    }
+
+    /// The time in milliseconds, for the ages of streams. It begins again at zero after 49 days.
+    #[inline]
+    pub(crate) fn millis(&mut self, now: Instant) -> u32 {
+        self.since_start(now).as_millis() as u32
+    }
+
+    #[inline]
+    fn since_start(&mut self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.start.get_or_insert(now))
     }
 
     /// A request is complete.
@@ -71,7 +84,11 @@ mod tests {
         let mut nuisance = Nuisance::default();
         for round in 0..1_000 {
             for _ in 0..19 {
-                assert_eq!(nuisance.add(start + Duration::from_millis(1_900 * round), &limits), Ok(()), "{round}");
+                assert_eq!(
+                    nuisance.add(start + Duration::from_millis(1_900 * round), limits.nuisance_max, &limits),
+                    Ok(()),
+                    "{round}"
+                );
             }
         }
     }
@@ -81,14 +98,18 @@ mod tests {
         let (limits, start) = (Limits::default(), Instant::now());
         let mut nuisance = Nuisance::default();
         for _ in 0..limits.nuisance_max {
-            assert_eq!(nuisance.add(start, &limits), Ok(()));
+            assert_eq!(nuisance.add(start, limits.nuisance_max, &limits), Ok(()));
         }
-        assert_eq!(nuisance.add(start, &limits), Err(Exceeded::Nuisance));
+        assert_eq!(nuisance.add(start, limits.nuisance_max, &limits), Err(Exceeded::Nuisance));
         nuisance.make_good(&limits);
-        assert_eq!(nuisance.add(start, &limits), Ok(()));
+        assert_eq!(nuisance.add(start, limits.nuisance_max, &limits), Ok(()));
         for second in 1..10_000 {
             for _ in 0..limits.nuisance_per_second {
-                assert_eq!(nuisance.add(start + Duration::from_secs(second), &limits), Ok(()), "as fast as it leaks");
+                assert_eq!(
+                    nuisance.add(start + Duration::from_secs(second), limits.nuisance_max, &limits),
+                    Ok(()),
+                    "as fast as it leaks"
+                );
             }
         }
     }

@@ -3,9 +3,11 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE,
-    frame,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, Peer, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, frame,
 };
 use tidegate::http2::hpack::{Encoder, Indexing};
 use tidegate::http2::{ErrorCode, Limits};
@@ -53,6 +55,69 @@ fn rapid_resets_end_the_connection() {
         [peer.get(stream, "/never"), frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat()
     });
     assert!(rounds <= 1_000, "{rounds}");
+    peer.assert_ended(CALM);
+}
+
+#[test]
+fn requests_that_are_cancelled_after_a_while_are_no_nuisance() {
+    let mut peer = Peer::new(Limits::default());
+    for batch in 0..50 {
+        let streams = (batch * 100..(batch + 1) * 100).map(|index| index * 2 + 1);
+        let requests: Vec<_> = streams.clone().flat_map(|stream| peer.get(stream, "/never")).collect();
+        peer.send(&requests);
+        peer.pipe.advance(Duration::from_millis(100));
+        peer.send(&streams.flat_map(|stream| frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())).collect::<Vec<_>>());
+    }
+    peer.assert_open();
+}
+
+/// Cancels requests at once, on the streams from `first` on, until GOAWAY comes; returns the last stream of it.
+fn cancel_until_goaway(peer: &mut Peer, first: u32) -> (u32, u32) {
+    for index in 0..2_000 {
+        let stream = first + 2 * index;
+        let get = peer.get(stream, "/never");
+        peer.send(&[get, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat());
+        let frames = peer.frames();
+        if let Some(goaway) = frames.iter().find(|frame| frame.kind == GOAWAY) {
+            let numbers = goaway.content.chunks_exact(4).map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap()));
+            let numbers: Vec<_> = numbers.collect();
+            assert_eq!(ErrorCode(numbers[1]), CALM);
+            return (numbers[0], stream);
+        }
+        peer.unseen.extend(frames);
+    }
+    panic!("no GOAWAY")
+}
+
+#[test]
+fn a_peer_that_cancels_too_many_requests_still_gets_the_responses_to_the_others() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/echo", &[], false);
+    peer.send(&request);
+    let (last, stream) = cancel_until_goaway(&mut peer, 3);
+    assert_eq!(last, stream, "the last stream that was processed");
+    assert!((1_900..2_100).contains(&last), "{last}");
+    // Requests that were on their way have no effect.
+    let get = peer.get(stream + 2, "/hello");
+    peer.send(&get);
+    peer.send(&frame(DATA, END_STREAM, 1, b"ebb"));
+    let received = peer.received(1);
+    assert!(received.has_ended && received.body == b"ebb");
+    assert!(peer.received(stream + 2).heads.is_empty());
+    assert!(peer.pipe.is_write_closed() || peer.pipe.is_closed(), "no stream is left");
+}
+
+#[test]
+fn a_peer_that_goes_on_after_goaway_is_cut_off_although_a_stream_is_open() {
+    let mut peer = Peer::new(Limits::default());
+    let request = peer.request(1, "POST", "/echo", &[], false);
+    peer.send(&request);
+    let (_, stream) = cancel_until_goaway(&mut peer, 3);
+    let rounds = flood(&mut peer, |peer, round| {
+        let stream = stream + 2 + round * 2;
+        [peer.get(stream, "/never"), frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat()
+    });
+    assert!((400..600).contains(&rounds), "{rounds}");
     peer.assert_ended(CALM);
 }
 
@@ -110,12 +175,14 @@ fn a_bomb_of_references_is_answered_with_431_and_keeps_the_connection() {
 }
 
 #[test]
-fn crumbs_of_cookies_count_as_fields() {
-    let mut peer = Peer::new(Limits::default());
-    let request = peer.request(1, "GET", "/", &[("cookie", "a"); 101], true);
-    peer.send(&request);
-    assert_eq!(peer.received(1).status(), "431");
-    peer.assert_open();
+fn crumbs_of_a_cookie_are_one_field_and_count_by_their_bytes() {
+    for (count, status) in [(180, "200"), (500, "431")] {
+        let mut peer = Peer::new(Limits::default());
+        let request = peer.request(1, "GET", "/", &vec![("cookie", "a=b"); count], true);
+        peer.send(&request);
+        assert_eq!(peer.received(1).status(), status, "{count} crumbs");
+        peer.assert_open();
+    }
 }
 
 #[test]
@@ -135,7 +202,7 @@ fn a_stream_whose_window_stays_empty_or_is_dripped_is_cut_off() {
         let get = peer.get(1, "/big");
         peer.send(&get);
         for _ in 0..60 {
-            peer.pipe.advance(std::time::Duration::from_secs(5));
+            peer.pipe.advance(Duration::from_secs(5));
             if drip > 0 {
                 peer.send(&frame(WINDOW_UPDATE, 0, 1, &20_u32.to_be_bytes()));
             }
@@ -232,7 +299,7 @@ fn many_cancelled_requests_trip_nothing_if_time_passes_between_them() {
         let stream = round * 2 + 1;
         let get = peer.get(stream, "/never");
         peer.send(&[get, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat());
-        peer.pipe.advance(std::time::Duration::from_secs(1));
+        peer.pipe.advance(Duration::from_secs(1));
     }
     peer.assert_open();
 }
@@ -246,11 +313,12 @@ fn a_frame_that_is_sent_slowly_ends_the_connection() {
         let wire = frame(kind, END_HEADERS, stream, &[0x82; 100]);
         let sent = wire.iter().take(100).take_while(|byte| {
             peer.send(&[**byte]);
-            peer.pipe.advance(std::time::Duration::from_secs(1));
+            peer.pipe.advance(Duration::from_secs(1));
             !peer.pipe.is_write_closed() && !peer.pipe.is_closed()
         });
         let sent = sent.count();
         assert!((25..35).contains(&sent), "{sent} bytes, one a second, of a frame of type {kind}");
+        peer.assert_ended(CALM);
     }
 }
 
@@ -282,7 +350,7 @@ fn a_thousand_streams_of_small_messages_that_are_read_late_trip_nothing_and_take
     let growth = peer.pipe.counts().memory_bytes.saturating_sub(before);
     assert!(growth < 8 * 1024 * 1024, "{growth} bytes for 600,000");
     streams().for_each(|stream| peer.send(&frame(DATA, END_STREAM, stream, &[b'x'; 60])));
-    peer.pipe.advance(std::time::Duration::from_secs(21));
+    peer.pipe.advance(Duration::from_secs(21));
     for stream in streams() {
         assert_eq!(peer.received(stream).body, b"660", "{stream}");
     }
@@ -300,7 +368,7 @@ fn a_window_of_single_bytes_takes_little_memory_however_they_arrive() {
     let growth = peer.pipe.counts().memory_bytes.saturating_sub(before);
     assert!(growth < 4 * 1024 * 1024, "{growth} bytes for 64 KiB");
     peer.send(&frame(DATA, END_STREAM, 1, b"x"));
-    peer.pipe.advance(std::time::Duration::from_secs(21));
+    peer.pipe.advance(Duration::from_secs(21));
     assert_eq!(peer.received(1).body, b"65536");
     peer.assert_open();
 }

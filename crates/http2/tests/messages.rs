@@ -617,7 +617,7 @@ fn a_peer_that_stops_within_the_preface_or_a_field_block_is_cut_off() {
     let block = peer.block(&[(":method", "GET")]);
     peer.send(&frame(HEADERS, 0, 1, &block));
     peer.pipe.advance(Duration::from_secs(31));
-    peer.assert_ended(ErrorCode::SETTINGS_TIMEOUT);
+    peer.assert_ended(ErrorCode::ENHANCE_YOUR_CALM);
     let mut peer = Peer::silent(Limits::default());
     peer.send(PREFACE);
     peer.pipe.advance(Duration::from_secs(31));

@@ -165,6 +165,18 @@ impl<C: Pipeline> Channel<C> {
         Flushed { handle: &self.handle, position: Some(position) }
     }
 
+    /// Waits until the kernel has all bytes that were queued so far, for an adapter that is polled itself. The bytes of a
+    /// stream are with the queue of its session then.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] when the connection is closed and not all of them were sent.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        self.handle.with_or(
+            |connection, core, token| connection.poll_flush(core, token, cx.waker()),
+            |error| Poll::Ready(Err(error)),
+        )
+    }
+
     /// Shuts down the sending side once the kernel has all queued bytes. The peer sees the end of the stream. Receiving
     /// goes on.
     pub fn shutdown_write(&mut self) {

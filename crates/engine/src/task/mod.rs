@@ -64,6 +64,12 @@ pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
     Task { local, token, shared }
 }
 
+/// Whether an event loop runs on this thread, so that tasks can be started and time be read.
+#[must_use]
+pub fn can_spawn() -> bool {
+    Local::current().is_some()
+}
+
 /// A handle to a task: a future of the task's result.
 pub struct Task<T> {
     local: Rc<Local>,

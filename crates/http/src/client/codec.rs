@@ -7,6 +7,7 @@ use tidegate_http1::{self as http1, Client, Violation};
 use tidegate_http2::{ClientStream, ErrorCode};
 
 use super::connection::Http1;
+use super::ends::Ends;
 use super::pool::Lease;
 use super::shared::StreamLease;
 
@@ -29,6 +30,12 @@ pub(crate) trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized 
 
     /// An exchange is over, and its request was sent unless it `is_cut_off`.
     fn end(channel: Channel<Self>, lease: Self::Lease, is_cut_off: bool);
+
+    /// An exchange is given up.
+    fn give_up(mut ends: Ends<Self>, lease: Self::Lease) {
+        ends.abort();
+        drop(lease);
+    }
 
     /// What the application did wrong, if the error is about that.
     fn misuse(error: &Self::Error) -> &'static str {
@@ -227,6 +234,10 @@ impl ExchangeCodec for ClientStream {
             CloseReason::Done | CloseReason::Broken(_) => Retry::IfIdempotent,
             _ => Retry::Never,
         }
+    }
+
+    fn give_up(ends: Ends<Self>, lease: StreamLease) {
+        lease.reset(ends);
     }
 
     /// The connection stays; a stream whose request was not sent to its end is reset.

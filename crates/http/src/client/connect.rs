@@ -24,6 +24,7 @@ use super::resolve::Resolve;
 use super::shared::Http2;
 use super::socks;
 use super::tunnel;
+use crate::resets::Resets;
 
 /// What the connections of a client have in common.
 pub(super) struct Connector {
@@ -32,6 +33,8 @@ pub(super) struct Connector {
     pub(super) proxies: Proxies,
     /// The limits of streams of HTTP/2.
     pub(super) streams: Arc<client::Limits>,
+    /// How many streams of a connection of HTTP/2 are reset at once, and in a second.
+    pub(super) resets: [u32; 2],
     /// The configuration of connections of HTTP/2; `None` if there are none.
     pub(super) http2: Option<Arc<http2::Config>>,
     /// Servers of `http` are known to speak HTTP/2.
@@ -192,7 +195,9 @@ impl Connector {
         let connection = http2::Connection::client(config.clone());
         let session = channel.into_session(|codec| codec.into_filters().stack(connection)).map_err(failed)?;
         let scheme = if origin.is_secure { "https" } else { "http" };
-        Ok(Made::Http2(Http2 { session, limits: self.streams.clone(), scheme }))
+        let [resets_max, resets_per_second] = self.resets;
+        let resets = Resets::new(resets_max, resets_per_second);
+        Ok(Made::Http2(Http2 { session, limits: self.streams.clone(), scheme, resets }))
     }
 
     fn http(&self) -> http1::Client {

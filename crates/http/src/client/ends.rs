@@ -49,6 +49,14 @@ impl<C: ExchangeCodec> Ends<C> {
         matches!(self, Self::Over)
     }
 
+    /// Whether the exchange is not over, and its connection or stream not closed.
+    pub(super) fn is_open(&mut self) -> bool {
+        let Some(mut channel) = self.take() else { return false };
+        let is_closed = matches!(channel.with_codec(|_| ()), Err(ChannelError::Closed(_)));
+        *self = Self::Whole(channel);
+        !is_closed
+    }
+
     pub(super) fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
         match self {
             Self::Over => Poll::Ready(Ok(None)),

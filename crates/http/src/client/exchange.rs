@@ -118,8 +118,11 @@ impl<C: ExchangeCodec> ChannelExchange<C> {
     fn close(&self) {
         self.is_sending.set(false);
         self.is_receiving.set(false);
-        self.ends.take().abort();
-        drop(self.lease.take());
+        let mut ends = self.ends.take();
+        match self.lease.take() {
+            Some(lease) => C::give_up(ends, lease),
+            None => ends.abort(),
+        }
         if let Some(waker) = self.writer.take() {
             waker.wake();
         }

@@ -67,8 +67,14 @@ pub struct ClientLimits {
     pub nuisance_max: u32,
     /// How much of that a completed request makes good. 8.
     pub nuisance_per_request: u32,
-    /// How much of that a second makes good. 20.
+    /// How much of that a second makes good. 33.
     pub nuisance_per_second: u32,
+    /// Streams of one connection of HTTP/2 that are reset at once, since the application has given their requests up. Those
+    /// beyond it stay open, unread, until their reset is due; once half of the streams are such, further requests get
+    /// another connection. 100. It keeps the server from ending the connection, with all other requests.
+    pub resets_max: u32,
+    /// Streams of one connection of HTTP/2 that are reset in a second. 20.
+    pub resets_per_second: u32,
     /// Bytes of a compressed head of HTTP/2. 32 KiB. It stops CONTINUATION frames without end.
     pub field_block_bytes_max: u32,
     /// Bytes of the table for the compression of heads that a server sends by HTTP/2. 4 KiB. It bounds the memory of an idle
@@ -129,6 +135,8 @@ impl Default for ClientLimits {
             nuisance_max: http2.nuisance_max,
             nuisance_per_request: http2.nuisance_per_request,
             nuisance_per_second: http2.nuisance_per_second,
+            resets_max: 100,
+            resets_per_second: 20,
             field_block_bytes_max: http2.field_block_bytes_max,
             header_table_bytes_max: http2.header_table_bytes_max,
             stream_window_bytes: http2.stream_window_bytes,

@@ -370,6 +370,7 @@ impl ClientBuilder {
         let connector = Connector {
             http2: offers.then(|| Arc::new(http2::Config::new(self.limits.http2()))),
             streams: Arc::new(self.limits.http1()),
+            resets: [self.limits.resets_max, self.limits.resets_per_second],
             has_prior_knowledge: self.has_prior_knowledge,
             #[cfg(feature = "tls")]
             tls_http2,

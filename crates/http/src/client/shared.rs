@@ -11,23 +11,26 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use tidegate_codec::DynOver;
 use tidegate_codec::mux::OpenError;
-use tidegate_engine::{Session, SessionError, task};
-use tidegate_http1::client::Limits;
+use tidegate_engine::{ChannelError, Session, SessionError, task};
+use tidegate_http1::client::{Incoming, Limits};
 use tidegate_http2::{ClientStream, Connection};
 
+use super::ends::Ends;
 use super::exchange::{ChannelExchange, ClientExchange};
 use super::origin::Origin;
 use super::pool::Pool;
+use crate::resets::{Discarded, Resets};
 
 /// A connection of HTTP/2.
 pub(crate) struct Http2 {
     pub(super) session: Session<DynOver<Connection>>,
     pub(super) limits: Arc<Limits>,
     pub(super) scheme: &'static str,
+    pub(super) resets: Rc<Resets>,
 }
 
 /// A connection of HTTP/2 in the pool, or one that has left it and still has exchanges.
@@ -153,9 +156,48 @@ impl StreamLease {
     }
 }
 
+/// The stream of an exchange that was given up.
+struct DiscardedStream {
+    ends: Ends<ClientStream>,
+    _lease: StreamLease,
+}
+
+impl Discarded for DiscardedStream {
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        self.ends.poll_recv(cx)
+    }
+}
+
+impl Drop for DiscardedStream {
+    fn drop(&mut self) {
+        self.ends.abort();
+    }
+}
+
+impl StreamLease {
+    /// The exchange of the stream is given up: it is reset, within what the server bears.
+    pub(super) fn reset(self, mut ends: Ends<ClientStream>) {
+        if !ends.is_open() {
+            return;
+        }
+        ends.set_deadline(None);
+        let (pool, shared) = (self.pool.clone(), self.shared.clone());
+        let resets = &shared.http2.resets;
+        resets.reset(DiscardedStream { ends, _lease: self });
+        if let Some(permits) = shared.permits.get()
+            && resets.is_spent(permits)
+        {
+            shared.permits.set(None);
+            pool.on_permits(&shared);
+        }
+        resets.on_open(shared.leased.get());
+    }
+}
+
 impl Drop for StreamLease {
     fn drop(&mut self) {
         self.shared.leased.set(self.shared.leased.get() - 1);
+        self.shared.http2.resets.on_open(self.shared.leased.get());
         self.pool.on_stream_over(&self.shared);
     }
 }

@@ -450,6 +450,10 @@ impl Exchange for Compressing {
         self.inner.keep(number, charge);
     }
 
+    fn poll_flush(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.inner.poll_flush(number, cx)
+    }
+
     fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
         match message {
             Outgoing::Data(piece) => self.state.borrow_mut().waiting.push_back(piece),

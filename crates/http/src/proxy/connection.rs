@@ -26,6 +26,7 @@ use tidegate_tls::Tls;
 use super::session::UpstreamSession;
 use super::tunnel::Tunnel;
 use super::upstreams::{Shared, Upstream};
+use crate::resets::Resets;
 
 /// A pipeline of the client's role, whatever the filters are.
 pub(super) trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {
@@ -196,6 +197,17 @@ enum State<C: UpstreamCodec> {
 impl<C: UpstreamCodec> Held<C> {
     pub(super) fn new(channel: Channel<C>) -> Self {
         Self { state: State::Whole(channel), owner: None }
+    }
+
+    /// The connection, in the place of which nothing is left.
+    pub(super) fn take(&mut self) -> Self {
+        Self { state: std::mem::replace(&mut self.state, State::Taken), owner: self.owner }
+    }
+
+    /// Whether the exchange is complete, or the connection closed.
+    pub(super) fn is_over(&mut self) -> bool {
+        let is_complete = self.whole().map(|channel| channel.with_codec(|codec| codec.is_complete()));
+        matches!(is_complete, None | Some(Ok(true) | Err(ChannelError::Closed(_))))
     }
 
     /// The whole channel, for the next request.
@@ -396,6 +408,7 @@ fn session<C: Pipeline>(
         streams_max: shared.limits.streams_per_connection_max.max(1),
         open: Cell::new(0),
         has_answered: Cell::new(false),
+        resets: Resets::new(shared.limits.resets_max, shared.limits.resets_per_second),
     })))
 }
 

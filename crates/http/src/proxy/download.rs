@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 use tidegate_http1::client::Incoming;
 
+use super::cancellations::Admission;
 use super::connection::Connection;
 use super::fields;
 use super::lease::Lease;
@@ -23,12 +24,14 @@ pub(super) struct Download {
     pub(super) lease: Lease,
     pub(super) pool: Rc<Pool>,
     pub(super) options: Rc<Options>,
+    pub(super) admission: Admission,
 }
 
 impl Download {
     /// The response is complete: the connection may serve another request, if this one was sent whole.
     pub(super) fn finish(self) {
-        let Self { connection, upload, lease, pool, .. } = self;
+        let Self { connection, upload, lease, pool, mut admission, .. } = self;
+        admission.complete();
         lease.succeed();
         if upload.is_done()
             && !lease.is_single()
@@ -38,18 +41,30 @@ impl Download {
         }
     }
 
-    /// Passes the body on to the client, as fast as the client takes it. If the upstream fails, so does the body: the
-    /// client sees that it is not complete.
-    pub(super) async fn pass_on(mut self, mut writer: BodyWriter) -> Result<(), Box<dyn Error>> {
+    /// Passes the body on to the client, as fast as the client takes it, behind `ahead` bytes of it. If the upstream fails,
+    /// so does the body: the client sees that it is not complete.
+    pub(super) async fn pass_on(mut self, mut writer: BodyWriter, ahead: usize) -> Result<(), Box<dyn Error>> {
+        // Bytes that the client may have left in the queue, and a bound for them that grows as it reads: a client that reads
+        // nothing has the upstream send no more than the window with which a stream begins.
+        let (mut unread, mut unread_max) = (ahead, UNREAD_BYTES_FIRST);
         loop {
             // Another piece is received when those before it have room.
             poll_fn(|cx| {
                 self.poll_upload(cx);
+                if unread >= unread_max {
+                    ready!(writer.poll_flush(cx))?;
+                    (unread, unread_max) = (0, unread_max.saturating_mul(2));
+                }
                 writer.poll_ready(cx)
             })
             .await?;
             match self.next().await {
-                Ok(Some(Incoming::Data(data))) => writer.push(Data::from(data))?,
+                Ok(Some(Incoming::Data(data))) => {
+                    if unread_max <= UNREAD_BYTES_LAST {
+                        unread += data.len();
+                    }
+                    writer.push(Data::from(data))?;
+                }
                 Ok(Some(Incoming::Trailers(trailers))) => {
                     let trailers = fields::trailers(trailers.iter(), &self.options.response_edits, |_| false);
                     // The end follows at once.
@@ -92,8 +107,16 @@ impl Download {
         }
     }
 
-    fn fail(self, text: &str) -> Box<dyn Error> {
+    fn fail(mut self, text: &str) -> Box<dyn Error> {
+        self.admission.fail();
         self.lease.fail();
         text.to_owned().into()
     }
 }
+
+/// After so many bytes the client has to have taken them for the first time. With the next piece they are less than half of
+/// the window with which a stream of HTTP/2 begins, so nothing of it is granted again.
+const UNREAD_BYTES_FIRST: usize = 16 * 1024;
+
+/// The last bound. Beyond it the marks of the queue are the bound.
+const UNREAD_BYTES_LAST: usize = 64 * 1024;

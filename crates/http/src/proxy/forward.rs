@@ -18,6 +18,7 @@ use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 
 use super::attempts::{Attempts, Failed};
 use super::balance::{Balance, Balancer, Candidate, hash_of};
+use super::cancellations::{Admission, Cancellations};
 use super::connection::{Connection, Ends, Made, Unsent, connect, may_be_http2};
 use super::download::Download;
 use super::error::Failure;
@@ -27,6 +28,7 @@ use super::lease::Lease;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
+use super::rate;
 use super::request_head::Asked;
 use super::retry::is_idempotent;
 use super::tunnel::Tunnel;
@@ -49,6 +51,7 @@ pub(super) struct LoopUpstreams {
     members: RefCell<Members>,
     /// The memory in which candidates are listed.
     candidates: RefCell<Vec<Candidate>>,
+    cancellations: Rc<Cancellations>,
 }
 
 struct Members {
@@ -106,7 +109,9 @@ impl LoopUpstreams {
         let pool = Pool::new(shared.limits.idle_connections_max);
         let balancer = RefCell::new(Balancer::new(shared.balance));
         let members = RefCell::new(Members { generation: shared.generation(), list: shared.members() });
-        Self { shared, pool, balancer, members, candidates: RefCell::default() }
+        let limits = &shared.limits;
+        let cancellations = Cancellations::new(limits.cancellations_max, limits.cancellations_per_second);
+        Self { shared, pool, balancer, members, candidates: RefCell::default(), cancellations }
     }
 
     /// Whether each connection begins with a header that names the client and the address that it has connected to.
@@ -130,18 +135,22 @@ impl LoopUpstreams {
         {
             return response;
         }
+        let client = client_ip(&request).map(rate::key);
+        let Some(mut admission) = self.cancellations.admit(client).await else {
+            return Response::of_error(Status::TOO_MANY_REQUESTS);
+        };
         let body = std::mem::take(request.body_mut());
         let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
         self.shared.budget.earn();
         let key = self.key(&request, &options.hash_key);
-        let client = self.client(&request);
+        let address = self.client(&request);
         let is_idempotent = is_idempotent(request.head().method());
         let mut attempts = Attempts::default();
         let mut last = Failure::NoUpstream;
         let mut place = interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
-            let upstream = match self.pick(key, &attempts, client) {
+            let upstream = match self.pick(key, &attempts, address) {
                 Picked::Upstream(upstream) => upstream,
                 _ if place.is_some_and(|place| !place.is_in_turn()) => {
                     if let Some(place) = place {
@@ -149,15 +158,21 @@ impl LoopUpstreams {
                     }
                     continue;
                 }
-                Picked::Full => match self.wait_for_room(key, &attempts, client).await {
+                Picked::Full => match self.wait_for_room(key, &attempts, address).await {
                     Some(upstream) => upstream,
-                    None => return last.response(),
+                    None => {
+                        admission.fail();
+                        return last.response();
+                    }
                 },
                 Picked::None if attempts.readmit() => continue,
-                Picked::None => return last.response(),
+                Picked::None => {
+                    admission.fail();
+                    return last.response();
+                }
             };
             upload.restart(asked.expects);
-            let lease = Lease::new(self.shared.clone(), upstream, client);
+            let lease = Lease::new(self.shared.clone(), upstream, address);
             let id = lease.id();
             let may_be_pooled = !self.shared.sends_proxy_header && attempts.may_be_pooled(id);
             let pooled = match place {
@@ -173,10 +188,19 @@ impl LoopUpstreams {
                 _ if may_be_pooled => self.pool.take(id, None),
                 _ => None,
             };
+            admission.begin();
             let (failure, is_pooled, has_answered) =
                 match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
-                    Ok(answer) => return self.respond(&request, answer, upload, &asked, options, interims.place()),
-                    Err(Stop::Client(response)) => return response,
+                    Ok(answer) => {
+                        let place = interims.place();
+                        return self.respond(&request, answer, upload, admission, &asked, options, place);
+                    }
+                    Err(Stop::Client(response)) => {
+                        if !upload.has_begun() {
+                            admission.fail();
+                        }
+                        return response;
+                    }
                     Err(Stop::PassedOver) => {
                         // It is sent again, since its method is safe, and no more behind others (RFC 9112 §9.3.2).
                         if let Some(place) = place.take() {
@@ -192,6 +216,7 @@ impl LoopUpstreams {
             let failed = Failed { upstream: id, failure: &failure, is_pooled, has_answered };
             let times = (task::now(), self.shared.limits.response_timeout);
             if !attempts.may_follow(&failed, (is_idempotent, upload.may_restart()), &self.shared.budget, times) {
+                admission.fail();
                 return failure.response();
             }
             last = failure;
@@ -379,11 +404,13 @@ impl LoopUpstreams {
     }
 
     /// The response to the client.
+    #[expect(clippy::too_many_arguments, reason = "it is one step of `forward`, with all that this has")]
     fn respond(
         &self,
         request: &Request,
         answer: Answer,
         mut upload: Upload,
+        mut admission: Admission,
         asked: &Asked,
         options: &Rc<Options>,
         place: Option<&Place>,
@@ -397,6 +424,7 @@ impl LoopUpstreams {
         let is_extended = asked.upgrade.is_some() && connection.is_http2();
         let is_success = (200..300).contains(&status.code());
         if status == Status::SWITCHING_PROTOCOLS || ((is_connect || is_extended) && is_success) {
+            admission.complete();
             return self.tunnel(&head, connection, lease, asked, options, handshake_answer);
         }
         let mut response = Response::with(status).fields(response_fields(&head, options, asked));
@@ -405,7 +433,8 @@ impl LoopUpstreams {
             response = response.close();
             upload.give_up();
         }
-        let mut download = Download { connection, upload, lease, pool: self.pool.clone(), options: options.clone() };
+        let (pool, options) = (self.pool.clone(), options.clone());
+        let mut download = Download { connection, upload, lease, pool, options, admission };
         if !head.has_body() {
             if request.head().method() == Method::Head && !matches!(status.code(), 204 | 304) {
                 // What a GET would get: a length only if the upstream has told one (RFC 9110 §8.6).
@@ -420,6 +449,7 @@ impl LoopUpstreams {
                 return response;
             }
             // The codec of the client's side skips what is left of the request, or closes.
+            download.admission.complete();
             return response;
         }
         let length = match head.body() {
@@ -438,17 +468,20 @@ impl LoopUpstreams {
                 if data.len() as u64 == length {
                     if let Poll::Ready(Ok(Some(Incoming::End))) = download.connection.poll_recv(cx) {
                         download.finish();
+                    } else {
+                        download.admission.complete();
                     }
                     return response.body(Data::from(data));
                 }
                 let body = Body::produce(move |mut writer| async move {
+                    let ahead = data.len();
                     writer.push(Data::from(data))?;
-                    download.pass_on(writer).await
+                    download.pass_on(writer, ahead).await
                 });
                 return response.body(body.with_length(length));
             }
         }
-        let body = Body::produce(move |writer| download.pass_on(writer));
+        let body = Body::produce(move |writer| download.pass_on(writer, 0));
         response.body(match length {
             Some(length) => body.with_length(length),
             None => body,

@@ -28,7 +28,7 @@
 //! |---|---|
 //! | 400 | the path has a dot segment, or the request cannot be passed on |
 //! | 405 | TRACE; CONNECT, unless it is [passed on](Proxy::pass_connect) |
-//! | 429 | more requests than a [`RateLimit`] allows |
+//! | 429 | more requests than a [`RateLimit`] allows, or too many that the client has cancelled before |
 //! | 501 | an extended CONNECT of HTTP/2 for another protocol than WebSocket |
 //! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without that upgrade |
 //! | 503 | no upstream is available, or each has as many requests as it may |
@@ -39,6 +39,7 @@
 
 mod attempts;
 mod balance;
+mod cancellations;
 mod check;
 mod connection;
 mod download;

@@ -96,7 +96,7 @@ impl Middleware for RateLimit {
 }
 
 /// The address, or the network of one of IPv6, as a number.
-fn key(ip: IpAddr) -> u64 {
+pub(super) fn key(ip: IpAddr) -> u64 {
     match ip {
         // No global address of IPv6 has such a /64.
         IpAddr::V4(ip) => u64::from(ip.to_bits()),

@@ -15,6 +15,7 @@ use tidegate_http2::ClientStream;
 
 use super::connection::{Connection, Held, Unsent};
 use super::tunnel::Tunnel;
+use crate::resets::{Discarded, Resets};
 
 /// A connection of HTTP/2 to an upstream.
 pub(super) struct UpstreamSession {
@@ -26,6 +27,7 @@ pub(super) struct UpstreamSession {
     pub(super) open: Cell<usize>,
     /// It has answered a request.
     pub(super) has_answered: Cell<bool>,
+    pub(super) resets: Rc<Resets>,
 }
 
 /// The result of opening a stream.
@@ -47,16 +49,17 @@ impl UpstreamSession {
             (!connection.is_ending()).then_some(permits)
         });
         match permits {
+            Ok(Some(permits)) if self.resets.is_spent(permits.min(self.streams_max)) => {
+                self.resets.on_open(self.open.get());
+                return Opened::Ended;
+            }
             Ok(Some(permits)) if self.open.get() >= permits.min(self.streams_max) => return Opened::Full,
             Ok(Some(_)) => {}
             Err(SessionError::Busy) => return Opened::Busy,
             Ok(None) | Err(_) => return Opened::Ended,
         }
         match self.session.open(ClientStream::new(self.streams.clone(), self.scheme).extended_connect()) {
-            Ok(channel) => {
-                self.open.set(self.open.get() + 1);
-                Opened::Stream(Box::new(Stream { held: Held::new(channel), place: Place(self.clone()) }))
-            }
+            Ok(channel) => Opened::Stream(Box::new(Stream { held: Held::new(channel), place: Place::new(self) })),
             Err(SessionError::Busy) => Opened::Busy,
             Err(SessionError::Open(OpenError::Full)) => Opened::Full,
             Err(_) => Opened::Ended,
@@ -76,7 +79,7 @@ impl UpstreamSession {
     }
 }
 
-/// A stream, as the connection of one exchange.
+/// A stream, as the connection of one exchange. Dropping it resets it, within what the upstream bears.
 struct Stream {
     held: Held<ClientStream>,
     /// Dropped behind the stream: its connection closes when no stream is left.
@@ -85,9 +88,39 @@ struct Stream {
 
 struct Place(Rc<UpstreamSession>);
 
+impl Place {
+    fn new(session: &Rc<UpstreamSession>) -> Self {
+        session.open.set(session.open.get() + 1);
+        Self(session.clone())
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
+        self.0.resets.on_open(self.0.open.get());
+    }
+}
+
+/// The same once nothing of it is needed any more.
+struct DiscardedStream {
+    held: Held<ClientStream>,
+    _place: Place,
+}
+
+impl Discarded for DiscardedStream {
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        self.held.poll_recv(cx)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut held = self.held.take();
+        if !held.is_over() {
+            held.set_deadline_after(None);
+            self.place.0.resets.reset(DiscardedStream { held, _place: Place::new(&self.place.0) });
+        }
     }
 }
 
@@ -152,9 +185,9 @@ impl Connection for Stream {
         self.held.set_deadline_after(after);
     }
 
-    fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError> {
-        let Self { held, place } = *self;
-        Ok(Box::new(held).into_tunnel()?.with(place))
+    fn into_tunnel(mut self: Box<Self>) -> Result<Tunnel, ChannelError> {
+        let held = self.held.take();
+        Ok(Box::new(held).into_tunnel()?.with(Place::new(&self.place.0)))
     }
 }
 

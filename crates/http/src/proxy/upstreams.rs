@@ -64,6 +64,18 @@ pub struct UpstreamLimits {
     /// Streams that a connection of HTTP/2 has open at a time, also if the upstream permits more; further requests get
     /// another connection. 128.
     pub streams_per_connection_max: usize,
+    /// Requests of one client address that are cancelled within a second, for each loop: a client that has used half of
+    /// them has no more requests in progress than are left, and further ones wait, for ten seconds at most; then they get
+    /// 429. 200. It stops a client from having upstreams work, and connections made, for nothing (CVE-2023-44487).
+    pub cancellations_max: u32,
+    /// How many of them come back in a second, beside one for each eight requests that are completed. 33.
+    pub cancellations_per_second: u32,
+    /// Streams of one connection of HTTP/2 that are reset at once. Those beyond it stay open, unread, until their reset is
+    /// due; once half of the streams are such, the connection takes no further request. 100. It keeps the clients that
+    /// cancel requests from having an upstream end the connection, which others share.
+    pub resets_max: u32,
+    /// Streams of one connection of HTTP/2 that are reset in a second. 20.
+    pub resets_per_second: u32,
     /// What protects a connection of HTTP/2. The limits of heads, bodies and idle connections are those here.
     pub http2: http2::Limits,
     /// How long an idle connection is kept. 55 seconds: less than most servers do, since a request fails if the server
@@ -100,6 +112,10 @@ impl Default for UpstreamLimits {
             idle_connections_max: 64,
             pipelined_requests_max: 16,
             streams_per_connection_max: 128,
+            cancellations_max: 200,
+            cancellations_per_second: 33,
+            resets_max: 100,
+            resets_per_second: 20,
             http2: http2::Limits::default(),
             idle_timeout: Duration::from_secs(55),
             connect_timeout: Duration::from_secs(5),

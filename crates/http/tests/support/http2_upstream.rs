@@ -77,6 +77,11 @@ impl Session {
         self.0.write_all(&bytes).expect("the proxy reads");
     }
 
+    /// The same connection, for another thread.
+    pub(crate) fn other(&self) -> Self {
+        Self(self.0.try_clone().expect("a socket"))
+    }
+
     /// The next frame; `None` at the end. SETTINGS are acknowledged.
     pub(crate) fn receive(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
