@@ -45,6 +45,7 @@ mod files;
 mod held;
 mod http2;
 mod limits;
+mod line_log;
 mod middleware;
 mod negotiate;
 mod order;
@@ -91,6 +92,7 @@ pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use http2::StreamClient;
 pub use limits::Limits;
+pub use line_log::LineLog;
 pub use middleware::{
     AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext,
     TraceContexts,

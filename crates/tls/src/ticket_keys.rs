@@ -198,8 +198,7 @@ impl ProducesTickets for SharedTickets {
         self.keys.keys().iter().filter(|key| key.name == *name).find_map(|key| {
             let (secret, nonce) = self.derive(key, salt)?;
             let mut bytes = sealed.to_vec();
-            let message =
-                InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, &mut bytes);
+            let message = InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, &mut bytes);
             let plain = self.suite.aead_alg.decrypter(secret, nonce).decrypt(message, 0).ok()?;
             Some(plain.payload.to_vec())
         })

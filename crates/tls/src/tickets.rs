@@ -6,8 +6,8 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::server::ProducesTickets;
-use rustls::{Error, RootCertStore};
 use rustls::time_provider::TimeProvider;
+use rustls::{Error, RootCertStore};
 
 use crate::provider::{MakeTickets, Provider};
 
