@@ -94,8 +94,8 @@ pub use http2::StreamClient;
 pub use limits::Limits;
 pub use line_log::LineLog;
 pub use middleware::{
-    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext,
-    TraceContexts,
+    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RefusedRequest, RequestId, RequestIds, RequestInfo,
+    TraceContext, TraceContexts,
 };
 pub use negotiate::{Encoding, preferred_encoding};
 pub use request::Request;

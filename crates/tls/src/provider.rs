@@ -7,8 +7,6 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::ProducesTickets;
 use rustls::{CipherSuite, SupportedCipherSuite, Tls13CipherSuite};
 
-use crate::ticket_keys::AEAD_KEY_BYTES;
-
 /// The cryptography behind TLS: cipher suites, key exchange, signatures, and the encryption of session tickets.
 ///
 /// ```
@@ -147,3 +145,6 @@ fn sealing_suite(crypto: &CryptoProvider) -> Option<&'static Tls13CipherSuite> {
         std::cmp::Reverse(u16::from(suite.common.suite))
     })
 }
+
+/// The length of a key of AES-256-GCM and of ChaCha20-Poly1305.
+pub(crate) const AEAD_KEY_BYTES: usize = 32;

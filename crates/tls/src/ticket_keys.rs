@@ -16,10 +16,11 @@ use rustls::{ContentType, ProtocolVersion, Tls13CipherSuite};
 
 use crate::certificates::read;
 use crate::error::ConfigError;
+use crate::provider::AEAD_KEY_BYTES;
 
 /// Keys that encrypt session tickets, from files or from the application: the first one encrypts, and all of them decrypt.
 ///
-/// Servers with the same keys resume each other's sessions, and a restart keeps the sessions of before. Whoever has a key
+/// Servers with the same keys resume each other's sessions, and a restart keeps the sessions of before. A party with a key
 /// can decrypt the sessions that were resumed with its tickets, so replace the keys every few hours: put a new one in
 /// front, keep the one before behind it for as long as tickets live, which is 12 hours, and delete the others.
 ///
@@ -210,9 +211,6 @@ const NAME_BYTES: usize = 16;
 
 /// Random bytes of each ticket, from which its key is derived.
 const SALT_BYTES: usize = 32;
-
-/// The length of a key of AES-256-GCM and of ChaCha20-Poly1305.
-pub(crate) const AEAD_KEY_BYTES: usize = 32;
 
 /// The plain bytes of a record (RFC 8446 §5.1).
 const RECORD_BYTES_MAX: usize = 16_384;

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use super::{Middleware, RequestId, RequestInfo, TraceContext};
+use super::{Middleware, RefusedRequest, RequestId, RequestInfo, TraceContext};
 use crate::line_log::LineLog;
 use crate::response::Response;
 
-/// Logs one line for each response: to a [`LineLog`], which writes it as it is, or else as an event of `tracing` with the
+/// Logs one line for each response, those of requests that the codec refuses included: to a [`LineLog`], which writes it as it is, or else as an event of `tracing` with the
 /// target `tidegate::access`, to which the subscriber may add a prefix. The line is written when the head of the response
 /// is ready; the length is that of the body, `-` if it is not known yet.
 ///
@@ -64,6 +64,15 @@ impl Middleware for AccessLog {
         }
     }
 
+    fn refused(&self, request: &RefusedRequest) {
+        if let Some(lines) = &self.lines {
+            lines.line(&refused_line(self.format, request));
+        } else if tracing::enabled!(target: TARGET, tracing::Level::INFO) {
+            let line = refused_line(self.format, request);
+            tracing::info!(target: "tidegate::access", "{line}");
+        }
+    }
+
     fn measures_time(&self) -> bool {
         self.format == LogFormat::Json
     }
@@ -115,6 +124,30 @@ fn line(format: LogFormat, info: &RequestInfo, response: &Response) -> String {
             quote(&mut line, request.header(field).unwrap_or(b"-"));
             line.push('"');
         }
+    }
+    line
+}
+
+/// The line of a request that the codec has refused: its first line is that of the request, as it came.
+fn refused_line(format: LogFormat, request: &RefusedRequest) -> String {
+    let mut line = String::with_capacity(160);
+    let peer = request.peer.ip().map_or_else(|| "-".to_owned(), |peer| peer.ip().to_string());
+    let status = request.status.as_u16();
+    if format == LogFormat::Json {
+        let mut object = Object::begin(&mut line);
+        object.text("time", &httpdate::fmt_http_date(SystemTime::now()));
+        object.text("peer", &peer);
+        object.text("line", &String::from_utf8_lossy(&request.line));
+        object.number("status", u128::from(status));
+        object.text("refused", request.reason);
+        object.end();
+        return line;
+    }
+    let _ = write!(line, "{peer} - - [{}] \"", common_time(SystemTime::now()));
+    quote(&mut line, if request.line.is_empty() { b"-" } else { &request.line });
+    let _ = write!(line, "\" {status} -");
+    if format == LogFormat::Combined {
+        line.push_str(" \"-\" \"-\"");
     }
     line
 }

@@ -9,8 +9,10 @@ mod trace_context;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tidegate_engine::task;
+use http::StatusCode;
+use tidegate_engine::{CloseReason, task};
 use tidegate_http1 as http1;
+use tidegate_sys::Address;
 
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
@@ -55,6 +57,10 @@ pub trait Middleware: 'static {
     /// Sees the response before it is sent.
     fn after(&self, _request: &RequestInfo, _response: &mut Response) {}
 
+    /// Learns of a request that the codec has refused: it was malformed, too large or too late, and no function and no
+    /// other method sees it. Middleware of the outermost router does; which host it was for is not known.
+    fn refused(&self, _request: &RefusedRequest) {}
+
     /// Whether [`RequestInfo::elapsed`] reads the clock of the system when it begins, which costs some 20 ns, and so knows
     /// the time of functions that do not wait. Without it the time is that of the loop, which stands still within a turn.
     fn measures_time(&self) -> bool {
@@ -94,6 +100,30 @@ impl RequestInfo {
     fn of(request: &Request, began: Instant, measured: Option<Instant>) -> Self {
         Self { request: request.without_body(), began, measured }
     }
+}
+
+/// A request that the codec has refused, and has answered.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RefusedRequest {
+    /// The client.
+    pub peer: Address,
+    /// The status of the response.
+    pub status: StatusCode,
+    /// The reason, in words.
+    pub reason: &'static str,
+    /// The beginning of the request's first line, up to 256 bytes as they came; empty if it is not known, as in HTTP/2.
+    pub line: Box<[u8]>,
+}
+
+/// Passes a request that the codec has refused just now to middleware, if it was refused.
+#[cold]
+pub(crate) fn refused(middleware: &MiddlewareList, reason: &CloseReason, peer: impl FnOnce() -> Address) {
+    let CloseReason::Protocol(fault) = reason else { return };
+    let Some(refusal) = http1::Refusal::take(fault) else { return };
+    let Ok(status) = StatusCode::from_u16(refusal.status.code()) else { return };
+    let request = RefusedRequest { peer: peer(), status, reason: refusal.reason, line: refusal.line };
+    middleware.iter().for_each(|one| one.refused(&request));
 }
 
 /// Middleware that has seen a request, and has yet to see its response.
