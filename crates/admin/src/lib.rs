@@ -12,10 +12,10 @@
 //! | `/dashboard/snapshot` | the figures of the page, as JSON |
 //! | `/dashboard/events` | the same every second, as Server-Sent Events |
 //! | `/dashboard/connections` | connections, sorted and searched, as JSON |
-//! | `/dashboard/close` | POST: resets a connection |
+//! | `/dashboard/close` | POST: resets a connection; 404 if there is none |
 //!
 //! **It asks for no password.** So it listens on loopback addresses and Unix sockets only, unless it is
-//! [opened](Admin::allow_remote); and it refuses requests that a page of another site could have made a browser send
+//! [opened](Admin::allow_remote), and only processes of its own user can connect to a Unix socket with a path; and it refuses requests that a page of another site could have made a browser send
 //! (`guard.rs`).
 //!
 //! Read next: `guard.rs`, `snapshot.rs`, `connections.rs`, and `dashboard.html`, which is the page.
@@ -156,7 +156,8 @@ impl Admin {
         let (server, requests, more) = (self.server, self.requests, self.more);
         let router = move || routes::router(&server, &requests, &more, guard.clone());
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("");
-        let options = ListenOptions { reuse_port: self.shares_address, ..ListenOptions::default() };
+        let options =
+            ListenOptions { reuse_port: self.shares_address, unix_mode: Some(UNIX_MODE), ..ListenOptions::default() };
         let admin = admin.options(options).start(router);
         admin.map(AdminHandle).map_err(AdminError::Start)
     }
@@ -216,6 +217,9 @@ impl Error for AdminError {
         }
     }
 }
+
+/// Only processes of this user can connect to a socket in the file system.
+const UNIX_MODE: u32 = 0o600;
 
 /// Connections at once: scrapers, and pages that are open.
 const CONNECTIONS_MAX: usize = 256;

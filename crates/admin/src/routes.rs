@@ -158,8 +158,8 @@ struct Named {
     id: u64,
 }
 
-fn close(State(shared): State<Shared>, Query(named): Query<Named>) -> StatusCode {
-    if shared.server.close_connection(named.event_loop, named.id) {
+async fn close(State(shared): State<Shared>, Query(named): Query<Named>) -> StatusCode {
+    if shared.server.close_connection(named.event_loop, named.id).await {
         StatusCode::NO_CONTENT
     } else {
         StatusCode::NOT_FOUND

@@ -9,6 +9,8 @@ use tidegate::admin::{Admin, AdminError, AdminHandle};
 use tidegate::metrics::HttpMetrics;
 use tidegate::{Address, ServerHandle};
 
+use crate::log;
+
 /// The flags of the administrative server.
 #[derive(Debug, Args)]
 pub(crate) struct AdminOptions {
@@ -40,6 +42,7 @@ impl AdminOptions {
     ) -> Result<RunningAdmin, Box<dyn Error>> {
         let Some(address) = &self.admin else { return Ok(RunningAdmin::default()) };
         let mut admin = self.admin_host.iter().fold(Admin::new(server), |admin, name| admin.host(name));
+        admin = admin.metrics(log::write_metrics);
         if let Some(metrics) = metrics {
             admin = admin.requests(metrics);
         }

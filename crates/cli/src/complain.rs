@@ -1,10 +1,10 @@
 //! Lines on standard error, outside of the log.
 
 use std::fmt;
-use std::io::{self, Write as _};
 
-/// Prints a line to standard error. One that is closed, or a file on a full disk, changes nothing: `eprintln!` would
-/// panic.
+use crate::log;
+
+/// Prints a line to standard error.
 pub(crate) fn complain(line: fmt::Arguments<'_>) {
-    let _ = io::stderr().write_all(format!("tidegate: {line}\n").as_bytes());
+    log::write_to_stderr(&format!("tidegate: {line}"));
 }

@@ -1,9 +1,9 @@
 //! Prints the counts of all loops as one line, on SIGUSR1.
 
-use std::io::{self, Write};
-
 use tidegate::ServerHandle;
 use tidegate::engine::Counts;
+
+use crate::log;
 
 /// Prints the sums over all loops as `name=value`. Each is slightly stale; together they are no consistent snapshot.
 pub(crate) fn print(running: &ServerHandle) {
@@ -13,9 +13,7 @@ pub(crate) fn print(running: &ServerHandle) {
         let sum: u64 = counts.iter().map(count).sum();
         line.push_str(&format!(" {name}={sum}"));
     }
-    line.push('\n');
-    // A closed standard output does not stop the server.
-    let _ = io::stdout().write_all(line.as_bytes());
+    log::write_to_stdout(&line);
 }
 
 type Count = (&'static str, fn(&Counts) -> u64);

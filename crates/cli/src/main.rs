@@ -4,7 +4,7 @@
 //! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
 //! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. With
 //! `--root` or `--config` it serves files: `sites/`. `proxy` passes requests on: `proxy/`. `server.rs` has what both need
-//! of a server, with `service.rs` for a service manager and `admin.rs` for the administrative server, whose figures
+//! of a server, with `log.rs` for its logs, `service.rs` for a service manager and `admin.rs` for the administrative server, whose figures
 //! `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`. `experiment` runs
 //! both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade crate.
 
@@ -20,6 +20,7 @@ mod counts;
 #[cfg(feature = "experiment")]
 mod experiment;
 mod limits;
+mod log;
 mod manual;
 mod proxy;
 mod serve;
@@ -96,14 +97,16 @@ fn main() -> ExitCode {
         #[cfg(feature = "experiment")]
         Command::Experiment(options) => experiment::run(&options),
     };
-    match done {
+    let code = match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             complain(format_args!("{error}"));
             ExitCode::from(USAGE)
         }
-    }
+    };
+    log::flush();
+    code
 }
 
 /// The error itself, without the advice on the lines after it.

@@ -15,7 +15,8 @@ use tidegate::{Address, Over, Server, ServerHandle, StartError, http, http1, htt
 
 use crate::byte_log::ByteLogs;
 use crate::chat::{Chat, ChatOptions};
-use crate::server::{CUT_SHORT_STATUS, ServerOptions, announce, log_to_stderr, signals, supervise};
+use crate::log::{self, log_to_stderr};
+use crate::server::{CUT_SHORT_STATUS, ServerOptions, announce, signals, supervise};
 use crate::site::{Site, serve_http2};
 use crate::site_codec::SiteCodec;
 use crate::site_metrics;
@@ -50,7 +51,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let signals = signals()?;
     let byte_logs = ByteLogs::new(options.log_bytes, options.pcap.as_deref()).map_err(StartError::System)?;
     let tls = options.server.tls()?;
-    let sites = options.sites.load()?;
+    let access_log = options.server.access_log.open()?;
+    let sites = options.sites.load(access_log.lines())?;
     if tls.is_some() || sites.is_some() {
         signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
     }
@@ -67,13 +69,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         if let Some(sites) = &sites {
             sites.reload();
         }
+        access_log.reopen();
     };
     let is_cut_short = supervise(&server, &admin, signals, on_hangup)?;
     if let Some(byte_logs) = byte_logs {
         byte_logs.finish();
     }
     if is_cut_short {
-        std::process::exit(CUT_SHORT_STATUS);
+        log::exit(CUT_SHORT_STATUS);
     }
     Ok(())
 }

@@ -12,24 +12,30 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
 use tidegate::proxy::{Networks, Policy};
-use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http, http1};
+use tidegate::{
+    Address, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, StartError, http, http1,
+};
 
 use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::AdmissionOptions;
 use crate::complain::complain;
 use crate::counts;
 use crate::limits::LimitOptions;
+use crate::log::{self, AccessLogOptions};
 use crate::service::Service;
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of a server.
 #[derive(Debug, Args)]
 pub(crate) struct ServerOptions {
-    /// Address to listen on, may be repeated: IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME (abstract);
-    /// port 0 picks a free port. Ignored if the environment passes listeners (LISTEN_FDS, LISTEN_PID). With --takeover,
+    /// Address to listen on, may be repeated: IP:PORT, [IPV6]:PORT, [IPV6%INTERFACE]:PORT, localhost:PORT, unix:PATH
+    /// or unix:@NAME (abstract); port 0 picks a free port, and [::] accepts IPv4 too. Ignored if the environment passes listeners (LISTEN_FDS, LISTEN_PID). With --takeover,
     /// an address at which the running server listens keeps its listeners
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: Vec<Address>,
+    /// Accept only IPv6 at [::]; so it is with 0.0.0.0 at the same port, too
+    #[arg(long)]
+    ipv6_only: bool,
     /// Number of event loops, each on its own thread [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     loops: Option<u16>,
@@ -86,6 +92,8 @@ pub(crate) struct ServerOptions {
     #[command(flatten)]
     tls: TlsOptions,
     #[command(flatten)]
+    pub(crate) access_log: AccessLogOptions,
+    #[command(flatten)]
     pub(crate) admin: AdminOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
@@ -122,7 +130,9 @@ impl ServerOptions {
 
     /// The server, with all but what its listeners serve: the one that the environment has passed, or one at the addresses.
     pub(crate) fn server(&self, inherited: Option<Server>) -> Server {
-        let server = inherited.unwrap_or_else(|| Server::on(self.listen.iter().cloned().collect()));
+        let options = ListenOptions { only_v6: self.ipv6_only, ..ListenOptions::default() };
+        let server =
+            inherited.unwrap_or_else(|| Server::on(self.listen.iter().cloned().collect::<Listener>().options(options)));
         let admission = self.admission.admission();
         let mut server = server.backend(self.backend).limits(self.limits()).admission(admission).without_companion();
         if self.least_loaded {
@@ -236,7 +246,7 @@ pub(crate) fn supervise(
         service.check(server);
         if !server.all_loops_run() && !shutdown.has_begun.load(Ordering::Relaxed) {
             complain(format_args!("an event loop has ended; nothing can be served without it"));
-            std::process::exit(1);
+            log::exit(1);
         }
         if has_ended {
             break;
@@ -276,7 +286,7 @@ fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdo
                 shutdown.is_cut_short.store(true, Ordering::Relaxed);
                 server.begin_drain(Duration::ZERO);
             }
-            _ => std::process::exit(CUT_SHORT_STATUS),
+            _ => log::exit(CUT_SHORT_STATUS),
         }
     }
 }
@@ -296,23 +306,6 @@ pub(crate) fn announce(running: &ServerHandle, has_tls: bool) {
     }
     // A closed standard output does not stop the server.
     let _ = io::stdout().write_all(lines.as_bytes());
-}
-
-pub(crate) fn log_to_stderr(is_quiet: bool, has_bytes: bool) {
-    use tracing_subscriber::filter::LevelFilter;
-    let level = match (is_quiet, has_bytes) {
-        (true, _) => LevelFilter::ERROR,
-        (false, true) => LevelFilter::TRACE,
-        (false, false) => LevelFilter::INFO,
-    };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_target(false)
-        // Programs read these lines too: no escape codes, whatever features other crates enable.
-        .with_ansi(false)
-        .with_writer(io::stderr)
-        .log_internal_errors(false)
-        .init();
 }
 
 /// How often the main thread checks that all loops are alive.

@@ -2,14 +2,12 @@
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tidegate::tls::rustls::RootCertStore;
-use tidegate::tls::rustls::pki_types::CertificateDer;
-use tidegate::tls::rustls::pki_types::pem::PemObject;
-use tidegate::tls::{Certificates, ClientCertificates, Provider, ServerConfig};
+use tidegate::tls::{
+    Certificates, ClientAuthorities, ClientCertificates, ConfigError, Provider, ServerConfig, TicketKeys,
+};
 
 /// The flags of TLS.
 #[derive(Debug, Args)]
@@ -24,15 +22,23 @@ pub(crate) struct TlsOptions {
     /// Serve HTTPS with a certificate for localhost that is made at start-up, to try; no client trusts it
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     tls_self_signed: bool,
-    /// Refuse clients without a certificate that one in FILE (PEM) vouches for
+    /// Refuse clients without a certificate that one in FILE (PEM) vouches for. SIGHUP reads it again; connections that are
+    /// established stay
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
+    /// Encrypt session tickets with the key in FILE, 80 or 48 random bytes (openssl rand 80), so that servers with the same
+    /// key resume each other's sessions and a restart keeps them; may be repeated: the first encrypts, all decrypt. SIGHUP
+    /// reads them again [default: a key of this process, replaced every six hours]
+    #[arg(long, value_name = "FILE")]
+    tls_ticket_key: Vec<PathBuf>,
 }
 
 /// What serves HTTPS.
 pub(crate) struct Tls {
     pub(crate) config: ServerConfig,
     certificates: Certificates,
+    authorities: Option<ClientAuthorities>,
+    ticket_keys: Option<TicketKeys>,
 }
 
 impl TlsOptions {
@@ -43,10 +49,10 @@ impl TlsOptions {
             let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
             Certificates::from_pem(&provider, made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())?
         } else if self.tls_cert.is_empty() {
-            return if self.tls_client_ca.is_none() {
-                Ok(None)
-            } else {
-                Err("--tls-client-ca needs --tls-cert".into())
+            return match (&self.tls_client_ca, &self.tls_ticket_key[..]) {
+                (None, []) => Ok(None),
+                (Some(_), _) => Err("--tls-client-ca needs --tls-cert".into()),
+                (None, _) => Err("--tls-ticket-key needs --tls-cert".into()),
             };
         } else if self.tls_cert.len() == self.tls_key.len() {
             Certificates::from_files(&provider, self.tls_cert.iter().zip(&self.tls_key))?
@@ -57,26 +63,35 @@ impl TlsOptions {
         if let Some(timeout) = handshake_timeout {
             builder = builder.handshake_timeout(timeout);
         }
-        if let Some(path) = &self.tls_client_ca {
-            let failed = |error: &dyn Error| format!("cannot use {}: {error}", path.display());
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))? {
-                roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
-            }
-            builder = builder.client_certificates(ClientCertificates::Required(Arc::new(roots)));
+        let authorities = self.tls_client_ca.as_ref().map(|path| ClientAuthorities::from_files([path])).transpose()?;
+        if let Some(authorities) = &authorities {
+            builder = builder.client_certificates(ClientCertificates::RequiredBy(authorities.clone()));
         }
-        Ok(Some(Tls { config: builder.build()?, certificates }))
+        let has_keys = !self.tls_ticket_key.is_empty();
+        let ticket_keys = has_keys.then(|| TicketKeys::from_files(&self.tls_ticket_key)).transpose()?;
+        if let Some(keys) = &ticket_keys {
+            builder = builder.ticket_keys(keys);
+        }
+        Ok(Some(Tls { config: builder.build()?, certificates, authorities, ticket_keys }))
     }
 }
 
 impl Tls {
-    /// Reads the files again, and logs the outcome in one line.
+    /// Reads the files again, and logs the outcome in one line for each kind.
     pub(crate) fn reload(&self) {
-        match self.certificates.reload() {
-            Ok(()) => tracing::info!(subsystem = "tls", "certificates reloaded"),
-            Err(error) => {
-                tracing::error!(subsystem = "tls", %error, "certificates not reloaded; the old ones stay in use");
-            }
+        report("certificates", self.certificates.reload());
+        if let Some(authorities) = &self.authorities {
+            report("client authorities", authorities.reload());
         }
+        if let Some(keys) = &self.ticket_keys {
+            report("ticket keys", keys.reload());
+        }
+    }
+}
+
+fn report(what: &str, result: Result<(), ConfigError>) {
+    match result {
+        Ok(()) => tracing::info!(subsystem = "tls", "{what} reloaded"),
+        Err(error) => tracing::error!(subsystem = "tls", %error, "{what} not reloaded; the old ones stay in use"),
     }
 }

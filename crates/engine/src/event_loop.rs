@@ -524,7 +524,9 @@ impl EventLoop {
                 Some(LoopMessage::Inspect(request)) => {
                     request.answer(|number, cursor| self.local.core.borrow().connection_page(number, cursor));
                 }
-                Some(LoopMessage::Close(token)) => self.local.core.borrow_mut().close_by_operator(token),
+                Some(LoopMessage::Close(request)) => {
+                    request.answer(|token| self.local.core.borrow_mut().close_by_operator(token));
+                }
                 None => break,
             }
             if budget.is_over_after_message(&self.local.core.borrow()) {

@@ -54,6 +54,10 @@ pub trait Handler<C: Pipeline>: 'static {
         event.by_default(cx)
     }
 
+    /// The codec has failed, or a filter below it, for this reason, and the connection begins to close: what the codec has
+    /// written is still sent. [`closed`](Self::closed) follows when all is over.
+    fn faulted(&mut self, _reason: &CloseReason, _cx: &mut Context<'_, C, Self::Post>) {}
+
     /// The connection is closed, for this reason. It is the handler's last call.
     fn closed(&mut self, _reason: &CloseReason) {}
 }

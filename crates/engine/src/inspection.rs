@@ -1,4 +1,4 @@
-//! Descriptions of the connections of a loop, for an operator: [`ServerHandle::connections`].
+//! Descriptions of the connections of a loop, and their ends, for an operator: [`ServerHandle::connections`].
 //!
 //! Only the loop's own thread can look at them, so another thread sends a request, which the loop answers between other
 //! messages. One request concerns at most [`SLOTS_PER_REQUEST`] slots, which takes the loop a fraction of a
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate_sys::Address;
+use tidegate_sys::{Address, Token};
 
 use crate::pages::PAGE_PLACES;
 
@@ -124,33 +124,60 @@ pub struct ConnectionPage {
     pub next: Option<ConnectionCursor>,
 }
 
-/// A request to a loop. Dropping it without an answer answers with nothing.
+/// A request to a loop for descriptions. Dropping it without an answer answers with nothing.
 pub(crate) struct InspectRequest {
     event_loop: usize,
     cursor: ConnectionCursor,
-    answer: Arc<Mutex<Answer>>,
-}
-
-enum Answer {
-    Awaited(Option<Waker>),
-    Given(Option<ConnectionPage>),
+    answer: Asked<ConnectionPage>,
 }
 
 impl InspectRequest {
     pub(crate) fn new(event_loop: usize, cursor: ConnectionCursor) -> (Self, Inspect) {
-        let answer = Arc::new(Mutex::new(Answer::Awaited(None)));
-        (Self { event_loop, cursor, answer: answer.clone() }, Inspect { answer })
+        let (answer, awaited) = asked();
+        (Self { event_loop, cursor, answer }, Inspect { answer: awaited })
     }
 
     pub(crate) fn answer(self, page: impl FnOnce(usize, ConnectionCursor) -> ConnectionPage) {
-        self.give(Some(page(self.event_loop, self.cursor)));
+        self.answer.give(Some(page(self.event_loop, self.cursor)));
+    }
+}
+
+/// A request to a loop to reset a connection. Dropping it without an answer answers with nothing.
+pub(crate) struct CloseRequest {
+    token: Token,
+    answer: Asked<bool>,
+}
+
+impl CloseRequest {
+    pub(crate) fn new(token: Token) -> (Self, CloseConnection) {
+        let (answer, awaited) = asked();
+        (Self { token, answer }, CloseConnection { answer: awaited })
     }
 
-    fn give(&self, page: Option<ConnectionPage>) {
-        let mut answer = lock(&self.answer);
+    pub(crate) fn answer(self, close: impl FnOnce(Token) -> bool) {
+        self.answer.give(Some(close(self.token)));
+    }
+}
+
+/// The loop's side of an answer. Dropping it without an answer answers with nothing.
+struct Asked<T>(Arc<Mutex<Answer<T>>>);
+
+enum Answer<T> {
+    Awaited(Option<Waker>),
+    Given(Option<T>),
+}
+
+fn asked<T>() -> (Asked<T>, Arc<Mutex<Answer<T>>>) {
+    let answer = Arc::new(Mutex::new(Answer::Awaited(None)));
+    (Asked(answer.clone()), answer)
+}
+
+impl<T> Asked<T> {
+    fn give(&self, given: Option<T>) {
+        let mut answer = lock(&self.0);
         if let Answer::Awaited(waker) = &mut *answer {
             let waker = waker.take();
-            *answer = Answer::Given(page);
+            *answer = Answer::Given(given);
             drop(answer);
             if let Some(waker) = waker {
                 waker.wake();
@@ -159,9 +186,19 @@ impl InspectRequest {
     }
 }
 
-impl Drop for InspectRequest {
+impl<T> Drop for Asked<T> {
     fn drop(&mut self) {
         self.give(None);
+    }
+}
+
+fn poll_answer<T>(answer: &Mutex<Answer<T>>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+    match &mut *lock(answer) {
+        Answer::Given(given) => Poll::Ready(mem::take(given)),
+        Answer::Awaited(waker) => {
+            *waker = Some(cx.waker().clone());
+            Poll::Pending
+        }
     }
 }
 
@@ -169,20 +206,14 @@ impl Drop for InspectRequest {
 /// ended, or too many messages wait for it.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Inspect {
-    answer: Arc<Mutex<Answer>>,
+    answer: Arc<Mutex<Answer<ConnectionPage>>>,
 }
 
 impl Future for Inspect {
     type Output = Option<ConnectionPage>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *lock(&self.answer) {
-            Answer::Given(page) => Poll::Ready(mem::take(page)),
-            Answer::Awaited(waker) => {
-                *waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
+        poll_answer(&self.answer, cx)
     }
 }
 
@@ -192,7 +223,27 @@ impl fmt::Debug for Inspect {
     }
 }
 
-fn lock(answer: &Mutex<Answer>) -> MutexGuard<'_, Answer> {
+/// A connection that a loop has been asked to reset: a future, for any executor. It yields whether the loop had the
+/// connection; the request stands without it. A loop that has ended has none.
+pub struct CloseConnection {
+    answer: Arc<Mutex<Answer<bool>>>,
+}
+
+impl Future for CloseConnection {
+    type Output = bool;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        poll_answer(&self.answer, cx).map(|answer| answer.unwrap_or(false))
+    }
+}
+
+impl fmt::Debug for CloseConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CloseConnection")
+    }
+}
+
+fn lock<T>(answer: &Mutex<Answer<T>>) -> MutexGuard<'_, Answer<T>> {
     answer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

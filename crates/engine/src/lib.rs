@@ -80,7 +80,9 @@ pub use counters::{Counts, ListenerCounts, TurnTimes};
 pub use event_loop::EventLoop;
 pub use group::{Group, GroupFull, Member, PublishError, Room, RoomError, RoomLimits, Rooms, Slow, Visit};
 pub use handler::{Event, Handler, Outcome};
-pub use inspection::{ConnectionCursor, ConnectionInfo, ConnectionPage, ConnectionState, Inspect, ProtocolNames};
+pub use inspection::{
+    CloseConnection, ConnectionCursor, ConnectionInfo, ConnectionPage, ConnectionState, Inspect, ProtocolNames,
+};
 pub use ipnet::IpNet;
 pub use limits::Limits;
 pub use load_balancing::LoadBalancing;

@@ -621,13 +621,16 @@ impl Core {
         }
     }
 
-    /// Resets a connection that an operator wants to end. Other entries stay.
-    pub(crate) fn close_by_operator(&mut self, token: Token) {
-        let Some(entry) = self.slots.take(token) else { return };
-        match entry.describe(self) {
-            Some(_) => self.close(token, entry, Rc::new(CloseReason::Aborted), true),
-            None => self.slots.put(token, entry),
+    /// Resets a connection that an operator wants to end. Other entries stay. Returns whether it was one.
+    pub(crate) fn close_by_operator(&mut self, token: Token) -> bool {
+        let Some(entry) = self.slots.take(token) else { return false };
+        let is_connection = entry.describe(self).is_some();
+        if is_connection {
+            self.close(token, entry, Rc::new(CloseReason::Aborted), true);
+        } else {
+            self.slots.put(token, entry);
         }
+        is_connection
     }
 
     fn on_last_completion(&mut self, token: Token, closing: Box<dyn SlotEntry>) {

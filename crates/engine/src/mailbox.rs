@@ -28,7 +28,7 @@ use std::time::Instant;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Token, Waker};
 
-use crate::inspection::InspectRequest;
+use crate::inspection::{CloseRequest, InspectRequest};
 use crate::limits::MAILBOX_MESSAGES_MAX;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
@@ -187,7 +187,7 @@ pub(crate) enum LoopMessage {
     /// Describe some of the loop's connections.
     Inspect(InspectRequest),
     /// Reset a connection.
-    Close(Token),
+    Close(CloseRequest),
 }
 
 impl LoopMessage {

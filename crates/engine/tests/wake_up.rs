@@ -38,6 +38,7 @@ mod limits {
 mod inspection {
     /// No test asks for connections.
     pub(crate) struct InspectRequest;
+    pub(crate) struct CloseRequest;
 }
 
 #[test]

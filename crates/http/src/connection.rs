@@ -20,7 +20,7 @@ use std::task::{self as future, Poll, Waker};
 use tidegate_buffer::Slice;
 use tidegate_engine::activity::Label;
 use tidegate_engine::task::HandlerTask;
-use tidegate_engine::{ConnectionCharge, Context, Event, Handler, Outcome};
+use tidegate_engine::{CloseReason, ConnectionCharge, Context, Event, Handler, Outcome};
 use tidegate_http1::{Incoming, Interim, Method, Outgoing, RequestHead, Status, Trailers};
 use tidegate_sys::Address;
 
@@ -705,6 +705,11 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
             Incoming::Trailers(trailers) => self.on_trailers(trailers),
             Incoming::Preface => http2::go_on(&self.app, cx, Self::new),
         }
+    }
+
+    #[cold]
+    fn faulted(&mut self, reason: &CloseReason, cx: &mut Context<'_, C>) {
+        middleware::refused(&self.app.table().middleware, reason, || peer(cx));
     }
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {

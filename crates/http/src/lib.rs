@@ -46,6 +46,7 @@ mod handed_over;
 mod held;
 mod http2;
 mod limits;
+mod line_log;
 mod middleware;
 mod negotiate;
 mod normal_path;
@@ -97,9 +98,10 @@ pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use http2::StreamClient;
 pub use limits::Limits;
+pub use line_log::LineLog;
 pub use middleware::{
-    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RequestId, RequestIds, RequestInfo, TraceContext,
-    TraceContexts,
+    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RefusedRequest, RequestId, RequestIds, RequestInfo,
+    TraceContext, TraceContexts,
 };
 pub use negotiate::{Encoding, preferred_encoding};
 pub use request::Request;

@@ -132,7 +132,13 @@ async fn serve(
             // What is left of a body that nothing reads: the codec skips the rest.
             Poll::Ready(Ok(Some(_))) | Poll::Pending => None,
             Poll::Ready(Ok(None)) => return Ok(()),
-            Poll::Ready(Err(error)) => return Err(error.into()),
+            Poll::Ready(Err(error)) => {
+                if let ChannelError::Closed(reason) = &error {
+                    let peer = || exchanges.client().0.unwrap_or_else(crate::request::unknown_peer);
+                    middleware::refused(&app.table().middleware, reason, peer);
+                }
+                return Err(error.into());
+            }
         };
     }
     exchanges.give_to(HttpHandler::with_state(app, serving.state.take(), behind))

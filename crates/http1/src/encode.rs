@@ -7,6 +7,7 @@ use crate::body::Inbound;
 use crate::error::{Error, Misuse};
 use crate::fields::Fields;
 use crate::progress::Ending;
+use crate::refusals::Refusal;
 use crate::response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
 use crate::server::{CONNECT, EXPECTS, HAS_MORE_INPUT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, READS_AHEAD, Server};
 use crate::status::Status;
@@ -30,8 +31,15 @@ impl Server {
     /// Sends the peer a response with the status of the error, unless a response has begun, and ends the connection.
     #[cold]
     pub(crate) fn refuse(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
+        self.refuse_request(error, &[], reply)
+    }
+
+    /// The same for a request that begins with these bytes.
+    #[cold]
+    pub(crate) fn refuse_request(&mut self, error: Error, input: &[u8], reply: &mut Output<'_>) -> Error {
         if let (Some(status), Outbound::Idle | Outbound::Owed) = (error.status(), self.outbound) {
             self.config.refusals().add(status);
+            Refusal::record(status, error.text(), input);
             self.write_last(status, error.text(), reply);
         }
         self.outbound = Outbound::Idle;

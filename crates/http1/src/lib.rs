@@ -43,7 +43,7 @@ pub use fields::{Fields, InvalidField};
 pub use head::{BodyLength, Headers, Method, RequestHead, Version};
 pub use limits::{Config, Limits};
 pub use parse::HeadLayout;
-pub use refusals::Refusals;
+pub use refusals::{Refusal, Refusals};
 pub use response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
 pub use server::{Incoming, Server};
 pub use status::Status;

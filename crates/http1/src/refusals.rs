@@ -1,5 +1,6 @@
-//! `Refusals`: how many requests the codec has refused, by class of status.
+//! `Refusals`: how many requests the codec has refused, by class of status. `Refusal`: the last one of this thread, for a log.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,6 +43,44 @@ impl Refusals {
         std::array::from_fn(|class| self.0[class].load(Relaxed))
     }
 }
+
+/// A request that a codec has refused, as the codec knows it: it knows no peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The status of the response.
+    pub status: Status,
+    /// The reason, in words.
+    pub reason: &'static str,
+    /// The beginning of the first line of the request, up to 256 bytes as they came; empty if it is not known.
+    pub line: Box<[u8]>,
+}
+
+impl Refusal {
+    /// Keeps a refusal for [`take`](Self::take). `input` begins with the request, or is empty.
+    #[cold]
+    pub fn record(status: Status, reason: &'static str, input: &[u8]) {
+        let input = &input[..input.len().min(LINE_BYTES_MAX)];
+        let end = input.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(input.len());
+        LAST.set(Some(Self { status, reason, line: input[..end].into() }));
+    }
+
+    /// The last refusal on this thread, if `fault` is its error: that which a codec has just returned.
+    #[cold]
+    #[must_use]
+    pub fn take(fault: &dyn std::fmt::Display) -> Option<Self> {
+        // A refusal that nothing took may be of another connection.
+        LAST.take().filter(|last| fault.to_string().contains(last.reason))
+    }
+}
+
+thread_local! {
+    /// The last refusal. The codec of a connection has no room to keep it, and its caller asks at once.
+    static LAST: Cell<Option<Refusal>> = const { Cell::new(None) };
+}
+
+/// Bytes of a line that are kept.
+const LINE_BYTES_MAX: usize = 256;
 
 /// Classes of statuses.
 const CLASSES: usize = 5;

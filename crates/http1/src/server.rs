@@ -343,7 +343,7 @@ impl Server {
             self.flags |= HEAD;
         }
         let found = parse::head_end(input.bytes(), self.seen as usize, self.config.limits());
-        match found.map_err(|error| self.refuse(error, reply))? {
+        match found.map_err(|error| self.refuse_request(error, input.bytes(), reply))? {
             // The decision to close came during the last response, so that response could not announce it.
             None if input.is_empty() && self.ending() == Ending::Closing => {
                 self.inbound = Inbound::Closed;
@@ -361,7 +361,9 @@ impl Server {
                     Ok((spans, length)) => Ok(Step::Message(Incoming::Head(self.accept(input, &spans, length, reply)))),
                     Err(ParseStop::Broken(error)) => Err(self.refuse_head(error, input, reply)),
                     // An empty line in place of a request line, after the last one that is tolerated.
-                    Err(ParseStop::Partial) => Err(self.refuse(Error::Peer(Violation::RequestLine), reply)),
+                    Err(ParseStop::Partial) => {
+                        Err(self.refuse_request(Error::Peer(Violation::RequestLine), input.bytes(), reply))
+                    }
                 }
             }
         }
@@ -383,7 +385,7 @@ impl Server {
             self.inbound = Inbound::Closed;
             return error;
         }
-        self.refuse(error, reply)
+        self.refuse_request(error, input.bytes(), reply)
     }
 
     fn wait_for_head(&mut self, begun: bool, reply: &Output<'_>) {

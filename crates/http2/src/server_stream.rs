@@ -396,6 +396,7 @@ impl<T: 'static> ServerStream<T> {
     fn refuse(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
         if let (Some(status), Outbound::Idle | Outbound::Owed) = (error.status(), self.outbound) {
             self.config.refusals.add(status);
+            tidegate_http1::Refusal::record(status, error.text(), &[]);
             self.write_last(status, error.text(), reply);
         }
         self.complete();

@@ -1,8 +1,10 @@
 //! `Url`: the server and the target of a load.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::str::FromStr;
+
+use tidegate::sys::parse_zoned;
 
 /// `http://HOST[:PORT][/TARGET]` or the same with `https`, `ws` or `wss`, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,8 +12,10 @@ pub(crate) struct Url {
     text: String,
     /// The value of the `Host` field: with the port unless it is the default.
     authority: String,
-    /// Without the brackets of an IPv6 address.
+    /// Without the brackets and the zone of an IPv6 address.
     host: String,
+    /// The same with its zone (RFC 6874), which the server does not see.
+    zoned_host: String,
     port: u16,
     target: String,
     is_secure: bool,
@@ -46,7 +50,10 @@ impl Url {
 
     /// Resolves the host with the system's resolver.
     pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, BadUrl> {
-        match (self.host.as_str(), self.port).to_socket_addrs() {
+        if let Some((ip, zone)) = parse_zoned(&self.zoned_host) {
+            return Ok(vec![SocketAddrV6::new(ip, self.port, 0, zone).into()]);
+        }
+        match (self.zoned_host.as_str(), self.port).to_socket_addrs() {
             Ok(addresses) => Ok(addresses.collect()),
             Err(error) => Err(BadUrl(format!("cannot resolve '{}': {error}", self.host))),
         }
@@ -92,10 +99,13 @@ impl FromStr for Url {
         if host.is_empty() || bare.is_none() && host.contains([':', '[', ']']) {
             return bad("has no host");
         }
-        let authority = if port == usual_port { host.to_owned() } else { format!("{host}:{port}") };
+        let unzoned = host.split_once('%').filter(|_| bare.is_some()).map(|(ip, _)| format!("{ip}]"));
+        let seen = unzoned.as_deref().unwrap_or(host);
+        let authority = if port == usual_port { seen.to_owned() } else { format!("{seen}:{port}") };
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        let (text, host) = (text.to_owned(), bare.unwrap_or(host).to_owned());
-        Ok(Self { text, authority, host, port, target, is_secure, is_websocket })
+        let zoned_host = bare.unwrap_or(host).to_owned();
+        let host = seen.trim_matches(['[', ']']).to_owned();
+        Ok(Self { text: text.to_owned(), authority, host, zoned_host, port, target, is_secure, is_websocket })
     }
 }
 
@@ -138,6 +148,7 @@ mod tests {
     fn a_url_is_parsed_into_its_parts() {
         for (text, authority, host, port, target) in [
             ("http://127.0.0.1:8080/plaintext", "127.0.0.1:8080", "127.0.0.1", 8080, "/plaintext"),
+            ("http://[fe80::1%25lo]:8080/", "[fe80::1]:8080", "fe80::1", 8080, "/"),
             ("http://localhost", "localhost", "localhost", 80, "/"),
             ("HTTP://localhost:80/?a=b", "localhost", "localhost", 80, "/?a=b"),
             ("http://localhost?a=b", "localhost", "localhost", 80, "/?a=b"),

@@ -4,10 +4,10 @@
 //! marks the abstract namespace, as `ss` and `/proc/net/unix` write it. So `unix:./@name` is the text of a file
 //! `@name`.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fmt::{self, Write};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -19,6 +19,7 @@ use std::str::FromStr;
 ///
 /// assert!(matches!("127.0.0.1:8080".parse(), Ok(Address::Ip(_))));
 /// assert!(matches!("[::1]:80".parse(), Ok(Address::Ip(_))));
+/// assert_eq!("[fe80::1%lo]:80".parse::<Address>(), "[fe80::1%1]:80".parse()); // a zone by name or number
 /// assert_eq!("unix:/run/app.sock".parse::<Address>().unwrap().to_string(), "unix:/run/app.sock");
 /// assert_eq!("unix:@app".parse(), Ok(Address::Abstract(b"app".to_vec())));
 /// ```
@@ -58,7 +59,7 @@ impl Address {
 
     pub(crate) fn from_socket2(address: &socket2::SockAddr) -> Self {
         if let Some(address) = address.as_socket() {
-            return Self::Ip(address);
+            return Self::Ip(canonical(address));
         }
         if let Some(name) = address.as_abstract_namespace().filter(|name| !name.is_empty()) {
             return Self::Abstract(name.to_vec());
@@ -69,7 +70,7 @@ impl Address {
     pub(crate) fn from_rustix(address: Option<rustix::net::SocketAddrAny>) -> Self {
         let Some(address) = address else { return Self::Unix(PathBuf::new()) };
         if let Ok(address) = SocketAddr::try_from(address.clone()) {
-            return Self::Ip(address);
+            return Self::Ip(canonical(address));
         }
         let unix = rustix::net::SocketAddrUnix::try_from(address).ok();
         if let Some(name) = unix.as_ref().and_then(|unix| unix.abstract_name()).filter(|name| !name.is_empty()) {
@@ -88,10 +89,54 @@ impl FromStr for Address {
             return unix(path);
         }
         if let Ok(address) = text.parse() {
-            return Ok(Self::Ip(address));
+            return Ok(Self::Ip(canonical(address)));
+        }
+        if let Some((host, port)) = text.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
+            let (ip, zone) = parse_zoned(host).ok_or(BadAddress)?;
+            let port = port.parse().map_err(|_| BadAddress)?;
+            return Ok(Self::Ip(SocketAddrV6::new(ip, port, 0, zone).into()));
         }
         let port = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()).ok_or(BadAddress)?;
         Ok(Self::Ip((Ipv4Addr::LOCALHOST, port).into()))
+    }
+}
+
+/// An IPv6 address with a zone: `fe80::1%eth0`, or `fe80::1%25eth0` as in a URL (RFC 6874 §2). The zone is the name of a
+/// network interface of this machine, or its number. Returns the address and the number; `None` for an address without a
+/// zone, and if there is no such interface.
+///
+/// ```
+/// use tidegate_sys::parse_zoned;
+///
+/// assert_eq!(parse_zoned("fe80::1%lo"), Some(("fe80::1".parse()?, 1)));
+/// assert_eq!(parse_zoned("fe80::1"), None);
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[must_use]
+pub fn parse_zoned(text: &str) -> Option<(Ipv6Addr, u32)> {
+    let (ip, zone) = text.split_once('%')?;
+    let ip = ip.parse().ok()?;
+    // An interface whose name begins with 25 is written with the escape.
+    let by_escape = zone.strip_prefix("25").filter(|zone| !zone.is_empty()).and_then(interface);
+    Some((ip, by_escape.or_else(|| interface(zone))?))
+}
+
+/// The number of a network interface, by its name or its number.
+fn interface(zone: &str) -> Option<u32> {
+    if zone.bytes().all(|byte| byte.is_ascii_digit()) {
+        return zone.parse().ok().filter(|number| *number > 0);
+    }
+    let name = CString::new(zone).ok()?;
+    // SAFETY: the name ends with a zero byte and lives until the call returns.
+    let number = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (number > 0).then_some(number)
+}
+
+/// An IPv4 peer of a listener of both families has an IPv4 address, as it has at any other listener (RFC 4291 §2.5.5.2).
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => (ip, address.port()).into(),
+        IpAddr::V6(_) => address,
     }
 }
 
@@ -144,7 +189,7 @@ pub struct BadAddress;
 
 impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not an address: write IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME")
+        f.write_str("not an address: write IP:PORT, [IPV6]:PORT, [IPV6%INTERFACE]:PORT, localhost:PORT, unix:PATH or unix:@NAME")
     }
 }
 
@@ -160,6 +205,32 @@ mod tests {
             assert_eq!(text.parse::<Address>(), Err(BadAddress), "{text}");
         }
         assert!(BadAddress.to_string().contains("IP:PORT"));
+    }
+
+    #[test]
+    fn a_zone_is_the_name_or_the_number_of_an_interface() {
+        let scope = |text: &str| match text.parse::<Address>() {
+            Ok(Address::Ip(SocketAddr::V6(address))) => Some((address.scope_id(), address.port())),
+            _ => None,
+        };
+        for text in ["[fe80::1%lo]:80", "[fe80::1%25lo]:80", "[fe80::1%1]:80"] {
+            assert_eq!(scope(text), Some((1, 80)), "{text}");
+        }
+        // What the address prints is an address again.
+        let address = "[fe80::1%251]:80".parse::<Address>().unwrap();
+        assert_eq!(address.to_string().parse(), Ok(address));
+        assert_eq!(parse_zoned("fe80::1%251"), Some(("fe80::1".parse().unwrap(), 1)));
+        for text in ["[fe80::1%]:80", "[fe80::1%25]:80x", "[fe80::1%nosuch0]:80", "[fe80::1%lo]", "[1.2.3.4%lo]:80"] {
+            assert_eq!(text.parse::<Address>(), Err(BadAddress), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_ipv4_address_within_ipv6_is_an_ipv4_address() {
+        let address = "[::ffff:127.0.0.1]:80".parse::<Address>().unwrap();
+        assert_eq!(address, "127.0.0.1:80".parse().unwrap());
+        let of_kernel = socket2::SockAddr::from("[::ffff:10.0.0.7]:80".parse::<SocketAddr>().unwrap());
+        assert_eq!(Address::from_socket2(&of_kernel).to_string(), "10.0.0.7:80");
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod socket;
 pub mod uring;
 mod wake;
 
-pub use address::{Address, BadAddress};
+pub use address::{Address, BadAddress, parse_zoned};
 pub use driver::{Accepted, Completion, Driver, Operation, Side, Token};
 pub use options::{ListenOptions, SocketOptions};
 pub use ready::{Class, Load, ReadyQueue};

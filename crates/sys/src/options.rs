@@ -91,10 +91,16 @@ pub struct ListenOptions {
     /// The number of connections that can wait to be accepted. The kernel also has its own limit
     /// (`net.core.somaxconn`).
     pub backlog: u32,
+    /// Accept only IPv6 at an IPv6 address (IPV6_V6ONLY). Off by default: a listener at `[::]` accepts IPv4 too, and its
+    /// peers have IPv4 addresses.
+    pub only_v6: bool,
+    /// The permissions of the file of a Unix socket, such as `0o600`, from the moment at which it exists. By default those
+    /// that the umask of the process leaves.
+    pub unix_mode: Option<u32>,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        Self { stream: SocketOptions::default(), reuse_port: false, backlog: 4096 }
+        Self { stream: SocketOptions::default(), reuse_port: false, backlog: 4096, only_v6: false, unix_mode: None }
     }
 }

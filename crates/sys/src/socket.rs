@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, SockRef, Type};
@@ -107,8 +108,13 @@ fn bound(address: &Address, options: &ListenOptions) -> io::Result<socket2::Sock
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(options.reuse_port)?;
         if ip.is_ipv6() {
-            socket.set_only_v6(true)?;
+            // Explicitly in both cases: the system has a default of its own (net.ipv6.bindv6only).
+            socket.set_only_v6(options.only_v6)?;
         }
+    }
+    if let (Address::Unix(_), Some(mode)) = (address, options.unix_mode) {
+        // Before `bind` creates the file, which gets the mode of the socket.
+        rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
     }
     options.stream.apply(&SockRef::from(&socket), address.ip().is_some())?;
     socket.bind(&address.to_socket2()?)?;

@@ -87,6 +87,12 @@ pub enum ConfigError {
     Certificate(PathBuf),
     /// There are no root certificates to verify peers with.
     NoRoots,
+    /// A file has no key of session tickets: its length is neither 80 nor 48 bytes.
+    TicketKey(PathBuf),
+    /// There are no keys of session tickets.
+    NoTicketKeys,
+    /// The provider has no cipher suite that can encrypt tickets of shared keys.
+    TicketCipher,
     /// An ALPN protocol name is empty, or longer than 255 bytes.
     ProtocolName,
     /// The name of the server is neither a DNS name nor an IP address.
@@ -117,6 +123,15 @@ impl fmt::Display for ConfigError {
             }
             Self::Certificate(path) => write!(f, "the first certificate in {} is malformed", path.display()),
             Self::NoRoots => f.write_str("there are no root certificates to verify peers with"),
+            Self::TicketKey(path) => write!(
+                f,
+                "{} is no key of session tickets: it needs 80 or 48 random bytes, as of `openssl rand 80`",
+                path.display()
+            ),
+            Self::NoTicketKeys => f.write_str("there are no keys of session tickets"),
+            Self::TicketCipher => {
+                f.write_str("the provider has no TLS 1.3 cipher suite with a key of 32 bytes, which tickets need")
+            }
             Self::ProtocolName => f.write_str("an ALPN protocol name has 1 to 255 bytes"),
             Self::ServerName => f.write_str("the name of the server is neither a DNS name nor an IP address"),
             Self::Tls(error) => write!(f, "cannot configure TLS: {error}"),

@@ -3,10 +3,11 @@
 //! The caller chooses the [`Provider`] of the cryptography; nothing here has a default for it.
 //!
 //! Read next: `filter.rs`, and `records.rs` below it, which alone knows how rustls takes and returns bytes;
-//! `certificates.rs` for a server's certificates; `server.rs` and `client.rs` for the configuration of each role.
+//! `certificates.rs` for a server's certificates; `authorities.rs` for those that vouch for its clients; `server.rs` and `client.rs` for the configuration of each role.
 
 #![forbid(unsafe_code)]
 
+mod authorities;
 mod certificates;
 mod client;
 mod error;
@@ -15,9 +16,11 @@ mod provider;
 mod record_sizes;
 mod records;
 mod server;
+mod ticket_keys;
 mod tickets;
 mod watch;
 
+pub use authorities::ClientAuthorities;
 pub use certificates::Certificates;
 pub use client::{ClientBuilder, ClientConfig};
 pub use error::{ConfigError, Error};
@@ -26,4 +29,5 @@ pub use provider::Provider;
 /// The TLS library below, for its types that appear here.
 pub use rustls;
 pub use server::{ClientCertificates, ServerBuilder, ServerConfig};
+pub use ticket_keys::{TicketKey, TicketKeys};
 pub use watch::Watch;

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 use rustls::server::ProducesTickets;
+use rustls::{CipherSuite, SupportedCipherSuite, Tls13CipherSuite};
 
 /// The cryptography behind TLS: cipher suites, key exchange, signatures, and the encryption of session tickets.
 ///
@@ -18,6 +18,8 @@ pub struct Provider {
     crypto: Arc<CryptoProvider>,
     name: &'static str,
     tickets: Option<MakeTickets>,
+    /// What encrypts tickets of shared keys, whatever suites connections may use.
+    sealing: Option<&'static Tls13CipherSuite>,
     placement: Placement,
 }
 
@@ -43,8 +45,10 @@ impl Provider {
     #[must_use]
     pub fn aws_lc_rs() -> Self {
         use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
+        let crypto = default_provider();
         Self {
-            crypto: Arc::new(default_provider()),
+            sealing: sealing_suite(&crypto),
+            crypto: Arc::new(crypto),
             name: "aws-lc-rs",
             tickets: Some(Ticketer::new),
             placement: Placement::Nonce,
@@ -56,19 +60,23 @@ impl Provider {
     #[must_use]
     pub fn ring() -> Self {
         use rustls::crypto::ring::{Ticketer, default_provider};
+        let crypto = default_provider();
         Self {
-            crypto: Arc::new(default_provider()),
+            sealing: sealing_suite(&crypto),
+            crypto: Arc::new(crypto),
             name: "ring",
             tickets: Some(Ticketer::new),
             placement: Placement::Header,
         }
     }
 
-    /// Another implementation. It has no session tickets, so a server remembers sessions for resumption instead; and
-    /// received bytes are copied once more, since where it puts them is not known.
+    /// Another implementation. It has no session tickets of its own, so a server without
+    /// [`TicketKeys`](crate::TicketKeys) remembers sessions for resumption instead; and received bytes are copied once more,
+    /// since where it puts them is not known.
     #[must_use]
     pub fn custom(crypto: Arc<CryptoProvider>) -> Self {
-        Self { crypto, name: "custom", tickets: None, placement: Placement::Unknown }
+        let sealing = sealing_suite(&crypto);
+        Self { crypto, name: "custom", tickets: None, sealing, placement: Placement::Unknown }
     }
 
     /// The same with these cipher suites alone, of those that it has.
@@ -101,6 +109,22 @@ impl Provider {
         self.placement
     }
 
+    /// What encrypts tickets of shared keys; `None` if the provider has no suite for it.
+    pub(crate) fn sealing(&self) -> Option<&'static Tls13CipherSuite> {
+        self.sealing
+    }
+
+    /// A digest of bytes; empty if the provider has no cipher suite, and so no connections.
+    pub(crate) fn digest(&self, bytes: &[u8]) -> Vec<u8> {
+        let of_suite = |suite: &SupportedCipherSuite| match suite {
+            SupportedCipherSuite::Tls13(suite) => suite.common.hash_provider,
+            SupportedCipherSuite::Tls12(suite) => suite.common.hash_provider,
+        };
+        let sealing = self.sealing.map(|suite| suite.common.hash_provider);
+        let hash = sealing.or_else(|| self.crypto.cipher_suites.first().map(of_suite));
+        hash.map_or_else(Vec::new, |hash| hash.hash(bytes).as_ref().to_vec())
+    }
+
     /// The encryption of tickets; `None` if the provider has none.
     pub(crate) fn tickets(&self) -> Option<MakeTickets> {
         self.tickets
@@ -112,3 +136,15 @@ impl fmt::Debug for Provider {
         write!(f, "Provider({})", self.name)
     }
 }
+
+/// The suite of a provider that encrypts tickets of shared keys: the same one for all servers with the provider.
+fn sealing_suite(crypto: &CryptoProvider) -> Option<&'static Tls13CipherSuite> {
+    let suites = crypto.cipher_suites.iter().filter_map(SupportedCipherSuite::tls13);
+    suites.filter(|suite| suite.aead_alg.key_len() == AEAD_KEY_BYTES).max_by_key(|suite| {
+        // By number, so that the order of a provider's preference changes nothing: AES-256-GCM comes first.
+        std::cmp::Reverse(u16::from(suite.common.suite))
+    })
+}
+
+/// The length of a key of AES-256-GCM and of ChaCha20-Poly1305.
+pub(crate) const AEAD_KEY_BYTES: usize = 32;

@@ -73,7 +73,7 @@ enum Processed {
 
 impl Records {
     pub(crate) fn server(config: &ServerConfig) -> Result<Self, rustls::Error> {
-        let connection = UnbufferedServerConnection::new(config.tls().clone())?;
+        let connection = UnbufferedServerConnection::new(config.tls())?;
         Ok(Self {
             role: Role::Server(Box::new(connection)),
             placement: config.placement(),

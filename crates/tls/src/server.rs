@@ -1,26 +1,46 @@
 //! `ServerConfig`: what the TLS connections of a listener have in common.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ProducesTickets, ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{KeyLog, RootCertStore, SupportedProtocolVersion};
 
+use crate::authorities::ClientAuthorities;
 use crate::certificates::Certificates;
 use crate::error::ConfigError;
 use crate::filter::Tls;
 use crate::provider::{Placement, Provider};
-use crate::tickets::Tickets;
+use crate::ticket_keys::{SharedTickets, TicketKeys};
+use crate::tickets::{BoundTickets, Tickets, binding};
 
 /// The configuration of the server's side. A clone is another handle of the same configuration.
 #[derive(Clone)]
-pub struct ServerConfig {
+pub struct ServerConfig(Arc<Shared>);
+
+struct Shared {
+    settings: ServerBuilder,
+    tickets: TicketSource,
+    current: RwLock<Current>,
+}
+
+/// What rustls works with, and the version of the client authorities that it was made of.
+struct Current {
     tls: Arc<rustls::ServerConfig>,
-    handshake_timeout: Duration,
-    placement: Placement,
-    tickets: Option<Arc<Tickets>>,
+    version: u64,
+}
+
+/// What encrypts tickets.
+#[derive(Clone)]
+enum TicketSource {
+    /// Nothing: there are none, or the server remembers sessions.
+    None,
+    /// Keys that the server makes.
+    Own(Arc<Tickets>),
+    /// Keys that come from outside.
+    Shared(Arc<SharedTickets>, TicketKeys),
 }
 
 /// Builds a [`ServerConfig`].
@@ -29,9 +49,10 @@ pub struct ServerConfig {
 /// |---|---|---|
 /// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | a peer that does not finish its handshake |
 /// | [`tickets`](Self::tickets) | 2 | |
+/// | [`ticket_keys`](Self::ticket_keys) | the server's own | |
 /// | [`alpn`](Self::alpn) | none | |
 /// | [`client_certificates`](Self::client_certificates) | not requested | |
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct ServerBuilder {
     provider: Provider,
@@ -39,6 +60,7 @@ pub struct ServerBuilder {
     client_certificates: ClientCertificates,
     alpn: Vec<Vec<u8>>,
     tickets: usize,
+    ticket_keys: Option<TicketKeys>,
     versions: Vec<&'static SupportedProtocolVersion>,
     record_bytes_max: Option<usize>,
     key_log: Option<Arc<dyn KeyLog>>,
@@ -57,6 +79,40 @@ pub enum ClientCertificates {
     Optional(Arc<RootCertStore>),
     /// A client without one that these roots vouch for is refused.
     Required(Arc<RootCertStore>),
+    /// As [`Optional`](Self::Optional), against roots that can be replaced while the server runs.
+    OptionalBy(ClientAuthorities),
+    /// As [`Required`](Self::Required), with roots that can be replaced while the server runs.
+    RequiredBy(ClientAuthorities),
+}
+
+impl ClientCertificates {
+    fn authorities(&self) -> Option<&ClientAuthorities> {
+        match self {
+            Self::OptionalBy(authorities) | Self::RequiredBy(authorities) => Some(authorities),
+            Self::NotRequested | Self::Optional(_) | Self::Required(_) => None,
+        }
+    }
+
+    fn roots(&self) -> Option<Arc<RootCertStore>> {
+        match self {
+            Self::NotRequested => None,
+            Self::Optional(roots) | Self::Required(roots) => Some(roots.clone()),
+            Self::OptionalBy(authorities) | Self::RequiredBy(authorities) => Some(authorities.roots()),
+        }
+    }
+
+    fn is_optional(&self) -> bool {
+        matches!(self, Self::Optional(_) | Self::OptionalBy(_))
+    }
+
+    /// How clients are verified, for the tickets that are bound to it.
+    fn mode(&self) -> u8 {
+        match self {
+            Self::NotRequested => 0,
+            Self::Optional(_) | Self::OptionalBy(_) => 1,
+            Self::Required(_) | Self::RequiredBy(_) => 2,
+        }
+    }
 }
 
 impl ServerConfig {
@@ -68,6 +124,7 @@ impl ServerConfig {
             client_certificates: ClientCertificates::NotRequested,
             alpn: Vec::new(),
             tickets: TICKETS,
+            ticket_keys: None,
             versions: rustls::DEFAULT_VERSIONS.to_vec(),
             record_bytes_max: None,
             key_log: None,
@@ -83,20 +140,39 @@ impl ServerConfig {
     }
 
     /// Encrypts tickets for resumption with new keys from now on, on all loops. Tickets of the keys before are still
-    /// accepted, those of earlier keys no more. The keys change by themselves every six hours.
+    /// accepted, those of earlier keys no more. The keys change by themselves every six hours. With
+    /// [`TicketKeys`](ServerBuilder::ticket_keys) it reads their files again.
     ///
     /// # Errors
-    /// The system has no randomness, or the clock no time.
+    /// The system has no randomness, or the clock no time; or a file cannot be used.
     pub fn replace_ticket_keys(&self) -> Result<(), ConfigError> {
-        Ok(self.tickets.as_ref().map_or(Ok(()), |tickets| tickets.replace())?)
+        match &self.0.tickets {
+            TicketSource::None => Ok(()),
+            TicketSource::Own(tickets) => Ok(tickets.replace()?),
+            TicketSource::Shared(_, keys) => keys.reload(),
+        }
     }
 
-    pub(crate) fn tls(&self) -> &Arc<rustls::ServerConfig> {
-        &self.tls
+    /// What rustls works with, for a connection that begins now.
+    pub(crate) fn tls(&self) -> Arc<rustls::ServerConfig> {
+        let current = |shared: &Shared| {
+            let current = shared.current.read().unwrap_or_else(PoisonError::into_inner);
+            (current.tls.clone(), current.version)
+        };
+        let (tls, version) = current(&self.0);
+        let authorities = self.0.settings.client_certificates.authorities();
+        if authorities.is_none_or(|authorities| authorities.version() == version) {
+            return tls;
+        }
+        // Roots that were empty would have been refused, so there is a verifier for these.
+        if let Ok(renewed) = self.0.settings.make(&self.0.tickets) {
+            *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+        }
+        current(&self.0).0
     }
 
     pub(crate) fn handshake_timeout(&self) -> Duration {
-        self.handshake_timeout
+        self.0.settings.handshake_timeout
     }
 
     /// Offers these protocols, the preferred one first, if the configuration offers none; see
@@ -105,17 +181,20 @@ impl ServerConfig {
     /// # Panics
     /// If a name is empty or longer than 255 bytes.
     #[must_use]
-    pub fn alpn_or<P: Into<Vec<u8>>>(mut self, protocols: impl IntoIterator<Item = P>) -> Self {
-        if self.tls.alpn_protocols.is_empty() {
-            let protocols: Vec<_> = protocols.into_iter().map(Into::into).collect();
-            assert!(check_protocols(&protocols).is_ok(), "the name of a protocol has 1 to 255 bytes");
-            Arc::make_mut(&mut self.tls).alpn_protocols = protocols;
+    pub fn alpn_or<P: Into<Vec<u8>>>(self, protocols: impl IntoIterator<Item = P>) -> Self {
+        if !self.0.settings.alpn.is_empty() {
+            return self;
         }
-        self
+        let protocols: Vec<_> = protocols.into_iter().map(Into::into).collect();
+        assert!(check_protocols(&protocols).is_ok(), "the name of a protocol has 1 to 255 bytes");
+        let settings = ServerBuilder { alpn: protocols, ..self.0.settings.clone() };
+        // The same settings have made a configuration before.
+        let Ok(current) = settings.make(&self.0.tickets) else { return self };
+        Self(Arc::new(Shared { settings, tickets: self.0.tickets.clone(), current: RwLock::new(current) }))
     }
 
     pub(crate) fn placement(&self) -> Placement {
-        self.placement
+        self.0.settings.provider.placement()
     }
 }
 
@@ -134,9 +213,17 @@ impl ServerBuilder {
     }
 
     /// How many tickets for resumption a client gets after a TLS 1.3 handshake; 0 turns resumption off for all
-    /// versions. The keys of tickets live in memory only, and change every six hours.
+    /// versions. The keys of tickets live in memory only, and change every six hours, unless
+    /// [`ticket_keys`](Self::ticket_keys) are set.
     pub fn tickets(mut self, tickets: usize) -> Self {
         self.tickets = tickets;
+        self
+    }
+
+    /// Encrypts tickets with these keys, which other servers share, or which a restart keeps. By default the server makes
+    /// keys of its own.
+    pub fn ticket_keys(mut self, keys: &TicketKeys) -> Self {
+        self.ticket_keys = Some(keys.clone());
         self
     }
 
@@ -174,54 +261,74 @@ impl ServerBuilder {
     }
 
     /// # Errors
-    /// [`ConfigError::ProtocolName`], [`ConfigError::NoRoots`], or what rustls refuses.
+    /// [`ConfigError::ProtocolName`], [`ConfigError::NoRoots`], [`ConfigError::TicketCipher`], or what rustls refuses.
     pub fn build(self) -> Result<ServerConfig, ConfigError> {
         check_protocols(&self.alpn)?;
+        let tickets = self.ticket_source()?;
+        let current = RwLock::new(self.make(&tickets)?);
+        let config = ServerConfig(Arc::new(Shared { settings: self, tickets, current }));
+        // rustls checks some settings only here.
+        Tls::server(&config)?;
+        Ok(config)
+    }
+
+    fn ticket_source(&self) -> Result<TicketSource, ConfigError> {
+        if self.tickets == 0 {
+            return Ok(TicketSource::None);
+        }
+        if let Some(keys) = &self.ticket_keys {
+            let suite = self.provider.sealing().ok_or(ConfigError::TicketCipher)?;
+            let tickets = SharedTickets::new(keys.clone(), suite, self.provider.crypto());
+            return Ok(TicketSource::Shared(Arc::new(tickets), keys.clone()));
+        }
+        Ok(match self.provider.tickets() {
+            Some(make) => TicketSource::Own(Arc::new(Tickets::new(make, self.clock.clone())?)),
+            None => TicketSource::None,
+        })
+    }
+
+    /// What rustls works with, with the client authorities of now.
+    fn make(&self, tickets: &TicketSource) -> Result<Current, ConfigError> {
         let crypto = self.provider.crypto();
-        let verifier = match self.client_certificates {
-            ClientCertificates::NotRequested => WebPkiClientVerifier::no_client_auth(),
-            ClientCertificates::Optional(ref roots) | ClientCertificates::Required(ref roots) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), crypto.clone());
-                let is_optional = matches!(self.client_certificates, ClientCertificates::Optional(_));
+        // The version before the roots: roots that change meanwhile are taken again at the next connection.
+        let version = self.client_certificates.authorities().map_or(0, ClientAuthorities::version);
+        let roots = self.client_certificates.roots();
+        let binding = binding(&self.provider, self.client_certificates.mode(), roots.as_deref());
+        let verifier = match roots {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(roots) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, crypto.clone());
+                let is_optional = self.client_certificates.is_optional();
                 let verifier = if is_optional { verifier.allow_unauthenticated() } else { verifier };
                 verifier.build().map_err(|_| ConfigError::NoRoots)?
             }
         };
         let builder = rustls::ServerConfig::builder_with_details(crypto.clone(), self.clock.clone())
             .with_protocol_versions(&self.versions)?;
-        let mut tls = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(self.certificates));
-        tls.alpn_protocols = self.alpn;
+        let mut tls =
+            builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(self.certificates.clone()));
+        tls.alpn_protocols = self.alpn.clone();
         tls.send_tls13_tickets = self.tickets;
-        let make_tickets = self.provider.tickets().filter(|_| self.tickets > 0);
-        let tickets = make_tickets.map(|make| Tickets::new(make, self.clock.clone())).transpose()?.map(Arc::new);
-        tls.session_storage = if self.tickets == 0 || tickets.is_some() {
-            // A ticket has the session; nothing is stored here.
-            Arc::new(NoServerSessionStorage {})
-        } else {
-            ServerSessionMemoryCache::new(SESSIONS_MAX)
-        };
-        if let Some(tickets) = &tickets {
-            tls.ticketer = tickets.clone();
+        let bound = |keys: Arc<dyn ProducesTickets>| Arc::new(BoundTickets::new(keys, binding, self.clock.clone()));
+        // A ticket has the session; nothing is stored here. Sessions that are stored end with their authorities.
+        tls.session_storage = Arc::new(NoServerSessionStorage {});
+        match tickets {
+            TicketSource::Own(tickets) => tls.ticketer = bound(tickets.clone()),
+            TicketSource::Shared(tickets, _) => tls.ticketer = bound(tickets.clone()),
+            TicketSource::None if self.tickets > 0 => tls.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX),
+            TicketSource::None => {}
         }
         tls.max_fragment_size = self.record_bytes_max;
-        if let Some(log) = self.key_log {
-            tls.key_log = log;
+        if let Some(log) = &self.key_log {
+            tls.key_log = log.clone();
         }
-        let config = ServerConfig {
-            tls: Arc::new(tls),
-            handshake_timeout: self.handshake_timeout,
-            placement: self.provider.placement(),
-            tickets,
-        };
-        // rustls checks some settings only here.
-        Tls::server(&config)?;
-        Ok(config)
+        Ok(Current { tls: Arc::new(tls), version })
     }
 }
 
 impl fmt::Debug for ServerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerConfig").field("alpn", &self.tls.alpn_protocols).finish_non_exhaustive()
+        f.debug_struct("ServerConfig").field("alpn", &self.0.settings.alpn).finish_non_exhaustive()
     }
 }
 

@@ -1,12 +1,15 @@
-//! `Tickets`: the keys that encrypt session tickets, which can be replaced at any time and grow old.
+//! `Tickets`: the keys that encrypt session tickets, which can be replaced at any time and grow old. `BoundTickets`: a ticket
+//! is of no use elsewhere than where it was made, and not for ever.
+//!
+//! Read next: `ticket_keys.rs`, for keys that come from outside.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::Error;
 use rustls::server::ProducesTickets;
 use rustls::time_provider::TimeProvider;
+use rustls::{Error, RootCertStore};
 
-use crate::provider::MakeTickets;
+use crate::provider::{MakeTickets, Provider};
 
 /// The present keys, and those before them, which still decrypt. They are replaced when they are [`KEYS_SECONDS_MAX`]
 /// old.
@@ -90,3 +93,70 @@ impl ProducesTickets for Tickets {
         keys.present.decrypt(cipher).or_else(|| keys.previous?.decrypt(cipher))
     }
 }
+
+/// Tickets that are bound to the authorities which vouch for clients, and to the time at which they were made.
+///
+/// A session that is resumed has the certificate of its client, which nothing verifies again. So a ticket is accepted only
+/// where the same authorities vouch for clients in the same way. A handshake that is under way while the authorities change
+/// makes a ticket of the old ones.
+#[derive(Debug)]
+pub(crate) struct BoundTickets {
+    keys: Arc<dyn ProducesTickets>,
+    binding: Vec<u8>,
+    clock: Arc<dyn TimeProvider>,
+}
+
+impl BoundTickets {
+    pub(crate) fn new(keys: Arc<dyn ProducesTickets>, binding: Vec<u8>, clock: Arc<dyn TimeProvider>) -> Self {
+        Self { keys, binding, clock }
+    }
+}
+
+impl ProducesTickets for BoundTickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.keys.lifetime().min(LIFETIME_SECONDS)
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let now = self.clock.current_time()?.as_secs();
+        self.keys.encrypt(&[&now.to_be_bytes(), &self.binding[..], plain].concat())
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        let bytes = self.keys.decrypt(cipher)?;
+        let (made, rest) = bytes.split_first_chunk::<8>()?;
+        let plain = rest.strip_prefix(&self.binding[..])?;
+        // The clock of another server that shares the keys may be ahead.
+        let age = self.clock.current_time()?.as_secs().saturating_sub(u64::from_be_bytes(*made));
+        (age <= u64::from(LIFETIME_SECONDS)).then(|| plain.to_vec())
+    }
+}
+
+/// What tells tickets of one set of authorities from those of another: a digest. `mode` is how the authorities are used.
+pub(crate) fn binding(provider: &Provider, mode: u8, roots: Option<&RootCertStore>) -> Vec<u8> {
+    let mut anchors: Vec<Vec<u8>> = Vec::new();
+    for root in roots.into_iter().flat_map(|roots| &roots.roots) {
+        let constraints = root.name_constraints.as_deref().unwrap_or_default();
+        let mut anchor = Vec::new();
+        for part in [&*root.subject, &*root.subject_public_key_info, constraints] {
+            anchor.extend((part.len() as u64).to_be_bytes());
+            anchor.extend(part);
+        }
+        anchors.push(anchor);
+    }
+    // The order of certificates in a file changes nothing.
+    anchors.sort();
+    anchors.dedup();
+    let mut digest = vec![mode];
+    if !anchors.is_empty() {
+        digest.extend(provider.digest(&anchors.concat()));
+    }
+    digest
+}
+
+/// How long a ticket is accepted: 12 hours.
+pub(crate) const LIFETIME_SECONDS: u32 = 2 * KEYS_SECONDS_MAX as u32;

@@ -12,10 +12,10 @@ use tidegate::{ConnectionRate, IpNet};
 use toml::Spanned;
 
 use crate::admission::parse_rate;
-use crate::sites::{AccessLogFormat, ConfigError, resolve};
+use crate::sites::{AccessLogFormat, ConfigError, host_key, refuse_host, refuse_variable, resolve};
 
 /// The file: upstreams and routes.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Config {
     /// Log a line for each response.
@@ -28,7 +28,7 @@ pub(super) struct Config {
 }
 
 /// Servers that can answer the same requests.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct UpstreamGroup {
     pub(super) name: Spanned<String>,
@@ -50,7 +50,7 @@ pub(super) struct UpstreamGroup {
 }
 
 /// A server: its URL, alone or with a weight.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum UpstreamServer {
     Url(String),
@@ -114,7 +114,7 @@ pub(super) struct GroupLimits {
 }
 
 /// Which requests go to which upstream, and how.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Route {
     /// The names of the hosts; none for requests that name no host of another route.
@@ -161,11 +161,11 @@ pub(super) struct Route {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Edits {
     #[serde(default)]
-    pub(super) set: BTreeMap<String, String>,
+    pub(super) set: BTreeMap<String, Spanned<String>>,
     #[serde(default)]
-    pub(super) add: BTreeMap<String, String>,
+    pub(super) add: BTreeMap<String, Spanned<String>>,
     #[serde(default)]
-    pub(super) remove: Vec<String>,
+    pub(super) remove: Vec<Spanned<String>>,
 }
 
 /// A table with its place, which may be missing.
@@ -208,7 +208,7 @@ impl Config {
             let route = route.get_ref();
             route.check(&names)?;
             let path = route.prefix().to_owned();
-            let hosts = route.hosts.iter().map(|host| host.get_ref().to_ascii_lowercase());
+            let hosts = route.hosts.iter().map(|host| host_key(host.get_ref()));
             let hosts: Vec<_> = if route.hosts.is_empty() { vec![String::new()] } else { hosts.collect() };
             for host in hosts {
                 if !places.insert((host, path.clone())) {
@@ -235,6 +235,11 @@ impl UpstreamGroup {
         }
     }
 
+    /// Whether one of the servers speaks TLS.
+    pub(super) fn is_secure(&self) -> bool {
+        self.servers.iter().any(|server| server.get_ref().parts().0.to_ascii_lowercase().starts_with("https:"))
+    }
+
     fn check(&mut self, directory: &Path) -> Result<(), Mistake> {
         if self.servers.is_empty() {
             return Err((Some(self.name.span().start), "there are no servers".into()));
@@ -257,6 +262,9 @@ impl UpstreamGroup {
             let check = check.get_ref();
             let path = check.path.as_deref().unwrap_or("/");
             tidegate::http1::Request::get(path).map_err(|error| (at, format!("`{path}`: {error}")))?;
+            if let Some(text) = check.host.as_deref().into_iter().chain([path]).find_map(refuse_variable) {
+                return Err((at, text));
+            }
             let numbers = [check.interval, check.timeout, check.failures, check.successes];
             if numbers.contains(&Some(0)) {
                 return Err((at, "times and counts of a check are at least 1".into()));
@@ -327,9 +335,8 @@ impl Route {
             return Err((Some(self.upstream.span().start), text));
         }
         for host in &self.hosts {
-            let name = host.get_ref();
-            if name.is_empty() || name.contains([':', '/', ' ']) {
-                return Err((Some(host.span().start), format!("`{name}` is not the name of a host")));
+            if let Some(text) = refuse_host(host.get_ref()) {
+                return Err((Some(host.span().start), text));
             }
         }
         if let Some(path) = &self.path {
@@ -343,6 +350,9 @@ impl Route {
             let name = host.get_ref();
             let checked = tidegate::http1::Request::get("/").and_then(|request| request.host(name));
             checked.map_err(|error| (Some(host.span().start), format!("`{name}`: {error}")))?;
+            if let Some(text) = refuse_variable(name) {
+                return Err((Some(host.span().start), format!("host: {text}")));
+            }
         }
         if self.response_timeout.is_some_and(|seconds| seconds == 0 || seconds > RESPONSE_TIMEOUT_MAX) {
             let text = format!("response-timeout is 1 to {RESPONSE_TIMEOUT_MAX} seconds");
@@ -368,7 +378,7 @@ impl Route {
             "client" => Ok(HashKey::Client),
             "target" => Ok(HashKey::Target),
             other => match other.strip_prefix("header:") {
-                Some(name) if !name.is_empty() => Ok(HashKey::Header(name.to_owned())),
+                Some(name) if is_field_name(name) => Ok(HashKey::Header(name.to_owned())),
                 _ => Err((Some(key.span().start), format!("`{other}` is not client, target or header:NAME"))),
             },
         }
@@ -394,14 +404,32 @@ pub(super) fn edits(table: Option<&Spanned<Edits>>) -> Result<Vec<Edit>, Mistake
     let Some(table) = table else { return Ok(Vec::new()) };
     let at = Some(table.span().start);
     let edits = table.get_ref();
-    let mut all: Vec<Edit> = edits.remove.iter().map(Edit::remove).collect();
+    let mut all = Vec::new();
+    for name in &edits.remove {
+        if !is_field_name(name.get_ref()) {
+            let text = format!("`{}` is not the name of a field; there are no patterns", name.get_ref());
+            return Err((Some(name.span().start), text));
+        }
+        all.push(Edit::remove(name.get_ref()));
+    }
+    let literal = |name: &str, value: &Spanned<String>| match refuse_variable(value.get_ref()) {
+        Some(text) => Err((Some(value.span().start), format!("`{name}`: {text}"))),
+        None => Ok(()),
+    };
     for (name, value) in &edits.set {
-        all.push(Edit::set(name, value).map_err(|error| (at, format!("`{name}`: {error}")))?);
+        literal(name, value)?;
+        all.push(Edit::set(name, value.get_ref()).map_err(|error| (at, format!("`{name}`: {error}")))?);
     }
     for (name, value) in &edits.add {
-        all.push(Edit::add(name, value).map_err(|error| (at, format!("`{name}`: {error}")))?);
+        literal(name, value)?;
+        all.push(Edit::add(name, value.get_ref()).map_err(|error| (at, format!("`{name}`: {error}")))?);
     }
     Ok(all)
+}
+
+/// Whether requests and responses can have a field of this name. A pattern has none, although `*` may stand in a name.
+fn is_field_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
 }
 
 /// The longest `response-timeout`, in seconds.
@@ -473,6 +501,11 @@ mod tests {
             (format!("{UPSTREAM}[[route]]\nupstream = \"b\"\n"), Some((5, 12)), "`b`"),
             (route("path = \"api\""), Some((6, 8)), "not a path"),
             (route("hosts = [\"a:1\"]"), Some((6, 10)), "name of a host"),
+            (route("hosts = [\"*.example.org\"]"), Some((6, 10)), "no wildcards"),
+            (route("host = \"$host\""), Some((6, 8)), "`$host` would be sent as it is"),
+            (route("request-headers = { set = { X-IP = \"{client.ip}\" } }"), Some((6, 36)), "`X-IP`: `{client.ip}`"),
+            (route("[route.request-headers.add]\nX-A = \"1\"\nX-IP = \"$remote_addr\""), Some((8, 8)), "$remote_addr"),
+            (route("response-headers = { remove = [\"X-*\"] }"), Some((6, 32)), "no patterns"),
             (route("rate-per-address = \"fast\""), Some((6, 20)), "rate"),
             (route("hash-key = \"moon\""), Some((6, 12)), "header:NAME"),
             (route("trusted = [\"here\"]"), Some((6, 12)), "network"),

@@ -1,13 +1,14 @@
 //! The flags of `proxy`.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
+use tidegate::http::LineLog;
 use toml::Spanned;
 
 use super::config::{BalanceName, Config, Route, UpstreamGroup, UpstreamServer};
-use super::routes::Routes;
+use super::routes::{Routes, Source};
 use crate::server::ServerOptions;
 use crate::sites::AccessLogFormat;
 
@@ -42,15 +43,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(super) fn routes(&self) -> Result<Routes, Box<dyn Error>> {
-        match &self.config {
-            Some(path) => Routes::new(Some(path.clone()), Config::read(path)?),
-            None => {
-                let mut config = self.flags_as_config();
-                config.check(Path::new("")).map_err(|(_, text)| text)?;
-                Routes::new(None, config)
-            }
+    pub(super) fn routes(&self, access_log: &LineLog) -> Result<Routes, Box<dyn Error>> {
+        if let Some(path) = self.config.clone() {
+            return Routes::new(Source::File(path), access_log);
         }
+        Routes::new(Source::Flags(self.flags_as_config()), access_log)
     }
 
     fn flags_as_config(&self) -> Config {

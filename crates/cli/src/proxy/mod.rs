@@ -16,7 +16,8 @@ use tidegate::{Server, StartError, http};
 use self::config::Config;
 pub(crate) use self::flags::Options;
 use self::routes::Routes;
-use crate::server::{CUT_SHORT_STATUS, announce, log_to_stderr, signals, supervise};
+use crate::log::{self, log_to_stderr};
+use crate::server::{CUT_SHORT_STATUS, announce, signals, supervise};
 
 /// Checks a file as a proxy would read it. Returns what it has.
 pub(crate) fn check(file: &Path) -> Result<String, Box<dyn Error>> {
@@ -32,7 +33,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let signals = signals()?;
     signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
     let tls = options.server.tls()?;
-    let routes = Arc::new(options.routes()?);
+    let access_log = options.server.access_log.open()?;
+    let routes = Arc::new(options.routes(access_log.lines())?);
     let mut limits = options.server.limits_of_http();
     limits.body_bytes_max = options.server.limits_of_http1().body_bytes_max;
     // Upstreams have their own times, and their own response to a client for whom one is late.
@@ -60,9 +62,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             tls.reload();
         }
         routes.reload();
+        access_log.reopen();
     };
     if supervise(&server, &admin, signals, on_hangup)? {
-        std::process::exit(CUT_SHORT_STATUS);
+        log::exit(CUT_SHORT_STATUS);
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,15 +10,23 @@ use tidegate::http;
 use tidegate::http::proxy::{
     Ejection, Forwarding, HealthCheck, Maintenance, Proxy, RateLimit, Retries, UpstreamLimits, Upstreams,
 };
-use tidegate::http::{AccessLog, LogFormat, Reload, Router, StatusCode};
+use tidegate::http::{AccessLog, LineLog, LogFormat, Reload, Router, StatusCode};
 use tidegate::tls::{ClientConfig, Provider};
 
 use super::config::{Config, RESPONSE_TIMEOUT_MAX, Route, UpstreamGroup, edits};
+use crate::sites::host_key;
+
+/// Where it is read from which requests are passed on.
+pub(super) enum Source {
+    File(PathBuf),
+    /// Flags, which do not change; the certificates that they name do.
+    Flags(Config),
+}
 
 /// What is passed on, and where it is read from.
 pub(super) struct Routes {
-    /// The file, if there is one.
-    path: Option<PathBuf>,
+    source: Source,
+    access_log: LineLog,
     current: Mutex<Arc<Prepared>>,
     reload: Reload,
 }
@@ -41,8 +49,9 @@ impl Routes {
     /// More than any upstream may take.
     pub(super) const RESPONSE_TIMEOUT_CEILING: Duration = Duration::from_secs(2 * RESPONSE_TIMEOUT_MAX as u64);
 
-    pub(super) fn new(path: Option<PathBuf>, config: Config) -> Result<Self, Box<dyn Error>> {
-        Ok(Self { path, current: Mutex::new(Arc::new(Prepared::new(config)?)), reload: Reload::new() })
+    pub(super) fn new(source: Source, access_log: &LineLog) -> Result<Self, Box<dyn Error>> {
+        let current = Mutex::new(Arc::new(Prepared::new(source.read()?)?));
+        Ok(Self { source, access_log: access_log.clone(), current, reload: Reload::new() })
     }
 
     /// What has the loops make their routers anew.
@@ -50,10 +59,13 @@ impl Routes {
         &self.reload
     }
 
-    /// Reads the file again, and logs the outcome in one line. If it has a mistake, nothing changes.
+    /// Reads the file again, and the certificates that it or a flag names, and logs the outcome in one line. If one has a
+    /// mistake, nothing changes.
     pub(super) fn reload(&self) {
-        let Some(path) = &self.path else { return };
-        match Config::read(path).map_err(Box::from).and_then(Prepared::new) {
+        if !self.source.names_files() {
+            return;
+        }
+        match self.source.read().and_then(Prepared::new) {
             Ok(prepared) => {
                 *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(prepared);
                 self.reload.reload();
@@ -75,7 +87,7 @@ impl Routes {
         for route in &prepared.routes {
             let proxy = route.proxy(&proxies[route.route.upstream.get_ref().as_str()]);
             let hosts = &route.route.hosts;
-            let named = hosts.iter().map(|host| host.get_ref().to_ascii_lowercase());
+            let named = hosts.iter().map(|host| host_key(host.get_ref()));
             let all = if hosts.is_empty() { vec![String::new()] } else { named.collect() };
             for host in all {
                 let router = by_host.remove(&host).unwrap_or_default();
@@ -88,12 +100,34 @@ impl Routes {
             }
         }
         let with_log = |router: Router| match prepared.access_log {
-            Some(format) => router.with(AccessLog::new(format)),
+            Some(format) => router.with(AccessLog::new(format).to(&self.access_log)),
             None => router,
         };
         let rest = by_host.remove("");
         let all = rest.unwrap_or_else(|| Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST));
         by_host.into_iter().fold(with_log(all), |all, (host, router)| all.host(&host, with_log(router)))
+    }
+}
+
+impl Source {
+    fn read(&self) -> Result<Config, Box<dyn Error>> {
+        match self {
+            Self::File(path) => Ok(Config::read(path)?),
+            Self::Flags(config) => {
+                let mut config = config.clone();
+                config.check(Path::new("")).map_err(|(_, text)| text)?;
+                Ok(config)
+            }
+        }
+    }
+
+    /// Whether files decide what happens: the configuration, or the certificates of authorities, which are those of the
+    /// system if no flag names any.
+    fn names_files(&self) -> bool {
+        match self {
+            Self::File(_) => true,
+            Self::Flags(config) => config.upstream.iter().any(|group| group.get_ref().is_secure()),
+        }
     }
 }
 
@@ -132,16 +166,14 @@ pub(super) fn check(config: Config) -> Result<String, Box<dyn Error>> {
 /// The upstreams of a group.
 fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
     let mut builder = Upstreams::builder().balance(group.balance.balance());
-    let mut is_secure = false;
     for server in &group.servers {
         let (url, weight) = server.get_ref().parts();
-        is_secure |= url.to_ascii_lowercase().starts_with("https:");
         builder = builder.weighted(url.parse()?, weight);
     }
     if group.send_proxy {
         builder = builder.send_proxy_header();
     }
-    if is_secure {
+    if group.is_secure() {
         let provider = Provider::aws_lc_rs();
         let tls = match &group.ca {
             Some(ca) => ClientConfig::builder_with_root_file(&provider, ca.get_ref())?,

@@ -10,6 +10,8 @@ use serde::Deserialize;
 use tidegate::http::{InvalidField, LogFormat, Response, StatusCode};
 use toml::Spanned;
 
+use super::{host_key, refuse_host, refuse_variable};
+
 /// The file: sites, and what they have in common.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -177,11 +179,10 @@ impl Config {
                 return Err((Some(at), "a second site without hosts".into()));
             }
             for host in &site.hosts {
-                let name = host.get_ref().to_ascii_lowercase();
-                if name.is_empty() || name.contains([':', '/', ' ']) {
-                    return Err((Some(host.span().start), format!("`{name}` is not the name of a host")));
+                if let Some(text) = refuse_host(host.get_ref()) {
+                    return Err((Some(host.span().start), text));
                 }
-                if !hosts.insert(name) {
+                if !hosts.insert(host_key(host.get_ref())) {
                     return Err((Some(host.span().start), format!("a second site for `{}`", host.get_ref())));
                 }
             }
@@ -201,12 +202,15 @@ impl Site {
         if let Some(value) = &self.cache_control {
             let checked = Response::new().header("Cache-Control", value.get_ref());
             checked.map_err(|error| (Some(value.span().start), field_error(value.get_ref(), error)))?;
+            if let Some(text) = refuse_variable(value.get_ref()) {
+                return Err((Some(value.span().start), format!("cache-control: {text}")));
+            }
         }
         let mut from = HashSet::new();
         for redirect in &self.redirects {
             let at = Some(redirect.span().start);
             let redirect = redirect.get_ref();
-            let is_path = redirect.from.starts_with('/') && !redirect.from.contains(['{', '}', '?', '#', ' ']);
+            let is_path = redirect.from.starts_with('/') && !redirect.from.contains(['{', '}', '?', '#', ' ', '*']);
             if !is_path {
                 return Err((at, format!("`{}` is not a path; it has to begin with a slash", redirect.from)));
             }
@@ -221,6 +225,9 @@ impl Site {
             }
             let checked = Response::new().header("Location", &redirect.to);
             checked.map_err(|error| (at, field_error(&redirect.to, error)))?;
+            if let Some(text) = refuse_variable(&redirect.to) {
+                return Err((at, format!("`{}`: {text}", redirect.to)));
+            }
         }
         for (status, page) in &mut self.error_pages {
             if error_status(status.get_ref()).is_none() {
@@ -322,6 +329,11 @@ mod tests {
             ("[[site]]\nroot = \"/nowhere\"\n", (2, 8), "not a directory"),
             ("[[site]]\nroot = \"/\"\nhosts = [\"a\", \"A\"]\n", (3, 15), "second site"),
             ("[[site]]\nroot = \"/\"\nhosts = [\"a b\"]\n", (3, 10), "not the name"),
+            ("[[site]]\nroot = \"/\"\nhosts = [\"*.a.example\"]\n", (3, 10), "no wildcards"),
+            ("[[site]]\nroot = \"/\"\nhosts = [\"a\", \"A.\"]\n", (3, 15), "second site"),
+            ("[[site]]\nroot = \"/\"\ncache-control = \"$age\"\n", (3, 17), "`$age` would be sent as it is"),
+            ("[[site]]\nroot = \"/\"\nredirects = [{ from = \"/\", to = \"//$host\" }]\n", (3, 14), "`$host` would"),
+            ("[[site]]\nroot = \"/\"\nredirects = [{ from = \"/a/*\", to = \"/b\" }]\n", (3, 14), "not a path"),
             ("[[site]]\nroot = \"/\"\n[[site]]\nroot = \"/\"\n", (3, 1), "without hosts"),
             ("[[site]]\nroot = \"/\"\ncache-control = \"a\\nb\"\n", (3, 17), "control characters"),
             ("[[site]]\nroot = \"/\"\nredirects = [{ from = \"a\", to = \"b\" }]\n", (3, 14), "not a path"),

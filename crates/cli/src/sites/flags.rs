@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use tidegate::http::LineLog;
 use toml::Spanned;
 
 use super::Sites;
 use super::config::{AccessLogFormat, BasicAuth, Config, Redirect, Site};
 
 /// A directory, or a file with sites.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct SitesOptions {
     /// Serve the files of DIR, with index.html for directories
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "pcap", "log_bytes"])]
@@ -53,15 +54,21 @@ pub(crate) struct SitesOptions {
 
 impl SitesOptions {
     /// `None` without `--root` and `--config`.
-    pub(crate) fn load(&self) -> Result<Option<Arc<Sites>>, Box<dyn Error>> {
-        if let Some(path) = &self.config {
-            return Sites::new(Some(path.clone()), Config::read(path)?).map(Some);
+    pub(crate) fn load(&self, access_log: &LineLog) -> Result<Option<Arc<Sites>>, Box<dyn Error>> {
+        if let Some(path) = self.config.clone() {
+            return Sites::new(Box::new(move || Ok(Config::read(&path)?)), access_log).map(Some);
         }
-        let Some(root) = &self.root else { return Ok(None) };
-        let mut site = self.site(root)?;
+        if self.root.is_none() {
+            return Ok(None);
+        }
+        let options = self.clone();
+        Sites::new(Box::new(move || Ok(options.flags_as_config()?)), access_log).map(Some)
+    }
+
+    fn flags_as_config(&self) -> Result<Config, String> {
+        let mut site = self.site(self.root.as_deref().unwrap_or(Path::new(".")))?;
         site.check(Path::new("")).map_err(|(_, text)| text)?;
-        let config = Config { access_log: self.access_log, site: vec![placeless(site)] };
-        Sites::new(None, config).map(Some)
+        Ok(Config { access_log: self.access_log, site: vec![placeless(site)] })
     }
 
     fn site(&self, root: &Path) -> Result<Site, String> {

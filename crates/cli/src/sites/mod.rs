@@ -1,18 +1,18 @@
 //! The sites of `tidegate serve --root` and `--config`: directories of files, with what is around them.
 //!
-//! `config.rs` reads the file, `flags.rs` the flags for one site. Here both become routers, now and at each reload.
+//! `config.rs` reads the file, `flags.rs` the flags for one site; `literal.rs` has what neither may say. Here both become routers, now and at each reload.
 
 mod config;
 mod flags;
+mod literal;
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate::Bytes;
 use tidegate::http::{
-    AccessLog, BasicAuth, ErrorPages, Files, IntoResponse, LogFormat, Reload, Request, Response, ResponseCompression,
-    Router, StatusCode,
+    AccessLog, BasicAuth, ErrorPages, Files, IntoResponse, LineLog, LogFormat, Reload, Request, Response,
+    ResponseCompression, Router, StatusCode,
 };
 
 #[cfg(test)]
@@ -20,6 +20,7 @@ pub(crate) use self::config::place;
 pub(crate) use self::config::{AccessLogFormat, ConfigError, parse_toml, resolve};
 use self::config::{Config, Site};
 pub(crate) use self::flags::SitesOptions;
+pub(crate) use self::literal::{host_key, refuse_host, refuse_variable};
 
 /// Checks a file as a server would read it. Returns what it has.
 pub(crate) fn check(file: &std::path::Path) -> Result<String, Box<dyn Error>> {
@@ -27,10 +28,13 @@ pub(crate) fn check(file: &std::path::Path) -> Result<String, Box<dyn Error>> {
     Ok(format!("{} sites", prepared.sites.len()))
 }
 
+/// Reads what is to be served.
+type ReadConfig = Box<dyn Fn() -> Result<Config, Box<dyn Error>> + Send + Sync>;
+
 /// What is served, and where it is read from.
 pub(crate) struct Sites {
-    /// The file, if there is one.
-    path: Option<PathBuf>,
+    read: ReadConfig,
+    access_log: LineLog,
     current: Mutex<Arc<Prepared>>,
     reload: Reload,
 }
@@ -48,9 +52,9 @@ struct PreparedSite {
 }
 
 impl Sites {
-    fn new(path: Option<PathBuf>, config: Config) -> Result<Arc<Self>, Box<dyn Error>> {
-        let current = Mutex::new(Arc::new(Prepared::new(config)?));
-        Ok(Arc::new(Self { path, current, reload: Reload::new() }))
+    fn new(read: ReadConfig, access_log: &LineLog) -> Result<Arc<Self>, Box<dyn Error>> {
+        let current = Mutex::new(Arc::new(Prepared::new(read()?)?));
+        Ok(Arc::new(Self { read, access_log: access_log.clone(), current, reload: Reload::new() }))
     }
 
     /// What has the loops make their routers anew.
@@ -58,11 +62,10 @@ impl Sites {
         &self.reload
     }
 
-    /// Reads the file again, and logs the outcome in one line. If it has a mistake, nothing changes.
+    /// Reads the files again, those that flags name too, and logs the outcome in one line. If one has a mistake, nothing
+    /// changes.
     pub(crate) fn reload(&self) {
-        let Some(path) = &self.path else { return };
-        let prepared = Config::read(path).map_err(Box::from).and_then(Prepared::new);
-        match prepared {
+        match (self.read)().and_then(Prepared::new) {
             Ok(prepared) => {
                 *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(prepared);
                 self.reload.reload();
@@ -80,7 +83,8 @@ impl Sites {
         let mut rest = None;
         let mut named = Vec::new();
         for site in &prepared.sites {
-            let router = || site.router(prepared.access_log);
+            let access_log = prepared.access_log.map(|format| AccessLog::new(format).to(&self.access_log));
+            let router = || site.router(access_log.as_ref());
             match &site.site.hosts[..] {
                 [] => rest = Some(router()),
                 hosts => named.extend(hosts.iter().map(|host| (host.get_ref().clone(), router()))),
@@ -121,7 +125,7 @@ impl PreparedSite {
         Ok(Self { site, files, error_pages })
     }
 
-    fn router(&self, access_log: Option<LogFormat>) -> Router {
+    fn router(&self, access_log: Option<&AccessLog>) -> Router {
         let mut router = Router::new();
         for redirect in &self.site.redirects {
             let redirect = redirect.get_ref();
@@ -129,8 +133,8 @@ impl PreparedSite {
             router = router.any(&redirect.from, move |request: Request| redirected(&to, status, request.query()));
         }
         router = router.fallback(self.files.clone());
-        if let Some(format) = access_log {
-            router = router.with(AccessLog::new(format));
+        if let Some(access_log) = access_log {
+            router = router.with(access_log.clone());
         }
         if self.site.compression {
             router = router.with(ResponseCompression::new());

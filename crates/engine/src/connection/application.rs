@@ -33,6 +33,9 @@ pub(crate) trait Application<C: Pipeline>: 'static {
 
     fn closed(&mut self, reason: &CloseReason);
 
+    /// If it is called with messages: the codec has failed.
+    fn faulted(&mut self, _reason: &CloseReason, _cx: &mut Context<'_, C, Self::Post>) {}
+
     /// If it pulls: whether a reader waits for a message.
     fn wants_message(&self) -> bool {
         false
@@ -142,6 +145,10 @@ impl<C: Pipeline, H: Handler<C>> Application<C> for HandlerApplication<H> {
 
     fn closed(&mut self, reason: &CloseReason) {
         self.0.closed(reason);
+    }
+
+    fn faulted(&mut self, reason: &CloseReason, cx: &mut Context<'_, C, H::Post>) {
+        self.0.faulted(reason, cx);
     }
 }
 

@@ -55,8 +55,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.link.resume_codec(&mut self.codec, core);
         } else if due.is_some_and(|at| !self.has_grace(core, token, now.saturating_duration_since(at))) {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
-            let handled = self.codec.handle_timeout(&mut out);
-            self.link.close_on_error(handled);
+            if let Err(fault) = self.codec.handle_timeout(&mut out) {
+                self.on_codec_fault(core, token, fault);
+            }
         }
         if core.deadline_states.is_used() {
             let view = self.view();

@@ -594,9 +594,19 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 }
                 self.notify(core, token, Event::ReadClosed)?;
             }
-            Err(fault) => self.link.close_on_error(Err(fault)),
+            Err(fault) => self.on_codec_fault(core, token, fault),
         }
         Ok(())
+    }
+
+    /// The codec has failed while bytes or time came: the connection closes, and the application learns why at once.
+    #[cold]
+    pub(super) fn on_codec_fault(&mut self, core: &mut Core, token: Token, fault: C::Error) {
+        self.link.close_on_error(Err(fault));
+        if let Some(reason) = self.link.closing.clone() {
+            let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
+            self.application.faulted(&reason, &mut context);
+        }
     }
 
     /// The peer has ended within the handshake, so the queued messages can never leave. The error would be the next

@@ -1,6 +1,6 @@
 //! The connections of a running server, one page after the other, and how an operator closes one.
 
-use crate::inspection::{ConnectionCursor, Inspect, InspectRequest};
+use crate::inspection::{CloseConnection, CloseRequest, ConnectionCursor, Inspect, InspectRequest};
 use crate::mailbox::LoopMessage;
 use crate::server::handle::ServerHandle;
 use crate::slots::token_of;
@@ -42,10 +42,14 @@ impl ServerHandle {
         inspect
     }
 
-    /// Resets a connection, as its application does with [`Outcome::Abort`](crate::Outcome::Abort). A connection that is
-    /// gone meanwhile is no error. Returns whether the loop has the request: it has not if it has ended.
-    pub fn close_connection(&self, event_loop: usize, id: u64) -> bool {
-        let mailbox = self.mailbox(event_loop);
-        mailbox.is_some_and(|mailbox| mailbox.send(LoopMessage::Close(token_of(id))).is_ok())
+    /// Resets a connection, as its application does with [`Outcome::Abort`](crate::Outcome::Abort). The loop resets it
+    /// whether the future is awaited or not; the future yields whether there was such a connection.
+    pub fn close_connection(&self, event_loop: usize, id: u64) -> CloseConnection {
+        let (request, closed) = CloseRequest::new(token_of(id));
+        if let Some(mailbox) = self.mailbox(event_loop) {
+            // A request that is refused is dropped, which answers it.
+            let _ = mailbox.send(LoopMessage::Close(request));
+        }
+        closed
     }
 }

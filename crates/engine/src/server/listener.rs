@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -78,7 +79,9 @@ impl FromIterator<Address> for Listener {
 
 impl Listener {
     /// A listener at `address`: `IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH`, or `unix:@NAME` for a name in
-    /// the abstract namespace of Linux. For port 0 the kernel chooses a free one.
+    /// the abstract namespace of Linux. For port 0 the kernel chooses a free one. `[::]:PORT` accepts IPv4 too, unless
+    /// [`ListenOptions::only_v6`] is set or the listener has `0.0.0.0:PORT` as well. `[IPV6%INTERFACE]:PORT` is an address
+    /// of a link.
     ///
     /// # Errors
     /// [`StartError::Address`] if the text is not an address.
@@ -322,7 +325,8 @@ impl Listener {
         let mut sockets = vec![first];
         if address.ip().is_some() {
             for _ in 1..loops {
-                sockets.push(Socket::listen(&address, &self.shared_options()).map_err(StartError::System)?);
+                let options = ListenOptions { reuse_port: true, ..self.options_at(&address) };
+                sockets.push(Socket::listen(&address, &options).map_err(StartError::System)?);
             }
         }
         Ok(sockets)
@@ -336,15 +340,24 @@ impl Listener {
             io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),
             _ => StartError::Listen(address.clone(), error),
         };
-        if loops == 1 || address.ip().is_none() || self.options.reuse_port {
-            return Socket::listen(address, &self.options).map_err(failed);
+        let options = self.options_at(address);
+        if loops == 1 || address.ip().is_none() || options.reuse_port {
+            return Socket::listen(address, &options).map_err(failed);
         }
-        let address = Socket::find_address(address, &self.options).map_err(failed)?;
-        Socket::listen(&address, &self.shared_options()).map_err(failed)
+        let address = Socket::find_address(address, &options).map_err(failed)?;
+        Socket::listen(&address, &ListenOptions { reuse_port: true, ..options }).map_err(failed)
     }
 
-    fn shared_options(&self) -> ListenOptions {
-        ListenOptions { reuse_port: true, ..self.options.clone() }
+    /// The options of a socket at an address. `[::]` has IPv6 alone if this listener has `0.0.0.0` with the same port too.
+    fn options_at(&self, address: &Address) -> ListenOptions {
+        let is = |address: &Address, any: IpAddr, port: u16| {
+            address.ip().is_some_and(|ip| ip.ip() == any && ip.port() == port && port > 0)
+        };
+        let has_both = address.ip().is_some_and(|ip| {
+            is(address, Ipv6Addr::UNSPECIFIED.into(), ip.port())
+                && self.configured().any(|other| is(other, Ipv4Addr::UNSPECIFIED.into(), ip.port()))
+        });
+        ListenOptions { only_v6: self.options.only_v6 || has_both, ..self.options.clone() }
     }
 
     /// Its label.

@@ -5,9 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Backend, Client, EventLoop, Limits, Server, StartError};
+use tidegate_engine::{Backend, Client, EventLoop, Limits, Listener, Server, StartError};
+use tidegate_sys::ListenOptions;
 
-use crate::support::{SocketPath, ask, bounded, connect, has_ended, port, serve, start};
+use crate::support::{Commands, SocketPath, ask, bounded, connect, has_ended, port, serve, start};
 
 #[test]
 fn over_tcp_a_handler_knows_both_addresses() {
@@ -93,4 +94,54 @@ fn an_address_that_cannot_be_bound_is_an_error() {
     let error =
         Server::bind("203.0.113.1:80").unwrap().start(|| (Default::default(), crate::support::Commands::default()));
     assert!(matches!(error, Err(StartError::Listen(..))), "not an address of this machine");
+}
+
+#[test]
+fn an_unspecified_ipv6_address_accepts_ipv4_too_and_its_peers_have_ipv4_addresses() {
+    let Ok(_has_ipv6) = TcpListener::bind("[::1]:0") else { return };
+    for (backend, loops) in [(Backend::Epoll, 1), (Backend::Auto, 1), (Backend::Auto, 2)] {
+        let server = start(Server::bind("[::]:0").unwrap().backend(backend).loops(loops));
+        for host in ["127.0.0.1", "::1"] {
+            let mut client = bounded(TcpStream::connect((host, port(&server).port())).unwrap());
+            assert_eq!(ask(&mut client, "peer"), client.local_addr().unwrap().to_string());
+            assert_eq!(ask(&mut client, "local"), client.peer_addr().unwrap().to_string());
+        }
+    }
+}
+
+#[test]
+fn a_listener_of_ipv6_alone_leaves_its_port_of_ipv4_to_others() {
+    let Ok(_has_ipv6) = TcpListener::bind("[::1]:0") else { return };
+    // Another process may have the port of IPv4.
+    let both = (0..100).find_map(|_| {
+        let only = ListenOptions { only_v6: true, ..ListenOptions::default() };
+        let server = start(Server::bind("[::]:0").unwrap().options(only));
+        let other = TcpListener::bind(("0.0.0.0", port(&server).port())).ok()?;
+        Some((server, other))
+    });
+    let (server, other) = both.expect("the port of IPv4 is free");
+    let mut client = bounded(TcpStream::connect(("::1", port(&server).port())).unwrap());
+    assert_eq!(ask(&mut client, "peer"), client.local_addr().unwrap().to_string());
+    let client = TcpStream::connect(("127.0.0.1", port(&server).port())).unwrap();
+    assert_eq!(other.accept().unwrap().1, client.local_addr().unwrap());
+}
+
+#[test]
+fn one_listener_may_have_both_unspecified_addresses_with_one_port() {
+    let Ok(_has_ipv6) = TcpListener::bind("[::1]:0") else { return };
+    for number in 0..2 {
+        // Another process may take the port meanwhile.
+        let server = (0..100).find_map(|_| {
+            let port = TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port();
+            let mut addresses = [format!("[::]:{port}"), format!("0.0.0.0:{port}")];
+            addresses.rotate_left(number);
+            let listener = addresses.iter().map(|address| address.parse().unwrap()).collect::<Listener>();
+            Server::on(listener).loops(2).start(|| (Lines::new(), Commands::default())).ok()
+        });
+        let server = server.expect("both addresses are free");
+        for host in ["127.0.0.1", "::1"] {
+            let mut client = bounded(TcpStream::connect((host, port(&server).port())).unwrap());
+            assert_eq!(ask(&mut client, "peer"), client.local_addr().unwrap().to_string());
+        }
+    }
 }

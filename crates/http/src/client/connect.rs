@@ -208,8 +208,8 @@ impl Connector {
     #[cfg(feature = "tls")]
     fn tls_of(&self, origin: &Origin) -> Result<Tls, ClientError> {
         match self.tls_http2.as_ref().filter(|_| origin.may_be_http2) {
-            Some(tls) => tls.connect(&origin.host).map_err(|_| ClientError::ServerName),
-            None => self.tls(&origin.host),
+            Some(tls) => tls.connect(origin.name()).map_err(|_| ClientError::ServerName),
+            None => self.tls(origin.name()),
         }
     }
 
@@ -230,6 +230,9 @@ impl Connector {
     async fn addresses(&self, host: &str, port: u16, limits: &ClientLimits) -> Result<Vec<Address>, ClientError> {
         if let Ok(ip) = host.parse::<std::net::IpAddr>() {
             return Ok(vec![Address::Ip((ip, port).into())]);
+        }
+        if let Some((ip, zone)) = tidegate_sys::parse_zoned(host) {
+            return Ok(vec![Address::Ip(std::net::SocketAddrV6::new(ip, port, 0, zone).into())]);
         }
         let resolved = task::timeout(limits.resolve_timeout, self.resolver.resolve(host, port)).await;
         let resolved = resolved.map_err(|_| ClientError::Timeout(Phase::Resolve))?;

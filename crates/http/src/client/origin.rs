@@ -13,7 +13,7 @@ use super::proxy::{Proxies, Proxy};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub(super) is_secure: bool,
-    /// In lower case; an IPv6 address without its brackets.
+    /// In lower case; an IPv6 address without its brackets, and with its zone.
     pub(super) host: Box<str>,
     pub(super) port: u16,
     /// Where to connect in the place of the host.
@@ -42,15 +42,7 @@ impl Origin {
             return Err(ClientError::Uri);
         }
         let port = port_of(after_host, default_port(is_secure))?;
-        Ok(Self {
-            is_secure,
-            host: host.to_ascii_lowercase().into(),
-            port,
-            at,
-            tunnels: false,
-            via: None,
-            may_be_http2: false,
-        })
+        Ok(Self { is_secure, host: lower(host).into(), port, at, tunnels: false, via: None, may_be_http2: false })
     }
 
     /// The same origin, reached through a proxy if one is for it.
@@ -79,12 +71,18 @@ impl Origin {
         self.host_and((self.port != default_port(self.is_secure)).then_some(self.port))
     }
 
+    /// The host as others know it: an IPv6 address without its zone, which means something on this machine only (RFC 6874
+    /// §1).
+    pub(super) fn name(&self) -> &str {
+        self.host.split('%').next().unwrap_or_default()
+    }
+
     /// The host as it stands in a URI, with a port. Each request needs it: it is written without the formatting machinery.
     fn host_and(&self, port: Option<u16>) -> String {
         let mut text = String::with_capacity(self.host.len() + "[]:65535".len());
         let is_ipv6 = self.host.as_bytes().contains(&b':');
         text.push_str(if is_ipv6 { "[" } else { "" });
-        text.push_str(&self.host);
+        text.push_str(if is_ipv6 { self.name() } else { &self.host });
         text.push_str(if is_ipv6 { "]" } else { "" });
         if let Some(port) = port {
             text.push(':');
@@ -92,6 +90,12 @@ impl Origin {
         }
         text
     }
+}
+
+/// A host in lower case, but for a zone: the names of network interfaces have case.
+fn lower(host: &str) -> String {
+    let (ip, zone) = host.split_at(host.find('%').unwrap_or(host.len()));
+    ip.to_ascii_lowercase() + zone
 }
 
 /// What an authority consists of (RFC 3986 §3.2).
@@ -176,6 +180,7 @@ mod tests {
             ("http://sea.example:/", false, "sea.example", 80, "sea.example"),
             ("https://user:word@sea.example:8443/", true, "sea.example", 8443, "sea.example:8443"),
             ("http://[2001:DB8::1]:81/", false, "2001:db8::1", 81, "[2001:db8::1]:81"),
+            ("http://[FE80::1%25Wlan0]:81/", false, "fe80::1%25Wlan0", 81, "[fe80::1]:81"),
         ] {
             let found = origin(text).expect(text);
             assert_eq!((found.is_secure, &*found.host, found.port), (is_secure, host, port), "{text}");

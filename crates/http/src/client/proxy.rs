@@ -224,9 +224,9 @@ impl Exception {
                 let above = origin.host.strip_suffix(&**name);
                 is_port(port) && above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
             }
-            Self::Network(network) => origin.host.parse::<IpAddr>().is_ok_and(|ip| network.contains(&ip)),
+            Self::Network(network) => origin.name().parse::<IpAddr>().is_ok_and(|ip| network.contains(&ip)),
             Self::Address(address, port) => {
-                is_port(port) && origin.host.parse::<IpAddr>().is_ok_and(|ip| ip == *address)
+                is_port(port) && origin.name().parse::<IpAddr>().is_ok_and(|ip| ip == *address)
             }
         }
     }

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use tidegate_engine::task;
-
-use super::{Middleware, RequestId, RequestInfo, TraceContext};
+use super::{Middleware, RefusedRequest, RequestId, RequestInfo, TraceContext};
+use crate::line_log::LineLog;
 use crate::response::Response;
 
-/// Logs one line for each response, as an event of `tracing` with the target `tidegate::access`. The line is written
-/// when the head of the response is ready; the length is that of the body, `-` if it is not known yet.
+/// Logs one line for each response, those of requests that the codec refuses included: to a [`LineLog`], which writes it as it is, or else as an event of `tracing` with the
+/// target `tidegate::access`, to which the subscriber may add a prefix. The line is written when the head of the response
+/// is ready; the length is that of the body, `-` if it is not known yet.
 ///
 /// Add it first, so that it sees the responses of all other middleware.
 ///
@@ -19,9 +19,10 @@ use crate::response::Response;
 /// let router = Router::new().get("/", || "hello").with(AccessLog::new(LogFormat::Json));
 /// # drop(router);
 /// ```
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct AccessLog {
     format: LogFormat,
+    lines: Option<LineLog>,
 }
 
 /// The format of an [`AccessLog`].
@@ -42,16 +43,38 @@ impl AccessLog {
     /// A log in a format.
     #[must_use]
     pub fn new(format: LogFormat) -> Self {
-        Self { format }
+        Self { format, lines: None }
+    }
+
+    /// Logs to these lines, and nothing to `tracing`: each line is of its format as a whole.
+    #[must_use]
+    pub fn to(mut self, lines: &LineLog) -> Self {
+        self.lines = Some(lines.clone());
+        self
     }
 }
 
 impl Middleware for AccessLog {
     fn after(&self, info: &RequestInfo, response: &mut Response) {
-        if tracing::enabled!(target: TARGET, tracing::Level::INFO) {
+        if let Some(lines) = &self.lines {
+            lines.line(&line(self.format, info, response));
+        } else if tracing::enabled!(target: TARGET, tracing::Level::INFO) {
             let line = line(self.format, info, response);
             tracing::info!(target: "tidegate::access", "{line}");
         }
+    }
+
+    fn refused(&self, request: &RefusedRequest) {
+        if let Some(lines) = &self.lines {
+            lines.line(&refused_line(self.format, request));
+        } else if tracing::enabled!(target: TARGET, tracing::Level::INFO) {
+            let line = refused_line(self.format, request);
+            tracing::info!(target: "tidegate::access", "{line}");
+        }
+    }
+
+    fn measures_time(&self) -> bool {
+        self.format == LogFormat::Json
     }
 }
 
@@ -62,7 +85,7 @@ fn line(format: LogFormat, info: &RequestInfo, response: &Response) -> String {
     let length = response.content_length().map_or_else(|| "-".to_owned(), |length| length.to_string());
     let status = response.status_code().as_u16();
     if format == LogFormat::Json {
-        let microseconds = task::now().saturating_duration_since(info.began()).as_micros();
+        let microseconds = info.elapsed().as_micros();
         let mut object = Object::begin(&mut line);
         object.text("time", &httpdate::fmt_http_date(SystemTime::now()));
         object.text("peer", &peer);
@@ -101,6 +124,30 @@ fn line(format: LogFormat, info: &RequestInfo, response: &Response) -> String {
             quote(&mut line, request.header(field).unwrap_or(b"-"));
             line.push('"');
         }
+    }
+    line
+}
+
+/// The line of a request that the codec has refused: its first line is that of the request, as it came.
+fn refused_line(format: LogFormat, request: &RefusedRequest) -> String {
+    let mut line = String::with_capacity(160);
+    let peer = request.peer.ip().map_or_else(|| "-".to_owned(), |peer| peer.ip().to_string());
+    let status = request.status.as_u16();
+    if format == LogFormat::Json {
+        let mut object = Object::begin(&mut line);
+        object.text("time", &httpdate::fmt_http_date(SystemTime::now()));
+        object.text("peer", &peer);
+        object.text("line", &String::from_utf8_lossy(&request.line));
+        object.number("status", u128::from(status));
+        object.text("refused", request.reason);
+        object.end();
+        return line;
+    }
+    let _ = write!(line, "{peer} - - [{}] \"", common_time(SystemTime::now()));
+    quote(&mut line, if request.line.is_empty() { b"-" } else { &request.line });
+    let _ = write!(line, "\" {status} -");
+    if format == LogFormat::Combined {
+        line.push_str(" \"-\" \"-\"");
     }
     line
 }
@@ -163,7 +210,8 @@ impl<'a> Object<'a> {
                     self.line.push('\\');
                     self.line.push(letter);
                 }
-                '\0'..='\x1f' | '\x7f' => {
+                // Terminals obey the second range too (C1), and some readers end a line at the third.
+                '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}' => {
                     let _ = write!(self.line, "\\u{:04x}", u32::from(letter));
                 }
                 _ => self.line.push(letter),
@@ -190,10 +238,10 @@ mod tests {
         assert_eq!(line, r#"a\"b\\c\x0ad\xff"#);
         let mut line = String::new();
         let mut object = Object::begin(&mut line);
-        object.text("a", "q\"\\\n\u{7f}ü");
+        object.text("a", "q\"\\\n\u{7f}\u{9b}\u{2028}ü");
         object.number("b", 7);
         object.end();
-        assert_eq!(line, r#"{"a":"q\"\\\u000a\u007fü","b":7}"#);
+        assert_eq!(line, r#"{"a":"q\"\\\u000a\u007f\u009b\u2028ü","b":7}"#);
     }
 
     #[test]

@@ -7,10 +7,12 @@ mod request_id;
 mod trace_context;
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tidegate_engine::task;
+use http::StatusCode;
+use tidegate_engine::{CloseReason, task};
 use tidegate_http1 as http1;
+use tidegate_sys::Address;
 
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
@@ -54,6 +56,16 @@ pub trait Middleware: 'static {
 
     /// Sees the response before it is sent.
     fn after(&self, _request: &RequestInfo, _response: &mut Response) {}
+
+    /// Learns of a request that the codec has refused: it was malformed, too large or too late, and no function and no
+    /// other method sees it. Middleware of the outermost router does; which host it was for is not known.
+    fn refused(&self, _request: &RefusedRequest) {}
+
+    /// Whether [`RequestInfo::elapsed`] reads the clock of the system when it begins, which costs some 20 ns, and so knows
+    /// the time of functions that do not wait. Without it the time is that of the loop, which stands still within a turn.
+    fn measures_time(&self) -> bool {
+        false
+    }
 }
 
 /// A request whose function has it, as middleware sees it afterwards: everything but the body.
@@ -61,6 +73,8 @@ pub trait Middleware: 'static {
 pub struct RequestInfo {
     request: Request,
     began: Instant,
+    /// The same by the clock of the system, if middleware measures times.
+    measured: Option<Instant>,
 }
 
 impl RequestInfo {
@@ -76,9 +90,40 @@ impl RequestInfo {
         self.began
     }
 
-    fn of(request: &Request, began: Instant) -> Self {
-        Self { request: request.without_body(), began }
+    /// How long the request has been here; see [`Middleware::measures_time`].
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        let by_loop = task::now().saturating_duration_since(self.began);
+        self.measured.map_or(by_loop, |measured| by_loop.max(measured.elapsed()))
     }
+
+    fn of(request: &Request, began: Instant, measured: Option<Instant>) -> Self {
+        Self { request: request.without_body(), began, measured }
+    }
+}
+
+/// A request that the codec has refused, and has answered.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RefusedRequest {
+    /// The client.
+    pub peer: Address,
+    /// The status of the response.
+    pub status: StatusCode,
+    /// The reason, in words.
+    pub reason: &'static str,
+    /// The beginning of the request's first line, up to 256 bytes as they came; empty if it is not known, as in HTTP/2.
+    pub line: Box<[u8]>,
+}
+
+/// Passes a request that the codec has refused just now to middleware, if it was refused.
+#[cold]
+pub(crate) fn refused(middleware: &MiddlewareList, reason: &CloseReason, peer: impl FnOnce() -> Address) {
+    let CloseReason::Protocol(fault) = reason else { return };
+    let Some(refusal) = http1::Refusal::take(fault) else { return };
+    let Ok(status) = StatusCode::from_u16(refusal.status.code()) else { return };
+    let request = RefusedRequest { peer: peer(), status, reason: refusal.reason, line: refusal.line };
+    middleware.iter().for_each(|one| one.refused(&request));
 }
 
 /// Middleware that has seen a request, and has yet to see its response.
@@ -113,6 +158,7 @@ pub(crate) fn before(
 fn before_some(middleware: &MiddlewareList, request: &mut Request, now: Instant) -> (Passed, Result<(), Response>) {
     let mut count = 0;
     let mut result = Ok(());
+    let measured = middleware.iter().any(|one| one.measures_time()).then(Instant::now);
     for one in &**middleware {
         result = one.before(request);
         if result.is_err() {
@@ -120,7 +166,7 @@ fn before_some(middleware: &MiddlewareList, request: &mut Request, now: Instant)
         }
         count += 1;
     }
-    let info = RequestInfo::of(request, now);
+    let info = RequestInfo::of(request, now, measured);
     let passed = PassedMiddleware { info, middleware: middleware.clone(), count };
     (Passed { middleware: Some(Box::new(passed)), counted: None }, result)
 }

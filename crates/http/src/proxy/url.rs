@@ -2,18 +2,19 @@
 //! `unix:PATH` or `unix+h2c:PATH`.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddrV6};
 use std::str::FromStr;
 
-use tidegate_sys::Address;
+use tidegate_sys::{Address, parse_zoned};
 
 /// The URL of an upstream: a scheme, and a host with a port. It has no path, no query and no credentials.
 ///
 /// `http` is HTTP/1.1, `h2c` is HTTP/2 without encryption, by prior knowledge (RFC 9113 §3.3), and with `https` the upstream
 /// chooses one of both (ALPN).
 ///
-/// The host is an IP address, in brackets if it is one of IPv6, or a name, which may have several addresses. `unix:PATH`
-/// and `unix:@NAME` are Unix sockets, to which HTTP/1.1 is spoken; with `unix+h2c:` in their place, HTTP/2.
+/// The host is an IP address, in brackets if it is one of IPv6, or a name, which may have several addresses. An address of a
+/// link has a zone: `[fe80::1%25eth0]` (RFC 6874), which the upstream does not see in `Host`. `unix:PATH` and `unix:@NAME`
+/// are Unix sockets, to which HTTP/1.1 is spoken; with `unix+h2c:` in their place, HTTP/2.
 ///
 /// ```
 /// use tidegate::http::proxy::UpstreamUrl;
@@ -80,8 +81,9 @@ impl FromStr for UpstreamUrl {
         };
         let place = match host.strip_prefix('[').map(|rest| rest.strip_suffix(']')) {
             Some(inner) => {
-                let ip: std::net::Ipv6Addr = inner.and_then(|ip| ip.parse().ok()).ok_or(InvalidUrl::Host)?;
-                Place::Address(std::net::SocketAddr::new(ip.into(), port).into())
+                let zoned = |ip: &str| ip.parse().ok().map(|ip| (ip, 0)).or_else(|| parse_zoned(ip));
+                let (ip, zone) = inner.and_then(zoned).ok_or(InvalidUrl::Host)?;
+                Place::Address(std::net::SocketAddr::from(SocketAddrV6::new(ip, port, 0, zone)).into())
             }
             None => match host.parse::<IpAddr>() {
                 Ok(IpAddr::V4(ip)) => Place::Address(std::net::SocketAddr::new(ip.into(), port).into()),
@@ -122,7 +124,16 @@ impl UpstreamUrl {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (self.is_secure, self.is_http2) == (other.is_secure, other.is_http2)
             && self.authority() == other.authority()
+            && self.zone() == other.zone()
             && self.socket_path() == other.socket_path()
+    }
+
+    /// The number of the network interface of an IPv6 address, if a zone names it.
+    fn zone(&self) -> Option<u32> {
+        match &self.place {
+            Place::Address(Address::Ip(std::net::SocketAddr::V6(ip))) if ip.scope_id() > 0 => Some(ip.scope_id()),
+            _ => None,
+        }
     }
 
     /// The address of a Unix socket, all of which have the same authority.
@@ -142,7 +153,8 @@ impl UpstreamUrl {
             Place::Address(address) => match address.ip() {
                 Some(ip) if ip.port() == default_port && ip.is_ipv4() => ip.ip().to_string(),
                 Some(ip) if ip.port() == default_port => format!("[{}]", ip.ip()),
-                Some(ip) => ip.to_string(),
+                // Without the zone, which means something on this machine only (RFC 6874 §1).
+                Some(ip) => std::net::SocketAddr::new(ip.ip(), ip.port()).to_string(),
                 None => "localhost".to_owned(),
             },
         }
@@ -163,7 +175,11 @@ impl fmt::Display for UpstreamUrl {
             (false, true) => "h2c",
             (false, false) => "http",
         };
-        write!(f, "{scheme}://{}", self.authority())
+        let authority = self.authority();
+        match (self.zone(), authority.split_once(']')) {
+            (Some(zone), Some((ip, port))) => write!(f, "{scheme}://{ip}%25{zone}]{port}"),
+            _ => write!(f, "{scheme}://{authority}"),
+        }
     }
 }
 
@@ -174,7 +190,7 @@ impl fmt::Display for InvalidUrl {
                 "the URL of an upstream begins with http://, https:// or h2c://, or is unix:PATH or unix+h2c:PATH"
             }
             Self::NotBare => "the URL of an upstream has no path, no query, no fragment and no credentials",
-            Self::Host => "the host is neither a name, nor an address of IPv4, nor one of IPv6 in brackets",
+            Self::Host => "the host is neither a name, nor an address of IPv4, nor one of IPv6 in brackets; a zone in it is a network interface of this machine",
             Self::Port => "the port is a number from 1 to 65535",
         })
     }
@@ -201,6 +217,8 @@ mod tests {
             ("unix:/run/a.sock", "localhost", false),
             ("unix+h2c:/run/a.sock", "localhost", false),
             ("unix+h2c:@a", "localhost", false),
+            ("http://[fe80::1%25lo]:8080", "[fe80::1]:8080", false),
+            ("https://[fe80::1%lo]", "[fe80::1]", true),
         ] {
             let url: UpstreamUrl = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!((url.authority().as_str(), url.is_secure), (authority, is_secure), "{text}");
@@ -227,6 +245,8 @@ mod tests {
             ("http://::1", InvalidUrl::Host),
             ("http://[::1", InvalidUrl::Host),
             ("http://[a]:1", InvalidUrl::Host),
+            ("http://[fe80::1%25nosuch0]:1", InvalidUrl::Host),
+            ("http://[fe80::1%25]:1", InvalidUrl::Host),
             ("http://a b", InvalidUrl::Host),
             ("http://a\r\nb", InvalidUrl::Host),
             ("http://a..b", InvalidUrl::Host),

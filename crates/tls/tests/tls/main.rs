@@ -1,5 +1,6 @@
 //! TLS connections of both roles: against each other, against rustls as it is, and against bytes that no client sends.
 
+mod authorities;
 mod certificates;
 mod copies;
 mod crowd;

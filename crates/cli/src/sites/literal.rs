@@ -1,0 +1,113 @@
+//! What a file of `--config` may not say, since it would not mean what it means elsewhere: wildcards in the names of hosts,
+//! and variables in values, which would be sent as they are.
+
+/// Why a name is no host that a request can name; `None` for one that is. `Host` fields are compared with whole names.
+pub(crate) fn refuse_host(name: &str) -> Option<String> {
+    if name.contains('*') {
+        return Some(format!(
+            "`{name}` never matches: there are no wildcards; list each name, or leave `hosts` out for all"
+        ));
+    }
+    if !name.is_ascii() {
+        return Some(format!("`{name}` never matches: requests name such a host in ASCII, as `xn--...`"));
+    }
+    let name_without_dot = name.strip_suffix('.').unwrap_or(name);
+    let is_label = |label: &str| {
+        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    (!name_without_dot.split('.').all(is_label)).then(|| format!("`{name}` is not the name of a host"))
+}
+
+/// The name by which a host is compared.
+pub(crate) fn host_key(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+/// Why a value is refused that looks like one with a variable of another server; `None` for another value.
+pub(crate) fn refuse_variable(value: &str) -> Option<String> {
+    let variable = find_variable(value)?;
+    Some(format!(
+        "`{variable}` would be sent as it is: there are no variables; X-Forwarded-For, X-Forwarded-Proto, \
+         X-Forwarded-Host and Forwarded have what is known of the client"
+    ))
+}
+
+/// `$name` and `${name}` (nginx), `{name}` and `{a.b}` (Caddy, Traefik), `%{name}` (Apache), `%[name]` (HAProxy) and
+/// `%NAME%` (Envoy). Such a text in quotes, as in JSON, is none.
+fn find_variable(value: &str) -> Option<&str> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-:>()/$%,".contains(&byte);
+    for (at, byte) in value.bytes().enumerate() {
+        let rest = &value[at..];
+        let after = rest.as_bytes().get(1).copied().unwrap_or_default();
+        let ends_with = |open: usize, close: char| {
+            let inner = rest.get(open..)?.split_once(close)?.0;
+            let is_name = inner.bytes().all(is_part) && inner.bytes().any(|byte| byte.is_ascii_alphabetic());
+            is_name.then(|| &rest[..open + inner.len() + 1])
+        };
+        let found = match byte {
+            b'$' if after == b'{' => ends_with(2, '}'),
+            b'$' if after.is_ascii_alphabetic() || after == b'_' => {
+                let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+                let end = rest[1..].find(|character| !is_word(character)).map_or(rest.len(), |end| end + 1);
+                Some(&rest[..end])
+            }
+            b'{' => ends_with(1, '}'),
+            b'%' if after == b'{' => ends_with(2, '}'),
+            b'%' if after == b'[' => ends_with(2, ']'),
+            b'%' if after.is_ascii_uppercase() => ends_with(1, '%').filter(|found| found.contains('_')),
+            _ => None,
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_other_servers_replace_is_found() {
+        for (value, variable) in [
+            ("$remote_addr", "$remote_addr"),
+            ("https://$host$request_uri", "$host"),
+            ("a ${client_ip}!", "${client_ip}"),
+            ("{client.ip}", "{client.ip}"),
+            ("{http.request.header.X-A}", "{http.request.header.X-A}"),
+            ("{remote_host}:{port}", "{remote_host}"),
+            ("%{REMOTE_ADDR}s", "%{REMOTE_ADDR}"),
+            ("%[src]", "%[src]"),
+            ("%DOWNSTREAM_REMOTE_ADDRESS%", "%DOWNSTREAM_REMOTE_ADDRESS%"),
+        ] {
+            assert_eq!(find_variable(value), Some(variable), "{value}");
+        }
+        for value in [
+            "max-age=60",
+            "costs $5, or 5$",
+            "{\"group\":\"default\",\"max_age\":1}",
+            "{}",
+            "{1}",
+            "100%",
+            "a%20b%2Fc",
+            "%7E%C3%A4",
+            "$",
+            "default-src 'self'; img-src *",
+        ] {
+            assert_eq!(find_variable(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_no_request_names_is_refused() {
+        for name in ["*.example.org", "*", "a.*", "", ".", "a..b", "a b", "a:1", "a/b", "$host", "m\u{fc}ller.example"]
+        {
+            assert!(refuse_host(name).is_some(), "{name}");
+        }
+        for name in ["sea.example", "SEA.Example.", "a_b-c", "10.0.0.1", "xn--mller-kva.example"] {
+            assert_eq!(refuse_host(name), None, "{name}");
+        }
+        assert_eq!(host_key("SEA.Example."), "sea.example");
+    }
+}
