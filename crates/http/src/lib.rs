@@ -38,6 +38,7 @@ mod compression;
 mod connection;
 mod counting;
 mod endpoint;
+mod event_stream;
 mod exchange;
 mod extract;
 #[cfg(feature = "files")]
@@ -51,6 +52,7 @@ mod order;
 mod percent;
 mod pipelined;
 pub mod proxy;
+mod refusals;
 mod request;
 mod response;
 mod route;

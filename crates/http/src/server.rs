@@ -128,6 +128,12 @@ impl Server {
         self
     }
 
+    /// Whether browsers may open WebSockets over HTTP/2, as [`Config::extended_connect`].
+    pub fn extended_connect(mut self, is_allowed: bool) -> Self {
+        self.config = self.config.extended_connect(is_allowed);
+        self
+    }
+
     /// Makes routers anew when `reload` does.
     pub fn reload(mut self, reload: &Reload) -> Self {
         self.config = self.config.reload(reload);
@@ -242,6 +248,7 @@ pub struct Config {
     tls: Option<ServerConfig>,
     proxy: Option<Arc<Policy>>,
     server_name: Option<String>,
+    denies_extended_connect: bool,
     reload: Option<Reload>,
     metrics: Option<HttpMetrics>,
 }
@@ -279,6 +286,14 @@ impl Config {
     pub fn server_name(mut self, name: &str) -> Self {
         drop(http1::Config::new(http1::Limits::default()).server_name(name));
         self.server_name = Some(name.to_owned());
+        self
+    }
+
+    /// Whether clients may open WebSockets over HTTP/2, by extended CONNECT (RFC 8441): yes, unless set. A server announces
+    /// it by a setting. Browsers open each WebSocket over a connection of HTTP/1.1 of its own if it is not announced, as
+    /// they do at most servers.
+    pub fn extended_connect(mut self, is_allowed: bool) -> Self {
+        self.denies_extended_connect = !is_allowed;
         self
     }
 
@@ -343,7 +358,8 @@ impl Config {
     }
 
     fn http2(&self) -> Arc<http2::Config> {
-        let mut config = http2::Config::new(self.limits.http2()).continue_by_hand(true).extended_connect(true);
+        let mut config = http2::Config::new(self.limits.http2()).continue_by_hand(true);
+        config = config.extended_connect(!self.denies_extended_connect);
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
         }

@@ -26,6 +26,7 @@ use crate::extract::BodyUse;
 use crate::limits::Limits;
 use crate::middleware::{self, Passed};
 use crate::pipelined::Behind;
+use crate::refusals::Limit;
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
 use crate::running::Running;
@@ -489,10 +490,11 @@ impl Serving {
 /// The response when a function, or the body that it waits for, took too long.
 #[cold]
 pub(crate) fn late_response(late: Late) -> Response {
-    let status = match late {
-        Late::Peer => Status::REQUEST_TIMEOUT,
-        Late::Function => Status::SERVICE_UNAVAILABLE,
+    let (status, limit) = match late {
+        Late::Peer => (Status::REQUEST_TIMEOUT, Limit::Receive),
+        Late::Function => (Status::SERVICE_UNAVAILABLE, Limit::Request),
     };
+    limit.log();
     Response::of_error(status).close()
 }
 

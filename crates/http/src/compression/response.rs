@@ -104,6 +104,7 @@ impl Middleware for ResponseCompression {
         }
         let Some(encoding) = accepted.preferred(&self.offered) else { return };
         let Some(compressor) = self.compressor(encoding) else { return };
+        response.end_events_at_drain();
         let body = std::mem::take(&mut response.body);
         match compressed(body, compressor) {
             Ok(body) => response.body = body,
