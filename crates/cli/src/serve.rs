@@ -94,6 +94,7 @@ fn start(
     if let Some(sites) = sites {
         let mut config = http::Config::new().limits(options.server.limits_of_http()).reload(sites.reload_handle());
         config = config.half_close(options.server.half_close);
+        config = config.extended_connect(options.server.extends_connect());
         if let Some(metrics) = metrics {
             config = config.metrics(metrics);
         }
@@ -116,8 +117,9 @@ fn start(
         ..http2::Limits::default()
     };
     let refusals = metrics.as_ref().map(|metrics| metrics.refusals().clone()).unwrap_or_default();
-    let http2 = Arc::new(http2::Config::new(limits_of_http2).extended_connect(true).count_refusals(&refusals));
-    let chat = options.chat.open();
+    let http2 = http2::Config::new(limits_of_http2).extended_connect(options.server.extends_connect());
+    let http2 = Arc::new(http2.count_refusals(&refusals));
+    let chat = options.chat.open(tls.is_some());
     let config = Arc::new(Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));

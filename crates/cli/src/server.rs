@@ -89,6 +89,9 @@ pub(crate) struct ServerOptions {
     /// [default: this machine: 127.0.0.0/8, ::1 and unix]
     #[arg(long, value_name = "NETWORK")]
     proxy_trusted: Vec<Networks>,
+    /// Do not announce extended CONNECT to HTTP/2 clients (RFC 8441): browsers open WebSockets over HTTP/1.1
+    #[arg(long)]
+    no_extended_connect: bool,
     #[command(flatten)]
     tls: TlsOptions,
     #[command(flatten)]
@@ -178,6 +181,11 @@ impl ServerOptions {
         limits.body_rate_min = http1.body_rate_min;
         limits.idle_timeout = http1.idle_timeout;
         limits
+    }
+
+    /// Whether clients may open WebSockets over HTTP/2.
+    pub(crate) fn extends_connect(&self) -> bool {
+        !self.no_extended_connect
     }
 
     /// Whether a successor takes the listeners over.

@@ -90,7 +90,9 @@ impl Site {
             b"*" => Response::new(Status::OK).fields(ALLOW_ANY),
             b"/echo" => return self.echo(head, cx),
             b"/sum" => return self.sum(head, cx),
+            // WebSocket over HTTP/2 is an extended CONNECT (RFC 8441), in place of a GET.
             b"/ws" if head.protocol().is_some() => return web_socket::echo(head, cx),
+            b"/chat/ws" if head.protocol().is_some() => return chat::accept(head, cx),
             _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
                 Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_GET)
             }

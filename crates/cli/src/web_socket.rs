@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use tidegate::codec::DynOver;
-use tidegate::http1::{Outgoing, RequestHead, Response, Status};
+use tidegate::http1::{Outgoing, RequestHead, Response, Status, Version};
 use tidegate::websocket::handshake::{HandshakeError, Offer, VERSION};
 use tidegate::websocket::{Config, Deflate, Message, WebSocket};
 use tidegate::{Context, Handler, Outcome};
@@ -51,6 +51,9 @@ pub(crate) fn accept<C: SiteCodec, H: Handler<DynOver<WebSocket>>>(
         Some(_) => return refuse(head, Response::new(Status::NOT_IMPLEMENTED), cx),
     };
     let offer = match offer {
+        Ok(_) if head.version() == Version::Http10 => return refuse(head, refusal(HandshakeError::Upgrade), cx),
+        // RFC 6455 §4.1.
+        Ok(_) if head.has_body() => return refuse(head, Response::new(Status::BAD_REQUEST), cx),
         Ok(offer) => offer,
         Err(error) => return refuse(head, refusal(error), cx),
     };

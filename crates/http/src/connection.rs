@@ -35,6 +35,7 @@ use crate::http2;
 use crate::middleware::{self, MiddlewareList, Passed};
 use crate::order::Place;
 use crate::pipelined::Behind;
+use crate::refusals::Limit;
 use crate::request::{AnyState, Request};
 use crate::response::{Message, Response};
 use crate::router::MakeState;
@@ -775,6 +776,7 @@ pub(crate) fn is_head(request: &Request) -> bool {
 }
 
 pub(crate) fn too_long() -> Response {
+    Limit::CollectedBody.log();
     Response::of_error(Status::CONTENT_TOO_LARGE).close()
 }
 

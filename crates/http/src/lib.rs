@@ -38,6 +38,7 @@ mod compression;
 mod connection;
 mod counting;
 mod endpoint;
+mod event_stream;
 mod exchange;
 mod extract;
 #[cfg(feature = "files")]
@@ -54,6 +55,7 @@ mod order;
 mod percent;
 mod pipelined;
 pub mod proxy;
+mod refusals;
 mod request;
 mod resets;
 mod response;

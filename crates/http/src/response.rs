@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_buffer::Slice;
 use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
 
 use crate::body::{Body, Data, Kind, Produced, Ready, Received};
+use crate::event_stream;
 use crate::exchange::BodyError;
 use crate::upgrade::Upgrade;
 
@@ -105,7 +106,8 @@ impl Response {
     ///
     /// # Errors
     /// [`InvalidField`]: the name is no token, the value has control characters such as CR and LF, or the server writes
-    /// the field by itself: `Content-Length`, `Transfer-Encoding`, `Connection`, `Date`, `Server`.
+    /// the field by itself: `Content-Length`, `Transfer-Encoding`, `Connection`. `Date` and `Server` are
+    /// sent in place of the server's own.
     pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Result<Self, InvalidField> {
         self.add_header(name, value)?;
         Ok(self)
@@ -199,7 +201,22 @@ impl Response {
     }
 
     /// The message with its whole body, or a head with what sends the body.
-    pub(crate) fn into_message(self) -> Message {
+    /// Has the body of an event stream end between two events when the server drains. One with a content coding shows no
+    /// events; what encodes it calls this before.
+    pub(crate) fn end_events_at_drain(&mut self) {
+        if !matches!(self.body.0, Kind::Produced(_))
+            || !self.field("content-type").is_some_and(event_stream::is_type)
+            || self.field("content-encoding").is_some()
+        {
+            return;
+        }
+        if let Kind::Produced(produced) = std::mem::take(&mut self.body).0 {
+            self.body = Body(Kind::Produced(Box::new(event_stream::end_at_drain(*produced))));
+        }
+    }
+
+    pub(crate) fn into_message(mut self) -> Message {
+        self.end_events_at_drain();
         let Self { body, fields, content_type, status, close } = self;
         match body.0 {
             Kind::Whole(body) => {
@@ -310,7 +327,7 @@ fn head(
 
 /// Whether the server writes the field by itself.
 fn is_reserved(name: &HeaderName) -> bool {
-    name == CONTENT_LENGTH || name == TRANSFER_ENCODING || name == CONNECTION || name == DATE || name == SERVER
+    name == CONTENT_LENGTH || name == TRANSFER_ENCODING || name == CONNECTION
 }
 
 fn known(status: StatusCode) -> Status {

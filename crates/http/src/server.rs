@@ -146,6 +146,12 @@ impl Server {
         self
     }
 
+    /// Whether browsers may open WebSockets over HTTP/2, as [`Config::extended_connect`].
+    pub fn extended_connect(mut self, is_allowed: bool) -> Self {
+        self.config = self.config.extended_connect(is_allowed);
+        self
+    }
+
     /// Makes routers anew when `reload` does.
     pub fn reload(mut self, reload: &Reload) -> Self {
         self.config = self.config.reload(reload);
@@ -263,6 +269,7 @@ pub struct Config {
     strict_targets: bool,
     keep_alive_hint: Option<bool>,
     half_close: bool,
+    denies_extended_connect: bool,
     reload: Option<Reload>,
     metrics: Option<HttpMetrics>,
 }
@@ -327,6 +334,14 @@ impl Config {
     /// A request of HTTP/2 always ends with its connection.
     pub fn half_close(mut self, keeps: bool) -> Self {
         self.half_close = keeps;
+        self
+    }
+
+    /// Whether clients may open WebSockets over HTTP/2, by extended CONNECT (RFC 8441): yes, unless set. A server announces
+    /// it by a setting. Browsers open each WebSocket over a connection of HTTP/1.1 of its own if it is not announced, as
+    /// they do at most servers.
+    pub fn extended_connect(mut self, is_allowed: bool) -> Self {
+        self.denies_extended_connect = !is_allowed;
         self
     }
 
@@ -397,6 +412,8 @@ impl Config {
     fn http2(&self) -> Arc<http2::Config> {
         let config = http2::Config::new(self.limits.http2()).continue_by_hand(true).extended_connect(true);
         let mut config = config.strict_targets(self.strict_targets);
+        let mut config = http2::Config::new(self.limits.http2()).continue_by_hand(true);
+        config = config.extended_connect(!self.denies_extended_connect);
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
         }

@@ -28,6 +28,7 @@ use crate::handed_over::Framing;
 use crate::limits::Limits;
 use crate::middleware::{self, Passed};
 use crate::pipelined::Behind;
+use crate::refusals::Limit;
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
 use crate::running::Running;
@@ -533,10 +534,11 @@ async fn parse_in_turn(request: &Request) {
 /// The response when a function, or the body that it waits for, took too long.
 #[cold]
 pub(crate) fn late_response(late: Late) -> Response {
-    let status = match late {
-        Late::Peer => Status::REQUEST_TIMEOUT,
-        Late::Function => Status::SERVICE_UNAVAILABLE,
+    let (status, limit) = match late {
+        Late::Peer => (Status::REQUEST_TIMEOUT, Limit::Receive),
+        Late::Function => (Status::SERVICE_UNAVAILABLE, Limit::Request),
     };
+    limit.log();
     Response::of_error(status).close()
 }
 

@@ -115,6 +115,7 @@ fn requests_that_are_no_handshake_are_refused() {
     assert_eq!(status(&HANDSHAKE.replace("dGhl", "dGhlIHNo")), "400");
     assert_eq!(status(&format!("{HANDSHAKE}Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")), "400");
     assert_eq!(status(&format!("{HANDSHAKE}Sec-WebSocket-Protocol: a, a\r\n")), "400");
+    assert_eq!(status(&format!("{HANDSHAKE}Origin: http://sea:80\r\nOrigin: http://sea:80\r\n")), "400");
     for path in ["/handler", "/channel", "/optional"] {
         for then in [&b""[..], b"ebb"] {
             let (head, _) = ask(path, &format!("{HANDSHAKE}Content-Length: 3\r\n"), then);

@@ -55,6 +55,8 @@ where
 /// tokio, or any other socket that listens, TCP or Unix. Loops on threads of their own accept its connections, one for
 /// each core unless [`server`](Serve::server) sets it.
 ///
+/// The layers of a router are made once, for all loops.
+///
 /// To listen at an address instead, with a socket for each loop, use [`serve_on`].
 ///
 /// ```
@@ -120,6 +122,13 @@ where
     /// `into_make_service_with_connect_info`, for less: axum makes a service for each address.
     pub fn with_connect_info(mut self) -> Self {
         self.function = self.function.with_connect_info();
+        self
+    }
+
+    /// Leaves extended CONNECT of HTTP/2 as it came, as [`ServiceFunction::with_extended_connect`] does. Otherwise a
+    /// WebSocket over HTTP/2 reaches routes by `get`.
+    pub fn with_extended_connect(mut self) -> Self {
+        self.function = self.function.with_extended_connect();
         self
     }
 

@@ -44,6 +44,7 @@ where
 pub struct ServiceFunction<S, B = RequestBody> {
     service: S,
     extend: Option<Extend>,
+    keeps_connect: bool,
     body: PhantomData<fn() -> B>,
 }
 
@@ -51,6 +52,13 @@ pub struct ServiceFunction<S, B = RequestBody> {
 /// requests or some paths.
 ///
 /// Each loop has a clone of the service. A service that fails is answered with 500, and the error is logged.
+///
+/// A WebSocket that a client opens over HTTP/2, by extended CONNECT (RFC 8441), reaches the service as the GET of
+/// HTTP/1.1 that it replaces, so a route by GET accepts both; see [`ServiceFunction::with_extended_connect`].
+///
+/// Layers with a state, such as a limit of concurrency, have one state for all loops: with the feature `axum`, a `Router`
+/// and a `MethodRouter` of axum get their state, `with_state(())`, when this is called. Without the feature call it
+/// yourself: a router that lacks it makes the layers of its routes anew for each request.
 ///
 /// ```
 /// use axum::routing::get;
@@ -73,8 +81,19 @@ where
 }
 
 impl<S, B> ServiceFunction<S, B> {
-    pub(crate) fn new(service: S) -> Self {
-        Self { service, extend: None, body: PhantomData }
+    pub(crate) fn new(service: S) -> Self
+    where
+        S: 'static,
+    {
+        Self { service: prepared(service), extend: None, keeps_connect: false, body: PhantomData }
+    }
+
+    /// The same with extended CONNECT for WebSockets as it came over HTTP/2 (RFC 8441): with the method CONNECT, without
+    /// the fields `Connection`, `Upgrade` and `Sec-WebSocket-Key`, accepted by a response of the class 2xx. For services
+    /// that know it, such as routes of axum by `connect`. Other protocols than `websocket` come so in any case.
+    #[must_use]
+    pub fn with_extended_connect(self) -> Self {
+        Self { keeps_connect: true, ..self }
     }
 
     /// The same with the address of the client among the extensions of each request, as a [`tidegate_sys::Address`]: that
@@ -116,7 +135,7 @@ where
         let caller = Rc::new(Caller {
             ready: Cell::new(None),
             calling: Cell::new(None),
-            requests: Requests::new(self.extend),
+            requests: Requests::new(self.extend, self.keeps_connect),
             responses: Rc::default(),
             service: self.service,
         });
@@ -233,9 +252,21 @@ fn respond<S: TowerService<B>, B>(
     }
 }
 
+/// The service with its layers made. A router of axum that has no state yet makes them anew for each request.
+pub(crate) fn prepared<S: 'static>(service: S) -> S {
+    #[cfg(feature = "axum")]
+    let service = {
+        let mut service = service;
+        crate::prepare::make_layers(&mut service);
+        service
+    };
+    service
+}
+
 impl<S: Clone, B> Clone for ServiceFunction<S, B> {
     fn clone(&self) -> Self {
-        Self { service: self.service.clone(), extend: self.extend, body: PhantomData }
+        let Self { extend, keeps_connect, .. } = *self;
+        Self { service: self.service.clone(), extend, keeps_connect, body: PhantomData }
     }
 }
 

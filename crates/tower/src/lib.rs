@@ -17,16 +17,21 @@
 //! ```
 //!
 //! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`, `upgrade.rs` for
-//! connections that a service takes over, `grpc.rs` for calls of gRPC.
+//! connections that a service takes over, `closing.rs` for their end at a drain, `prepare.rs` for routers of axum that lack their state, `grpc.rs` for calls of
+//! gRPC.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "axum")]
 pub mod axum;
+#[cfg(feature = "upgrade")]
+mod closing;
 mod function;
 pub mod grpc;
 #[cfg(feature = "axum")]
 mod make_service;
+#[cfg(feature = "axum")]
+mod prepare;
 mod request;
 mod request_body;
 mod response;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header};
 use tidegate_http::{Body, Request};
 use tidegate_sys::Address;
 
@@ -23,11 +23,13 @@ pub(crate) struct Requests {
     /// Where heads are copied to, one behind the other.
     heads: RefCell<BytesMut>,
     extend: Option<Extend>,
+    /// An extended CONNECT for a WebSocket stays one.
+    keeps_connect: bool,
 }
 
 impl Requests {
-    pub(crate) fn new(extend: Option<Extend>) -> Self {
-        Self { heads: RefCell::default(), extend }
+    pub(crate) fn new(extend: Option<Extend>, keeps_connect: bool) -> Self {
+        Self { heads: RefCell::default(), extend, keeps_connect }
     }
 
     /// Makes `made`, which is empty, the request of the `http` crate, in its place; returns what its response needs of it.
@@ -47,10 +49,11 @@ impl Requests {
         // A map that never had a field has no memory to be dropped.
         mem::forget(mem::replace(map, fields));
         let protocol = request.protocol();
+        let is_opening = protocol == Some("websocket") && !self.keeps_connect;
         #[cfg(feature = "upgrade")]
         let mut has_upgrade = false;
         for (name, value) in request.header_bytes() {
-            if protocol.is_some() && name == b"upgrade" {
+            if protocol.is_some() && !is_opening && name == b"upgrade" {
                 // HTTP/2 has no such field: it is `:protocol`.
                 continue;
             }
@@ -69,6 +72,9 @@ impl Requests {
             };
             map.append(name, value);
         }
+        if is_opening {
+            ask_as_http1(made);
+        }
         // The last part takes the head itself.
         let target = place(whole, request.target_bytes());
         *made.uri_mut() = uri(only(head, target)).ok_or(StatusCode::BAD_REQUEST)?;
@@ -79,13 +85,17 @@ impl Requests {
             extend(request.peer(), made.extensions_mut());
         }
         #[cfg(feature = "protocol")]
-        if let Some(protocol) = protocol.and_then(known_protocol) {
+        if let Some(protocol) = protocol.filter(|_| !is_opening).and_then(known_protocol) {
             made.extensions_mut().insert(protocol);
         }
         let mut exchange = Exchange::new(made.method(), protocol.is_some());
         #[cfg(feature = "upgrade")]
-        if made.method() == http::Method::CONNECT || has_upgrade && request.asks_for_any_upgrade() {
-            exchange.offer = Offer::make(made.extensions_mut());
+        if made.method() == Method::CONNECT || has_upgrade && request.asks_for_any_upgrade() {
+            let is_websocket = request.asks_for_upgrade("websocket");
+            // A handshake of HTTP/1.1 has no body (RFC 6455 §4.1), and the codec switches only behind a whole request.
+            if !is_websocket || protocol.is_some() || request.content_length() == Some(0) {
+                exchange.offer = Offer::make(made.extensions_mut(), is_websocket);
+            }
         }
         let length = request.content_length();
         if length != Some(0) {
@@ -116,6 +126,20 @@ impl Requests {
         heads.split().freeze()
     }
 }
+
+/// Makes an extended CONNECT for a WebSocket the request of HTTP/1.1 that it replaces (RFC 8441 §5): services route it by
+/// GET, and look for the fields of the handshake. The client has no key, and sees no answer to one.
+#[cold]
+fn ask_as_http1<B>(made: &mut http::Request<B>) {
+    (*made.method_mut(), *made.version_mut()) = (Method::GET, Version::HTTP_11);
+    let fields = made.headers_mut();
+    fields.insert(header::CONNECTION, const { HeaderValue::from_static("upgrade") });
+    fields.insert(header::UPGRADE, const { HeaderValue::from_static("websocket") });
+    fields.insert(header::SEC_WEBSOCKET_KEY, const { HeaderValue::from_static(NO_KEY) });
+}
+
+/// A key as RFC 6455 §4.1 has it, for services that check its length.
+const NO_KEY: &str = "AAAAAAAAAAAAAAAAAAAAAA==";
 
 /// The place of a part of a head in the whole.
 fn place(whole: &[u8], part: &[u8]) -> Range<usize> {

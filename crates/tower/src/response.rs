@@ -7,7 +7,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING};
+#[cfg(feature = "upgrade")]
+use http::header::SEC_WEBSOCKET_ACCEPT;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body::Frame;
 use tidegate_engine::task;
@@ -69,7 +71,8 @@ impl Exchange {
             StatusCode::SWITCHING_PROTOCOLS => !self.is_connect,
             status => self.is_connect && status.is_success(),
         };
-        (is_accepted && (!self.is_extended || offer.is_kept())).then_some(offer)
+        let may_be_chance = self.is_extended && self.is_connect;
+        (is_accepted && (!may_be_chance || offer.is_kept())).then_some(offer)
     }
 }
 
@@ -99,7 +102,13 @@ where
     /// Our response. If the body is complete with its first frame, or ends with trailers behind it, it is sent with the
     /// head; otherwise frame by frame.
     pub(crate) fn convert(&self, response: http::Response<B>, exchange: Exchange, cx: &mut Context<'_>) -> Response {
-        let (parts, body) = response.into_parts();
+        #[cfg_attr(not(feature = "upgrade"), expect(unused_mut, reason = "only an upgrade removes a field"))]
+        let (mut parts, body) = response.into_parts();
+        #[cfg(feature = "upgrade")]
+        if exchange.is_extended {
+            // The answer to a key that the client has not sent (RFC 8441 §5).
+            parts.headers.remove(SEC_WEBSOCKET_ACCEPT);
+        }
         let mut response = Response::status(parts.status);
         let (content_type, closes) = match copy_fields(&parts.headers, &mut response) {
             Ok(facts) => facts,
@@ -230,7 +239,7 @@ fn copy_fields(fields: &HeaderMap, response: &mut Response) -> Result<(Option<Co
         }
         if name == CONNECTION {
             closes |= value.as_bytes().eq_ignore_ascii_case(b"close");
-        } else if name != CONTENT_LENGTH && name != DATE && name != SERVER && name != TRANSFER_ENCODING {
+        } else if name != CONTENT_LENGTH && name != TRANSFER_ENCODING {
             response.append(name, value)?;
         }
     }

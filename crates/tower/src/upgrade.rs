@@ -28,6 +28,8 @@ use tokio::io::{AsyncRead, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
+use crate::closing::Closing;
+
 /// A connection that a service may take over.
 pub(crate) struct Offer {
     /// hyper's server within its one request.
@@ -37,12 +39,14 @@ pub(crate) struct Offer {
     pipe: DuplexStream,
     /// Complete when the service has dropped the stream.
     dropped: Dropped,
+    /// It is for a WebSocket.
+    is_websocket: bool,
 }
 
 impl Offer {
     /// Makes an offer: an `OnUpgrade` among the extensions of a request. If it is dropped, that reports an error.
     #[cold]
-    pub(crate) fn make(extensions: &mut http::Extensions) -> Option<Box<Self>> {
+    pub(crate) fn make(extensions: &mut http::Extensions, is_websocket: bool) -> Option<Box<Self>> {
         let (pipe, end) = tokio::io::duplex(PIPE_BYTES);
         let (alive, dropped) = oneshot::channel();
         let accepted = Rc::new(Cell::new(false));
@@ -68,7 +72,7 @@ impl Offer {
                 tracing::error!("an upgrade failed: {error}");
             }
         });
-        let mut offer = Box::new(Self { hyper, accepted, pipe, dropped });
+        let mut offer = Box::new(Self { hyper, accepted, pipe, dropped, is_websocket });
         offer.poll_hyper(|| offered.borrow().is_some());
         let on_upgrade: Option<OnUpgrade> = offered.take();
         debug_assert!(on_upgrade.is_some(), "hyper has called its service");
@@ -105,7 +109,7 @@ impl Offer {
             if !is_upgraded {
                 return Err("hyper has not upgraded the stream".into());
             }
-            connect(channel, self.pipe, self.dropped).await
+            connect(channel, self.pipe, self.dropped, Closing::new(self.is_websocket)).await
         });
         response.with_upgrade(upgrade)
     }
@@ -177,15 +181,20 @@ async fn connect(
     mut channel: Channel<Connection>,
     pipe: DuplexStream,
     mut dropped: Dropped,
+    closing: Closing,
 ) -> Result<(), Box<dyn Error>> {
-    // The service knows when its protocol is over; a drain ends at its deadline.
+    // The service knows when its protocol is over. A WebSocket gets a close frame at a drain; another protocol may go on
+    // until the deadline.
     channel.ignore_drain();
+    let mut closed = pin!(closing.at_drain());
     let (reader, writer) = channel.split();
     let (from_service, to_service) = tokio::io::split(pipe);
-    let mut inbound = pin!(receive(reader, to_service));
-    let mut outbound = pin!(send(writer, from_service));
+    let mut inbound = pin!(receive(reader, to_service, &closing));
+    let mut outbound = pin!(send(writer, from_service, &closing));
     let (mut has_received, mut has_sent) = (false, false);
     poll_fn(|cx| {
+        // First, since it has the other two send the close frame and look for the peer's.
+        let is_late = closed.as_mut().poll(cx).is_ready();
         if !has_received && let Poll::Ready(received) = inbound.as_mut().poll(cx) {
             received?;
             has_received = true;
@@ -193,6 +202,9 @@ async fn connect(
         if !has_sent && let Poll::Ready(sent) = outbound.as_mut().poll(cx) {
             sent?;
             has_sent = true;
+        }
+        if is_late || closing.is_answered() {
+            return Poll::Ready(Ok(()));
         }
         // What the service wrote before it dropped the stream is sent, and nothing reads what the peer sends now.
         if has_sent && (has_received || Pin::new(&mut dropped).poll(cx).is_ready()) {
@@ -207,8 +219,10 @@ async fn connect(
 async fn receive(
     mut reader: ReadHalf<Connection>,
     mut pipe: tokio::io::WriteHalf<DuplexStream>,
+    closing: &Closing,
 ) -> Result<(), Box<dyn Error>> {
     while let Some(bytes) = reader.recv().await? {
+        closing.on_received(&bytes);
         if pipe.write_all(&bytes).await.is_err() {
             // The other direction finds that the service has dropped its end.
             return Ok(());
@@ -223,21 +237,26 @@ async fn receive(
 async fn send(
     mut writer: WriteHalf<Connection>,
     mut pipe: tokio::io::ReadHalf<DuplexStream>,
+    closing: &Closing,
 ) -> Result<(), Box<dyn Error>> {
     loop {
         writer.ready().await?;
         // The buffer is there only within a poll: a connection that is idle keeps none.
         let piece = poll_fn(|cx| {
+            if let Some(frame) = closing.take_frame() {
+                return Poll::Ready(Ok(Some(frame.to_vec())));
+            }
             let mut memory = [0; PIECE_BYTES];
             let mut buffer = ReadBuf::new(&mut memory);
             ready!(Pin::new(&mut pipe).poll_read(cx, &mut buffer))?;
-            Poll::Ready(io::Result::Ok(buffer.filled().to_vec()))
+            let piece = buffer.filled();
+            Poll::Ready(io::Result::Ok((!piece.is_empty()).then(|| closing.admit(piece).to_vec())))
         })
         .await?;
-        if piece.is_empty() {
-            break;
+        let Some(piece) = piece else { break };
+        if !piece.is_empty() {
+            writer.send(piece.into())?;
         }
-        writer.send(piece.into())?;
     }
     writer.shutdown_write();
     Ok(poll_fn(|cx| writer.poll_flush(cx)).await?)
@@ -296,7 +315,7 @@ mod tests {
     #[test]
     fn what_the_service_writes_at_once_is_not_taken_for_a_response() {
         let mut extensions = http::Extensions::new();
-        let mut offer = Offer::make(&mut extensions).expect("hyper makes one");
+        let mut offer = Offer::make(&mut extensions, false).expect("hyper makes one");
         let impatient = Arc::new(Impatient(Mutex::new(extensions.remove()), Mutex::default()));
         impatient.poll();
         offer.accepted.set(true);

@@ -319,7 +319,8 @@ fn a_websocket_of_axum_opens_over_http2() {
             upgrade.protocols(["tide"]).on_upgrade(echo)
         }
     };
-    let server = start(Router::new().route("/ws", any(upgrade)).route("/page", any(|| async { "a page" })));
+    let routes = Router::new().route("/ws", get(upgrade.clone())).route("/any", any(upgrade));
+    let server = start(routes.route("/page", any(|| async { "a page" })));
     runtime.block_on(async {
         let mut client = server.connect::<Empty<Bytes>>().await;
         let connect = |path: &str| {
@@ -332,25 +333,88 @@ fn a_websocket_of_axum_opens_over_http2() {
         // hyper waits for the setting of the server by itself; the first response shows that it has come.
         let page = client.send_request(request(Method::GET, "/page", Empty::new())).await.expect("a response");
         assert_eq!(text(page).await, "a page");
-        let response = client.send_request(connect("/ws")).await.expect("a response");
-        assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(response.headers()["sec-websocket-protocol"], "tide");
-        let stream = TokioIo::new(hyper::upgrade::on(response).await.expect("a stream"));
-        let mut socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
-        let messages = [tungstenite::Message::text("rising"), tungstenite::Message::binary(vec![7; 300_000])];
-        for message in messages {
-            socket.send(message.clone()).await.expect("it is open");
-            assert_eq!(socket.next().await.expect("a message").expect("it is open"), message);
-        }
-        socket.close(None).await.expect("it is open");
-        while let Some(Ok(message)) = socket.next().await {
-            assert!(message.is_close(), "{message:?}");
+        for path in ["/ws", "/any"] {
+            let response = client.send_request(connect(path)).await.expect("a response");
+            assert_eq!(response.status(), StatusCode::OK);
+            assert_eq!(response.headers()["sec-websocket-protocol"], "tide");
+            assert!(!response.headers().contains_key("sec-websocket-accept"), "the client has no key");
+            let stream = TokioIo::new(hyper::upgrade::on(response).await.expect("a stream"));
+            let mut socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
+            let messages = [tungstenite::Message::text("rising"), tungstenite::Message::binary(vec![7; 300_000])];
+            for message in messages {
+                socket.send(message.clone()).await.expect("it is open");
+                assert_eq!(socket.next().await.expect("a message").expect("it is open"), message);
+            }
+            socket.close(None).await.expect("it is open");
+            while let Some(Ok(message)) = socket.next().await {
+                assert!(message.is_close(), "{message:?}");
+            }
         }
         // A function that does not take the protocol does not open a tunnel.
         let refused = client.send_request(connect("/page")).await.expect("a response");
         assert_eq!(refused.status(), StatusCode::NOT_IMPLEMENTED);
+        // A drain closes a WebSocket long before its deadline.
+        let response = client.send_request(connect("/ws")).await.expect("a response");
+        let stream = TokioIo::new(hyper::upgrade::on(response).await.expect("a stream"));
+        let mut socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
+        server.0.begin_drain(Duration::from_secs(3600));
+        let close = socket.next().await.expect("a message").expect("it is open");
+        let tungstenite::Message::Close(Some(close)) = close else { panic!("{close:?}") };
+        assert_eq!(u16::from(close.code), 1001);
+        while let Some(Ok(_)) = socket.next().await {}
     });
-    server.0.drain(Duration::from_secs(5));
+    drop(runtime);
+    server.0.wait();
+}
+
+#[test]
+fn an_extended_connect_is_a_get_of_http11_unless_the_function_keeps_it() {
+    let seen = |method: Method, version: Version, fields: HeaderMap| async move {
+        let field = |name: &str| fields.get(name).map(|value| value.to_str().unwrap_or_default().to_owned());
+        let [connection, upgrade, key] = ["connection", "upgrade", "sec-websocket-key"].map(field);
+        let seen = format!("{method} {version:?} {connection:?} {upgrade:?} {}", key.is_some());
+        (StatusCode::NOT_FOUND, seen)
+    };
+    let pages = Router::new().route("/", any(seen));
+    for (keeps, protocol, expected) in [
+        (false, "websocket", "GET HTTP/1.1 Some(\"upgrade\") Some(\"websocket\") true"),
+        (true, "websocket", "CONNECT HTTP/2.0 None None false"),
+        (false, "connect-udp", "CONNECT HTTP/2.0 None None false"),
+    ] {
+        let function = tidegate::axum::function(pages.clone());
+        let function = if keeps { function.with_extended_connect() } else { function };
+        let routes = tidegate::http::Router::new().fallback(function);
+        let (codec, handler) = tidegate::http::Config::new().connections(routes)();
+        let mut peer = Peer::new(tidegate_testkit::Embedded::<()>::new(codec, handler));
+        peer.extended_connect(1, protocol, "/", &[("sec-websocket-version", "13")]);
+        peer.read_until(|peer| peer.is_over(1));
+        assert_eq!(String::from_utf8_lossy(&peer.stream(1).body), expected);
+    }
+}
+
+#[test]
+fn a_date_and_a_server_of_the_service_are_kept() {
+    const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let own = get(|| async { ([("server", "mine/1"), ("date", DATE), ("x-tide", "ebb")], "own") });
+    let routes = tidegate::http::Router::new()
+        .get("/ours", || {
+            let response = tidegate::http::Response::text("own").header("X-Tide", "ebb")?;
+            response.header("Date", DATE)?.header("Server", "mine/1")
+        })
+        .fallback(tidegate::axum::function(Router::new().route("/own", own)));
+    let (codec, handler) = tidegate::http::Config::new().connections(routes)();
+    let mut peer = Peer::new(tidegate_testkit::Embedded::<()>::new(codec, handler));
+    for (stream, path) in [(1, "/own"), (3, "/ours"), (5, "/own")] {
+        peer.request(stream, "GET", path, &[], true);
+        peer.read_until(|peer| peer.is_over(stream));
+        let received = peer.stream(stream);
+        let values = |name: &str| {
+            let found = received.fields.iter().filter(|(found, _)| found == name);
+            found.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!((values("server"), values("date")), (vec!["mine/1".into()], vec![DATE.into()]), "{path}");
+        assert_eq!((received.field("x-tide"), &received.body[..]), (Some("ebb"), &b"own"[..]));
+    }
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -11,6 +14,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::routing::{get, post};
 use futures_util::stream;
+use tidegate::ServerHandle;
 use tidegate_testkit::Embedded;
 use tokio::runtime::{Builder, Runtime};
 use tower::limit::ConcurrencyLimitLayer;
@@ -62,6 +66,70 @@ fn wait(pipe: &mut Pipe, is_complete: impl Fn(&str) -> bool) -> String {
         std::thread::sleep(Duration::from_millis(1));
     }
     panic!("the response is not complete: {all}");
+}
+
+/// Counts how often a layer is made.
+#[derive(Clone, Default)]
+struct Count(Arc<AtomicU32>);
+
+impl<S> tower::Layer<S> for Count {
+    type Service = S;
+
+    fn layer(&self, service: S) -> S {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        service
+    }
+}
+
+#[test]
+fn layers_of_routes_are_made_once() {
+    let made = |open: &dyn Fn(Count) -> Pipe| {
+        let count = Count::default();
+        let mut pipe = open(count.clone());
+        let before = count.0.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            assert!(get_with(&mut pipe, "/", "").ends_with("hello"));
+        }
+        assert!(before > 0);
+        count.0.load(Ordering::Relaxed) - before
+    };
+    let route = |count: Count| get(|| async { "hello" }).layer(count);
+    assert_eq!(made(&|count| open(Router::new().route("/", route(count)))), 0);
+    assert_eq!(made(&|count| open(route(count))), 0, "a MethodRouter");
+    assert_eq!(made(&|count| open(Router::new().fallback(|| async { "hello" }).layer(count))), 0, "a fallback");
+    let deadlines = |count| open(tidegate::tower::grpc::Deadlines::new(Router::new().route("/", route(count))));
+    assert_eq!(made(&deadlines), 0, "with deadlines of gRPC");
+}
+
+#[test]
+fn a_limit_of_a_route_is_one_for_all_loops() {
+    let count = Count::default();
+    let router = Router::new().route("/", get(|| async { "hello" }).layer(count.clone()));
+    let made: [fn(Router, TcpListener) -> ServerHandle; 2] = [
+        |router, listener| {
+            let serve = tidegate::axum::serve(listener, router);
+            serve.server(|server| server.loops(2)).start().expect("it starts")
+        },
+        |router, listener| {
+            let serve = tidegate::axum::serve(listener, router.into_make_service());
+            serve.server(|server| server.loops(2)).start().expect("it starts")
+        },
+    ];
+    for start in made {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+        let address = listener.local_addr().expect("an address");
+        let server = start(router.clone(), listener);
+        let before = count.0.load(Ordering::Relaxed);
+        for _ in 0..8 {
+            let mut client = TcpStream::connect(address).expect("a connection");
+            client.write_all(b"GET / HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n\r\n").expect("it is sent");
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).expect("a response");
+            assert!(answer.ends_with("hello"), "{answer}");
+        }
+        assert_eq!(count.0.load(Ordering::Relaxed), before);
+        server.drain(Duration::ZERO);
+    }
 }
 
 #[test]
@@ -315,4 +383,21 @@ fn request_ids_and_fields_reach_the_service_in_their_order() {
         let answer = get_with(&mut pipe, "/", &format!("X-Tide: ebb {round}\r\nOther: 1\r\nX-Tide: flow\r\n"));
         assert!(answer.ends_with(&format!("ebb {round};flow;")), "{answer}");
     }
+}
+
+#[test]
+fn events_end_whole_at_a_drain() {
+    let events = get(|| async {
+        let first = stream::iter([Ok::<_, std::convert::Infallible>(Event::default().data("ebb"))]);
+        Sse::new(futures_util::StreamExt::chain(first, stream::pending()))
+    });
+    let mut pipe = open(Router::new().route("/", events));
+    assert!(get_with(&mut pipe, "/", "").ends_with("data: ebb\n\n\r\n"));
+    pipe.drain(Duration::from_secs(3600));
+    assert_eq!(pipe.take_written(), b"0\r\n\r\n");
+    // An idle connection waits so long for a request that is on its way.
+    pipe.advance(Duration::from_secs(1));
+    assert!(pipe.is_write_closed());
+    pipe.receive_fin();
+    assert!(pipe.is_drained());
 }

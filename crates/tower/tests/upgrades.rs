@@ -129,6 +129,90 @@ fn bytes_go_both_ways_after_an_upgrade() {
     assert!(pipe.is_write_closed());
 }
 
+/// A service whose WebSocket sends back what it gets, byte by byte.
+fn websocket() -> Router {
+    let fields = [(header::CONNECTION, "upgrade"), (header::UPGRADE, "websocket")];
+    Router::new().route(
+        "/",
+        get(move |mut request: Request| async move {
+            let upgrade = hyper::upgrade::on(&mut request);
+            drop(task::spawn(async move {
+                let mut stream = TokioIo::new(upgrade.await.expect("the connection is upgraded"));
+                let mut bytes = [0; 64];
+                while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+                    stream.write_all(&bytes[..count]).await.expect("the peer reads");
+                }
+            }));
+            (StatusCode::SWITCHING_PROTOCOLS, fields, Body::empty()).into_response()
+        }),
+    )
+}
+
+const OPENS: &str = "GET / HTTP/1.1\r\nHost: sea\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+/// Close frames of the code 1001: of the server, and of a client with a mask of zeros.
+const GOING_AWAY: &[u8] = b"\x88\x02\x03\xE9";
+const ANSWER: &[u8] = b"\x88\x82\0\0\0\0\x03\xE9";
+
+#[test]
+fn a_websocket_of_a_service_closes_at_a_drain() {
+    let mut pipe = open(websocket());
+    // The service sends the head of a frame of 200 bytes, and a part of its content.
+    let frame = [&[0x82, 126, 0, 200][..], &[7; 200]].concat();
+    pipe.receive(&[OPENS.as_bytes(), &frame[..100]].concat());
+    assert!(pipe.take_written().ends_with(&frame[..100]));
+    pipe.drain(Duration::from_secs(3600));
+    assert_eq!(pipe.take_written(), b"", "a frame is incomplete");
+    // The close frame goes behind it, and nothing of the service behind that.
+    pipe.receive(&[&frame[100..], b"more"].concat());
+    assert_eq!(pipe.take_written(), [&frame[100..], GOING_AWAY].concat());
+    pipe.advance(Duration::from_secs(5));
+    pipe.advance(Duration::from_secs(3));
+    assert!(pipe.is_closed() && pipe.is_drained(), "the peer did not answer");
+
+    let mut pipe = open(websocket());
+    pipe.receive(OPENS.as_bytes());
+    pipe.take_written();
+    pipe.drain(Duration::from_secs(3600));
+    assert_eq!(pipe.take_written(), GOING_AWAY);
+    pipe.receive(ANSWER);
+    assert!(pipe.is_write_closed());
+    pipe.receive_fin();
+    assert!(pipe.is_drained());
+}
+
+#[test]
+fn another_protocol_goes_on_during_a_drain() {
+    let mut pipe = open(Router::new().route(
+        "/",
+        get(|mut request: Request| async move {
+            drop(task::spawn(shout(hyper::upgrade::on(&mut request))));
+            switching()
+        }),
+    ));
+    ask(&mut pipe, ASKS);
+    pipe.drain(Duration::from_secs(3600));
+    assert_eq!(ask(&mut pipe, "tide"), "TIDE");
+    pipe.advance(Duration::from_secs(60));
+    assert_eq!(ask(&mut pipe, "tide"), "TIDE");
+}
+
+#[test]
+fn a_websocket_handshake_of_http10_or_with_a_body_is_refused() {
+    let router = Router::new().route("/", get(|upgrade: WebSocketUpgrade| async { upgrade.on_upgrade(echo) }));
+    let fields = "Host: sea\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                  Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    for wire in [
+        format!("GET / HTTP/1.0\r\n{fields}\r\n"),
+        format!("GET / HTTP/1.1\r\n{fields}Content-Length: 1\r\n\r\nx"),
+        format!("GET / HTTP/1.1\r\n{fields}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    ] {
+        let mut pipe = open(router.clone());
+        let answer = ask(&mut pipe, &wire);
+        assert!(answer.starts_with("HTTP/1.1 426 "), "{wire}: {answer}");
+    }
+}
+
 #[test]
 fn a_stream_that_the_service_drops_ends_its_connection() {
     for drops_before in [true, false] {

@@ -57,7 +57,7 @@ impl WebSocket {
     fn compressed_form(&mut self, payload: &[u8], out: &Output<'_>) -> Result<Option<Vec<u8>>, Error> {
         let Some(deflate) = &mut self.deflate else { return Ok(None) };
         let least = self.config.deflate.as_ref().map_or(0, |settings| settings.compress_bytes_min);
-        if payload.len() < least {
+        if payload.len() < least || !deflate.may_compress() {
             return Ok(None);
         }
         deflate.compress(payload, out.pool()).map(Some)

@@ -39,6 +39,8 @@ impl Default for Parameters {
 #[derive(Debug)]
 pub(crate) struct PerMessageDeflate {
     compression: Compression,
+    /// The peer's window is smaller than those of the compressor, so messages are sent as they are.
+    never_compresses: bool,
     keeps_compressor: bool,
     keeps_decompressor: bool,
     compressor: Option<Compressor>,
@@ -59,6 +61,7 @@ impl PerMessageDeflate {
         };
         Self {
             compression: compression(settings, bits),
+            never_compresses: bits < WINDOW_BITS_MIN,
             keeps_compressor: !ours && settings.takeover,
             keeps_decompressor: !theirs,
             compressor: None,
@@ -86,7 +89,12 @@ impl PerMessageDeflate {
 
     /// Whether any receiver of these window bits can decompress what a compressor without a past makes.
     pub(crate) fn takes_shared(&self, made_with: Compression) -> bool {
-        !self.keeps_compressor && self.compression == made_with
+        !self.keeps_compressor && !self.never_compresses && self.compression == made_with
+    }
+
+    /// Whether messages may be compressed for the peer.
+    pub(crate) fn may_compress(&self) -> bool {
+        !self.never_compresses
     }
 
     /// The payload of a compressed message.
@@ -150,6 +158,9 @@ pub(crate) fn compression(settings: &Deflate, window_bits: u8) -> Compression {
     let bits = window_bits.min(settings.window_bits);
     Compression::new(Algorithm::RawDeflate).level(settings.level).window_bits(bits)
 }
+
+/// The smallest window of the compressor.
+pub(crate) const WINDOW_BITS_MIN: u8 = 9;
 
 fn compress(compressor: &mut Compressor, payload: &[u8]) -> Result<Vec<u8>, Error> {
     if payload.is_empty() {

@@ -11,6 +11,7 @@
 mod guest;
 
 use std::cell::RefCell;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -40,19 +41,19 @@ pub(crate) struct ChatOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     chat_rate: Option<u32>,
     /// A site whose pages may use /chat, such as https://sea.example; may be repeated. * allows all [default: this
-    /// server's own page]
+    /// server's own page, in clear at an IP address or localhost, over TLS at any name]
     #[arg(long, value_name = "ORIGIN")]
     chat_origin: Vec<String>,
 }
 
 impl ChatOptions {
     /// The rooms of a server.
-    pub(crate) fn open(&self) -> Chat {
+    pub(crate) fn open(&self, has_tls: bool) -> Chat {
         let mut limits = RoomLimits::default();
         limits.history_max = self.chat_history.unwrap_or(HISTORY).into();
         let rate = self.chat_rate.unwrap_or(RATE);
         let (origins, rooms) = (self.chat_origin.clone(), Rooms::new(Slow::Skip, limits));
-        Chat(Arc::new(Shared { rooms, rate, origins, guests: AtomicU32::new(0) }))
+        Chat(Arc::new(Shared { rooms, rate, origins, has_tls, guests: AtomicU32::new(0) }))
     }
 }
 
@@ -64,6 +65,7 @@ struct Shared {
     rooms: Rooms<DynOver<WebSocket>, Arc<str>>,
     rate: u32,
     origins: Vec<String>,
+    has_tls: bool,
     /// The number of the last guest without a name.
     guests: AtomicU32,
 }
@@ -86,7 +88,21 @@ impl Chat {
             .into_iter()
             .any(|scheme| origin.strip_prefix(scheme).is_some_and(|own| own.eq_ignore_ascii_case(host.as_bytes())));
         let is_listed = |allowed: &String| allowed == "*" || origin.eq_ignore_ascii_case(allowed.as_bytes());
-        is_own || self.0.origins.iter().any(is_listed)
+        is_own && self.knows(host) || self.0.origins.iter().any(is_listed)
+    }
+
+    /// Whether a page at this host is one of this server. Without TLS a name says nothing: a page of another site may make
+    /// its own name resolve to this machine (DNS rebinding). Over TLS the browser has checked that the name is ours.
+    fn knows(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let is_address = match name.strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()),
+            None => name.parse::<Ipv4Addr>().is_ok(),
+        };
+        self.0.has_tls || is_address || name.trim_end_matches('.').eq_ignore_ascii_case("localhost")
     }
 }
 
@@ -170,8 +186,21 @@ mod tests {
             (&["https://reef.example"], Some("http://reef.example"), false),
             (&["*"], Some("null"), true),
         ] {
-            let allows = options(origins).open().allows(origin.map(str::as_bytes), "sea.example:8080");
+            let allows = options(origins).open(true).allows(origin.map(str::as_bytes), "sea.example:8080");
             assert_eq!(allows, is_allowed, "{origin:?} with {origins:?}");
+        }
+        for (host, is_known) in [
+            ("127.0.0.1:8080", true),
+            ("[::1]:8080", true),
+            ("[::1]", true),
+            ("LocalHost.", true),
+            ("sea.example:8080", false),
+            ("127.0.0.1.sea.example", false),
+            ("", false),
+        ] {
+            let origin = format!("http://{host}");
+            let allows = |origins| options(origins).open(false).allows(Some(origin.as_bytes()), host);
+            assert_eq!((allows(&[]), allows(&["*"])), (is_known, true), "{host} in clear");
         }
     }
 }

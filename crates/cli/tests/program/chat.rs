@@ -132,6 +132,8 @@ fn pages_of_other_sites_and_bad_names_are_refused() {
         ("", "Origin: https://reef.example\r\n", None),
         ("", "Origin: https://sea.example\r\n", Some("403")),
         ("", "Origin: null\r\n", Some("403")),
+        ("", "Origin: https://reef.example\r\nOrigin: https://reef.example\r\n", Some("400")),
+        ("", "Content-Length: 1\r\n", Some("400")),
         ("name=a%0Ab", "", Some("400")),
         ("name=%FF", "", None),
         ("room=0123456789012345678901234567890123456789x", "", Some("400")),

@@ -434,9 +434,9 @@ fn a_response_repeats_no_field() {
     }
 }
 
-#[test]
-fn a_websocket_over_http2_gets_its_messages_back() {
-    let program = Program::serve(&["--loops", "1"]);
+/// Opens a WebSocket as a stream of a connection of HTTP/2, sends a frame, and reads until the server has sent `awaited`.
+/// Returns all that the server has sent.
+fn websocket_over_http2(program: &Program, path: &str, sent: &[u8], awaited: &[u8]) -> Vec<u8> {
     let mut peer = TcpStream::connect(program.ip()).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     // Fields without compression: a length, a name, a length, a value.
@@ -445,7 +445,7 @@ fn a_websocket_over_http2_gets_its_messages_back() {
         (":method", "CONNECT"),
         (":protocol", "websocket"),
         (":scheme", "http"),
-        (":path", "/ws"),
+        (":path", path),
         (":authority", "sea"),
         ("sec-websocket-version", "13"),
     ]
@@ -456,18 +456,60 @@ fn a_websocket_over_http2_gets_its_messages_back() {
         let stream = u8::from(kind < 2);
         [&[0, 0, content.len() as u8, kind, flags, 0, 0, 0, stream], content].concat()
     };
-    let wire = [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        frame(4, 0, &[]),
-        frame(1, 4, &block),
-        frame(0, 0, b"\x81\x83\0\0\0\0ebb"),
-    ];
+    let wire = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, &[]), frame(1, 4, &block), frame(0, 0, sent)];
     peer.write_all(&wire.concat()).unwrap();
-    let (mut received, echo) = (Vec::new(), frame(0, 0, b"\x81\x03ebb"));
-    while !received.windows(echo.len()).any(|bytes| bytes == echo) {
+    let mut received = Vec::new();
+    while !received.windows(awaited.len()).any(|bytes| bytes == awaited) {
         let mut bytes = [0; 1024];
-        let count = peer.read(&mut bytes).expect("the echo comes");
+        let count = peer.read(&mut bytes).expect("it comes");
         assert!(count > 0, "the connection has ended: {received:?}");
         received.extend_from_slice(&bytes[..count]);
+    }
+    received
+}
+
+/// SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3).
+const ENABLES_CONNECT: [u8; 6] = [0, 8, 0, 0, 0, 1];
+
+#[test]
+fn websockets_open_over_http2_as_over_http1() {
+    let program = Program::serve(&["--loops", "1"]);
+    let echo = b"\0\0\x05\0\0\0\0\0\x01\x81\x03ebb";
+    let received = websocket_over_http2(&program, "/ws", b"\x81\x83\0\0\0\0ebb", echo);
+    assert!(received.windows(6).any(|bytes| bytes == ENABLES_CONNECT), "{received:?}");
+    let said = b"\"text\":\"ebb\"";
+    websocket_over_http2(&program, "/chat/ws?room=reef&name=Ana", b"\x81\x83\0\0\0\0ebb", said);
+}
+
+#[test]
+fn extended_connect_is_announced_unless_a_flag_says_no() {
+    let program = Program::serve(&["--loops", "1", "--no-extended-connect"]);
+    let mut peer = TcpStream::connect(program.ip()).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // A PING behind the preface: all settings come before its answer.
+    peer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x08\x06\0\0\0\0\0highwate").unwrap();
+    let mut received = Vec::new();
+    while !received.ends_with(b"highwate") {
+        let mut bytes = [0; 1024];
+        let count = peer.read(&mut bytes).expect("the answer comes");
+        assert!(count > 0, "the connection has ended: {received:?}");
+        received.extend_from_slice(&bytes[..count]);
+    }
+    assert!(!received.windows(6).any(|bytes| bytes == ENABLES_CONNECT), "{received:?}");
+}
+
+#[test]
+fn a_websocket_handshake_of_http10_or_with_a_body_is_refused() {
+    let program = Program::serve(&["--loops", "1"]);
+    for path in ["/ws", "/chat/ws"] {
+        let fields = "Host: sea\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        for (request, status) in [
+            (format!("GET {path} HTTP/1.0\r\n{fields}\r\n"), 426),
+            (format!("GET {path} HTTP/1.1\r\n{fields}Content-Length: 1\r\n\r\nx"), 400),
+            (format!("GET {path} HTTP/1.1\r\n{fields}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400),
+        ] {
+            assert_eq!(Peer::connect(&program).exchange(&request).status, status, "{request}");
+        }
     }
 }

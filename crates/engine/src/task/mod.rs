@@ -6,6 +6,7 @@
 //! that must not run on a loop.
 
 pub(crate) mod blocking;
+mod draining;
 mod handler_task;
 mod join;
 mod long_work;
@@ -22,6 +23,8 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_sys::Token;
 
+pub(crate) use self::draining::DrainWaiters;
+pub use self::draining::{Draining, draining};
 pub use self::handler_task::HandlerTask;
 pub use self::join::{TryJoin, try_join};
 pub use self::long_work::{LongWork, long_work, may_work_long, yield_if_long};

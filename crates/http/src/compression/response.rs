@@ -116,6 +116,7 @@ impl Middleware for ResponseCompression {
         }
         let Some(encoding) = accepted.preferred(&self.offered) else { return };
         let Some(compression) = self.compression(encoding) else { return };
+        response.end_events_at_drain();
         let body = std::mem::take(&mut response.body);
         match compressed(body, compression) {
             Ok(body) => response.body = body,

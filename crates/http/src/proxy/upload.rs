@@ -95,6 +95,11 @@ impl Upload {
         !self.has_begun || self.kept.is_some()
     }
 
+    /// Whether something of the body was taken.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Whether everything was sent.
     pub(super) fn is_done(&self) -> bool {
         self.state == State::Done

@@ -3,7 +3,7 @@
 use super::HandshakeError;
 use super::fields::{list, token};
 use crate::config::Deflate;
-use crate::permessage_deflate::Parameters;
+use crate::permessage_deflate::{Parameters, WINDOW_BITS_MIN};
 
 /// The name of the extension.
 const NAME: &str = "permessage-deflate";
@@ -108,7 +108,7 @@ pub(super) fn answer(offers: &[Stated], settings: &Deflate) -> Option<(Parameter
     Some((agreed, value))
 }
 
-/// A client's offer. It does not let the server choose the window of its compressor.
+/// A client's offer. The server may choose the window of its compressor: some servers accept no other offer.
 pub(super) fn offer(settings: &Deflate) -> String {
     let mut value = NAME.to_owned();
     if !settings.takeover {
@@ -117,6 +117,7 @@ pub(super) fn offer(settings: &Deflate) -> String {
     if !settings.peer_takeover {
         value.push_str("; server_no_context_takeover");
     }
+    value.push_str("; client_max_window_bits");
     value
 }
 
@@ -131,21 +132,24 @@ pub(super) fn agreed<'a>(
             return Err(HandshakeError::Extension);
         };
         let ignores = !settings.peer_takeover && !stated.server_no_context_takeover;
-        if ignores || stated.client_max_window_bits.is_some() {
+        // A response has the value (RFC 7692 §7.1.2.2).
+        let client_max_window_bits = match stated.client_max_window_bits {
+            None => 15,
+            Some(Some(bits)) => bits,
+            Some(None) => return Err(HandshakeError::Extension),
+        };
+        if ignores {
             return Err(HandshakeError::Extension);
         }
         agreed = Some(Parameters {
             server_no_context_takeover: stated.server_no_context_takeover,
             client_no_context_takeover: stated.client_no_context_takeover || !settings.takeover,
             server_max_window_bits: stated.server_max_window_bits.unwrap_or(15),
-            client_max_window_bits: 15,
+            client_max_window_bits,
         });
     }
     Ok(agreed)
 }
-
-/// The smallest window of the compressor.
-const WINDOW_BITS_MIN: u8 = 9;
 
 #[cfg(test)]
 mod tests {
@@ -195,11 +199,14 @@ mod tests {
         let parameters = accepted("permessage-deflate; server_no_context_takeover; server_max_window_bits=9").unwrap();
         let parameters = parameters.unwrap();
         assert!(parameters.server_no_context_takeover && parameters.client_no_context_takeover);
-        assert_eq!(parameters.server_max_window_bits, 9);
+        assert_eq!((parameters.server_max_window_bits, parameters.client_max_window_bits), (9, 15));
+        let narrow = accepted("permessage-deflate; server_no_context_takeover; client_max_window_bits=10").unwrap();
+        assert_eq!(narrow.unwrap().client_max_window_bits, 10);
         assert_eq!(agreed(std::iter::empty(), Some(&default)), Ok(None));
         for field in [
             "permessage-deflate",
-            "permessage-deflate; server_no_context_takeover; client_max_window_bits=10",
+            "permessage-deflate; server_no_context_takeover; client_max_window_bits",
+            "permessage-deflate; server_no_context_takeover; client_max_window_bits=7",
             "permessage-deflate; server_no_context_takeover; x",
             "permessage-deflate; server_no_context_takeover, permessage-deflate; server_no_context_takeover",
             "permessage-bzip2",

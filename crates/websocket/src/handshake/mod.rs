@@ -48,6 +48,8 @@ pub enum HandshakeError {
     Version,
     /// The key is missing, repeated or not 16 bytes in base64.
     Key,
+    /// There is more than one `Origin`, of which a check and the application might see different ones (RFC 6454 §7.3).
+    Origin,
     /// The response does not have the value that belongs to the key.
     Accept,
     /// A field with subprotocols is malformed, or the response selects one that the request does not offer.
@@ -77,6 +79,7 @@ impl fmt::Display for HandshakeError {
             Self::Upgrade => "the fields of an upgrade to WebSocket are missing",
             Self::Version => "the WebSocket version is not 13",
             Self::Key => "the WebSocket key is not 16 bytes in base64",
+            Self::Origin => "the WebSocket handshake has more than one Origin",
             Self::Accept => "the WebSocket server did not answer to the key",
             Self::Protocol => "a WebSocket subprotocol is malformed, or was not offered",
             Self::Extension => "a WebSocket extension was not offered, or has invalid parameters",

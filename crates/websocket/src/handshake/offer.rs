@@ -180,7 +180,9 @@ impl Parser {
                 return Err(HandshakeError::Key);
             }
         } else if is("origin") {
-            self.offer.origin = Some(value.trim_ascii().into());
+            if self.offer.origin.replace(value.trim_ascii().into()).is_some() {
+                return Err(HandshakeError::Origin);
+            }
         } else if is("sec-websocket-protocol") {
             for element in list(value) {
                 let protocol = token(element).ok_or(HandshakeError::Protocol)?;
