@@ -155,7 +155,8 @@ impl Admin {
         let guard = Guard::new(self.hosts);
         let (server, requests, more) = (self.server, self.requests, self.more);
         let router = move || routes::router(&server, &requests, &more, guard.clone());
-        let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("");
+        // `nc -N` and the like end their side and wait, and a response does not take long.
+        let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("").half_close(true);
         let options =
             ListenOptions { reuse_port: self.shares_address, unix_mode: Some(UNIX_MODE), ..ListenOptions::default() };
         let admin = admin.options(options).start(router);

@@ -296,6 +296,19 @@ fn the_end_of_a_connection_of_http2_ends_its_streams() {
     }
 }
 
+/// What is complete may leave as far as the windows go, and no longer than a peer may read nothing.
+#[test]
+fn a_complete_response_of_http2_is_sent_while_the_client_has_a_window_for_it() {
+    let mut peer = http2_peer::Peer::new(open_with(Config::new(), router(&Count::default())));
+    peer.grants = false;
+    peer.request(1, "GET", "/large", &[], true);
+    peer.request(3, "GET", "/now", &[], true);
+    peer.wire.receive_fin();
+    peer.read_until(|peer| peer.is_over(3) && peer.stream(1).body.len() == 65_535);
+    peer.wire.advance(Duration::from_secs(130));
+    assert!(peer.wire.is_closed(), "no window can be granted");
+}
+
 /// A connection without a protocol.
 async fn raw(address: tidegate::Address) -> Channel<Raw> {
     Client::at(address).connect(Raw).await.expect("it listens")

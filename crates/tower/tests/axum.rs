@@ -274,3 +274,60 @@ fn the_size_hint_of_a_body_is_what_is_left_of_it() {
     let answer = ask(&mut pipe, "ebb");
     assert!(answer.ends_with("\r\n\r\n[Some(7), Some(3), Some(0)]"), "{answer}");
 }
+
+/// Takes one from a counter for as long as it lives.
+struct Permit(Arc<AtomicU32>);
+
+impl Permit {
+    fn take(from: &Arc<AtomicU32>) -> Self {
+        from.fetch_sub(1, Ordering::Relaxed);
+        Self(from.clone())
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_client_that_ends_its_side_has_its_handler_and_its_body_dropped() {
+    let permits = Arc::new(AtomicU32::new(1));
+    let [handler, body, events] = std::array::from_fn(|_| permits.clone());
+    let router = Router::new()
+        .route(
+            "/handler",
+            get(move || async move {
+                let _permit = Permit::take(&handler);
+                std::future::pending::<&'static str>().await
+            })
+            .post(move |request: axum::extract::Request| async move {
+                let (_permit, _unread) = (Permit::take(&body), request);
+                std::future::pending::<&'static str>().await
+            }),
+        )
+        .route(
+            "/events",
+            get(move || async move {
+                let permit = Permit::take(&events);
+                let begin = stream::iter([Ok::<_, Infallible>(Event::default().data("x"))]);
+                Sse::new(begin.chain(stream::pending()).map(move |event| {
+                    let _permit = &permit;
+                    event
+                }))
+            }),
+        );
+    for wire in [
+        "GET /handler HTTP/1.1\r\nHost: sea\r\n\r\n",
+        "GET /events HTTP/1.1\r\nHost: sea\r\n\r\n",
+        "POST /handler HTTP/1.1\r\nHost: sea\r\nContent-Length: 1000\r\n\r\nsome",
+    ] {
+        let mut pipe = open(router.clone());
+        pipe.receive(wire.as_bytes());
+        assert_eq!(permits.load(Ordering::Relaxed), 0, "{wire}");
+        pipe.receive_fin();
+        assert_eq!(permits.load(Ordering::Relaxed), 1, "{wire}");
+        assert!(pipe.is_closed(), "{wire}");
+    }
+}
