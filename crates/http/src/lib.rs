@@ -61,6 +61,7 @@ mod sessions;
 mod sse;
 mod task;
 mod upgrade;
+mod upstream_note;
 #[cfg(feature = "websocket")]
 mod websocket;
 

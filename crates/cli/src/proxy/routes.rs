@@ -10,6 +10,7 @@ use tidegate::http::proxy::{
     Ejection, Forwarding, HealthCheck, Maintenance, Proxy, RateLimit, Retries, UpstreamLimits, Upstreams,
 };
 use tidegate::http::{AccessLog, LogFormat, Reload, Router, StatusCode};
+use tidegate::metrics::MetricsText;
 use tidegate::tls::{ClientConfig, Provider};
 
 use super::config::{Config, RESPONSE_TIMEOUT_MAX, Route, UpstreamGroup, edits};
@@ -62,6 +63,14 @@ impl Routes {
                 tracing::error!(subsystem = "proxy", %error, "configuration not reloaded; the old one stays in use");
             }
         }
+    }
+
+    /// What the upstreams that are in use have done.
+    pub(super) fn write_metrics(&self, text: &mut MetricsText) {
+        let prepared = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut sets: Vec<_> = prepared.upstreams.iter().map(|(name, set)| (name.as_str(), set)).collect();
+        sets.sort_unstable_by_key(|(name, _)| *name);
+        Upstreams::write_metrics(&sets, text);
     }
 
     /// The router of one loop.

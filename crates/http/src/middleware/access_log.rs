@@ -6,7 +6,9 @@ use std::time::SystemTime;
 use tidegate_engine::task;
 
 use super::{Middleware, RequestId, RequestInfo, TraceContext};
+use crate::request::Request;
 use crate::response::Response;
+use crate::upstream_note::{NotedUpstream, UpstreamNote};
 
 /// Logs one line for each response, as an event of `tracing` with the target `tidegate::access`. The line is written
 /// when the head of the response is ready; the length is that of the body, `-` if it is not known yet.
@@ -34,7 +36,9 @@ pub enum LogFormat {
     #[default]
     Combined,
     /// An object of JSON in one line, with the microseconds until the response, and ids of the request if
-    /// [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) have found some.
+    /// [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) have found some. Of a request that a
+    /// [`Proxy`](crate::proxy::Proxy) has passed on it has `upstream`, the last one that was tried, and `upstream_error`,
+    /// the reason why there is no response of it.
     Json,
 }
 
@@ -47,6 +51,13 @@ impl AccessLog {
 }
 
 impl Middleware for AccessLog {
+    fn before(&self, request: &mut Request) -> Result<(), Response> {
+        if self.format == LogFormat::Json && tracing::enabled!(target: TARGET, tracing::Level::INFO) {
+            request.extensions_mut().insert(UpstreamNote::default());
+        }
+        Ok(())
+    }
+
     fn after(&self, info: &RequestInfo, response: &mut Response) {
         if tracing::enabled!(target: TARGET, tracing::Level::INFO) {
             let line = line(self.format, info, response);
@@ -82,6 +93,15 @@ fn line(format: LogFormat, info: &RequestInfo, response: &Response) -> String {
         }
         if let Some(route) = request.route() {
             object.text("route", route);
+        }
+        if let Some(note) = request.extensions().get::<UpstreamNote>() {
+            let NotedUpstream { upstream, error } = note.noted();
+            if !upstream.is_empty() {
+                object.text("upstream", &upstream);
+            }
+            if let Some(error) = error {
+                object.text("upstream_error", &error);
+            }
         }
         if let Some(id) = request.extensions().get::<RequestId>() {
             object.text("request_id", id.as_str());

@@ -93,7 +93,8 @@ impl Download {
     }
 
     fn fail(self, text: &str) -> Box<dyn Error> {
-        self.lease.fail();
+        self.lease.fail_in_body();
+        self.lease.upstream.log_failure(text, self.lease.now());
         text.to_owned().into()
     }
 }

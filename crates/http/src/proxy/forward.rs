@@ -40,6 +40,7 @@ use crate::order::Place;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 use crate::upgrade::Upgrade;
+use crate::upstream_note::UpstreamNote;
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
 pub(super) struct LoopUpstreams {
@@ -137,7 +138,8 @@ impl LoopUpstreams {
         let client = self.client(&request);
         let is_idempotent = is_idempotent(request.head().method());
         let mut attempts = Attempts::default();
-        let mut last = Failure::NoUpstream;
+        let note = request.extensions().get::<UpstreamNote>().cloned();
+        let mut last = None;
         let mut place = interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
@@ -151,13 +153,16 @@ impl LoopUpstreams {
                 }
                 Picked::Full => match self.wait_for_room(key, &attempts, client).await {
                     Some(upstream) => upstream,
-                    None => return last.response(),
+                    None => return self.give_up(last, note.as_ref()),
                 },
                 Picked::None if attempts.readmit() => continue,
-                Picked::None => return last.response(),
+                Picked::None => return self.give_up(last, note.as_ref()),
             };
             upload.restart(asked.expects);
-            let lease = Lease::new(self.shared.clone(), upstream, client);
+            if let Some(note) = &note {
+                note.set(upstream.name.clone(), None);
+            }
+            let lease = Lease::new(self.shared.clone(), upstream.clone(), client);
             let id = lease.id();
             let may_be_pooled = !self.shared.sends_proxy_header && attempts.may_be_pooled(id);
             let pooled = match place {
@@ -188,14 +193,37 @@ impl LoopUpstreams {
                     }
                     Err(Stop::Upstream { failure, is_pooled, has_answered }) => (failure, is_pooled, has_answered),
                 };
-            tracing::debug!(subsystem = "proxy", upstream = id, error = failure.text(), "request failed");
+            tracing::debug!(subsystem = "proxy", upstream = upstream.name, error = failure.text(), "attempt failed");
+            upstream.counts.on_failure(failure.kind());
             let failed = Failed { upstream: id, failure: &failure, is_pooled, has_answered };
             let times = (task::now(), self.shared.limits.response_timeout);
             if !attempts.may_follow(&failed, (is_idempotent, upload.may_restart()), &self.shared.budget, times) {
-                return failure.response();
+                return self.give_up(Some((upstream, failure)), note.as_ref());
             }
-            last = failure;
+            last = Some((upstream, failure));
         }
+    }
+
+    /// The response to a request that no upstream has answered.
+    #[cold]
+    fn give_up(&self, last: Option<(Arc<Upstream>, Failure)>, note: Option<&UpstreamNote>) -> Response {
+        let now = self.shared.millis(task::now());
+        let Some((upstream, failure)) = last else {
+            let failure = Failure::NoUpstream;
+            if let Some(unlogged) = self.shared.counts.may_log(now) {
+                tracing::warn!(subsystem = "proxy", error = failure.text(), unlogged, "request failed");
+            }
+            if let Some(note) = note {
+                note.set(String::new(), Some(failure.text()));
+            }
+            return failure.response();
+        };
+        let text = failure.text();
+        upstream.log_failure(&text, now);
+        if let Some(note) = note {
+            note.set(upstream.name.clone(), Some(text));
+        }
+        failure.response()
     }
 
     /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none,
@@ -322,6 +350,7 @@ impl LoopUpstreams {
         });
         match head.await {
             Ok(head) => {
+                lease.upstream.counts.on_response(head.status());
                 upload.release();
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);

@@ -41,6 +41,7 @@ mod attempts;
 mod balance;
 mod check;
 mod connection;
+mod counts;
 mod download;
 mod error;
 mod fields;

@@ -125,6 +125,24 @@ impl UpstreamUrl {
             && self.socket_path() == other.socket_path()
     }
 
+    fn scheme(&self) -> &'static str {
+        match (self.is_secure, self.is_http2) {
+            (true, _) => "https",
+            (false, true) => "h2c",
+            (false, false) => "http",
+        }
+    }
+
+    /// The URL with one of its addresses in the place of a name.
+    pub(super) fn at(&self, address: &Address) -> String {
+        let text = address.to_string();
+        match text.strip_prefix("unix:") {
+            Some(path) if self.is_http2 => format!("unix+h2c:{path}"),
+            Some(_) => text,
+            None => format!("{}://{text}", self.scheme()),
+        }
+    }
+
     /// The address of a Unix socket, all of which have the same authority.
     pub(super) fn socket_path(&self) -> Option<&Address> {
         match &self.place {
@@ -151,19 +169,10 @@ impl UpstreamUrl {
 
 impl fmt::Display for UpstreamUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Place::Address(address) = &self.place
-            && address.ip().is_none()
-        {
-            let address = address.to_string();
-            let path = address.strip_prefix("unix:").unwrap_or(&address);
-            return write!(f, "{}:{path}", if self.is_http2 { "unix+h2c" } else { "unix" });
+        match self.socket_path() {
+            Some(path) => f.write_str(&self.at(path)),
+            None => write!(f, "{}://{}", self.scheme(), self.authority()),
         }
-        let scheme = match (self.is_secure, self.is_http2) {
-            (true, _) => "https",
-            (false, true) => "h2c",
-            (false, false) => "http",
-        };
-        write!(f, "{scheme}://{}", self.authority())
     }
 }
 
