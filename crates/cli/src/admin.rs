@@ -40,6 +40,17 @@ impl AdminOptions {
         metrics: Option<&HttpMetrics>,
         has_takeover: bool,
     ) -> Result<RunningAdmin, Box<dyn Error>> {
+        self.start_with(server, metrics, has_takeover, |admin| admin)
+    }
+
+    /// The same with further metrics.
+    pub(crate) fn start_with(
+        &self,
+        server: &ServerHandle,
+        metrics: Option<&HttpMetrics>,
+        has_takeover: bool,
+        extend: impl FnOnce(Admin) -> Admin,
+    ) -> Result<RunningAdmin, Box<dyn Error>> {
         let Some(address) = &self.admin else { return Ok(RunningAdmin::default()) };
         let mut admin = self.admin_host.iter().fold(Admin::new(server), |admin, name| admin.host(name));
         admin = admin.metrics(log::write_metrics);
@@ -52,7 +63,7 @@ impl AdminOptions {
         if has_takeover {
             admin = admin.share_address();
         }
-        match admin.start(address) {
+        match extend(admin).start(address) {
             Ok(admin) => Ok(RunningAdmin(Arc::new(Mutex::new(Some(admin))))),
             Err(AdminError::Remote(address)) => Err(format!(
                 "--admin {address}: other machines may reach this address, and no password is asked for: \

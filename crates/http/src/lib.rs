@@ -68,6 +68,7 @@ mod slices;
 mod sse;
 mod task;
 mod upgrade;
+mod upstream_note;
 #[cfg(feature = "websocket")]
 mod websocket;
 

@@ -536,7 +536,7 @@ fn paths_hosts_edits_and_rates_are_those_of_the_route() {
 fn an_upstream_with_as_many_requests_as_it_may_have_gets_no_more() {
     let upstream = Upstream::new();
     let mut limits = UpstreamLimits::default();
-    limits.requests_max = 1;
+    (limits.requests_max, limits.queued_requests_max) = (1, 0);
     let upstreams = Upstreams::builder().server(upstream.url().parse().unwrap()).limits(limits).build().unwrap();
     let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams)));
     let mut first = client(&proxy);

@@ -230,3 +230,39 @@ fn resolving_waits_for_all_names() {
     network.run_task(Duration::from_secs(2), resolving);
     assert_eq!(upstreams.len(), 20);
 }
+
+#[test]
+fn an_address_that_refuses_connections_has_its_name_resolved_again() {
+    let network = Network::new(1);
+    let names = Names::default();
+    names.set("app.test", Answer::Addresses(vec![ip("10.0.1.1")]));
+    let (old, _) = upstream(&network, "10.0.1.1");
+    let upstreams = set_of(&["http://app.test"], &names).resolve_interval(Duration::from_secs(3_600));
+    let upstreams = upstreams.build().expect("all is set");
+    let (_gateway, proxy) = gateway(&network, &upstreams);
+    network.run_for(Duration::from_secs(5));
+    let client = network.host("10.0.0.2").node();
+    assert_eq!(ask(&network, &client, &proxy), 200);
+    assert_eq!(names.asked("app.test"), 1);
+    // It moves.
+    names.set("app.test", Answer::Addresses(vec![ip("10.0.1.2")]));
+    let (new, _) = upstream(&network, "10.0.1.2");
+    old.drain(Duration::ZERO);
+    network.run_for(Duration::from_secs(5));
+    assert_eq!(names.asked("app.test"), 1, "nothing has shown it");
+    let began = network.elapsed();
+    while ask(&network, &client, &proxy) != 200 {
+        assert!(network.elapsed() - began < Duration::from_secs(2), "it is found again");
+        network.run_for(Duration::from_millis(50));
+    }
+    // One that stays away is looked up once a second at most.
+    new.drain(Duration::ZERO);
+    network.run_for(Duration::from_secs(1));
+    let (asked, began) = (names.asked("app.test"), network.elapsed());
+    while network.elapsed() - began < Duration::from_secs(10) {
+        assert_ne!(ask(&network, &client, &proxy), 200);
+        network.run_for(Duration::from_millis(50));
+    }
+    let asked = names.asked("app.test") - asked;
+    assert!((5..=11).contains(&asked), "{asked} times in 10 seconds");
+}

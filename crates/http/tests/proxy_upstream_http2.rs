@@ -136,16 +136,73 @@ fn what_may_have_been_processed_is_not_sent_again() {
 }
 
 #[test]
-fn a_body_that_has_begun_is_not_sent_again() {
+fn a_refused_request_is_sent_again_with_its_body() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&[&upstream]);
+    let client = ask(&proxy, "POST", "a small body");
+    // The first stream of a fresh connection.
+    let mut session = upstream.accept();
+    let stream = session.request();
+    session.reset(stream, REFUSED);
+    let stream = session.head();
+    assert_eq!(session.body(stream), b"a small body");
+    session.answer(stream, "second");
+    assert_eq!(answer(client), ("200".into(), "second".into()));
+}
+
+#[test]
+fn what_a_first_goaway_has_not_processed_is_sent_by_another_connection_with_its_body() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&[&upstream]);
+    let client = ask(&proxy, "POST", "a small body");
+    let mut session = upstream.accept();
+    session.request();
+    session.go_away(0);
+    drop(session);
+    let mut other = upstream.accept();
+    let stream = other.head();
+    assert_eq!(other.body(stream), b"a small body");
+    other.answer(stream, "second");
+    assert_eq!(answer(client), ("200".into(), "second".into()));
+}
+
+#[test]
+fn a_body_that_is_not_complete_is_sent_again_as_far_as_it_has_come() {
     let upstream = Upstream::new();
     let proxy = proxy_of(&[&upstream]);
     let mut session = warm(&proxy, &upstream);
     let mut client = proxy.connect();
     client
-        .write_all(b"PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 9\r\n\r\nhalf")
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 9\r\n\r\nhalf")
         .expect("it reads");
     let stream = session.head();
     while session.receive().expect("a frame").kind != http2_upstream::DATA {}
+    session.reset(stream, REFUSED);
+    let stream = session.head();
+    client.write_all(b" rest").expect("it reads");
+    assert_eq!(session.body(stream), b"half rest");
+    session.answer(stream, "whole");
+    assert_eq!(answer(client), ("200".into(), "whole".into()));
+}
+
+#[test]
+fn a_body_of_more_than_64_kib_is_not_sent_again() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&[&upstream]);
+    let mut session = warm(&proxy, &upstream);
+    session.send(http2_upstream::SETTINGS, 0, 0, &[0, 4, 0, 16, 0, 0]);
+    session.send(http2_upstream::WINDOW_UPDATE, 0, 0, &[0, 16, 0, 0]);
+    let mut client = proxy.connect();
+    const LENGTH: usize = 65 * 1024;
+    let head = format!("PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", LENGTH + 5);
+    client.write_all(head.as_bytes()).expect("it reads");
+    client.write_all(&[b'x'; LENGTH]).expect("it reads");
+    let stream = session.head();
+    let mut received = 0;
+    while received < LENGTH {
+        let frame = session.receive().expect("a frame");
+        received += if frame.kind == http2_upstream::DATA { frame.content.len() } else { 0 };
+    }
     session.reset(stream, REFUSED);
     client.write_all(b" rest").expect("it reads");
     client.shutdown(Shutdown::Write).expect("a socket");

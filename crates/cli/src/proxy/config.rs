@@ -41,6 +41,8 @@ pub(super) struct UpstreamGroup {
     /// Certificates that vouch for the servers.
     pub(super) ca: Option<Spanned<PathBuf>>,
     pub(super) health_check: Option<Spanned<Check>>,
+    /// Seconds until names are resolved again.
+    pub(super) resolve_interval: Option<Spanned<u32>>,
     #[serde(default)]
     pub(super) ejection: EjectionRules,
     #[serde(default)]
@@ -103,6 +105,11 @@ pub(super) struct RetryRules {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct GroupLimits {
     pub(super) requests: Option<u32>,
+    /// Of one client address.
+    pub(super) requests_per_address: Option<u32>,
+    /// That wait for room.
+    pub(super) queued_requests: Option<u32>,
+    pub(super) queue_timeout: Option<u32>,
     pub(super) idle_connections: Option<u32>,
     /// Of a pipeline to an upstream; 1 never pipelines.
     pub(super) pipelined_requests: Option<u8>,
@@ -229,6 +236,7 @@ impl UpstreamGroup {
             send_proxy: false,
             ca: None,
             health_check: None,
+            resolve_interval: None,
             ejection: EjectionRules::default(),
             retries: RetryRules::default(),
             limits: GroupLimits::default(),
@@ -256,6 +264,11 @@ impl UpstreamGroup {
             resolve(ca, directory);
             let at = Some(ca.span().start);
             std::fs::metadata(ca.get_ref()).map_err(|error| (at, format!("`{}`: {error}", ca.get_ref().display())))?;
+        }
+        if let Some(interval) = &self.resolve_interval
+            && *interval.get_ref() == 0
+        {
+            return Err((Some(interval.span().start), "resolve-interval is at least 1 second".into()));
         }
         if let Some(check) = &self.health_check {
             let at = Some(check.span().start);
@@ -461,7 +474,8 @@ mod tests {
             health-check = { path = "/health", interval = 2 }
             ejection = { failures = 3 }
             retries = { per-request = 1 }
-            limits = { requests = 100, response-timeout = 10 }
+            resolve-interval = 5
+            limits = { requests = 100, response-timeout = 10, requests-per-address = 20, queued-requests = 0 }
 
             [[route]]
             upstream = "app"
@@ -496,6 +510,7 @@ mod tests {
                 Some((3, 12)),
                 "weight",
             ),
+            (format!("{UPSTREAM}resolve-interval = 0\n"), Some((4, 20)), "resolve-interval"),
             (format!("{UPSTREAM}{UPSTREAM}"), Some((5, 8)), "second upstream"),
             (UPSTREAM.into(), None, "no [[route]]"),
             (format!("{UPSTREAM}[[route]]\nupstream = \"b\"\n"), Some((5, 12)), "`b`"),

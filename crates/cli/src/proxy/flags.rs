@@ -17,8 +17,8 @@ use crate::sites::AccessLogFormat;
 pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) server: ServerOptions,
-    /// Server to pass requests on to, may be repeated: http://HOST:PORT, https://HOST:PORT or unix:PATH. Each address of a
-    /// name is used
+    /// Server to pass requests on to, may be repeated: http://HOST:PORT, https://HOST:PORT, h2c://HOST:PORT, unix:PATH or
+    /// unix+h2c:PATH. Each address of a name is used
     #[arg(long, value_name = "URL", required_unless_present = "config", conflicts_with = "config")]
     upstream: Vec<tidegate::http::proxy::UpstreamUrl>,
     /// With --upstream: which of them gets a request

@@ -55,7 +55,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let of_loop = routes.clone();
     let server = options.server.server(inherited);
     let server = server.run_main(move |listener| config.serve(listener, move || of_loop.router()))?;
-    let admin = options.server.admin.start(&server, metrics.as_ref(), options.server.has_takeover())?;
+    let of_admin = routes.clone();
+    let has_takeover = options.server.has_takeover();
+    let admin = options.server.admin.start_with(&server, metrics.as_ref(), has_takeover, |admin| {
+        admin.metrics(move |text| of_admin.write_metrics(text))
+    })?;
     announce(&server, tls.is_some());
     admin.announce();
     let on_hangup = move || {

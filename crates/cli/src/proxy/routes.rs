@@ -11,6 +11,7 @@ use tidegate::http::proxy::{
     Ejection, Forwarding, HealthCheck, Maintenance, Proxy, RateLimit, Retries, UpstreamLimits, Upstreams,
 };
 use tidegate::http::{AccessLog, LineLog, LogFormat, Reload, Router, StatusCode};
+use tidegate::metrics::MetricsText;
 use tidegate::tls::{ClientConfig, Provider};
 
 use super::config::{Config, RESPONSE_TIMEOUT_MAX, Route, UpstreamGroup, edits};
@@ -75,6 +76,14 @@ impl Routes {
                 tracing::error!(subsystem = "proxy", %error, "configuration not reloaded; the old one stays in use");
             }
         }
+    }
+
+    /// What the upstreams that are in use have done.
+    pub(super) fn write_metrics(&self, text: &mut MetricsText) {
+        let prepared = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut sets: Vec<_> = prepared.upstreams.iter().map(|(name, set)| (name.as_str(), set)).collect();
+        sets.sort_unstable_by_key(|(name, _)| *name);
+        Upstreams::write_metrics(&sets, text);
     }
 
     /// The router of one loop.
@@ -193,6 +202,9 @@ fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
         check.successes = given.successes.unwrap_or(check.successes);
         builder = builder.health_check(check);
     }
+    if let Some(interval) = &group.resolve_interval {
+        builder = builder.resolve_interval(Duration::from_secs((*interval.get_ref()).into()));
+    }
     let (given, mut ejection) = (&group.ejection, Ejection::default());
     ejection.failures = given.failures.unwrap_or(ejection.failures);
     ejection.time = seconds(given.time, ejection.time);
@@ -205,6 +217,10 @@ fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
     retries.reserve = given.reserve.unwrap_or(retries.reserve);
     let (given, mut limits) = (&group.limits, UpstreamLimits::default());
     limits.requests_max = given.requests.unwrap_or(limits.requests_max);
+    let per_address_max = given.requests_per_address.unwrap_or(limits.requests_per_address_max);
+    limits.requests_per_address_max = per_address_max;
+    limits.queued_requests_max = given.queued_requests.map_or(limits.queued_requests_max, |count| count as usize);
+    limits.queue_timeout = seconds(given.queue_timeout, limits.queue_timeout);
     limits.idle_connections_max = given.idle_connections.map_or(limits.idle_connections_max, |count| count as usize);
     limits.pipelined_requests_max = given.pipelined_requests.unwrap_or(limits.pipelined_requests_max);
     limits.idle_timeout = seconds(given.idle_timeout, limits.idle_timeout);

@@ -5,11 +5,13 @@ use std::time::SystemTime;
 
 use super::{Middleware, RefusedRequest, RequestId, RequestInfo, TraceContext};
 use crate::line_log::LineLog;
+use crate::request::Request;
 use crate::response::Response;
+use crate::upstream_note::{NotedUpstream, UpstreamNote};
 
-/// Logs one line for each response, those of requests that the codec refuses included: to a [`LineLog`], which writes it as it is, or else as an event of `tracing` with the
-/// target `tidegate::access`, to which the subscriber may add a prefix. The line is written when the head of the response
-/// is ready; the length is that of the body, `-` if it is not known yet.
+/// Logs one line for each response, those of requests that the codec refuses included: to a [`LineLog`], which writes it as
+/// it is, or else as an event of `tracing` with the target `tidegate::access`, to which the subscriber may add a prefix. The
+/// line is written when the head of the response is ready; the length is that of the body, `-` if it is not known yet.
 ///
 /// Add it first, so that it sees the responses of all other middleware.
 ///
@@ -35,7 +37,9 @@ pub enum LogFormat {
     #[default]
     Combined,
     /// An object of JSON in one line, with the microseconds until the response, and ids of the request if
-    /// [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) have found some.
+    /// [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) have found some. Of a request that a
+    /// [`Proxy`](crate::proxy::Proxy) has passed on it has `upstream`, the last one that was tried, and `upstream_error`,
+    /// the reason why there is no response of it.
     Json,
 }
 
@@ -55,6 +59,14 @@ impl AccessLog {
 }
 
 impl Middleware for AccessLog {
+    fn before(&self, request: &mut Request) -> Result<(), Response> {
+        let is_on = self.lines.is_some() || tracing::enabled!(target: TARGET, tracing::Level::INFO);
+        if self.format == LogFormat::Json && is_on {
+            request.extensions_mut().insert(UpstreamNote::default());
+        }
+        Ok(())
+    }
+
     fn after(&self, info: &RequestInfo, response: &mut Response) {
         if let Some(lines) = &self.lines {
             lines.line(&line(self.format, info, response));
@@ -105,6 +117,15 @@ fn line(format: LogFormat, info: &RequestInfo, response: &Response) -> String {
         }
         if let Some(route) = request.route() {
             object.text("route", route);
+        }
+        if let Some(note) = request.extensions().get::<UpstreamNote>() {
+            let NotedUpstream { upstream, error } = note.noted();
+            if !upstream.is_empty() {
+                object.text("upstream", &upstream);
+            }
+            if let Some(error) = error {
+                object.text("upstream_error", &error);
+            }
         }
         if let Some(id) = request.extensions().get::<RequestId>() {
             object.text("request_id", id.as_str());

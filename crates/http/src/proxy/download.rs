@@ -109,7 +109,8 @@ impl Download {
 
     fn fail(mut self, text: &str) -> Box<dyn Error> {
         self.admission.fail();
-        self.lease.fail();
+        self.lease.fail_in_body();
+        self.lease.upstream.log_failure(text, self.lease.now());
         text.to_owned().into()
     }
 }

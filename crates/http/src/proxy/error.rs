@@ -12,7 +12,7 @@ use crate::response::Response;
 /// Why there is no response of an upstream.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No upstream is there, or none takes another request.
+    /// No upstream is there, or none has room for another request.
     NoUpstream,
     Connect(ConnectError),
     /// A request for a tunnel, at an upstream that is configured to speak HTTP/2. Nothing is wrong with the upstream.
@@ -33,7 +33,47 @@ pub(super) enum Failure {
     WrongProtocol,
 }
 
+/// The reasons of failures that metrics tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FailureKind {
+    Connect,
+    Timeout,
+    Closed,
+    Refused,
+    Protocol,
+    Body,
+}
+
+impl FailureKind {
+    /// In their order.
+    pub(super) const ALL: [Self; 6] =
+        [Self::Connect, Self::Timeout, Self::Closed, Self::Refused, Self::Protocol, Self::Body];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+            Self::Refused => "refused",
+            Self::Protocol => "protocol",
+            Self::Body => "body",
+        }
+    }
+}
+
 impl Failure {
+    pub(super) fn kind(&self) -> FailureKind {
+        match self {
+            Self::Connect(ConnectError::Timeout(_)) | Self::Late => FailureKind::Timeout,
+            Self::NoUpstream | Self::Connect(_) => FailureKind::Connect,
+            Self::Closed(_) | Self::Unsent => FailureKind::Closed,
+            Self::Refused => FailureKind::Refused,
+            Self::NoTunnel | Self::NoExtendedConnect | Self::Inexpressible(_) | Self::WrongProtocol => {
+                FailureKind::Protocol
+            }
+        }
+    }
+
     pub(super) fn of_recv(error: ChannelError) -> Self {
         if let ChannelError::Closed(reason) = &error
             && let CloseReason::StreamReset { code, by_peer: true } = **reason
@@ -112,7 +152,7 @@ impl Failure {
 
     pub(super) fn text(&self) -> String {
         match self {
-            Self::NoUpstream => "no upstream is available".into(),
+            Self::NoUpstream => "no upstream is available, or none has room".into(),
             Self::Connect(error) => error.to_string(),
             Self::NoTunnel => "the upstream speaks HTTP/2, on which there are no tunnels".into(),
             Self::NoExtendedConnect => NO_EXTENDED_CONNECT.into(),

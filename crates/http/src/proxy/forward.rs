@@ -42,6 +42,7 @@ use crate::order::Place;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 use crate::upgrade::Upgrade;
+use crate::upstream_note::UpstreamNote;
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
 pub(super) struct LoopUpstreams {
@@ -146,7 +147,8 @@ impl LoopUpstreams {
         let address = self.client(&request);
         let is_idempotent = is_idempotent(request.head().method());
         let mut attempts = Attempts::default();
-        let mut last = Failure::NoUpstream;
+        let note = request.extensions().get::<UpstreamNote>().cloned();
+        let mut last = None;
         let mut place = interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
@@ -162,17 +164,20 @@ impl LoopUpstreams {
                     Some(upstream) => upstream,
                     None => {
                         admission.fail();
-                        return last.response();
+                        return self.give_up(last, note.as_ref());
                     }
                 },
                 Picked::None if attempts.readmit() => continue,
                 Picked::None => {
                     admission.fail();
-                    return last.response();
+                    return self.give_up(last, note.as_ref());
                 }
             };
             upload.restart(asked.expects);
-            let lease = Lease::new(self.shared.clone(), upstream, address);
+            if let Some(note) = &note {
+                note.set(upstream.name.clone(), None);
+            }
+            let lease = Lease::new(self.shared.clone(), upstream.clone(), address);
             let id = lease.id();
             let may_be_pooled = !self.shared.sends_proxy_header && attempts.may_be_pooled(id);
             let pooled = match place {
@@ -212,15 +217,38 @@ impl LoopUpstreams {
                     }
                     Err(Stop::Upstream { failure, is_pooled, has_answered }) => (failure, is_pooled, has_answered),
                 };
-            tracing::debug!(subsystem = "proxy", upstream = id, error = failure.text(), "request failed");
+            tracing::debug!(subsystem = "proxy", upstream = upstream.name, error = failure.text(), "attempt failed");
+            upstream.counts.on_failure(failure.kind());
             let failed = Failed { upstream: id, failure: &failure, is_pooled, has_answered };
             let times = (task::now(), self.shared.limits.response_timeout);
             if !attempts.may_follow(&failed, (is_idempotent, upload.may_restart()), &self.shared.budget, times) {
                 admission.fail();
-                return failure.response();
+                return self.give_up(Some((upstream, failure)), note.as_ref());
             }
-            last = failure;
+            last = Some((upstream, failure));
         }
+    }
+
+    /// The response to a request that no upstream has answered.
+    #[cold]
+    fn give_up(&self, last: Option<(Arc<Upstream>, Failure)>, note: Option<&UpstreamNote>) -> Response {
+        let now = self.shared.millis(task::now());
+        let Some((upstream, failure)) = last else {
+            let failure = Failure::NoUpstream;
+            if let Some(unlogged) = self.shared.counts.may_log(now) {
+                tracing::warn!(subsystem = "proxy", error = failure.text(), unlogged, "request failed");
+            }
+            if let Some(note) = note {
+                note.set(String::new(), Some(failure.text()));
+            }
+            return failure.response();
+        };
+        let text = failure.text();
+        upstream.log_failure(&text, now);
+        if let Some(note) = note {
+            note.set(upstream.name.clone(), Some(text));
+        }
+        failure.response()
     }
 
     /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none,
@@ -347,6 +375,7 @@ impl LoopUpstreams {
         });
         match head.await {
             Ok(head) => {
+                lease.upstream.counts.on_response(head.status());
                 upload.release();
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);

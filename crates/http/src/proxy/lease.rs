@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use tidegate_engine::task;
 
+use super::error::FailureKind;
+use super::health::Millis;
 use super::upstreams::{Shared, Upstream};
 
 pub(super) struct Lease {
@@ -23,6 +25,11 @@ impl Lease {
     pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>, client: Option<IpAddr>) -> Self {
         let counted = Cell::new(Some(InProgress::new(upstream.clone(), client)));
         Self { shared, upstream, counted, has_failed: Cell::new(false) }
+    }
+
+    /// The present time, as upstreams count it.
+    pub(super) fn now(&self) -> Millis {
+        self.shared.millis(task::now())
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -49,6 +56,12 @@ impl Lease {
         if !self.has_failed.replace(true) {
             self.shared.on_failure(&self.upstream, task::now(), false);
         }
+    }
+
+    /// The upstream has failed within the body of its response.
+    pub(super) fn fail_in_body(&self) {
+        self.upstream.counts.on_failure(FailureKind::Body);
+        self.fail();
     }
 
     /// No connection could be made.

@@ -42,6 +42,7 @@ mod balance;
 mod cancellations;
 mod check;
 mod connection;
+mod counts;
 mod download;
 mod error;
 mod fields;

@@ -16,6 +16,7 @@ use tidegate_tls::ClientConfig;
 
 use super::balance::{Balance, hash_of};
 use super::check::HealthCheck;
+use super::counts::UpstreamCounts;
 use super::health::{Ejection, Health, Millis, millis};
 use super::names::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
@@ -154,6 +155,8 @@ pub(super) struct Shared {
     /// By the places of the URLs: whether an address of the name could not be connected to since it was resolved.
     pub(super) wants_lookup: Box<[AtomicBool]>,
     pub(super) waiting: Arc<Waiting>,
+    /// Requests for which there was no upstream.
+    pub(super) counts: UpstreamCounts,
     members: Mutex<Arc<[Arc<Upstream>]>>,
     /// Changes with the members.
     generation: AtomicU64,
@@ -166,6 +169,9 @@ pub(super) struct Upstream {
     /// No two upstreams of a process have the same.
     pub(super) id: u64,
     pub(super) address: Address,
+    /// Its scheme and its address, for logs and metrics.
+    pub(super) name: String,
+    pub(super) counts: UpstreamCounts,
     /// The name that its certificate has to have.
     #[cfg(feature = "tls")]
     pub(super) host: String,
@@ -349,6 +355,8 @@ impl Upstream {
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             hash: hash_of(address.to_string()),
+            name: url.at(&address),
+            counts: UpstreamCounts::default(),
             address,
             #[cfg(feature = "tls")]
             host: url.host(),
@@ -396,6 +404,14 @@ impl Upstream {
         }
         self.active.fetch_sub(1, Ordering::SeqCst);
         self.waiting.on_room();
+    }
+
+    /// Logs why a client does not get a response of this upstream, once a second at most.
+    #[cold]
+    pub(super) fn log_failure(&self, error: &str, now: Millis) {
+        if let Some(unlogged) = self.counts.may_log(now) {
+            tracing::warn!(subsystem = "proxy", upstream = %self.name, %error, unlogged, "request failed");
+        }
     }
 
     /// Whether it gets pipelined requests.
@@ -564,6 +580,7 @@ impl UpstreamsBuilder {
         let upstreams = Upstreams(Arc::new(Shared {
             wants_lookup: self.urls.iter().map(|_| AtomicBool::new(false)).collect(),
             waiting: Arc::default(),
+            counts: UpstreamCounts::default(),
             urls: self.urls,
             balance: self.balance,
             ejection: self.ejection,

@@ -136,6 +136,24 @@ impl UpstreamUrl {
         }
     }
 
+    fn scheme(&self) -> &'static str {
+        match (self.is_secure, self.is_http2) {
+            (true, _) => "https",
+            (false, true) => "h2c",
+            (false, false) => "http",
+        }
+    }
+
+    /// The URL with one of its addresses in the place of a name.
+    pub(super) fn at(&self, address: &Address) -> String {
+        let text = address.to_string();
+        match text.strip_prefix("unix:") {
+            Some(path) if self.is_http2 => format!("unix+h2c:{path}"),
+            Some(_) => text,
+            None => format!("{}://{text}", self.scheme()),
+        }
+    }
+
     /// The address of a Unix socket, all of which have the same authority.
     pub(super) fn socket_path(&self) -> Option<&Address> {
         match &self.place {
@@ -163,19 +181,10 @@ impl UpstreamUrl {
 
 impl fmt::Display for UpstreamUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Place::Address(address) = &self.place
-            && address.ip().is_none()
-        {
-            let address = address.to_string();
-            let path = address.strip_prefix("unix:").unwrap_or(&address);
-            return write!(f, "{}:{path}", if self.is_http2 { "unix+h2c" } else { "unix" });
+        if let Some(path) = self.socket_path() {
+            return f.write_str(&self.at(path));
         }
-        let scheme = match (self.is_secure, self.is_http2) {
-            (true, _) => "https",
-            (false, true) => "h2c",
-            (false, false) => "http",
-        };
-        let authority = self.authority();
+        let (scheme, authority) = (self.scheme(), self.authority());
         match (self.zone(), authority.split_once(']')) {
             (Some(zone), Some((ip, port))) => write!(f, "{scheme}://{ip}%25{zone}]{port}"),
             _ => write!(f, "{scheme}://{authority}"),

@@ -12,6 +12,7 @@ pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
@@ -113,6 +114,21 @@ impl Session {
             let frame = self.receive().expect("a head");
             if frame.kind == HEADERS {
                 return frame.stream;
+            }
+        }
+    }
+
+    /// The body of a request whose head has come.
+    #[track_caller]
+    pub(crate) fn body(&mut self, stream: u32) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let frame = self.receive().expect("a body");
+            if (frame.kind, frame.stream) == (DATA, stream) {
+                body.extend(frame.content);
+                if frame.flags & END_STREAM != 0 {
+                    return body;
+                }
             }
         }
     }
