@@ -90,6 +90,7 @@ fn start(
     let limits_of_http = options.server.limits_of_http1();
     if let Some(sites) = sites {
         let mut config = http::Config::new().limits(options.server.limits_of_http()).reload(sites.reload_handle());
+        config = config.strict_targets(options.server.strict_targets);
         if let Some(metrics) = metrics {
             config = config.metrics(metrics);
         }
@@ -112,9 +113,11 @@ fn start(
         ..http2::Limits::default()
     };
     let refusals = metrics.as_ref().map(|metrics| metrics.refusals().clone()).unwrap_or_default();
-    let http2 = Arc::new(http2::Config::new(limits_of_http2).extended_connect(true).count_refusals(&refusals));
+    let http2 = http2::Config::new(limits_of_http2).extended_connect(true).count_refusals(&refusals);
+    let http2 = Arc::new(http2.strict_targets(options.server.strict_targets));
     let chat = options.chat.open();
-    let config = Arc::new(Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals));
+    let config = Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals);
+    let config = Arc::new(config.strict_targets(options.server.strict_targets));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));
     // What is common has a pipeline of its own. All else shares one, which finds its filters at run time.

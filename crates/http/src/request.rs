@@ -134,6 +134,13 @@ impl Request {
         self.head.target_bytes()
     }
 
+    /// Whether the target may have `%`, or bytes that no URI has. The question costs no search.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_irregular_target(&self) -> bool {
+        self.head.has_irregular_target()
+    }
+
     /// All fields in their order, as pairs of name and value, both as bytes, which is cheaper than
     /// [`headers`](Self::headers).
     pub fn header_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {

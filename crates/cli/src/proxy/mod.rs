@@ -38,6 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // Upstreams have their own times, and their own response to a client for whom one is late.
     limits.request_timeout = Routes::RESPONSE_TIMEOUT_CEILING;
     let mut config = http::Config::new().limits(limits).server_name("").reload(routes.reload_handle());
+    config = config.strict_targets(options.server.strict_targets);
     let metrics = options.server.admin.metrics();
     if let Some(metrics) = &metrics {
         config = config.metrics(metrics);
