@@ -505,11 +505,7 @@ mod tests {
             (route("request-headers = { set = { Connection = \"x\" } }"), Some((6, 19)), "Connection"),
             (route("response-headers = { set = { A = \"x\\ny\" } }"), Some((6, 20)), "control"),
             (route("[[route]]\nupstream = \"a\"\n"), Some((6, 1)), "second route"),
-            (
-                route("path = \"/ab\"\n[[route]]\nupstream = \"a\"\npath = \"/%61b\"\n"),
-                Some((7, 1)),
-                "second route",
-            ),
+            (route("path = \"/ab\"\n[[route]]\nupstream = \"a\"\npath = \"/%61b\"\n"), Some((7, 1)), "second route"),
             (route("sail = 1"), Some((6, 1)), "sail"),
         ] {
             let (at, message) = parse(&source).map(drop).expect_err(&source);
