@@ -95,6 +95,7 @@ fn start(
         let mut config = http::Config::new().limits(options.server.limits_of_http()).reload(sites.reload_handle());
         config = config.half_close(options.server.half_close);
         config = config.extended_connect(options.server.extends_connect());
+        config = config.strict_targets(options.server.strict_targets);
         if let Some(metrics) = metrics {
             config = config.metrics(metrics);
         }
@@ -118,9 +119,11 @@ fn start(
     };
     let refusals = metrics.as_ref().map(|metrics| metrics.refusals().clone()).unwrap_or_default();
     let http2 = http2::Config::new(limits_of_http2).extended_connect(options.server.extends_connect());
-    let http2 = Arc::new(http2.count_refusals(&refusals));
+    let http2 = http2.count_refusals(&refusals);
+    let http2 = Arc::new(http2.strict_targets(options.server.strict_targets));
     let chat = options.chat.open(tls.is_some());
-    let config = Arc::new(Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals));
+    let config = Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals);
+    let config = Arc::new(config.strict_targets(options.server.strict_targets));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));
     // What is common has a pipeline of its own. All else shares one, which finds its filters at run time.

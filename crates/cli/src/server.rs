@@ -54,6 +54,10 @@ pub(crate) struct ServerOptions {
     admission: AdmissionOptions,
     #[command(flatten)]
     limits: LimitOptions,
+    /// Refuse request targets with bytes that no URI has (RFC 3986), such as | and raw UTF-8, and with a % without two
+    /// hexadecimal digits; browsers send such targets
+    #[arg(long)]
+    pub(crate) strict_targets: bool,
     /// Maximum memory of all connections, in bytes [default: half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
     memory_max: Option<u64>,

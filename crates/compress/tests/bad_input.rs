@@ -224,3 +224,20 @@ fn output_that_waits_is_an_error_at_the_end_of_input() {
     assert!(!decompressor.step(&wire, &mut [0; 10]).expect("it is valid").is_complete);
     assert_eq!(decompressor.finish(), Err(Error::OutputPending));
 }
+
+/// As `gzip` does: archives are padded with them to whole blocks.
+#[test]
+fn zeros_behind_the_end_of_gzip_are_ignored() {
+    let message = compress(Algorithm::Gzip, b"ebb and flow");
+    for zeros in [1, 2, 511, 100_000] {
+        let wire = [&message[..], &vec![0; zeros]].concat();
+        let pieces = decompress_pieces(&mut new(Algorithm::Gzip), &wire, || 1, || 64);
+        for plain in [decompress(Algorithm::Gzip, &wire), pieces] {
+            assert_eq!(plain.as_deref(), Ok(&b"ebb and flow"[..]), "{zeros}");
+        }
+        let wire = [&wire[..], &message].concat();
+        assert_eq!(decompress(Algorithm::Gzip, &wire), Err(Error::TrailingBytes), "a member behind {zeros} zeros");
+    }
+    assert_eq!(decompress(Algorithm::Gzip, &[&[0], &message[..]].concat()), Err(Error::Corrupt(Algorithm::Gzip)));
+    assert_eq!(decompress(Algorithm::Gzip, &[0; 20]), Err(Error::Corrupt(Algorithm::Gzip)));
+}

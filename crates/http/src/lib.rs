@@ -107,6 +107,7 @@ pub use middleware::{
     TraceContext, TraceContexts,
 };
 pub use negotiate::{Encoding, preferred_encoding};
+pub use normal_path::normal_path;
 pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use router::{Router, Slashes};

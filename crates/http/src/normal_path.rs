@@ -71,6 +71,18 @@ impl NormalPath {
     }
 }
 
+/// A path as a [`Router`](crate::Router) matches it: escapes of visible characters are decoded, but for `%2F`, `%5C`,
+/// `%25`, `%3F` and `%23`, and all other bytes are escapes in upper case (RFC 3986 §6.2.2).
+///
+/// ```
+/// assert_eq!(tidegate::http::normal_path("/%6cogin/%c3%a9"), "/login/%C3%A9");
+/// assert_eq!(tidegate::http::normal_path("/a%2fb"), "/a%2Fb");
+/// ```
+#[must_use]
+pub fn normal_path(path: &str) -> String {
+    NormalPath::new(path.as_bytes()).text().to_owned()
+}
+
 /// The part of a path behind a prefix of whole segments, without the slash between them; `None` if the path, as a route
 /// matches it, does not begin with the prefix.
 pub(crate) fn strip_prefix<'a>(path: &'a [u8], prefix: &str) -> Option<&'a [u8]> {

@@ -69,8 +69,8 @@ impl Request {
     }
 
     /// The target as it was sent, usually a path and a query. Of a target that is not UTF-8 this is the part before the
-    /// first byte that is not; [`target_bytes`](Self::target_bytes) is the whole. A [`Router`](crate::Router) answers such a
-    /// request with 400, unless it passes it on.
+    /// first byte that is not; [`target_bytes`](Self::target_bytes) is the whole. A [`Router`](crate::Router) answers a
+    /// request whose path is not UTF-8 with 400, unless it passes the request on.
     #[must_use]
     pub fn target(&self) -> &str {
         self.head.target()
@@ -132,6 +132,13 @@ impl Request {
     #[must_use]
     pub fn target_bytes(&self) -> &[u8] {
         self.head.target_bytes()
+    }
+
+    /// Whether the target may have `%`, or bytes that no URI has. The question costs no search.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_irregular_target(&self) -> bool {
+        self.head.has_irregular_target()
     }
 
     /// All fields in their order, as pairs of name and value, both as bytes, which is cheaper than

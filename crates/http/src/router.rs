@@ -26,7 +26,7 @@ use crate::running;
 /// or the rest of one, and `{*name}` for all that is left, slashes included; a route has at most eight such parameters. A
 /// segment without parameters comes before one with them.
 ///
-/// A target whose bytes are not UTF-8 is answered with 400, unless a [`Proxy`](crate::proxy::Proxy) passes it on.
+/// A path whose bytes are not UTF-8 is answered with 400, unless a [`Proxy`](crate::proxy::Proxy) passes it on.
 ///
 /// A path without a function of its method is answered with 405 and `Allow`. A HEAD request gets the head of the
 /// response to GET, unless HEAD has a function of its own; OPTIONS is answered with 204 and `Allow`. Any other path is
@@ -468,7 +468,7 @@ impl Table {
         } else {
             self.find_regular(head)
         };
-        let is_text = || std::str::from_utf8(head.target_bytes()).is_ok();
+        let is_text = || std::str::from_utf8(path).is_ok();
         match found {
             Ok((endpoint, _)) if !endpoint.is_gateway && !is_text() => {
                 Err(Response::of_error(Status::BAD_REQUEST).into())

@@ -266,3 +266,35 @@ fn bombs_and_invalid_bodies_are_refused_in_bounded_memory() {
         assert!(head.starts_with("HTTP/1.1 415 ") && head.contains(offered), "{coding}: {head}");
     }
 }
+
+/// Some clients send chunks and `Content-Encoding` whether they have a body or not.
+#[test]
+fn a_coded_body_of_no_bytes_is_empty() {
+    for coding in ["gzip", "br", "zstd", "deflate", "gzip, br"] {
+        for (path, expected) in [("/collected", &b""[..]), ("/read", b"0")] {
+            let mut pipe = open(upload());
+            let head = format!("POST {path} HTTP/1.1\r\nHost: sea\r\nContent-Encoding: {coding}\r\n");
+            pipe.receive(format!("{head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n").as_bytes());
+            let (head, body) = receive(&mut pipe);
+            assert!(head.starts_with("HTTP/1.1 200 "), "{coding} {path}: {head}");
+            assert_eq!(body, expected, "{coding} {path}");
+        }
+    }
+}
+
+#[test]
+fn a_304_of_a_function_has_the_vary_of_its_200() {
+    let answer = |response: fn() -> Response| {
+        let mut pipe = open(Router::new().get("/", response).with(ResponseCompression::new()));
+        pipe.receive(&get("/", "gzip"));
+        receive(&mut pipe).0
+    };
+    let not_modified = || Response::status(StatusCode::NOT_MODIFIED).header("ETag", "\"7\"").expect("a field");
+    let head = answer(not_modified);
+    assert!(head.contains("\r\nVary: Accept-Encoding\r\n") && head.contains("\r\nETag: \"7\"\r\n"), "{head}");
+    let varied =
+        || Response::status(StatusCode::NOT_MODIFIED).header("Vary", "accept-encoding, Cookie").expect("a field");
+    assert_eq!(answer(varied).matches("Vary").count(), 1);
+    let empty = || Response::status(StatusCode::NO_CONTENT);
+    assert!(!answer(empty).contains("Vary"));
+}

@@ -169,3 +169,90 @@ fn the_date_of_a_request_is_passed_on() {
     server.send("HTTP/1.1 204 No Content\r\n\r\n");
     assert_eq!(client.head().matches("\r\nDate: ").count(), 1);
 }
+
+/// RFC 9112 §3.2.
+#[test]
+fn a_request_without_a_host_is_passed_on_with_an_empty_one() {
+    let upstream = Upstream::new();
+    let upstreams = upstreams(&[&upstream]);
+    let proxy = start(move || {
+        let mut forwarding = tidegate::http::proxy::Forwarding::default();
+        forwarding.forwarded = true;
+        Router::new().fallback(Proxy::new(&upstreams).forwarding(forwarding))
+    });
+    for head in
+        ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.1\r\nHost:\r\n\r\n", "GET / HTTP/1.1\r\nHost: \r\nX: y\r\n\r\n"]
+    {
+        let mut client = client(&proxy);
+        client.send(head);
+        let mut server = upstream.accept();
+        let passed_on = server.head();
+        assert!(passed_on.starts_with("GET / HTTP/1.1\r\nHost: \r\n"), "{passed_on}");
+        assert!(!passed_on.contains("X-Forwarded-Host") && !passed_on.contains("host="), "{passed_on}");
+        assert!(passed_on.contains("\r\nForwarded: for=127.0.0.1;proto=http\r\n"), "{passed_on}");
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+        assert!(client.head().contains(" 200 OK\r\n"));
+    }
+}
+
+/// RFC 9112 §6.3. What follows it is no response to another request.
+#[test]
+fn a_status_without_a_body_is_passed_on_whatever_its_head_declares() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    for (status, fields, rest) in [
+        ("204 No Content", "Content-Length: 5", "hello"),
+        ("204 No Content", "Content-Length: 0", ""),
+        ("204 No Content", "Transfer-Encoding: chunked", "0\r\n\r\n"),
+        ("204 No Content", "Content-Length: 44", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"),
+        ("304 Not Modified", "Content-Length: 5\r\nETag: \"7\"", ""),
+        ("304 Not Modified", "Transfer-Encoding: chunked", ""),
+    ] {
+        let mut client = client(&proxy);
+        client.send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        assert!(server.head().starts_with("GET /first "));
+        server.send(format!("HTTP/1.1 {status}\r\n{fields}\r\n\r\n{rest}"));
+        let head = client.head();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{fields}: {head}");
+        assert!(!head.contains("Transfer-Encoding") && !head.contains("\r\nContent-Length"), "{head}");
+        client.send("GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
+        // A connection that may carry more is not used again.
+        let may_stay = status.starts_with("304") || fields == "Content-Length: 0";
+        let mut server = if may_stay { server } else { upstream.accept() };
+        assert!(server.head().starts_with("GET /second "));
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nright");
+        client.head();
+        assert_eq!(client.until("right"), "right");
+    }
+}
+
+/// RFC 9112 §5.1, RFC 9110 §8.6.
+#[test]
+fn a_response_is_cleaned_of_white_space_before_colons_and_of_equal_lengths() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    for fields in [
+        "Content-Length : 5\r\nX-A \t: b",
+        "Content-Length: 5\r\nX-A: b\r\nContent-Length: 5",
+        "X-A: b\r\nContent-Length: 5, 5",
+    ] {
+        let mut client = client(&proxy);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        server.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\nConnection: close\r\n\r\nright"));
+        let head = client.head();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("\r\nX-A: b\r\n"), "{fields}: {head}");
+        assert_eq!(head.matches("Content-Length: 5\r\n").count(), 1, "{head}");
+        assert_eq!(client.until("right"), "right");
+    }
+    for fields in ["Content-Length: 5\r\nContent-Length: 6", "Content-Length: 5, 6", "X Y: 1\r\nContent-Length: 5"] {
+        let mut client = client(&proxy);
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        let mut server = upstream.accept();
+        server.head();
+        server.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\nwrong"));
+        assert!(client.head().starts_with("HTTP/1.1 502 "), "{fields}");
+    }
+}

@@ -545,13 +545,10 @@ impl Facts {
     }
 
     pub(crate) fn flags_of_response(&self, code: u16, old: bool) -> u8 {
-        // The peer may send the body that it declares, which would be read as the next response. The length of a 304 is
-        // that of a 200 (RFC 9110 §8.6).
-        let may_have_more = match code {
-            100..=199 | 204 => self.seen & CODED != 0 || self.length > 0,
-            304 => self.seen & CODED != 0,
-            _ => false,
-        };
+        // The peer may send the body that it declares, which would be read as the next response. What a 304 declares is
+        // that of a 200 (RFC 9110 §8.6, RFC 9112 §6.1).
+        let declares_body = self.seen & CODED != 0 || self.length > 0;
+        let may_have_more = matches!(code, 100..=199 | 204) && declares_body;
         let keeps = if old { self.seen & (KEEP | CLOSE) == KEEP } else { self.seen & CLOSE == 0 };
         let keeps = keeps && !may_have_more;
         let upgrades = self.seen & UPGRADES != 0;

@@ -31,7 +31,7 @@ const BAD: &[&[u8]] = &[
     b"\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel",
     b"GET / HT",
-    b"GET /%4g HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /%4g#a HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET /%41%00 HTTP/1.1\r\nHost: a\r\n\r\n",
 ];
 

@@ -49,7 +49,11 @@ fn octets_beyond_ascii_are_data_and_never_syntax() {
 
         refused(&[b"GET / HTTP/1.1\r\nHost: a\r\nX", *octets, b": y\r\n\r\n"].concat(), Violation::FieldName);
         refused(&[b"GET / HTTP/1.1\r\nHost: a", *octets, b"\r\n\r\n"].concat(), Violation::HostInvalid);
-        refused(&[b"GET /", *octets, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat(), Violation::Target);
+        // A target with them is passed on as it came; `smuggling.rs` has more of them.
+        let head = &accepted(&[b"GET /", *octets, b"Y HTTP/1.1\r\nHost: a\r\n\r\n"].concat()).requests[0];
+        let is_text = std::str::from_utf8(octets).is_ok();
+        assert!(head.target.starts_with('/') && head.target.ends_with(if is_text { "Y" } else { "/" }));
+        assert_eq!(head.headers.len(), 1);
         refused(&[b"GE", *octets, b"T / HTTP/1.1\r\nHost: a\r\n\r\n"].concat(), Violation::RequestLine);
         let length = [b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5", *octets, b"\r\n\r\n"].concat();
         refused(&length, Violation::ContentLengthInvalid);

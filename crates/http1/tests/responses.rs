@@ -4,14 +4,16 @@ mod support;
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use support::{GET, Talk};
-use tidegate_codec::FileRegion;
+use tidegate_codec::{FileRegion, Step};
 use tidegate_http1::{
-    Body, Chunk, Config, ContentType, Error, Fields, Interim, InvalidField, Misuse, Outgoing, Response, Status,
-    StreamedResponse,
+    Body, Chunk, Config, ContentType, Error, Fields, Interim, InvalidField, Limits, Misuse, Outgoing, Response, Server,
+    Status, StreamedResponse,
 };
+use tidegate_testkit::CodecHarness;
 
 const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
 
@@ -402,4 +404,46 @@ fn upgrade_goes_with_its_connection_option_in_every_response() {
         "{text}"
     );
     std::panic::catch_unwind(|| Fields::from_static("A: b\r\nUpgrade: tide\r\n")).expect_err("it would not be found");
+}
+
+/// Clients that read it send no request at the moment at which the server closes the connection.
+#[test]
+fn the_idle_timeout_is_named_if_it_is_set() {
+    let sent_with = |config: Config, request: &str, response: Outgoing| {
+        let mut harness = CodecHarness::new(Server::new(Arc::new(config)));
+        harness.receive(request.as_bytes());
+        assert!(matches!(harness.step(), Ok(Step::Message(_))));
+        harness.encode(response).expect("it is in order");
+        harness.flush().expect("nothing is held back");
+        String::from_utf8(harness.take_sent()).expect("text")
+    };
+    let config = |timeout| Config::new(Limits { idle_timeout: timeout, ..Limits::default() });
+    let get = request("GET", "HTTP/1.1");
+    let hint = |seconds: u64| format!("\r\nKeep-Alive: timeout={seconds}\r\nConnection: keep-alive\r\n");
+    let fields = Fields::from_static("X: y\r\n");
+    for (seconds, named) in [(1, 1), (2, 1), (5, 4), (76, 75), (3600, 3599)] {
+        let config = || config(Duration::from_secs(seconds));
+        let with_fields = Response::text("ok").fields(fields.clone());
+        let streamed = StreamedResponse::new(Status::OK);
+        for response in [Response::text("ok").into(), with_fields.into(), Response::new(Status::NOT_FOUND).into()] {
+            let sent = sent_with(config(), &get, response);
+            assert!(sent.contains(&hint(named)) && sent.matches("Connection").count() == 1, "{seconds}: {sent}");
+        }
+        assert!(sent_with(config(), &get, streamed.into()).contains(&hint(named)));
+        let old = sent_with(config(), "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", Response::text("ok").into());
+        assert!(old.contains(&hint(named)), "{old}");
+        let upgrade = Response::new(Status::UPGRADE_REQUIRED).fields(Fields::from_static("Upgrade: tide\r\n"));
+        let sent = sent_with(config(), &get, upgrade.into());
+        assert!(sent.contains("\r\nConnection: keep-alive, upgrade\r\nUpgrade: tide\r\n"), "{sent}");
+        for request in ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"] {
+            let sent = sent_with(config(), request, Response::text("ok").into());
+            assert!(!sent.contains("Keep-Alive") && sent.contains("\r\nConnection: close\r\n"), "{sent}");
+        }
+    }
+    let is_named = |config| sent_with(config, &get, Response::text("ok").into()).contains("Keep-Alive");
+    assert!(!is_named(Config::default()), "the default timeout is not named, which saves the bytes");
+    assert!(is_named(Config::default().keep_alive_hint(true).server_name("")));
+    assert!(!is_named(config(Duration::from_secs(5)).keep_alive_hint(false)));
+    assert!(!is_named(config(Duration::from_millis(900))));
+    assert!(!is_named(Config::default().server_name("Harbour")));
 }

@@ -77,7 +77,7 @@ impl Requests {
         }
         // The last part takes the head itself.
         let target = place(whole, request.target_bytes());
-        *made.uri_mut() = uri(only(head, target)).ok_or(StatusCode::BAD_REQUEST)?;
+        *made.uri_mut() = uri(only(head, target), request.has_irregular_target()).ok_or(StatusCode::BAD_REQUEST)?;
         if !request.extensions().is_empty() {
             *made.extensions_mut() = request.extensions().clone();
         }
@@ -189,12 +189,36 @@ fn known_value(name: &HeaderName, value: &[u8]) -> Option<HeaderValue> {
     Some(known)
 }
 
-fn uri(target: Bytes) -> Option<Uri> {
+fn uri(target: Bytes, is_irregular: bool) -> Option<Uri> {
+    if is_irregular {
+        return strict_uri(target.clone()).or_else(|| strict_uri(encoded(&target).into()));
+    }
+    strict_uri(target)
+}
+
+fn strict_uri(target: Bytes) -> Option<Uri> {
     if target.first() != Some(&b'/') {
         return Uri::from_maybe_shared(target).ok();
     }
     Some(Uri::from(PathAndQuery::from_maybe_shared(target).ok()?))
 }
+
+/// A target whose bytes that no URI has are escapes (RFC 3986 §2.1): the type admits some of them, and neither `<`, `>` and
+/// a backtick nor what is not UTF-8. A service that decodes it reads what the client sent.
+#[cold]
+fn encoded(target: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::with_capacity(3 * target.len());
+    for &byte in target {
+        if byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte) {
+            encoded.push(byte);
+        } else {
+            encoded.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+    }
+    encoded
+}
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// Bodies up to this length lie with the heads.
 const SHORT_BODY_BYTES: usize = 256;

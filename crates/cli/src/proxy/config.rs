@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tidegate::http::proxy::{Balance, Edit, HashKey, UpstreamUrl, WEIGHT_MAX};
+use tidegate::http::{Slashes, normal_path};
 use tidegate::proxy::Networks;
 use tidegate::{ConnectionRate, IpNet};
 use toml::Spanned;
@@ -21,10 +22,36 @@ pub(super) struct Config {
     /// Log a line for each response.
     #[serde(default)]
     pub(super) access_log: AccessLogFormat,
+    /// How routes match slashes that servers read in different ways.
+    #[serde(default)]
+    pub(super) slashes: SlashRule,
     #[serde(default)]
     pub(super) upstream: Vec<Spanned<UpstreamGroup>>,
     #[serde(default)]
     pub(super) route: Vec<Spanned<Route>>,
+}
+
+/// How `//`, `%2F` and `\\` are matched; paths are passed on as they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum SlashRule {
+    /// As one slash, since upstreams may read them so.
+    #[default]
+    Merge,
+    /// As they were sent.
+    Keep,
+    /// Answered with 400.
+    Refuse,
+}
+
+impl SlashRule {
+    pub(super) fn slashes(self) -> Slashes {
+        match self {
+            Self::Merge => Slashes::Merge,
+            Self::Keep => Slashes::Keep,
+            Self::Refuse => Slashes::Refuse,
+        }
+    }
 }
 
 /// Servers that can answer the same requests.
@@ -214,7 +241,7 @@ impl Config {
             let at = Some(route.span().start);
             let route = route.get_ref();
             route.check(&names)?;
-            let path = route.prefix().to_owned();
+            let path = normal_path(route.prefix());
             let hosts = route.hosts.iter().map(|host| host_key(host.get_ref()));
             let hosts: Vec<_> = if route.hosts.is_empty() { vec![String::new()] } else { hosts.collect() };
             for host in hosts {
@@ -466,6 +493,7 @@ mod tests {
         let config = parse(
             r#"
             access-log = "json"
+            slashes = "refuse"
 
             [[upstream]]
             name = "app"
@@ -528,6 +556,7 @@ mod tests {
             (route("request-headers = { set = { Connection = \"x\" } }"), Some((6, 19)), "Connection"),
             (route("response-headers = { set = { A = \"x\\ny\" } }"), Some((6, 20)), "control"),
             (route("[[route]]\nupstream = \"a\"\n"), Some((6, 1)), "second route"),
+            (route("path = \"/ab\"\n[[route]]\nupstream = \"a\"\npath = \"/%61b\"\n"), Some((7, 1)), "second route"),
             (route("sail = 1"), Some((6, 1)), "sail"),
         ] {
             let (at, message) = parse(&source).map(drop).expect_err(&source);

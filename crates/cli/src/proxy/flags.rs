@@ -7,7 +7,7 @@ use clap::Args;
 use tidegate::http::LineLog;
 use toml::Spanned;
 
-use super::config::{BalanceName, Config, Route, UpstreamGroup, UpstreamServer};
+use super::config::{BalanceName, Config, Route, SlashRule, UpstreamGroup, UpstreamServer};
 use super::routes::{Routes, Source};
 use crate::server::ServerOptions;
 use crate::sites::AccessLogFormat;
@@ -36,6 +36,10 @@ pub(crate) struct Options {
     /// With --upstream: log a line for each response
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "off", conflicts_with = "config")]
     access_log: AccessLogFormat,
+    /// With --upstream: paths with //, %2F, %5C or a backslash, which servers read in different ways: merge and keep pass
+    /// them on as they came, refuse answers with 400
+    #[arg(long, value_name = "RULE", value_enum, default_value = "merge", conflicts_with = "config")]
+    slashes: SlashRule,
     /// Upstreams and routes of FILE (TOML): an [[upstream]] has a name and servers, a [[route]] an upstream, hosts and a
     /// path. SIGHUP reads it again; a file with a mistake changes nothing
     #[arg(long, value_name = "FILE")]
@@ -61,6 +65,7 @@ impl Options {
         };
         Config {
             access_log: self.access_log,
+            slashes: self.slashes,
             upstream: vec![placeless(upstream)],
             route: vec![placeless(Route::to(placeless(FLAGS.into())))],
         }

@@ -42,6 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut config = http::Config::new().limits(limits).server_name("").reload(routes.reload_handle());
     config = config.half_close(options.server.half_close);
     config = config.extended_connect(options.server.extends_connect());
+    config = config.strict_targets(options.server.strict_targets);
     let metrics = options.server.admin.metrics();
     if let Some(metrics) = &metrics {
         config = config.metrics(metrics);

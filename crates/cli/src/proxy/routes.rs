@@ -10,7 +10,7 @@ use tidegate::http;
 use tidegate::http::proxy::{
     Ejection, Forwarding, HealthCheck, Maintenance, Proxy, RateLimit, Retries, UpstreamLimits, Upstreams,
 };
-use tidegate::http::{AccessLog, LineLog, LogFormat, Reload, Router, StatusCode};
+use tidegate::http::{AccessLog, LineLog, LogFormat, Reload, Router, Slashes, StatusCode};
 use tidegate::metrics::MetricsText;
 use tidegate::tls::{ClientConfig, Provider};
 
@@ -35,6 +35,7 @@ pub(super) struct Routes {
 /// Routes whose upstreams are known.
 struct Prepared {
     access_log: Option<LogFormat>,
+    slashes: Slashes,
     upstreams: HashMap<String, Upstreams>,
     routes: Vec<PreparedRoute>,
     /// Checks the upstreams until another file is in use.
@@ -108,9 +109,12 @@ impl Routes {
                 by_host.insert(host, router);
             }
         }
-        let with_log = |router: Router| match prepared.access_log {
-            Some(format) => router.with(AccessLog::new(format).to(&self.access_log)),
-            None => router,
+        let with_log = |router: Router| {
+            let router = router.slashes(prepared.slashes);
+            match prepared.access_log {
+                Some(format) => router.with(AccessLog::new(format).to(&self.access_log)),
+                None => router,
+            }
         };
         let rest = by_host.remove("");
         let all = rest.unwrap_or_else(|| Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST));
@@ -156,7 +160,8 @@ impl Prepared {
             let rate = route.rate().map_err(|(_, text)| text)?.map(RateLimit::new);
             routes.push(PreparedRoute { route, rate });
         }
-        Ok(Self { access_log: config.access_log.format(), upstreams, routes, _maintenance: maintenance })
+        let (access_log, slashes) = (config.access_log.format(), config.slashes.slashes());
+        Ok(Self { access_log, slashes, upstreams, routes, _maintenance: maintenance })
     }
 }
 

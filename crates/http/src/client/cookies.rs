@@ -9,7 +9,7 @@ use cookie::Cookie;
 use http::Uri;
 
 use super::error::ClientError;
-use super::origin::{Origin, origin_form};
+use super::origin::{Origin, origin_form, parse_uri};
 
 /// Cookies of servers, in memory. Clones are the same store.
 ///
@@ -65,7 +65,7 @@ impl CookieStore {
     /// # Errors
     /// [`ClientError::Uri`], [`ClientError::Scheme`].
     pub fn set(&self, uri: &str, cookie: &str) -> Result<(), ClientError> {
-        let uri: Uri = uri.parse().map_err(|_| ClientError::Uri)?;
+        let uri = parse_uri(uri)?;
         self.keep(&Origin::of(&uri, None)?, &uri, cookie.as_bytes());
         Ok(())
     }
@@ -75,7 +75,7 @@ impl CookieStore {
     /// # Errors
     /// [`ClientError::Uri`], [`ClientError::Scheme`].
     pub fn get(&self, uri: &str) -> Result<Option<String>, ClientError> {
-        let uri: Uri = uri.parse().map_err(|_| ClientError::Uri)?;
+        let uri = parse_uri(uri)?;
         Ok(self.of(&Origin::of(&uri, None)?, &uri))
     }
 
@@ -305,6 +305,12 @@ mod tests {
         assert_eq!(after("https://a/", &["__Host-k=v; Secure; Path=/x"], "https://a/x"), "");
         assert_eq!(after("https://b.a.c/", &["__Host-k=v; Secure; Path=/; Domain=a.c"], "https://b.a.c/"), "");
         assert_eq!(after("https://a/", &["__Secure-k=v"], "https://a/"), "");
+        for name in ["__host-k", "__HOST-k", "__hOsT-", "__secure-k", "__SECURE-k"] {
+            assert_eq!(after("https://a/x", &[&format!("{name}=v; Path=/x")], "https://a/x"), "", "{name}");
+            let kept = format!("{name}=v");
+            assert_eq!(after("https://a/", &[&format!("{kept}; Secure; Path=/")], "https://a/"), kept);
+        }
+        assert_eq!(after("https://b.a.c/", &["__host-k=v; Secure; Path=/; Domain=a.c"], "https://b.a.c/"), "");
     }
 
     #[test]

@@ -146,6 +146,22 @@ pub(super) fn origin_form(uri: &Uri) -> String {
     if target.starts_with('/') { target.to_owned() } else { format!("/{target}") }
 }
 
+/// A URI as users write it. The library refuses some bytes that servers and other clients accept, such as a backtick: they
+/// are sent as escapes. Control characters and spaces are an error.
+pub(super) fn parse_uri(text: &str) -> Result<Uri, ClientError> {
+    text.parse().or_else(|_| {
+        let start = text.find("://").map_or(0, |at| at + 3);
+        let start = text[start..].find(['/', '?']).map_or(text.len(), |at| start + at);
+        let (before, target) = text.split_at(start);
+        let target = percent_encoding::utf8_percent_encode(target, REFUSED_BY_LIBRARY);
+        format!("{before}{target}").parse().map_err(|_| ClientError::Uri)
+    })
+}
+
+/// Bytes beside those that the type of a URI accepts although no URI has them.
+const REFUSED_BY_LIBRARY: &percent_encoding::AsciiSet =
+    &percent_encoding::AsciiSet::EMPTY.add(b'<').add(b'>').add(b'`').add(b'"').add(b'\\').add(b'^');
+
 /// The name and the password that a URI has before its host, if it has them.
 pub(super) fn userinfo(uri: &Uri) -> Option<&str> {
     AuthorityParts::of(uri.authority()?).userinfo
@@ -195,6 +211,21 @@ mod tests {
         }
         for text in ["ftp://sea.example/", "file://sea.example/etc/passwd", "ws://sea.example/"] {
             assert!(matches!(origin(text), Err(ClientError::Scheme)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_uri_may_have_what_browsers_send() {
+        for (text, target) in [
+            ("http://a/|{}%", "/|{}%"),
+            ("http://a/`", "/%60"),
+            ("http://a?<\\>", "/?%3C%5C%3E"),
+            ("http://a/%zz`%41", "/%zz%60%41"),
+        ] {
+            assert_eq!(origin_form(&parse_uri(text).expect(text)), target);
+        }
+        for text in ["http://a b/", "http://a/ b", "http://a/\r\n", "http://a`/", "http://a/\t`", ""] {
+            assert!(matches!(parse_uri(text), Err(ClientError::Uri)), "{text:?}");
         }
     }
 

@@ -12,6 +12,7 @@ use tidegate_http1::Fields;
 use tidegate_sys::Address;
 
 use super::error::ClientError;
+use super::origin;
 use super::response::Response;
 use super::{Client, send};
 use crate::body::Body;
@@ -57,7 +58,7 @@ pub(super) struct Request {
 
 impl RequestBuilder {
     pub(super) fn new(client: Client, method: Method, uri: &str) -> Self {
-        let uri = uri.parse().map_err(|_| ClientError::Uri);
+        let uri = origin::parse_uri(uri);
         Self::of_uri(client, method, uri)
     }
 
@@ -168,7 +169,7 @@ impl RequestBuilder {
     pub fn query<T: Serialize + ?Sized>(self, value: &T) -> Self {
         self.change(|request| {
             let pairs = serde_html_form::to_string(value).map_err(|error| ClientError::Encoding(error.into()))?;
-            request.uri = super::origin::with_query(&request.uri, &pairs)?;
+            request.uri = origin::with_query(&request.uri, &pairs)?;
             Ok(())
         })
     }

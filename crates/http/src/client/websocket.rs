@@ -14,6 +14,7 @@ use tidegate_websocket::{Config, WebSocket};
 
 use super::Client;
 use super::error::ClientError;
+use super::origin;
 use super::request::RequestBuilder;
 
 /// A WebSocket that a client has opened, over whatever filters its connection has, such as TLS.
@@ -64,7 +65,7 @@ pub struct WebSocketBuilder {
 
 impl WebSocketBuilder {
     pub(super) fn new(client: Client, uri: &str) -> Self {
-        let uri = uri.parse().map_err(|_| ClientError::Uri).and_then(uri_of_http);
+        let uri = origin::parse_uri(uri).and_then(uri_of_http);
         let request = RequestBuilder::of_uri(client, Method::GET, uri).redirects(false).through_tunnel();
         Self { request, config: Arc::default(), protocols: Vec::new() }
     }

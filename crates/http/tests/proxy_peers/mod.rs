@@ -55,6 +55,11 @@ impl Peer {
 
     /// Reads up to the end of `marker`.
     pub(crate) fn until(&mut self, marker: &str) -> String {
+        String::from_utf8(self.bytes_until(marker)).unwrap()
+    }
+
+    /// The same for what need not be text.
+    pub(crate) fn bytes_until(&mut self, marker: &str) -> Vec<u8> {
         let mut read = Vec::new();
         while !read.ends_with(marker.as_bytes()) {
             let mut byte = [0];
@@ -62,7 +67,7 @@ impl Peer {
             assert!(count == 1, "it ended after {}", read.escape_ascii());
             read.push(byte[0]);
         }
-        String::from_utf8(read).unwrap()
+        read
     }
 
     pub(crate) fn head(&mut self) -> String {

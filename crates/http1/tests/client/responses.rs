@@ -393,8 +393,8 @@ fn a_status_without_a_body_ends_with_its_head_and_so_does_the_connection_if_one_
         ("204 No Content\r\nTransfer-Encoding: chunked", true),
         ("204 No Content\r\nContent-Length: 0", false),
         ("304 Not Modified\r\nContent-Length: 5", false),
-        ("304 Not Modified\r\nTransfer-Encoding: chunked", true),
-        ("304 Not Modified\r\nTransfer-Encoding: chunked\r\nContent-Length: 5", true),
+        ("304 Not Modified\r\nTransfer-Encoding: chunked", false),
+        ("304 Not Modified\r\nTransfer-Encoding: chunked\r\nContent-Length: 5", false),
     ] {
         let head = head_of(&format!("HTTP/1.1 {head}\r\n\r\n"));
         assert_eq!((head.body(), head.keeps_alive()), (BodyLength::None, !ends), "{head:?}");
