@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use tidegate::codec::DynOver;
-use tidegate::http1::{BodyLength, Outgoing, RequestHead, Response, Status, Version};
+use tidegate::http1::{Outgoing, RequestHead, Response, Status, Version};
 use tidegate::websocket::handshake::{HandshakeError, Offer, VERSION};
 use tidegate::websocket::{Config, Deflate, Message, WebSocket};
 use tidegate::{Context, Handler, Outcome};
@@ -44,13 +44,6 @@ pub(crate) fn accept<C: SiteCodec, H: Handler<DynOver<WebSocket>>>(
     config: &Arc<Config>,
     make: impl FnOnce(&Offer) -> Result<H, Status>,
 ) -> Outcome<C> {
-    // RFC 6455 §4.1: HTTP/1.1 or a later version, and no body, which would be read as frames.
-    if head.version() == Version::Http10 {
-        return refuse(head, refusal(HandshakeError::Version), cx);
-    }
-    if head.protocol().is_none() && head.body() != BodyLength::None {
-        return refuse(head, Response::new(Status::BAD_REQUEST), cx);
-    }
     let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
     let offer = match head.protocol() {
         None => Offer::of_upgrade(head.method_text(), fields),
@@ -58,6 +51,9 @@ pub(crate) fn accept<C: SiteCodec, H: Handler<DynOver<WebSocket>>>(
         Some(_) => return refuse(head, Response::new(Status::NOT_IMPLEMENTED), cx),
     };
     let offer = match offer {
+        Ok(_) if head.version() == Version::Http10 => return refuse(head, refusal(HandshakeError::Upgrade), cx),
+        // RFC 6455 §4.1.
+        Ok(_) if head.has_body() => return refuse(head, Response::new(Status::BAD_REQUEST), cx),
         Ok(offer) => offer,
         Err(error) => return refuse(head, refusal(error), cx),
     };
