@@ -262,7 +262,7 @@ mod tests {
         // The thread holds at most one queue, and another one waits.
         (0..3 * waiting).for_each(|_| log.line(&line));
         let dropped = log.dropped() as usize;
-        assert!((waiting..2 * waiting).contains(&dropped), "{dropped}");
+        assert!((waiting..=2 * waiting).contains(&dropped), "{dropped}");
         drop(permit);
         assert!(log.flush(A_DAY));
         log.line("last");
