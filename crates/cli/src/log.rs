@@ -54,7 +54,9 @@ impl AccessLogOptions {
             }
         };
         let lines = lines.wait_when_full(self.access_log_full == WhenFull::Block);
-        let _ = ACCESS.set(lines.clone());
+        if self.access_log_to.as_os_str() != "stderr" {
+            let _ = ACCESS.set(lines.clone());
+        }
         Ok(AccessLines { lines, path })
     }
 }
@@ -211,6 +213,7 @@ fn escape(text: &str) -> String {
 
 static STANDARD_ERROR: OnceLock<LineLog> = OnceLock::new();
 static STANDARD_OUTPUT: OnceLock<LineLog> = OnceLock::new();
+/// The access log, unless it shares standard error.
 static ACCESS: OnceLock<LineLog> = OnceLock::new();
 
 /// How long the end of the program waits for the readers of the logs.

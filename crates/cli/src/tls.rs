@@ -36,7 +36,8 @@ pub(crate) struct TlsOptions {
 /// What serves HTTPS.
 pub(crate) struct Tls {
     pub(crate) config: ServerConfig,
-    certificates: Certificates,
+    /// Those of files.
+    certificates: Option<Certificates>,
     authorities: Option<ClientAuthorities>,
     ticket_keys: Option<TicketKeys>,
 }
@@ -72,6 +73,7 @@ impl TlsOptions {
         if let Some(keys) = &ticket_keys {
             builder = builder.ticket_keys(keys);
         }
+        let certificates = (!self.tls_self_signed).then_some(certificates);
         Ok(Some(Tls { config: builder.build()?, certificates, authorities, ticket_keys }))
     }
 }
@@ -79,7 +81,9 @@ impl TlsOptions {
 impl Tls {
     /// Reads the files again, and logs the outcome in one line for each kind.
     pub(crate) fn reload(&self) {
-        report("certificates", self.certificates.reload());
+        if let Some(certificates) = &self.certificates {
+            report("certificates", certificates.reload());
+        }
         if let Some(authorities) = &self.authorities {
             report("client authorities", authorities.reload());
         }

@@ -116,9 +116,13 @@ impl FromStr for Address {
 pub fn parse_zoned(text: &str) -> Option<(Ipv6Addr, u32)> {
     let (ip, zone) = text.split_once('%')?;
     let ip = ip.parse().ok()?;
-    // An interface whose name begins with 25 is written with the escape.
-    let by_escape = zone.strip_prefix("25").filter(|zone| !zone.is_empty()).and_then(interface);
-    Some((ip, by_escape.or_else(|| interface(zone))?))
+    // An interface whose name begins with 25 is written with the escape, or has no other reading.
+    let number = match zone.strip_prefix("25") {
+        Some("") => return None,
+        Some(escaped) => interface(escaped).or_else(|| interface(zone)),
+        None => interface(zone),
+    };
+    Some((ip, number?))
 }
 
 /// The number of a network interface, by its name or its number.

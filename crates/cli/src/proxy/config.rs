@@ -453,7 +453,7 @@ pub(super) fn edits(table: Option<&Spanned<Edits>>) -> Result<Vec<Edit>, Mistake
         all.push(Edit::remove(name.get_ref()));
     }
     let literal = |name: &str, value: &Spanned<String>| match refuse_variable(value.get_ref()) {
-        Some(text) => Err((Some(value.span().start), format!("`{name}`: {text}"))),
+        Some(text) => Err((Some(value.span().start), format!("`{name}`: {text}; {KNOWN_OF_CLIENT}"))),
         None => Ok(()),
     };
     for (name, value) in &edits.set {
@@ -471,6 +471,9 @@ pub(super) fn edits(table: Option<&Spanned<Edits>>) -> Result<Vec<Edit>, Mistake
 fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
 }
+
+/// What to use where another server has variables.
+const KNOWN_OF_CLIENT: &str = "X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and Forwarded name the client";
 
 /// The longest `response-timeout`, in seconds.
 pub(super) const RESPONSE_TIMEOUT_MAX: u32 = 86_400;

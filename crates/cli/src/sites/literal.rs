@@ -25,11 +25,7 @@ pub(crate) fn host_key(name: &str) -> String {
 
 /// Why a value is refused that looks like one with a variable of another server; `None` for another value.
 pub(crate) fn refuse_variable(value: &str) -> Option<String> {
-    let variable = find_variable(value)?;
-    Some(format!(
-        "`{variable}` would be sent as it is: there are no variables; X-Forwarded-For, X-Forwarded-Proto, \
-         X-Forwarded-Host and Forwarded have what is known of the client"
-    ))
+    find_variable(value).map(|variable| format!("`{variable}` would be sent as it is: there are no variables"))
 }
 
 /// `$name` and `${name}` (nginx), `{name}` and `{a.b}` (Caddy, Traefik), `%{name}` (Apache), `%[name]` (HAProxy) and

@@ -201,6 +201,20 @@ fn a_full_disk_under_standard_error_changes_no_exit_code() {
 }
 
 #[test]
+fn the_socket_of_the_administrative_server_is_for_its_own_user() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = Directory::new();
+    let path = folder.path("admin.sock");
+    let program = Program::serve(&["--admin", &format!("unix:{path}")]);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let (code, lines, _) = run(&["top", "--once", &format!("unix:{path}")]);
+    assert_eq!(code, Some(0), "{lines:?}");
+    drop(program);
+}
+
+#[test]
 fn top_prints_the_figures_of_a_running_server() {
     let (program, admin) = serve(&[]);
     let mut peer = Peer::connect(&program);

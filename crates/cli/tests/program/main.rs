@@ -22,6 +22,7 @@ mod load;
 mod load_held;
 mod load_http2;
 mod load_websocket;
+mod logs;
 mod manual;
 mod memory;
 mod panics;

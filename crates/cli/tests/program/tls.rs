@@ -230,6 +230,65 @@ fn sighup_reads_the_certificates_again_and_keeps_the_old_ones_if_they_are_broken
 }
 
 #[test]
+fn sighup_reads_the_authorities_of_clients_again() {
+    let (files, others) = (Files::new(&["localhost", "client"]), Files::new(&["client"]));
+    let (ca, of_clients) = (files.path("ca.pem"), files.path("clients.pem"));
+    fs::copy(&ca, &of_clients).unwrap();
+    let program = files.serve(&["localhost"], &["--tls-client-ca", &of_clients]);
+    let address = program.ip().to_string();
+    let url = format!("https://{address}/plaintext");
+    let get = |files: &Files| {
+        let (chain, key) = (files.path("client.pem"), files.path("client.key"));
+        curl(&["--cacert", &ca, "--cert", &chain, "--key", &key, &url])
+    };
+    let Some(body) = get(&files) else { return };
+    assert_eq!(body, "Hello, World!");
+    assert!(get(&others).unwrap().contains("curl:"));
+    // A client of the authority has a session.
+    let session = files.path("session");
+    let (chain, key) = (files.path("client.pem"), files.path("client.key"));
+    let common = ["s_client", "-connect", &address, "-tls1_3", "-ign_eof", "-cert", &chain, "-key", &key];
+    let request = "GET /plaintext HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let Some(first) = client("openssl", &[&common[..], &["-sess_out", &session]].concat(), request) else { return };
+    assert!(first.contains("Hello, World!"), "{first}");
+
+    fs::write(&of_clients, "no certificate").unwrap();
+    program.signal(Signal::HUP);
+    program.until_logged("client authorities not reloaded", 1);
+    assert_eq!(get(&files).unwrap(), "Hello, World!");
+    fs::copy(others.path("ca.pem"), &of_clients).unwrap();
+    program.signal(Signal::HUP);
+    program.until_logged("client authorities reloaded", 1);
+    assert!(get(&files).unwrap().contains("curl:"));
+    assert_eq!(get(&others).unwrap(), "Hello, World!");
+    let again = client("openssl", &[&common[..], &["-sess_in", &session]].concat(), request).unwrap();
+    assert!(!again.contains("Hello, World!") && !again.contains("Reused, TLSv1"), "{again}");
+}
+
+#[test]
+fn a_restart_with_the_same_ticket_key_keeps_the_sessions() {
+    let files = Files::new(&["localhost"]);
+    let (session, key) = (files.path("session"), files.path("ticket.key"));
+    fs::write(&key, [7; 80]).unwrap();
+    let request = "GET /plaintext HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let get = |flag: &str| {
+        let program = files.serve(&["localhost"], &["--tls-ticket-key", &key]);
+        let address = program.ip().to_string();
+        client("openssl", &["s_client", "-connect", &address, "-tls1_3", "-ign_eof", flag, &session], request)
+    };
+    let Some(first) = get("-sess_out") else { return };
+    assert!(first.contains("Hello, World!") && first.contains("New, TLSv1"), "{first}");
+    let second = get("-sess_in").unwrap();
+    assert!(second.contains("Hello, World!") && second.contains("Reused, TLSv1"), "{second}");
+    fs::write(&key, [8; 80]).unwrap();
+    let third = get("-sess_in").unwrap();
+    assert!(third.contains("Hello, World!") && third.contains("New, TLSv1"), "{third}");
+    fs::write(&key, [8; 81]).unwrap();
+    let (code, _, errors) = run(&["serve", "--listen", "127.0.0.1:0", "--tls-self-signed", "--tls-ticket-key", &key]);
+    assert!(code == Some(2) && errors.len() == 1 && errors[0].contains("80 or 48"), "{errors:?}");
+}
+
+#[test]
 fn a_load_over_tls_has_no_errors() {
     let files = Files::new(&["localhost"]);
     let program = files.serve(&["localhost"], &[]);

@@ -87,12 +87,11 @@ fn an_address_that_cannot_be_bound_is_an_error() {
     for loops in [1, 2] {
         let first = serve(loops, Limits::default());
         let second = Server::at(first.address().clone()).loops(loops);
-        let error = second.start(|| (Default::default(), crate::support::Commands::default())).unwrap_err();
+        let error = second.start(|| (Default::default(), Commands::default())).unwrap_err();
         assert!(matches!(&error, StartError::InUse(address) if address == first.address()), "{error}");
         assert_eq!(ask(&mut connect(&first), "ebb"), "ebb", "the first is not disturbed");
     }
-    let error =
-        Server::bind("203.0.113.1:80").unwrap().start(|| (Default::default(), crate::support::Commands::default()));
+    let error = Server::bind("203.0.113.1:80").unwrap().start(|| (Default::default(), Commands::default()));
     assert!(matches!(error, Err(StartError::Listen(..))), "not an address of this machine");
 }
 

@@ -154,11 +154,25 @@ fn a_port_can_be_used_again_at_once() {
 }
 
 #[test]
-fn ipv6_leaves_ipv4_to_others() {
-    let first = Socket::listen(&"[::]:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+fn ipv6_alone_leaves_ipv4_to_others() {
+    let options = ListenOptions { only_v6: true, ..ListenOptions::default() };
+    let first = Socket::listen(&"[::]:0".parse().unwrap(), &options).unwrap();
     let port = first.address(Side::Local).unwrap().ip().unwrap().port();
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     assert!(TcpStream::connect(("::1", port)).is_ok());
+}
+
+#[test]
+fn the_unspecified_address_of_ipv6_has_ipv4_too() {
+    let first = Socket::listen(&"[::]:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+    let port = first.address(Side::Local).unwrap().ip().unwrap().port();
+    let clients = ["127.0.0.1", "::1"].map(|host| TcpStream::connect((host, port)).unwrap());
+    let listener = TcpListener::from(descriptor(first));
+    for client in clients {
+        let accepted = Socket::from_stream(listener.accept().unwrap().0).unwrap();
+        assert_eq!(accepted.address(Side::Peer).unwrap(), client.local_addr().unwrap().into());
+        assert_eq!(accepted.address(Side::Local).unwrap(), client.peer_addr().unwrap().into());
+    }
 }
 
 #[test]
