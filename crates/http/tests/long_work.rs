@@ -4,20 +4,24 @@
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
+use std::error::Error;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::codec::DynOver;
 use tidegate::codec::work::Work;
 use tidegate::compress::{Algorithm, Compressor, DecompressionLimits, Decompressor};
 use tidegate::http::{
-    Body, BodyError, Config, Json, Limits, Request, RequestDecompression, Response, ResponseCompression, Router,
-    StatusCode,
+    Body, BodyError, Config, Json, Request, RequestDecompression, Response, ResponseCompression, Router,
+    WebSocketUpgrade,
 };
 use tidegate::sys::Socket;
-use tidegate::{Address, Bytes, EventLoop, task};
+use tidegate::websocket::{self, Message, WebSocket};
+use tidegate::{Address, Bytes, Context, EventLoop, Handler, Outcome, task};
 
 /// A loop that is turned by hand, its connections, and the bytes that each of their peers has received.
 struct Stage {
@@ -273,27 +277,81 @@ fn functions_that_parse_long_bodies_are_called_in_turns_of_their_own() {
     stage.ask_light_until_all_end_with(b"300000 numbers.");
 }
 
-#[test]
-fn a_body_of_json_has_the_limit_of_the_configuration() {
-    let mut limits = Limits::default();
-    limits.collected_body_bytes_max = 100;
-    let router =
-        Router::new().post(
-            "/",
-            |Json(numbers): Json<Vec<u32>>| {
-                if numbers.is_empty() { StatusCode::BAD_REQUEST } else { StatusCode::NO_CONTENT }
-            },
-        );
-    let mut stage = Stage::new(2, Config::new().limits(limits), router);
-    for (peer, numbers, status) in [(0, 40, "204"), (1, 60, "413")] {
-        let body = format!("[{}7]", "7,".repeat(numbers));
-        let head = format!(
-            "POST / HTTP/1.1\r\nHost: sea\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        stage.send(peer, &[head, body].concat().into_bytes());
-        stage.turns(3);
-        let response = String::from_utf8_lossy(&stage.peers[peer].1).into_owned();
-        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
+fn is_end(message: &Message) -> bool {
+    matches!(message, Message::Text(text) if text == "end")
+}
+
+struct Sink;
+
+impl Handler<DynOver<WebSocket>> for Sink {
+    type Post = ();
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_, DynOver<WebSocket>>) -> Outcome<DynOver<WebSocket>> {
+        if is_end(&message) { cx.send(message).into() } else { Outcome::Continue }
     }
 }
+
+#[test]
+fn messages_of_web_sockets_are_compressed_and_decompressed_within_the_bound_of_a_turn() {
+    let mut config = websocket::Config::default();
+    let mut deflate = websocket::Deflate::default();
+    deflate.ratio_max = u32::MAX;
+    config.deflate = Some(deflate);
+    let (task, handler, flood) = (Arc::new(config.clone()), Arc::new(config.clone()), Arc::new(config));
+    let router = light()
+        .get("/task", move |upgrade: WebSocketUpgrade| {
+            upgrade.config(&task).channel(async |mut channel| {
+                while let Some(message) = channel.recv().await? {
+                    if is_end(&message) {
+                        channel.send(message)?;
+                    }
+                }
+                Ok::<_, Box<dyn Error>>(())
+            })
+        })
+        .get("/handler", move |upgrade: WebSocketUpgrade| upgrade.config(&handler).handler(Sink))
+        .get("/flood", move |upgrade: WebSocketUpgrade| {
+            upgrade.config(&flood).channel(async |mut channel| {
+                // They take so few bytes that there is always room.
+                for _ in 0..MESSAGES {
+                    channel.ready().await?;
+                    channel.send(Message::from("x".repeat(MESSAGE_BYTES)))?;
+                }
+                channel.send(Message::from("end"))?;
+                while channel.recv().await?.is_some() {}
+                Ok::<_, Box<dyn Error>>(())
+            })
+        });
+    let mut stage = Stage::new(HEAVY + 1, Config::new(), router);
+    let mut payload = Vec::new();
+    let mut compressor = Compressor::new(Algorithm::RawDeflate.into());
+    compressor.write(&[b'x'; MESSAGE_BYTES], &mut payload).expect("it compresses");
+    compressor.flush(&mut payload).expect("it compresses");
+    payload.truncate(payload.len() - 4);
+    // A compressed text of a client, with a mask of zeros.
+    let length = u8::try_from(payload.len()).expect("it compresses well");
+    assert!(length > 125);
+    let frame = [&[0xC1, 0x80 | 126, 0, length, 0, 0, 0, 0], &payload[..]].concat();
+    for peer in 1..=HEAVY {
+        let path = ["/task", "/handler", "/flood"][peer % 3];
+        let handshake = format!(
+            "GET {path} HTTP/1.1\r\nHost: sea\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate; \
+             client_no_context_takeover; server_no_context_takeover\r\n\r\n"
+        );
+        stage.send(peer, handshake.as_bytes());
+    }
+    let mut most = stage.ask_light();
+    while !stage.peers[1..].iter().all(|(_, received)| received.starts_with(b"HTTP/1.1 101 ")) {
+        most = most.max(stage.ask_light());
+    }
+    for peer in 1..=HEAVY {
+        let end = b"\x81\x83\0\0\0\0end";
+        most = most.max(stage.send(peer, &[&frame.repeat(MESSAGES), &end[..]].concat()));
+    }
+    most = most.max(stage.ask_light_until_all_end_with(b"\x81\x03end"));
+    assert!(most <= WORK_PER_TURN_MAX, "{most} ns of work in a turn");
+}
+
+const MESSAGES: usize = 50;
+const MESSAGE_BYTES: usize = 60_000;

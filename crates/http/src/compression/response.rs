@@ -73,7 +73,9 @@ impl ResponseCompression {
         self
     }
 
-    /// How hard each algorithm tries; see [`Compression::level`].
+    /// How hard each algorithm tries; see [`Compression::level`]. A high level makes slices shorter, and so responses slower.
+    /// Levels from 10 on are for files that are compressed once: a block of brotli, which cannot be divided, takes a tenth of
+    /// a second, for which all connections of the loop wait.
     #[must_use]
     pub fn level(mut self, level: u8) -> Self {
         self.level = Some(level);
