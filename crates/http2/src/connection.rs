@@ -704,4 +704,4 @@ const RESETS_REMEMBERED_MIN: u32 = 32;
 const RESETS_REMEMBERED_MAX: u32 = 1024;
 
 /// How long a client that has its response may take to end its request before it is reset.
-const RESET_DELAY: Duration = Duration::from_millis(100);
+const RESET_DELAY: Duration = Duration::from_secs(1);

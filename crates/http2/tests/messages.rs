@@ -294,7 +294,7 @@ fn a_silent_request_is_reset_some_time_after_its_response() {
     for stream in [1, 3] {
         early(&mut peer, stream, &[]);
     }
-    peer.pipe.advance(Duration::from_millis(150));
+    peer.pipe.advance(Duration::from_millis(1_100));
     for stream in [1, 3] {
         assert_eq!(peer.received(stream).reset, Some(ErrorCode::NO_ERROR), "{stream}");
     }

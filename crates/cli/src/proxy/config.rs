@@ -140,6 +140,12 @@ pub(super) struct GroupLimits {
     pub(super) idle_connections: Option<u32>,
     /// Of a pipeline to an upstream; 1 never pipelines.
     pub(super) pipelined_requests: Option<u8>,
+    /// Of one client, which it cancels.
+    pub(super) cancellations: Option<u32>,
+    pub(super) cancellations_per_second: Option<u32>,
+    /// Of streams of a connection of HTTP/2.
+    pub(super) resets: Option<u32>,
+    pub(super) resets_per_second: Option<u32>,
     pub(super) idle_timeout: Option<u32>,
     pub(super) connect_timeout: Option<u32>,
     pub(super) response_timeout: Option<u32>,

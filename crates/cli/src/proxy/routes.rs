@@ -228,6 +228,10 @@ fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
     limits.queue_timeout = seconds(given.queue_timeout, limits.queue_timeout);
     limits.idle_connections_max = given.idle_connections.map_or(limits.idle_connections_max, |count| count as usize);
     limits.pipelined_requests_max = given.pipelined_requests.unwrap_or(limits.pipelined_requests_max);
+    limits.cancellations_max = given.cancellations.unwrap_or(limits.cancellations_max);
+    limits.cancellations_per_second = given.cancellations_per_second.unwrap_or(limits.cancellations_per_second);
+    limits.resets_max = given.resets.unwrap_or(limits.resets_max);
+    limits.resets_per_second = given.resets_per_second.unwrap_or(limits.resets_per_second);
     limits.idle_timeout = seconds(given.idle_timeout, limits.idle_timeout);
     limits.connect_timeout = seconds(given.connect_timeout, limits.connect_timeout);
     limits.response_timeout = seconds(given.response_timeout, limits.response_timeout);

@@ -23,7 +23,7 @@ use super::connection::{Connection, Ends, Made, Unsent, connect, may_be_http2};
 use super::download::Download;
 use super::error::Failure;
 use super::fields;
-use super::forwarded::client_ip;
+use super::forwarded::{client_ip, origin_ip};
 use super::lease::Lease;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
@@ -136,7 +136,7 @@ impl LoopUpstreams {
         {
             return response;
         }
-        let client = client_ip(&request).map(rate::key);
+        let client = origin_ip(&request, &options.forwarding).map(rate::key);
         let Some(mut admission) = self.cancellations.admit(client).await else {
             return Response::of_error(Status::TOO_MANY_REQUESTS);
         };

@@ -124,6 +124,17 @@ pub(super) fn client_ip(request: &Request) -> Option<IpAddr> {
     request.peer().ip().map(|address| address.ip().to_canonical())
 }
 
+/// The address of the client for which a request was made: behind a proxy in front that is trusted, the one that this has
+/// named last.
+pub(super) fn origin_ip(request: &Request, forwarding: &Forwarding) -> Option<IpAddr> {
+    if !forwarding.trusts(request) {
+        return client_ip(request);
+    }
+    let named = request.headers().filter(|(name, _)| name.eq_ignore_ascii_case("x-forwarded-for")).last()?.1;
+    let last = named.rsplit(|byte| *byte == b',').next()?.trim_ascii();
+    Some(std::str::from_utf8(last).ok()?.parse::<IpAddr>().ok()?.to_canonical())
+}
+
 /// The name by which a proxy is known in `Via` (RFC 9110 §7.6.3). It is also how a proxy finds that a request has come
 /// back to it.
 #[derive(Debug, Clone)]
@@ -188,6 +199,24 @@ mod tests {
 
     use super::*;
     use crate::proxy::test_request;
+
+    #[test]
+    fn behind_a_trusted_proxy_the_client_is_the_one_that_it_has_named_last() {
+        let trusting =
+            Forwarding { trusted: Networks::default().and([192, 0, 2, 0].into(), 24), ..Forwarding::default() };
+        let named = "X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-For: 198.51.100.2, 198.51.100.3\r\n";
+        for (forwarding, lines, expected) in [
+            (&trusting, named, Some("198.51.100.3")),
+            (&trusting, "X-Forwarded-For: ::ffff:198.51.100.1\r\n", Some("198.51.100.1")),
+            (&trusting, "X-Forwarded-For: unknown\r\n", None),
+            (&trusting, "", None),
+            (&Forwarding::default(), named, Some("192.0.2.1")),
+        ] {
+            let request = test_request("GET", "/", lines);
+            let expected = expected.map(|ip| ip.parse::<IpAddr>().expect("an address"));
+            assert_eq!(origin_ip(&request, forwarding), expected, "{lines}");
+        }
+    }
 
     fn added(forwarding: &Forwarding, lines: &str) -> String {
         let request = test_request("GET", "/", lines);

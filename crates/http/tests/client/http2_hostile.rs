@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate::http::client::{ClientError, ClientLimits};
 use tidegate::http::{Body, BodyError, Client};
@@ -161,6 +161,54 @@ fn a_refused_stream_is_sent_again_but_not_for_ever() {
         client.post(&uri).body(body).send().await.expect_err("it is refused");
         assert_eq!(count.load(Ordering::SeqCst), 3 + 3 + 1);
         assert_eq!(client.connections(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn responses_that_are_dropped_reset_few_streams_and_other_requests_go_on() {
+    let resets = Arc::new(AtomicUsize::new(0));
+    let counted = resets.clone();
+    let server = Scripted::start(move |_, stream| {
+        let Some(mut peer) = Peer::greet(stream, &[]) else { return };
+        let (mut posted, mut got) = (None, Vec::new());
+        while let Some(received) = peer.receive() {
+            match received.kind {
+                RST_STREAM => drop(counted.fetch_add(1, Ordering::SeqCst)),
+                HEADERS if received.flags & END_STREAM == 0 => posted = Some(received.stream),
+                HEADERS => {
+                    got.push(received.stream);
+                    if got.len() <= 20 {
+                        peer.send(frame(HEADERS, END_HEADERS, received.stream, &[0x88]));
+                        peer.send(frame(DATA, 0, received.stream, b"half"));
+                    }
+                }
+                _ => {}
+            }
+            if let (21, Some(posted)) = (got.len(), posted) {
+                peer.send([ok(posted, b"whole"), ok(got[20], b"whole")].concat());
+                got.push(0);
+            }
+        }
+    });
+    let uri = server.uri("/");
+    run(async move {
+        let began = Instant::now();
+        let mut limits = ClientLimits::default();
+        (limits.resets_max, limits.resets_per_second) = (4, 1);
+        let client = Client::builder().http2_prior_knowledge(true).limits(limits).build();
+        let posting = {
+            let (client, uri) = (client.clone(), uri.clone());
+            let body = Body::produce(async |mut writer| Ok(writer.write("tides").await?));
+            task::spawn(async move { client.post(&uri).body(body).send().await?.text().await })
+        };
+        for _ in 0..20 {
+            drop(client.get(&uri).send().await?);
+        }
+        assert_eq!(client.get(&uri).send().await?.text().await?, "whole");
+        assert_eq!(posting.await??, "whole");
+        let (resets, seconds) = (resets.load(Ordering::SeqCst), began.elapsed().as_secs() as usize + 1);
+        assert!(resets <= 4 + seconds, "{resets} resets in {seconds} s");
         Ok(())
     });
 }
