@@ -410,10 +410,9 @@ impl Config {
     }
 
     fn http2(&self) -> Arc<http2::Config> {
-        let config = http2::Config::new(self.limits.http2()).continue_by_hand(true).extended_connect(true);
+        let config = http2::Config::new(self.limits.http2()).continue_by_hand(true);
+        let config = config.extended_connect(!self.denies_extended_connect);
         let mut config = config.strict_targets(self.strict_targets);
-        let mut config = http2::Config::new(self.limits.http2()).continue_by_hand(true);
-        config = config.extended_connect(!self.denies_extended_connect);
         if let Some(name) = &self.server_name {
             config = config.server_name(name);
         }
