@@ -238,6 +238,8 @@ impl EventLoop {
         for token in tokens {
             self.local.dispatch(token, SlotEvent::Drain);
         }
+        self.local.drain_waiters.begin();
+        self.local.run_tasks();
         self.check_drain();
     }
 

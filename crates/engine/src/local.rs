@@ -15,7 +15,7 @@ use crate::limits::{BACKLOG_TIME, FLUSH_TIME, HANDLER_TASKS_PER_DISPATCH_MAX, UN
 use crate::loop_core::Core;
 use crate::phase::Phase;
 use crate::slot_entry::SlotEvent;
-use crate::task::Tasks;
+use crate::task::{DrainWaiters, Tasks};
 
 pub(crate) struct Local {
     pub(crate) core: RefCell<Core>,
@@ -24,12 +24,15 @@ pub(crate) struct Local {
     now: Cell<Instant>,
     /// What the loop executes, for the watchdog.
     pub(crate) activity: Activity,
+    /// The tasks that wait until the loop drains.
+    pub(crate) drain_waiters: DrainWaiters,
 }
 
 impl Local {
     pub(crate) fn new(core: Core, activity: Activity) -> Rc<Self> {
         let (tasks, now) = (core.tasks.clone(), core.time.now());
-        Rc::new(Self { core: RefCell::new(core), tasks, now: Cell::new(now), activity })
+        let drain_waiters = DrainWaiters::default();
+        Rc::new(Self { core: RefCell::new(core), tasks, now: Cell::new(now), activity, drain_waiters })
     }
 
     /// The loop that runs on this thread now, if one does.

@@ -249,6 +249,46 @@ fn messages_and_posts_of_one_thread_arrive_in_order() {
 }
 
 #[test]
+fn members_that_read_at_once_miss_no_message_of_one_turn() {
+    for slow in [Slow::Skip, Slow::Shed] {
+        let group = Group::new(slow);
+        let mut by_hand = ByHand::new(&group, 2);
+        // 640 KiB: more than the cap of a queue, which is 256 KiB, and than the kernel takes of a socket that is not read.
+        let message = "x".repeat(8 * 1024 - 1);
+        for _ in 0..80 {
+            publish(&group, message.clone());
+        }
+        let mut read = [0; 2];
+        while by_hand.event_loop.is_busy() || read[0] < 80 * 8 * 1024 && group.skipped() == 0 && group.len() == 2 {
+            by_hand.turn();
+            for (peer, bytes) in read.iter_mut().enumerate() {
+                *bytes += by_hand.read(peer).len();
+            }
+        }
+        assert_eq!((read, group.skipped(), group.len()), ([80 * 8 * 1024; 2], 0, 2), "{slow:?}");
+    }
+}
+
+#[test]
+fn a_member_that_reads_nothing_misses_messages_and_holds_up_no_other() {
+    let group = Group::new(Slow::Skip);
+    let mut by_hand = ByHand::new(&group, 2);
+    let message = "x".repeat(8 * 1024 - 1);
+    let mut read = 0;
+    for _ in 0..200 {
+        publish(&group, message.clone());
+        while by_hand.event_loop.is_busy() {
+            by_hand.turn();
+            read += by_hand.read(1).len();
+        }
+        by_hand.turn();
+        read += by_hand.read(1).len();
+    }
+    assert_eq!(read, 200 * 8 * 1024);
+    assert!((1..200).contains(&group.skipped()), "{} messages skipped", group.skipped());
+}
+
+#[test]
 fn a_member_that_joined_twice_gets_a_message_once_and_none_after_leaving() {
     let group = Group::new(Slow::Skip);
     for server in [handlers(&group, 1, Limits::default()), channels(&group, 1)] {

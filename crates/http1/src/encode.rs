@@ -5,7 +5,7 @@ use tidegate_codec::Output;
 
 use crate::body::Inbound;
 use crate::error::{Error, Misuse};
-use crate::fields::Fields;
+use crate::fields::{Fields, Own};
 use crate::progress::Ending;
 use crate::response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
 use crate::server::{CONNECT, EXPECTS, HAS_MORE_INPUT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, READS_AHEAD, Server};
@@ -263,17 +263,19 @@ impl Server {
         let content_type = parts.content_type.map_or("", ContentType::as_str).as_bytes();
         let known = self.config.ok_start().len() + fields.len() + content_type.len() + body.len();
         let mut writer = out.writer(known + HEAD_SLACK_BYTES);
-        if parts.status == Status::OK {
-            writer.put(self.config.ok_start());
+        let own = parts.fields.own();
+        if own.is_any() {
+            self.put_start_beside(own, parts.status, date, &mut writer);
         } else {
-            if parts.status == Status::SWITCHING_PROTOCOLS && self.flags & EXPECTS != 0 {
-                // `100 Continue` comes before 101 (RFC 9110 §7.8).
-                writer.put(CONTINUE);
+            if parts.status == Status::OK {
+                writer.put(self.config.ok_start());
+            } else {
+                self.put_continue_before(parts.status, &mut writer);
+                put_status_line(parts.status, &mut writer);
+                writer.put(self.config.after_status());
             }
-            put_status_line(parts.status, &mut writer);
-            writer.put(self.config.after_status());
+            writer.put(date);
         }
-        writer.put(date);
         if !content_type.is_empty() {
             writer.put(b"\r\nContent-Type: ");
             writer.put(content_type);
@@ -305,6 +307,37 @@ impl Server {
             Framing::None | Framing::UntilClose => writer.put(b"\r\n\r\n"),
         }
         writer.put(body);
+    }
+
+    /// The start of a head whose fields have a `Date` or a `Server` of the application.
+    #[cold]
+    fn put_start_beside(&self, own: Own, status: Status, date: &[u8], writer: &mut Cursor<'_>) {
+        self.put_continue_before(status, writer);
+        // Each line begins with the end of the one before.
+        match status.line().and_then(|line| line.strip_suffix("\r\n")) {
+            Some(line) => writer.put(line.as_bytes()),
+            None => {
+                writer.put(b"HTTP/1.1 ");
+                writer.put(itoa::Buffer::new().format(status.code()).as_bytes());
+                writer.put(b" ");
+            }
+        }
+        let server = self.config.after_status().strip_suffix(b"\r\nDate: ").filter(|_| !own.server);
+        if let Some(server) = server {
+            writer.put(b"\r\n");
+            writer.put(server);
+        }
+        if !own.date {
+            writer.put(b"\r\nDate: ");
+            writer.put(date);
+        }
+    }
+
+    /// `100 Continue` comes before 101 (RFC 9110 §7.8).
+    fn put_continue_before(&self, status: Status, writer: &mut Cursor<'_>) {
+        if status == Status::SWITCHING_PROTOCOLS && self.flags & EXPECTS != 0 {
+            writer.put(CONTINUE);
+        }
     }
 
     /// The response is complete. Continues with the next request, or ends the connection.

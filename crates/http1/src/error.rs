@@ -256,11 +256,13 @@ impl Exceeded {
             Self::Method => "the method is too long",
             Self::Head => "the head is too long",
             Self::Headers => "the head has too many fields",
-            Self::Body => "the body is too long",
+            Self::Body => "the body is too long (the limit is body_bytes_max)",
             Self::ChunkExtension => "a chunk extension is too long",
             Self::Trailer => "the trailer is too long",
-            Self::HeadTime => "the head took too long",
-            Self::BodyTime => "the body arrives too slowly, or has stopped",
+            Self::HeadTime => "the head took too long (the limit is head_timeout)",
+            Self::BodyTime => {
+                "the body arrives too slowly, or has stopped (the limits are body_timeout and body_rate_min)"
+            }
             Self::Interim => "there are too many interim responses",
         }
     }

@@ -9,7 +9,8 @@ use crate::runs;
 /// as they are sent: encoding copies them in one piece, and a block from a static text is free to create.
 ///
 /// `Upgrade` comes before all other fields, so the encoder detects it by the first bytes and writes
-/// `Connection: upgrade` (RFC 9110 §7.8). A request uses [`Request::upgrade`](crate::Request::upgrade) instead.
+/// `Connection: upgrade` (RFC 9110 §7.8). A request uses [`Request::upgrade`](crate::Request::upgrade) instead. `Date` and
+/// `Server` come next: a response that has one of them is sent with it, in place of the codec's own.
 ///
 /// ```
 /// use tidegate::http1::{Fields, InvalidField};
@@ -40,8 +41,8 @@ pub enum InvalidField {
     Name,
     /// The value has control characters.
     Value,
-    /// The codec writes this field itself: `Connection`, `Content-Length`, `Date`, `Expect`, `Host`, `Server`,
-    /// `Transfer-Encoding`; or does not support it: `TE`.
+    /// The codec writes this field itself: `Connection`, `Content-Length`, `Expect`, `Host`, `Transfer-Encoding`; or does
+    /// not support it: `TE`.
     Reserved,
 }
 
@@ -61,14 +62,15 @@ impl Fields {
     /// Fields from whole lines, each with its line end: `Name: value\r\n`.
     ///
     /// # Panics
-    /// If one cannot be sent, or if `Upgrade` comes after other fields. In a const context this fails at compile time.
+    /// If one cannot be sent, or if `Upgrade`, `Date` or `Server` comes after other fields. In a const context this fails at
+    /// compile time.
     #[must_use]
     pub const fn from_static(lines: &'static str) -> Self {
         check_lines(lines.as_bytes());
         Self { lines: Lines::Static(lines) }
     }
 
-    /// Adds a field.
+    /// Adds a field. `Date` and `Server` replace one of the same name, since a message has one of each.
     ///
     /// # Errors
     /// If the field cannot be sent; see [`InvalidField`].
@@ -93,8 +95,11 @@ impl Fields {
     pub fn push_valid(&mut self, name: &str, value: &[u8]) {
         debug_assert!(runs::token_end(name.as_bytes(), 0) == name.len() && is_value(value), "{name} is no field");
         debug_assert!(!is_reserved(name.as_bytes()), "the codec writes {name}");
+        if is_own(name.as_bytes()) {
+            self.remove(name);
+        }
         let lines = self.owned();
-        if is_upgrade(name.as_bytes()) {
+        if is_upgrade(name.as_bytes()) || is_own(name.as_bytes()) {
             let rest = lines.split_off(upgrades_end(lines));
             for piece in [name.as_bytes(), b": ", value, b"\r\n", &rest] {
                 lines.extend_from_slice(piece);
@@ -108,14 +113,13 @@ impl Fields {
     }
 
     /// Adds `Date` to the fields of a request: the codec of a client writes none, and a signature of a request may cover it.
-    /// Not for a response, whose codec writes its own.
+    /// It adds another one where [`push`](Self::push) replaces.
     ///
     /// ```
     /// use tidegate::http1::Fields;
     ///
     /// let mut fields = Fields::new();
     /// fields.push_request_date("Sun, 06 Nov 1994 08:49:37 GMT")?;
-    /// assert!(fields.push("Date", "Sun, 06 Nov 1994 08:49:37 GMT").is_err());
     /// # Ok::<(), tidegate::http1::InvalidField>(())
     /// ```
     ///
@@ -161,7 +165,7 @@ impl Fields {
         // Room for what is added afterwards, too.
         lines.reserve(received.bytes_left() + ROOM_BYTES);
         for (name, value) in received {
-            if is_reserved(name) || is_upgrade(name) || !keeps(name) {
+            if is_reserved(name) || is_own(name) || is_upgrade(name) || !keeps(name) {
                 continue;
             }
             debug_assert!(is_value(value) && runs::token_end(name, 0) == name.len(), "the parser has validated it");
@@ -191,6 +195,12 @@ impl Fields {
     #[inline]
     pub(crate) fn name_a_protocol(&self) -> bool {
         begins_with_upgrade(self.bytes())
+    }
+
+    /// Which fields that a server's codec writes by default are among those of a response.
+    #[inline]
+    pub(crate) fn own(&self) -> Own {
+        Own::among(self.bytes())
     }
 
     /// Whether there are none.
@@ -296,11 +306,62 @@ fn upgrades_end(lines: &[u8]) -> usize {
     end
 }
 
+/// Whether the fields of a response have `Date` or `Server`, which a server's codec writes by itself otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Own {
+    /// `Date` is among them.
+    pub date: bool,
+    /// `Server` is among them.
+    pub server: bool,
+}
+
+impl Own {
+    /// Those among lines that begin with the bytes of [`Fields`].
+    #[doc(hidden)]
+    #[must_use]
+    #[inline]
+    pub fn among(lines: &[u8]) -> Self {
+        match lines.first() {
+            Some(b'D' | b'd' | b'S' | b's' | b'U' | b'u') => Self::leading(lines),
+            _ => Self::default(),
+        }
+    }
+
+    /// Whether it is one of them at least.
+    #[must_use]
+    #[inline]
+    pub fn is_any(self) -> bool {
+        self.date | self.server
+    }
+
+    #[inline(never)]
+    fn leading(lines: &[u8]) -> Self {
+        let (mut own, mut rest) = (Self::default(), &lines[upgrades_end(lines)..]);
+        loop {
+            let begins_with =
+                |name: &[u8]| rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+            if begins_with(b"date:") {
+                own.date = true;
+            } else if begins_with(b"server:") {
+                own.server = true;
+            } else {
+                return own;
+            }
+            rest = memchr::memchr(b'\n', rest).map_or(&[], |at| &rest[at + 1..]);
+        }
+    }
+}
+
+/// A field of which a server's codec has one of its own.
+const fn is_own(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"date") || name.eq_ignore_ascii_case(b"server")
+}
+
 const fn is_reserved(name: &[u8]) -> bool {
     match name.len() {
         2 => name.eq_ignore_ascii_case(b"te"),
-        4 => name.eq_ignore_ascii_case(b"date") || name.eq_ignore_ascii_case(b"host"),
-        6 => name.eq_ignore_ascii_case(b"expect") || name.eq_ignore_ascii_case(b"server"),
+        4 => name.eq_ignore_ascii_case(b"host"),
+        6 => name.eq_ignore_ascii_case(b"expect"),
         10 => name.eq_ignore_ascii_case(b"connection"),
         14 => name.eq_ignore_ascii_case(b"content-length"),
         17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
@@ -311,7 +372,7 @@ const fn is_reserved(name: &[u8]) -> bool {
 /// Whether a field of this name affects the framing, routing, authorisation or meaning of a message, and so must come
 /// before the body (RFC 9110 §6.5.1).
 pub(crate) fn is_forbidden_in_trailers(name: &[u8]) -> bool {
-    is_reserved(name) && !name.eq_ignore_ascii_case(b"date") && !name.eq_ignore_ascii_case(b"server")
+    is_reserved(name)
         || may_be_no_trailer(name.len())
             && NO_TRAILERS.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
 }
@@ -361,7 +422,7 @@ const NO_TRAILERS: [&str; 24] = [
 ];
 
 const fn check_lines(mut rest: &[u8]) {
-    let mut is_behind_others = false;
+    let (mut is_behind_own, mut is_behind_others) = (false, false);
     while !rest.is_empty() {
         let mut name_end = 0;
         while name_end < rest.len() && tidegate_scan::is_token(rest[name_end]) {
@@ -370,8 +431,10 @@ const fn check_lines(mut rest: &[u8]) {
         assert!(name_end > 0 && name_end < rest.len() && rest[name_end] == b':', "a field is a name and a colon");
         let name = rest.split_at(name_end).0;
         assert!(!is_reserved(name), "this field is written by the codec");
-        assert!(!(is_behind_others && is_upgrade(name)), "`Upgrade` comes before other fields");
-        is_behind_others = !is_upgrade(name);
+        assert!(!(is_behind_own && is_upgrade(name)), "`Upgrade` comes before other fields");
+        assert!(!(is_behind_others && is_own(name)), "`Date` and `Server` come before other fields");
+        is_behind_own |= !is_upgrade(name);
+        is_behind_others |= !is_upgrade(name) && !is_own(name);
         let mut end = name_end + 1;
         while end < rest.len() && !is_control(rest[end]) {
             end += 1;

@@ -71,6 +71,35 @@ fn a_status_without_reason_keeps_its_space() {
 }
 
 #[test]
+fn a_date_and_a_server_of_the_application_replace_those_of_the_codec() {
+    let with = |status: Status, fields: &[(&str, &str)]| {
+        let response = fields.iter().fold(Response::new(status), |response, (name, value)| {
+            response.field(name, value.as_bytes()).expect("a good field")
+        });
+        sent(&request("GET", "HTTP/1.1"), [response.into()])
+    };
+    const OWN_DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let (end, ok) = ("Content-Length: 0\r\n\r\n", Status::OK);
+    for (fields, expected) in [
+        (&[("Server", "mine/1")][..], format!("{DATE}Server: mine/1\r\n")),
+        (&[("date", OWN_DATE)], format!("Server: Tidegate\r\ndate: {OWN_DATE}\r\n")),
+        (&[("A", "b"), ("SERVER", "x"), ("Server", "mine/1")], format!("{DATE}Server: mine/1\r\nA: b\r\n")),
+        (
+            &[("Set-Cookie", "a=b"), ("Date", OWN_DATE), ("Server", "mine/1")],
+            format!("Server: mine/1\r\nDate: {OWN_DATE}\r\nSet-Cookie: a=b\r\n"),
+        ),
+        (&[("Set-Cookie", "a=b")], format!("Server: Tidegate\r\n{DATE}Set-Cookie: a=b\r\n")),
+    ] {
+        assert_eq!(with(ok, fields), format!("HTTP/1.1 200 OK\r\n{expected}{end}"), "{fields:?}");
+    }
+    let other = with(Status::new(599).expect("three digits"), &[("Server", "mine/1")]);
+    assert_eq!(other, format!("HTTP/1.1 599 \r\n{DATE}Server: mine/1\r\n{end}"));
+    const OWN: Fields = Fields::from_static("Server: mine/1\r\nX-One: 1\r\n");
+    let constant = sent(&request("GET", "HTTP/1.1"), [Response::new(ok).fields(OWN).into()]);
+    assert_eq!(constant, format!("HTTP/1.1 200 OK\r\n{DATE}Server: mine/1\r\nX-One: 1\r\n{end}"));
+}
+
+#[test]
 fn fields_of_the_application_go_out_as_they_are() {
     const FIELDS: Fields = Fields::from_static("X-One: 1\r\nX-Two: 2\r\n");
     let response = Response::new(Status::OK).fields(FIELDS).field("X-Three", b"\t3").expect("a good field");
@@ -87,11 +116,13 @@ fn a_field_cannot_split_a_response() {
     for name in ["", "A B", "A:", "A\r\n", "\u{e4}"] {
         assert_eq!(fields.push(name, b"a"), Err(InvalidField::Name));
     }
-    for name in ["content-length", "Transfer-Encoding", "CONNECTION", "Date", "server"] {
+    for name in ["content-length", "Transfer-Encoding", "CONNECTION", "Host"] {
         assert_eq!(fields.push(name, b"a"), Err(InvalidField::Reserved));
     }
     assert!(fields.is_empty());
-    for lines in ["A: b", "A: b\n", "A b\r\n", "A: b\r\n\r\n", " A: b\r\n", "Date: b\r\n", "A: b\rc\r\n"] {
+    for lines in
+        ["A: b", "A: b\n", "A b\r\n", "A: b\r\n\r\n", " A: b\r\n", "Host: b\r\n", "A: b\r\nDate: b\r\n", "A: b\rc\r\n"]
+    {
         std::panic::catch_unwind(|| Fields::from_static(lines)).expect_err("not whole lines");
     }
     std::panic::catch_unwind(|| ContentType::from_static("a\r\n")).expect_err("not a value");

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use tidegate_codec::mux::StreamKey;
 use tidegate_codec::{Outbound, Output};
-use tidegate_http1::Status;
+use tidegate_http1::{Own, Status};
 
 use crate::connection::{Connection, Role};
 use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
@@ -49,11 +49,14 @@ impl Section {
         if record.kind == Kind::Response {
             encoder.encode_status(record.status, block);
             if record.status >= 200 {
-                if !server.is_empty() {
+                let own = Own::among(lines);
+                if !server.is_empty() && !own.server {
                     let name = static_table::SERVER;
                     encoder.encode_known(name, b"server", server.as_bytes(), Indexing::Allowed, block);
                 }
-                encoder.encode_known(static_table::DATE, b"date", date, Indexing::Allowed, block);
+                if !own.date {
+                    encoder.encode_known(static_table::DATE, b"date", date, Indexing::Allowed, block);
+                }
             }
         }
         encode_lines(encoder, lines, block);

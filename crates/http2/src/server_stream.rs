@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
 use tidegate_http1::{
-    Body, ContentType, Error, Exceeded, Fields, HeadLayout, Incoming, Method, Misuse, Outgoing, Parts, RequestHead,
-    Response, Status, StreamedResponse, Trailers, Violation,
+    Body, ContentType, Error, Exceeded, Fields, HeadLayout, Incoming, Method, Misuse, Outgoing, Own, Parts,
+    RequestHead, Response, Status, StreamedResponse, Trailers, Violation,
 };
 
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
@@ -465,7 +465,7 @@ fn write_parts(status: Status, parts: &Parts, length: Option<u64>, ends: bool, b
     let mut digits = itoa::Buffer::new();
     let digits = length.map_or("", |length| digits.format(length));
     let fields = parts.fields().bytes();
-    if content_type.is_empty() || digits.is_empty() || body.is_empty() {
+    if content_type.is_empty() || digits.is_empty() || body.is_empty() || Own::among(fields).is_any() {
         return write_some_parts(status, [content_type, digits], fields, ends, body, out);
     }
     // The usual case.
@@ -476,7 +476,8 @@ fn write_parts(status: Status, parts: &Parts, length: Option<u64>, ends: bool, b
     out.write_pieces((&head, TYPE, content_type, "\r\n", fields, LENGTH, digits, "\r\n", &data, body));
 }
 
-/// The same if some of the parts are missing, which are empty.
+/// The same if some of the parts are missing, which are empty, or the fields come first: the codec of the connection finds
+/// a `Date` or a `Server` of the application there.
 #[inline(never)]
 fn write_some_parts(
     status: Status,
@@ -488,7 +489,8 @@ fn write_some_parts(
 ) {
     let [a, b, c] = line(TYPE, content_type);
     let [d, e, f] = line(LENGTH, digits);
-    write_head(status, &[a, b, c, fields, d, e, f], ends, body, out);
+    let lines = if Own::among(fields).is_any() { [fields, a, b, c, d, e, f] } else { [a, b, c, fields, d, e, f] };
+    write_head(status, &lines, ends, body, out);
 }
 
 /// The pieces of a line, or nothing without a value.

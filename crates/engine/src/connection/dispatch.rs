@@ -197,11 +197,13 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if TypeId::of::<C>() != delivery.kind() || self.link.is_closing() || self.link.is_write_shut() {
             return DeliveryOutcome::NotApplicable;
         }
+        // What this turn has queued was not offered to the kernel yet: it does not say that the peer reads slowly.
+        let is_unsent = self.link.intersects(Link::SCHEDULED) && !self.link.intersects(Link::SENDING);
+        let is_above_cap = self.link.cost(&self.codec) > self.link.settings().limits.water.cap;
         match delivery.slow() {
-            Slow::Skip if !self.link.is_writable() => return DeliveryOutcome::Dropped,
-            Slow::Shed if self.link.cost(&self.codec) > self.link.settings().limits.water.cap => {
-                return DeliveryOutcome::Closed;
-            }
+            Slow::Skip | Slow::Shed if is_unsent && is_above_cap => return DeliveryOutcome::Deferred,
+            Slow::Skip if !is_unsent && !self.link.is_writable() => return DeliveryOutcome::Dropped,
+            Slow::Shed if is_above_cap => return DeliveryOutcome::Closed,
             Slow::Skip | Slow::Shed => {}
         }
         let blocked = self.codec.status().is_blocked;

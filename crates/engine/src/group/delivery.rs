@@ -64,7 +64,7 @@ impl Delivery {
                 let delivery = Self { message: message.clone(), bytes: core.pool.copy(bytes), next: None };
                 match core.deliver(token, &delivery) {
                     DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => {}
-                    DeliveryOutcome::Dropped => {
+                    DeliveryOutcome::Dropped | DeliveryOutcome::Deferred => {
                         group.skipped.fetch_add(1, Relaxed);
                     }
                     DeliveryOutcome::Closed => break,
@@ -99,6 +99,8 @@ impl Delivery {
             match core.deliver(token, self) {
                 DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => {}
                 DeliveryOutcome::Dropped => skipped += 1,
+                // Connections send at the end of the turn, and the next one continues here.
+                DeliveryOutcome::Deferred => break Some(member),
                 DeliveryOutcome::Closed => gone.push(member),
             }
         };

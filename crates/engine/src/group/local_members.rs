@@ -124,6 +124,8 @@ pub(crate) enum DeliveryOutcome {
     Delivered,
     /// The connection could not take the message: it is unwritable, or its codec refused it.
     Dropped,
+    /// The connection has taken so much in this turn that it has to send before it takes more.
+    Deferred,
     /// The message does not apply to the connection now: it closes, or has another codec.
     NotApplicable,
     /// The connection no longer exists.

@@ -95,7 +95,9 @@ pub struct Group<C> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Slow {
-    /// A member that is not writable does not get the message: for messages that later ones soon replace.
+    /// A member that is not writable does not get the message: for messages that later ones soon replace. Messages of one
+    /// turn do not make a member unwritable before it could send them: up to four times the high water mark they wait for
+    /// the end of the turn, and further ones for the next turn.
     Skip,
     /// A member whose pending bytes exceed its hard cap, four times the high water mark, is cut off with
     /// [`CloseReason::TooSlow`](crate::CloseReason::TooSlow): for streams that must have no gap.

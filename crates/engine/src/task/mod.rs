@@ -6,6 +6,7 @@
 //! that must not run on a loop.
 
 pub(crate) mod blocking;
+mod draining;
 mod handler_task;
 mod join;
 mod serving;
@@ -21,6 +22,8 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_sys::Token;
 
+pub(crate) use self::draining::DrainWaiters;
+pub use self::draining::{Draining, draining};
 pub use self::handler_task::HandlerTask;
 pub use self::join::{TryJoin, try_join};
 pub(crate) use self::serving::ServingGuard;
