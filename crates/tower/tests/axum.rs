@@ -331,3 +331,25 @@ fn a_client_that_ends_its_side_has_its_handler_and_its_body_dropped() {
         assert!(pipe.is_closed(), "{wire}");
     }
 }
+
+/// `http::Uri` refuses some of the bytes that user agents send: a service gets them as escapes.
+#[test]
+fn targets_reach_axum_as_user_agents_send_them() {
+    let router = || {
+        Router::new()
+            .route("/of/{name}", get(|Path(name): Path<String>| async move { name }))
+            .fallback(|uri: axum::http::Uri| async move { uri.to_string() })
+    };
+    for (target, expected) in [
+        (&b"/a|b{c}^\"?|`"[..], "/a|b{c}^\"?|`"),
+        (b"/of/100%", "100%"),
+        (b"/of/a|b", "a|b"),
+        (b"/of/`<>", "`<>"),
+        (b"/of/\xc3\xa9", "é"),
+        (b"/`%41%zz?`%", "/%60%41%zz?%60%"),
+        (b"/\xff?\xe9", "/%FF?%E9"),
+    ] {
+        let answer = ask(&mut open(router()), [b"GET ", target, b" HTTP/1.1\r\nHost: sea\r\n\r\n"].concat());
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&format!("\r\n\r\n{expected}")), "{answer}");
+    }
+}
