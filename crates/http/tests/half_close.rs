@@ -301,10 +301,11 @@ fn the_end_of_a_connection_of_http2_ends_its_streams() {
 fn a_complete_response_of_http2_is_sent_while_the_client_has_a_window_for_it() {
     let mut peer = http2_peer::Peer::new(open_with(Config::new(), router(&Count::default())));
     peer.grants = false;
-    peer.request(1, "GET", "/large", &[], true);
-    peer.request(3, "GET", "/now", &[], true);
+    peer.request(1, "GET", "/now", &[], true);
+    peer.request(3, "GET", "/large", &[], true);
     peer.wire.receive_fin();
-    peer.read_until(|peer| peer.is_over(3) && peer.stream(1).body.len() == 65_535);
+    // All that the window of the connection allows.
+    peer.read_until(|peer| peer.is_over(1) && peer.stream(3).body.len() == 65_535 - 3);
     peer.wire.advance(Duration::from_secs(130));
     assert!(peer.wire.is_closed(), "no window can be granted");
 }
