@@ -301,10 +301,11 @@ fn the_end_of_a_connection_of_http2_ends_its_streams() {
 fn a_complete_response_of_http2_is_sent_while_the_client_has_a_window_for_it() {
     let mut peer = http2_peer::Peer::new(open_with(Config::new(), router(&Count::default())));
     peer.grants = false;
-    peer.request(1, "GET", "/large", &[], true);
-    peer.request(3, "GET", "/now", &[], true);
+    peer.request(1, "GET", "/now", &[], true);
+    peer.request(3, "GET", "/large", &[], true);
     peer.wire.receive_fin();
-    peer.read_until(|peer| peer.is_over(3) && peer.stream(1).body.len() == 65_535);
+    // All that the window of the connection allows.
+    peer.read_until(|peer| peer.is_over(1) && peer.stream(3).body.len() == 65_535 - 3);
     peer.wire.advance(Duration::from_secs(130));
     assert!(peer.wire.is_closed(), "no window can be granted");
 }
@@ -371,6 +372,46 @@ fn the_end_of_the_client_ends_its_exchange_with_the_upstream() {
             network.run_task(Duration::from_secs(5), leaving);
         }
     }
+}
+
+/// An upstream that accepts an upgrade, and answers behind the end of what comes through the tunnel.
+async fn answer_behind_the_end(mut channel: Channel<Raw>) -> Result<(), Box<dyn std::error::Error>> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend_from_slice(&channel.recv().await?.ok_or("the head ends early")?);
+    }
+    let fields = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: 8\r\n";
+    channel.send(format!("HTTP/1.1 101 Switching Protocols\r\n{fields}\r\n").into())?;
+    let mut received = b"behind the end of ".to_vec();
+    while let Some(bytes) = channel.recv().await? {
+        received.extend_from_slice(&bytes);
+    }
+    channel.send(received.into())?;
+    Ok(channel.close().await?)
+}
+
+#[test]
+fn each_side_of_a_tunnel_ends_by_itself() {
+    let network = Network::new(36);
+    let upstream = network.host("10.0.1.1").node();
+    upstream.serve(80, Limits::default(), || Raw, answer_behind_the_end).expect("the port is free");
+    let upstreams = Upstreams::builder().server("http://10.0.1.1".parse().expect("a URL")).build().expect("all is set");
+    let gateway = network.host("10.0.0.1").node();
+    let connections = Config::new().connections(Router::new().fallback(Proxy::new(&upstreams)));
+    let address = gateway.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
+    let client = network.host("10.0.0.2").node();
+    let talk = client.spawn(async move {
+        let mut channel = raw(address).await;
+        let fields = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: 7\r\n";
+        channel.send(format!("GET /chat HTTP/1.1\r\nHost: sea\r\n{fields}\r\n").into()).expect("there is room");
+        let accepted = channel.recv().await.expect("nothing breaks").expect("the upstream responds");
+        assert!(accepted.starts_with(b"HTTP/1.1 101 "));
+        channel.send("ebb".into()).expect("there is room");
+        channel.shutdown_write();
+        all(channel).await
+    });
+    let rest = network.run_task(Duration::from_secs(10), talk);
+    assert!(rest.ends_with("behind the end of ebb"), "{rest}");
 }
 
 #[test]

@@ -54,7 +54,8 @@ fn answer(stream: TcpStream) -> Option<()> {
 
 fn proxy() -> Running {
     let upstreams = Upstreams::builder().server(upstream().parse().expect("a URL")).build().expect("upstreams");
-    let server = Server::bind("127.0.0.1:0").expect("an address").loops(1);
+    // The clients below end their sides, and wait.
+    let server = Server::bind("127.0.0.1:0").expect("an address").half_close(true).loops(1);
     Running(server.start(move || Router::new().fallback(Proxy::new(&upstreams))).expect("the server starts"))
 }
 

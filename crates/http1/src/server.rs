@@ -573,7 +573,14 @@ impl Codec for Server {
                     return Ok(Step::NeedMore);
                 }
                 self.on_end(EndEvent::Close);
-                Ok(if self.flags & HALF_CLOSE != 0 { Step::NeedMore } else { Step::End })
+                if self.flags & HALF_CLOSE != 0 {
+                    return Ok(Step::NeedMore);
+                }
+                if self.outbound != Outbound::Owed && self.ahead().count() == 0 {
+                    // Nothing is decoded any more, and the head of the response could not announce that.
+                    self.flags &= !KEEPS_ALIVE;
+                }
+                Ok(Step::End)
             }
             Inbound::Switched | Inbound::Closed => Ok(Step::End),
             _ if self.reading().is_skipping() || (self.inbound == Inbound::Head && input.is_empty()) => {

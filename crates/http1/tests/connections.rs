@@ -506,6 +506,27 @@ fn after_the_peer_has_stopped_sending_complete_requests_still_get_through() {
     assert_eq!(talk.receive_fin(), Ok(vec!["end of connection".into()]));
 }
 
+/// Nothing is decoded behind the end, so the end of the response has to finish the connection.
+#[test]
+fn a_response_in_progress_when_the_peer_stops_sending_is_the_last_one() {
+    for keeps in [false, true] {
+        let mut talk = Talk::new();
+        talk.receive(GET).expect("the request is good");
+        talk.say(Outgoing::Head(StreamedResponse::new(Status::OK))).expect("a response is owed");
+        assert!(!talk.sent().contains("Connection: close"));
+        if keeps {
+            talk.harness.codec_mut().keep_half_closed();
+            assert_eq!(talk.receive_fin(), Ok(vec![]));
+        } else {
+            assert_eq!(talk.receive_fin(), Ok(vec!["end of connection".into()]));
+        }
+        talk.say(Outgoing::End).expect("the body may end");
+        assert_eq!(talk.is_finished(), !keeps);
+        assert_eq!(talk.receive_fin(), Ok(vec!["end of connection".into()]));
+        assert!(talk.is_finished());
+    }
+}
+
 #[test]
 fn a_request_that_is_kept_half_closed_hides_the_end_of_the_peer_until_its_response_is_complete() {
     let mut talk = Talk::new();

@@ -51,6 +51,8 @@ struct Stream {
     waits: bool,
     peer_ended: bool,
     end_reported: bool,
+    /// The end is to be reported apart from the bytes.
+    watched: bool,
     shut: bool,
     /// It broke, or is going to: bytes that did not arrive are lost.
     broken: bool,
@@ -89,6 +91,7 @@ impl World {
             waits: false,
             peer_ended: false,
             end_reported: false,
+            watched: false,
             shut: false,
             broken: false,
             failure_reported: false,
@@ -141,6 +144,10 @@ impl World {
             }
             77 => self.close(token),
             78 => self.harness.driver.waker().wake(),
+            79 => {
+                stream.watched = true;
+                self.harness.driver.watch_end(token);
+            }
             _ => {
                 let events = self.random.below(12);
                 self.turn(Duration::ZERO, events);
@@ -210,6 +217,10 @@ impl World {
                 assert!(!stream.end_reported && stream.peer_ended, "a false end: {stream:?}");
                 assert!(stream.received == stream.written || stream.broken, "an end before all bytes");
                 stream.end_reported = true;
+            }
+            Completion::HungUp => {
+                assert!(stream.watched && (stream.peer_ended || stream.broken), "a false end: {stream:?}");
+                stream.watched = false;
             }
             Completion::Sent(Ok(sent)) => {
                 stream.waits = false;
@@ -291,7 +302,10 @@ impl Stream {
         if self.broken {
             return self.failure_reported || self.end_reported;
         }
-        self.received == self.written && self.read == self.queued && self.end_reported == self.peer_ended
+        self.received == self.written
+            && self.read == self.queued
+            && self.end_reported == self.peer_ended
+            && !(self.watched && self.peer_ended)
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) enum Report {
     Connected(Result<(), ErrorKind>),
     Received(Vec<u8>),
     Ended,
+    HungUp,
     Sent(Result<usize, ErrorKind>),
     Failed(ErrorKind),
     Closed,
@@ -185,6 +186,7 @@ impl Stage {
             }
             Completion::Accepted(Err(error)) => Report::AcceptFailed(error.raw_os_error()),
             Completion::Ended => Report::Ended,
+            Completion::HungUp => Report::HungUp,
             Completion::Sent(sent) => Report::Sent(sent.map_err(|error| error.kind())),
             Completion::Failed(error) => Report::Failed(error.kind()),
             Completion::Closed => Report::Closed,
