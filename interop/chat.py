@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Two headless browsers in a room of `/chat`: what one of them says, the other shows, in dark and in light, wide and narrow.
+"""Two headless browsers in a room of `/chat`: what one of them says, the other shows, in dark and in light, wide and narrow;
+in clear over HTTP/1.1, and over TLS, where the page and its WebSocket share a connection of HTTP/2.
 
 With --screenshots FOLDER the pages are kept as pictures.
 """
@@ -93,10 +94,14 @@ def main():
     program.need("chromium", "chromedriver")
     if options.screenshots:
         options.screenshots.mkdir(parents=True, exist_ok=True)
-    with program.serve("epoll") as server, Browser() as one, Browser() as other:
-        talk(one, other, f"http://127.0.0.1:{server.port}/chat")
-        look(one, options.screenshots)
-    print("chat: two browsers saw each other, and what they said")
+    for scheme, flags, protocol in [("http", [], "http/1.1"), ("https", ["--tls-self-signed"], "h2")]:
+        with program.serve("epoll", *flags) as server, Browser(True) as one, Browser(True) as other:
+            talk(one, other, f"{scheme}://127.0.0.1:{server.port}/chat")
+            used = one.run("return performance.getEntriesByType('navigation')[0].nextHopProtocol")
+            if used != protocol:
+                raise Failure(f"the page was loaded over {used}")
+            look(one, options.screenshots)
+        print(f"chat: two browsers saw each other, and what they said, over {protocol}", flush=True)
 
 
 if __name__ == "__main__":

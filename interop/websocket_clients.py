@@ -2,7 +2,8 @@
 """WebSocket with clients in other languages: Python's websockets, Node's ws and a browser, with --websocat that too,
 against `/ws` of `tidegate serve`, in clear and over TLS, with and without compression.
 
-The browser opens its socket over HTTP/1.1, and over HTTP/2 as a stream of the connection that has loaded the page (RFC 8441).
+The browser opens its socket over HTTP/1.1, and over HTTP/2 as a stream of the connection that has loaded the page (RFC 8441);
+the same with a route of axum by `get`.
 The README beside this file describes how to repeat it.
 """
 
@@ -10,6 +11,7 @@ import argparse
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import urllib.request
 
@@ -93,15 +95,32 @@ def check_browser(backend):
     print(f"{backend}: a browser over HTTP/1.1 and HTTP/2", flush=True)
 
 
+def check_browser_with_axum(example):
+    """The page of the example is loaded over HTTP/2, and so is its socket, since Chromium opens no other connection."""
+    with servers.Server(shlex.join([example, "127.0.0.1:0"])) as server, browser.Browser(accept_insecure=True) as page:
+        page.open(f"https://127.0.0.1:{server.port}/")
+        page.run(ECHO)
+        page.until("return seen.length === 5", "three messages and the close")
+        seen = page.run("return seen")
+        if seen != [10, 70_000, -1000, 1000, True]:
+            raise Failure(f"the browser has seen {seen}")
+        if page.run("return performance.getEntriesByType('navigation')[0].nextHopProtocol") != "h2":
+            raise Failure("the page was not loaded over HTTP/2")
+        page.until("return document.getElementById('text').textContent === 'high water'", "the page shows its message")
+    print("axum: a browser over HTTP/2", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     parser.add_argument("--websocat", action="store_true", help="websocat as well")
+    parser.add_argument("--example", help="the example axum_websocket; built unless set")
     options = parser.parse_args()
     program.need(str(PYTHON), "node", "chromium", "chromedriver", *(["websocat"] if options.websocat else []))
     if not NODE_MODULES.is_dir():
         program.skip_part(f"there is no {NODE_MODULES}")
         return
+    check_browser_with_axum(options.example or program.build_example("axum_websocket"))
     for backend in options.backends:
         check_programs(backend, options.websocat)
         check_browser(backend)

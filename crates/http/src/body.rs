@@ -179,6 +179,9 @@ impl Body {
     /// });
     /// let response = Response::new().body(rows);
     /// # drop(response);
+    /// // The error of a writer becomes that of the function by `?`, as any other.
+    /// let line = Body::produce(async |mut writer| Ok(writer.write("high water\n").await?));
+    /// # drop(line);
     /// ```
     pub fn produce<F>(produce: impl FnOnce(BodyWriter) -> F + 'static) -> Self
     where

@@ -5,7 +5,7 @@ use tidegate_codec::Output;
 
 use crate::body::Inbound;
 use crate::error::{Error, Misuse};
-use crate::fields::{Fields, Own};
+use crate::fields::{Fields, OwnFields};
 use crate::progress::Ending;
 use crate::refusals::Refusal;
 use crate::response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
@@ -319,7 +319,7 @@ impl Server {
 
     /// The start of a head whose fields have a `Date` or a `Server` of the application.
     #[cold]
-    fn put_start_beside(&self, own: Own, status: Status, date: &[u8], writer: &mut Cursor<'_>) {
+    fn put_start_beside(&self, own: OwnFields, status: Status, date: &[u8], writer: &mut Cursor<'_>) {
         self.put_continue_before(status, writer);
         // Each line begins with the end of the one before.
         match status.line().and_then(|line| line.strip_suffix("\r\n")) {

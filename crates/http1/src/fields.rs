@@ -199,8 +199,8 @@ impl Fields {
 
     /// Which fields that a server's codec writes by default are among those of a response.
     #[inline]
-    pub(crate) fn own(&self) -> Own {
-        Own::among(self.bytes())
+    pub(crate) fn own(&self) -> OwnFields {
+        OwnFields::among(self.bytes())
     }
 
     /// Whether there are none.
@@ -308,14 +308,14 @@ fn upgrades_end(lines: &[u8]) -> usize {
 
 /// Whether the fields of a response have `Date` or `Server`, which a server's codec writes by itself otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Own {
+pub struct OwnFields {
     /// `Date` is among them.
     pub date: bool,
     /// `Server` is among them.
     pub server: bool,
 }
 
-impl Own {
+impl OwnFields {
     /// Those among lines that begin with the bytes of [`Fields`].
     #[doc(hidden)]
     #[must_use]

@@ -40,7 +40,7 @@ pub use body::Trailers;
 pub use client::{Client, InvalidRequest, Request, ResponseHead, StreamedRequest};
 pub use error::{Error, Exceeded, Misuse, Violation};
 #[doc(hidden)]
-pub use fields::Own;
+pub use fields::OwnFields;
 pub use fields::{Fields, InvalidField};
 pub use head::{BodyLength, Headers, Method, RequestHead, Version};
 pub use limits::{Config, Limits};

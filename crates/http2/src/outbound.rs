@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use tidegate_codec::mux::StreamKey;
 use tidegate_codec::{Outbound, Output};
-use tidegate_http1::{Own, Status};
+use tidegate_http1::{OwnFields, Status};
 
 use crate::connection::{Connection, Role};
 use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
@@ -49,7 +49,7 @@ impl Section {
         if record.kind == Kind::Response {
             encoder.encode_status(record.status, block);
             if record.status >= 200 {
-                let own = Own::among(lines);
+                let own = OwnFields::among(lines);
                 if !server.is_empty() && !own.server {
                     let name = static_table::SERVER;
                     encoder.encode_known(name, b"server", server.as_bytes(), Indexing::Allowed, block);

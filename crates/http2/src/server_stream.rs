@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
 use tidegate_http1::{
-    Body, ContentType, Error, Exceeded, Fields, HeadLayout, Incoming, Method, Misuse, Outgoing, Own, Parts,
+    Body, ContentType, Error, Exceeded, Fields, HeadLayout, Incoming, Method, Misuse, Outgoing, OwnFields, Parts,
     RequestHead, Response, Status, StreamedResponse, Trailers, Violation,
 };
 
@@ -466,7 +466,7 @@ fn write_parts(status: Status, parts: &Parts, length: Option<u64>, ends: bool, b
     let mut digits = itoa::Buffer::new();
     let digits = length.map_or("", |length| digits.format(length));
     let fields = parts.fields().bytes();
-    if content_type.is_empty() || digits.is_empty() || body.is_empty() || Own::among(fields).is_any() {
+    if content_type.is_empty() || digits.is_empty() || body.is_empty() || OwnFields::among(fields).is_any() {
         return write_some_parts(status, [content_type, digits], fields, ends, body, out);
     }
     // The usual case.
@@ -490,7 +490,7 @@ fn write_some_parts(
 ) {
     let [a, b, c] = line(TYPE, content_type);
     let [d, e, f] = line(LENGTH, digits);
-    let lines = if Own::among(fields).is_any() { [fields, a, b, c, d, e, f] } else { [a, b, c, fields, d, e, f] };
+    let lines = if OwnFields::among(fields).is_any() { [fields, a, b, c, d, e, f] } else { [a, b, c, fields, d, e, f] };
     write_head(status, &lines, ends, body, out);
 }
 

@@ -1,4 +1,4 @@
-//! `Closing`: the end of a service's WebSocket when the server drains.
+//! `ClosingHandshake`: the end of a service's WebSocket when the server drains.
 //!
 //! The service has the stream, and its library writes the frames, so the close frame (RFC 6455 §5.5.1) of a server that
 //! goes away is put between two frames of the service: a control frame may stand there, also within a message that comes in
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate_engine::task;
 
 /// How far a WebSocket has closed. Of another protocol it does nothing.
-pub(crate) struct Closing {
+pub(crate) struct ClosingHandshake {
     is_websocket: bool,
     drains: Cell<bool>,
     /// The close frame was sent, by the service or here.
@@ -20,7 +20,7 @@ pub(crate) struct Closing {
     inbound: RefCell<Frames>,
 }
 
-impl Closing {
+impl ClosingHandshake {
     pub(crate) fn new(is_websocket: bool) -> Self {
         Self {
             is_websocket,
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_close_frame_goes_between_two_frames_and_nothing_behind_it() {
-        let closing = Closing::new(true);
+        let closing = ClosingHandshake::new(true);
         let wire = [frame(1, false, 200), frame(1, false, 3)].concat();
         assert_eq!(closing.admit(&wire[..100]), &wire[..100]);
         closing.drains.set(true);
@@ -217,12 +217,12 @@ mod tests {
 
     #[test]
     fn a_service_that_closes_by_itself_is_left_alone() {
-        let closing = Closing::new(true);
+        let closing = ClosingHandshake::new(true);
         let close = frame(8, false, 2);
         assert_eq!(closing.admit(&close), close);
         closing.drains.set(true);
         assert_eq!(closing.take_frame(), None);
-        let closing = Closing::new(false);
+        let closing = ClosingHandshake::new(false);
         closing.drains.set(true);
         assert_eq!(closing.admit(b"not a WebSocket"), b"not a WebSocket");
         assert_eq!((closing.take_frame(), closing.is_answered()), (None, false));

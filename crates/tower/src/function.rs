@@ -85,7 +85,7 @@ impl<S, B> ServiceFunction<S, B> {
     where
         S: 'static,
     {
-        Self { service: prepared(service), extend: None, keeps_connect: false, body: PhantomData }
+        Self { service: prepare(service), extend: None, keeps_connect: false, body: PhantomData }
     }
 
     /// The same with extended CONNECT for WebSockets as it came over HTTP/2 (RFC 8441): with the method CONNECT, without
@@ -253,7 +253,7 @@ fn respond<S: TowerService<B>, B>(
 }
 
 /// The service with its layers made. A router of axum that has no state yet makes them anew for each request.
-pub(crate) fn prepared<S: 'static>(service: S) -> S {
+pub(crate) fn prepare<S: 'static>(service: S) -> S {
     #[cfg(feature = "axum")]
     let service = {
         let mut service = service;

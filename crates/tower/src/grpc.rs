@@ -19,7 +19,7 @@ use tidegate_engine::{ServerHandle, StartError};
 use tidegate_http::{Limits, Server};
 use tower_service::Service;
 
-use crate::function::{TowerService, function, prepared};
+use crate::function::{TowerService, function, prepare};
 
 /// Serves a service of gRPC, such as the `Routes` of tonic, at an address: on a loop for each core, with
 /// [`limits`] and [`Deadlines`]. For TLS and limits of your own, give the service with `Deadlines` to a [`Server`].
@@ -64,7 +64,7 @@ pub struct Deadlines<S>(S);
 impl<S: 'static> Deadlines<S> {
     /// The service with deadlines. A router of axum gets its state here, as [`function`] gives it.
     pub fn new(service: S) -> Self {
-        Self(prepared(service))
+        Self(prepare(service))
     }
 }
 

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`, `upgrade.rs` for
-//! connections that a service takes over, `closing.rs` for their end at a drain, `prepare.rs` for routers of axum that lack their state, `grpc.rs` for calls of
-//! gRPC.
+//! connections that a service takes over, `closing.rs` for their end at a drain, `prepare.rs` for routers of axum that lack
+//! their state, `grpc.rs` for calls of gRPC.
 
 #![forbid(unsafe_code)]
 

@@ -28,7 +28,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::closing::Closing;
+use crate::closing::ClosingHandshake;
 
 /// A connection that a service may take over.
 pub(crate) struct Offer {
@@ -109,7 +109,7 @@ impl Offer {
             if !is_upgraded {
                 return Err("hyper has not upgraded the stream".into());
             }
-            connect(channel, self.pipe, self.dropped, Closing::new(self.is_websocket)).await
+            connect(channel, self.pipe, self.dropped, ClosingHandshake::new(self.is_websocket)).await
         });
         response.with_upgrade(upgrade)
     }
@@ -181,7 +181,7 @@ async fn connect(
     mut channel: Channel<Connection>,
     pipe: DuplexStream,
     mut dropped: Dropped,
-    closing: Closing,
+    closing: ClosingHandshake,
 ) -> Result<(), Box<dyn Error>> {
     // The service knows when its protocol is over. A WebSocket gets a close frame at a drain; another protocol may go on
     // until the deadline.
@@ -219,7 +219,7 @@ async fn connect(
 async fn receive(
     mut reader: ReadHalf<Connection>,
     mut pipe: tokio::io::WriteHalf<DuplexStream>,
-    closing: &Closing,
+    closing: &ClosingHandshake,
 ) -> Result<(), Box<dyn Error>> {
     while let Some(bytes) = reader.recv().await? {
         closing.on_received(&bytes);
@@ -237,7 +237,7 @@ async fn receive(
 async fn send(
     mut writer: WriteHalf<Connection>,
     mut pipe: tokio::io::ReadHalf<DuplexStream>,
-    closing: &Closing,
+    closing: &ClosingHandshake,
 ) -> Result<(), Box<dyn Error>> {
     loop {
         writer.ready().await?;

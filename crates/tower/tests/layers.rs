@@ -105,13 +105,18 @@ fn layers_of_routes_are_made_once() {
 fn a_limit_of_a_route_is_one_for_all_loops() {
     let count = Count::default();
     let router = Router::new().route("/", get(|| async { "hello" }).layer(count.clone()));
-    let made: [fn(Router, TcpListener) -> ServerHandle; 2] = [
+    let made: [fn(Router, TcpListener) -> ServerHandle; 3] = [
         |router, listener| {
             let serve = tidegate::axum::serve(listener, router);
             serve.server(|server| server.loops(2)).start().expect("it starts")
         },
         |router, listener| {
             let serve = tidegate::axum::serve(listener, router.into_make_service());
+            serve.server(|server| server.loops(2)).start().expect("it starts")
+        },
+        |router, listener| {
+            let service = router.into_make_service_with_connect_info::<SocketAddr>();
+            let serve = tidegate::axum::serve(listener, service);
             serve.server(|server| server.loops(2)).start().expect("it starts")
         },
     ];

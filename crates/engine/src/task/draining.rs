@@ -26,13 +26,13 @@ use crate::local::Local;
 ///
 /// # Panics
 /// If no event loop runs on this thread.
-pub fn draining() -> Draining {
-    Draining { local: Local::current().expect(NO_LOOP), place: None }
+pub fn draining() -> DrainWait {
+    DrainWait { local: Local::current().expect(NO_LOOP), place: None }
 }
 
 /// The future of [`draining`].
 #[must_use = "a future does nothing until it is awaited"]
-pub struct Draining {
+pub struct DrainWait {
     local: Rc<Local>,
     /// The place of its waker, once it has waited.
     place: Option<usize>,
@@ -84,7 +84,7 @@ impl DrainWaiters {
     }
 }
 
-impl Future for Draining {
+impl Future for DrainWait {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -97,7 +97,7 @@ impl Future for Draining {
     }
 }
 
-impl Drop for Draining {
+impl Drop for DrainWait {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             self.local.drain_waiters.forget(place);
@@ -105,9 +105,9 @@ impl Drop for Draining {
     }
 }
 
-impl fmt::Debug for Draining {
+impl fmt::Debug for DrainWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Draining").field("has_begun", &self.local.drain_waiters.has_begun.get()).finish()
+        f.debug_struct("DrainWait").field("has_begun", &self.local.drain_waiters.has_begun.get()).finish()
     }
 }
 

@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker};
 use tidegate_sys::Token;
 
 pub(crate) use self::draining::DrainWaiters;
-pub use self::draining::{Draining, draining};
+pub use self::draining::{DrainWait, draining};
 pub use self::handler_task::HandlerTask;
 pub use self::join::{TryJoin, try_join};
 pub use self::long_work::{LongWork, long_work, may_work_long, yield_if_long};
