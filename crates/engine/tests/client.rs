@@ -1,6 +1,7 @@
 //! Clients: connecting to targets that answer, and to targets that do not.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::{
-    Channel, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, Server, ServerHandle, task,
+    Backend, Channel, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, Server, ServerHandle, task,
 };
 use tidegate_sys::Address;
 
@@ -316,4 +317,45 @@ fn a_deadline_set_between_two_turns_counts_from_the_present() {
     let begun = Instant::now();
     event_loop.run().unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(25), "after {:?}", begun.elapsed());
+}
+
+#[test]
+fn what_a_peer_sent_before_it_reset_the_connection_is_received_although_a_send_fails() {
+    for backend in [Backend::Epoll, Backend::Uring] {
+        let Ok(mut event_loop) = EventLoop::on(backend) else { continue };
+        for is_whole in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = Address::from(listener.local_addr().unwrap());
+            let received = event_loop.block_on(async move {
+                let mut channel = Client::at(address).connect(Lines::new()).await?;
+                let position = channel.send("a request".into())?;
+                // It receives from now on.
+                poll_fn(|cx| Poll::Ready(assert!(channel.poll_recv(cx).is_pending()))).await;
+                channel.flushed(position).await?;
+                // The loop stands still until the peer has reset the connection, since it has not read all of the request.
+                let (mut peer, _) = listener.accept()?;
+                peer.read_exact(&mut [0])?;
+                peer.write_all(b"early\nagain\n")?;
+                drop(peer);
+                let received = if is_whole {
+                    channel.send("more of it".into())?;
+                    [channel.recv().await, channel.recv().await, channel.recv().await]
+                } else {
+                    let (mut reader, mut writer) = channel.split();
+                    writer.send("more of it".into())?;
+                    [reader.recv().await, reader.recv().await, reader.recv().await]
+                };
+                Ok::<_, Any>(received.map(|line| line.map(|line| line.map(|line| line.to_vec()))))
+            });
+            let [first, second, end] = received.unwrap().unwrap();
+            assert_eq!(
+                first.unwrap_or_else(|error| panic!("{backend:?} {is_whole}: {error}")),
+                Some(b"early".to_vec()),
+                "{backend:?}"
+            );
+            assert_eq!(second.unwrap(), Some(b"again".to_vec()), "{backend:?}");
+            let error = end.unwrap_err().to_string();
+            assert!(error.contains("broke"), "{backend:?}: {error}");
+        }
+    }
 }

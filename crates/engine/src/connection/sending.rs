@@ -23,11 +23,10 @@ use crate::wheel::DeadlineTick;
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     pub(super) fn on_sent(&mut self, core: &mut Core, token: Token, result: io::Result<usize>) -> Dispatched {
         self.link.set(Link::SENDING, false);
-        let sent = result.map_err(|error| match error.kind() {
-            // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
-            io::ErrorKind::UnexpectedEof => Disposition::reset(CloseReason::Failed(error.into())),
-            _ => self.on_io_error(error),
-        })?;
+        let sent = match result {
+            Ok(sent) => sent,
+            Err(error) => return self.on_send_error(error),
+        };
         if sent > 0 {
             self.link.set(Link::SENT, true);
             if self.link.intersects(Link::SHAPED) {
@@ -38,6 +37,26 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.link.note_progress(sent as u64);
         }
         Ok(())
+    }
+
+    #[cold]
+    fn on_send_error(&mut self, error: io::Error) -> Dispatched {
+        match error.kind() {
+            // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
+            io::ErrorKind::UnexpectedEof => return Err(Disposition::reset(CloseReason::Failed(error.into()))),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset if A::PULLS || A::IS_SESSION => {}
+            _ => return Err(self.on_io_error(error)),
+        }
+        if self.link.is_closing() || self.link.is_stream() || self.link.intersects(Link::HANDSHAKE | Link::PEER_ENDED) {
+            return Err(self.on_io_error(error));
+        }
+        // The peer may have sent a response before it closed the connection (RFC 9112 §9.5). The kernel still has that, and
+        // reports the failure behind it.
+        self.link.outbound().clear();
+        self.link.set_write_failed();
+        self.link.progress = DeadlineTick::NEVER;
+        self.link.update_level(&self.codec);
+        if self.wants_receive() { Ok(()) } else { Err(self.on_io_error(error)) }
     }
 
     /// Sends pending bytes, as far as the kernel and the budget allow.
