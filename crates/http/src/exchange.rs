@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::Slice;
 use tidegate_engine::{Account, Channel, ChannelError, CloseReason, ConnectionCharge, SendError, task};
-use tidegate_http1::{Incoming, Outgoing, Trailers};
+use tidegate_http1::{Incoming, Outgoing, Refusal, Status, Trailers};
 use tidegate_sys::Address;
 
 use crate::codec::HttpCodec;
@@ -122,6 +122,8 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     has_ended: Cell<bool>,
     /// The request's body has ended in an error.
     has_failed: Cell<bool>,
+    /// The status with which the codec has refused the body.
+    refused: Cell<Option<Status>>,
     /// What was sent without waiting for room, in its order: the end of a body behind a large piece, or within the
     /// dispatch of another connection.
     late: RefCell<VecDeque<Outgoing>>,
@@ -164,6 +166,7 @@ impl<C: HttpCodec> Exchanges<C> {
             handed_over: RefCell::default(),
             has_ended: Cell::new(false),
             has_failed: Cell::new(false),
+            refused: Cell::new(None),
             late: RefCell::default(),
             waiting: RefCell::default(),
             served,
@@ -254,6 +257,11 @@ impl<C: HttpCodec> Exchanges<C> {
     /// Whether the body has ended in an error of the connection, which is gone.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.get()
+    }
+
+    /// The status with which the codec has refused the body, and which the client gets whatever the function responds.
+    pub(crate) fn refused(&self) -> Option<Status> {
+        self.refused.get()
     }
 
     /// Has the codec go on with the exchange when the client ends its side.
@@ -360,6 +368,9 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
             Err(ChannelError::Busy) => return poll_later(cx),
             Err(error) => {
                 self.has_failed.set(true);
+                if let Some(CloseReason::Protocol(fault)) = error.closed() {
+                    self.refused.set(Refusal::take(fault).map(|refusal| refusal.status));
+                }
                 Err(error.into())
             }
         })

@@ -155,6 +155,7 @@ trait Served: Exchange {
     fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>>;
     fn has_failed(&self) -> bool;
     fn keep_half_closed(&self);
+    fn refused(&self) -> Option<Status>;
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError>;
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
 
@@ -202,6 +203,10 @@ impl<C: HttpCodec> Served for Exchanges<C> {
 
     fn keep_half_closed(&self) {
         self.keep_half_closed();
+    }
+
+    fn refused(&self) -> Option<Status> {
+        self.refused()
     }
 
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ChannelError> {
@@ -336,6 +341,9 @@ impl Serving {
         if self.exchanges.has_failed() {
             // If the codec has refused the body, it has responded.
             passed.forget_count();
+            if let Some(status) = self.exchanges.refused() {
+                response = Response::of_error(status).close();
+            }
         }
         passed.after(&mut response);
         response.drop_forbidden_body();

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tidegate::http::{AccessLog, Config, LineLog, LogFormat, Request, Router};
+use tidegate::http::{AccessLog, Body, Config, LineLog, LogFormat, Request, Router};
 use tidegate_testkit::Embedded;
 
 /// An output that a test reads.
@@ -104,4 +104,35 @@ fn late_and_long_requests_are_logged_and_no_request_twice() {
     });
     assert_eq!(logged.len(), 1, "{logged:?}");
     assert!(logged[0].contains(" 400 "), "{logged:?}");
+}
+
+#[test]
+fn a_body_that_the_codec_refuses_while_a_function_reads_it_is_logged_with_the_status_that_the_client_gets() {
+    let reads = || {
+        Router::new().post("/", async |mut body: Body| {
+            let mut bytes = 0;
+            while let Some(piece) = body.next().await {
+                match piece {
+                    Ok(piece) => bytes += piece.len(),
+                    Err(_) => return "an excuse".to_owned(),
+                }
+            }
+            bytes.to_string()
+        })
+    };
+    let chunked = b"POST / HTTP/1.1\r\nHost: sea\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    let malformed = lines(LogFormat::Common, reads(), |pipe| {
+        pipe.receive(chunked);
+        pipe.receive(b"no chunk\r\n");
+        assert!(pipe.take_written().starts_with(b"HTTP/1.1 400 "));
+    });
+    assert_eq!(malformed.len(), 1, "{malformed:?}");
+    assert!(malformed[0].contains("\"POST / HTTP/1.1\" 400 "), "{malformed:?}");
+    let late = lines(LogFormat::Common, reads(), |pipe| {
+        pipe.receive(chunked);
+        pipe.advance(Duration::from_secs(120));
+        assert!(pipe.take_written().starts_with(b"HTTP/1.1 408 "));
+    });
+    assert_eq!(late.len(), 1, "{late:?}");
+    assert!(late[0].contains("\"POST / HTTP/1.1\" 408 "), "{late:?}");
 }

@@ -12,10 +12,8 @@ pub(crate) struct Url {
     text: String,
     /// The value of the `Host` field: with the port unless it is the default.
     authority: String,
-    /// Without the brackets and the zone of an IPv6 address.
+    /// Without the brackets of an IPv6 address, and with its zone (RFC 6874), which the server does not see.
     host: String,
-    /// The same with its zone (RFC 6874), which the server does not see.
-    zoned_host: String,
     port: u16,
     target: String,
     is_secure: bool,
@@ -33,9 +31,9 @@ impl Url {
         self.is_websocket
     }
 
-    /// The name or address of the server, without brackets.
+    /// The name or address of the server, without brackets and zone.
     pub(crate) fn host(&self) -> &str {
-        &self.host
+        self.host.split('%').next().unwrap_or_default()
     }
 
     /// The value of the `Host` field.
@@ -50,10 +48,10 @@ impl Url {
 
     /// Resolves the host with the system's resolver.
     pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, BadUrl> {
-        if let Some((ip, zone)) = parse_zoned(&self.zoned_host) {
+        if let Some((ip, zone)) = parse_zoned(&self.host) {
             return Ok(vec![SocketAddrV6::new(ip, self.port, 0, zone).into()]);
         }
-        match (self.zoned_host.as_str(), self.port).to_socket_addrs() {
+        match (self.host.as_str(), self.port).to_socket_addrs() {
             Ok(addresses) => Ok(addresses.collect()),
             Err(error) => Err(BadUrl(format!("cannot resolve '{}': {error}", self.host))),
         }
@@ -103,9 +101,8 @@ impl FromStr for Url {
         let seen = unzoned.as_deref().unwrap_or(host);
         let authority = if port == usual_port { seen.to_owned() } else { format!("{seen}:{port}") };
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        let zoned_host = bare.unwrap_or(host).to_owned();
-        let host = seen.trim_matches(['[', ']']).to_owned();
-        Ok(Self { text: text.to_owned(), authority, host, zoned_host, port, target, is_secure, is_websocket })
+        let (text, host) = (text.to_owned(), bare.unwrap_or(host).to_owned());
+        Ok(Self { text, authority, host, port, target, is_secure, is_websocket })
     }
 }
 
@@ -136,8 +133,8 @@ mod tests {
     use super::*;
 
     fn parts(text: &str) -> (String, String, u16, String) {
-        let Url { authority, host, port, target, .. } = text.parse().expect(text);
-        (authority, host, port, target)
+        let url: Url = text.parse().expect(text);
+        (url.authority().to_owned(), url.host().to_owned(), url.port, url.target().to_owned())
     }
 
     fn expected(authority: &str, host: &str, port: u16, target: &str) -> (String, String, u16, String) {

@@ -12,9 +12,10 @@ use crate::error::ConfigError;
 
 /// The root certificates that vouch for the certificates of clients, from PEM files or from the application.
 ///
-/// A clone is another handle of the same roots: what [`reload`](Self::reload) reads applies to all handshakes that begin
-/// afterwards, on all loops, resumed ones included: a session that began under other roots is not resumed. Connections that
-/// are established stay.
+/// A clone is another handle of the same roots: what [`reload`](Self::reload) reads applies to all connections that are
+/// accepted afterwards, on all loops, resumed ones included: a session that began under other roots is not resumed. A
+/// handshake that is under way has the old roots, for [`handshake_timeout`](crate::ServerBuilder::handshake_timeout) at
+/// most. Connections that are established stay.
 ///
 /// ```no_run
 /// use tidegate_tls::{Certificates, ClientAuthorities, ClientCertificates, Provider, ServerConfig};
@@ -84,6 +85,10 @@ impl ClientAuthorities {
         *self.0.roots.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(roots);
         self.0.version.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.0.files
     }
 
     /// The version of the roots. Those that [`roots`](Self::roots) returns afterwards are of this version or a later one.

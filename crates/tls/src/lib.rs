@@ -30,4 +30,4 @@ pub use provider::Provider;
 pub use rustls;
 pub use server::{ClientCertificates, ServerBuilder, ServerConfig};
 pub use ticket_keys::{TicketKey, TicketKeys};
-pub use watch::Watch;
+pub use watch::{Reload, Watch};

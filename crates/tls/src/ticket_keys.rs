@@ -127,6 +127,10 @@ impl TicketKeys {
         Ok(())
     }
 
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.0.files
+    }
+
     fn keys(&self) -> Arc<[TicketKey]> {
         self.0.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -11,6 +11,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, SupportedProtocolVersion};
 use tidegate_tls::{
     ClientAuthorities, ClientCertificates, ClientConfig, ConfigError, Provider, ServerConfig, TicketKey, TicketKeys,
+    Watch,
 };
 
 use crate::support::{Authority, Identity, Pair, VERSIONS, providers};
@@ -119,6 +120,33 @@ fn authorities_are_read_again_and_a_broken_file_changes_nothing() {
     authorities.reload().unwrap();
     assert!(matches!(ClientAuthorities::new(RootCertStore::empty()), Err(ConfigError::NoRoots)));
     assert!(matches!(authorities.replace(RootCertStore::empty()), Err(ConfigError::NoRoots)));
+}
+
+#[test]
+fn a_watch_reads_authorities_and_ticket_keys_again() {
+    let authority = Authority::new();
+    let (folder, provider) = (Folder::new("watch-authorities"), Provider::ring());
+    // A certificate that vouches for itself is a root too.
+    let clients = [Identity::self_signed(), Identity::self_signed()];
+    folder.write("ca.pem", clients[0].chain.as_bytes());
+    folder.write("1.key", &[1; 80]);
+    let authorities = ClientAuthorities::from_files([folder.path("ca.pem")]).unwrap();
+    let keys = TicketKeys::from_files([folder.path("1.key")]).unwrap();
+    let server = ServerConfig::builder(&provider, authority.sign(|_| {}).certificates(&provider)).ticket_keys(&keys);
+    let server = server.client_certificates(ClientCertificates::OptionalBy(authorities.clone())).build().unwrap();
+    let client = ClientConfig::builder(&provider, authority.roots.clone()).unwrap().build().unwrap();
+    assert_eq!([connect(&server, &client), connect(&server, &client)], [Ok(false), Ok(true)]);
+    let watches = (
+        Watch::start(&authorities, Duration::from_millis(5)).unwrap(),
+        Watch::start(&keys, Duration::from_millis(5)).unwrap(),
+    );
+    folder.write("ca.pem", format!("{}{}", clients[0].chain, clients[1].chain).as_bytes());
+    // Sessions of before are not resumed from the moment at which the thread has read the file.
+    while connect(&server, &client).unwrap() {}
+    assert_eq!(connect(&server, &client), Ok(true));
+    folder.write("1.key", &[2; 48]);
+    while connect(&server, &client).unwrap() {}
+    drop(watches);
 }
 
 fn key(byte: u8) -> TicketKey {
