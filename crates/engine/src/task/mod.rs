@@ -9,6 +9,7 @@ pub(crate) mod blocking;
 mod handler_task;
 mod join;
 mod long_work;
+mod long_work_queue;
 mod serving;
 mod table;
 mod time;
