@@ -40,8 +40,8 @@ pub fn long_work() -> LongWork {
     LongWork { wait: None }
 }
 
-/// Whether a piece of long work may begin now, where code cannot wait for its turn: no task waits for one, and this turn of
-/// the loop has time left for it.
+/// Whether a piece of long work may begin now, where code cannot wait for its turn: no task waits for one, and the work of
+/// this turn so far is short, as codecs have estimated it.
 #[must_use]
 pub fn may_work_long() -> bool {
     Local::current().is_none_or(|local| local.tasks.long_work.has_time())
@@ -107,7 +107,7 @@ impl Future for LongWork {
             return Poll::Ready(());
         }
         let Some(local) = Local::current() else { return Poll::Ready(()) };
-        if local.tasks.long_work.has_time() {
+        if local.tasks.long_work.begins_at_once() {
             local.tasks.restart_work();
             return Poll::Ready(());
         }

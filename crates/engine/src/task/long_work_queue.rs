@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use tidegate_codec::work::Work;
 
-use crate::limits::LONG_WORK_TIME;
+use crate::limits::{LONG_WORK_AT_ONCE_MAX, LONG_WORK_TIME};
 
 /// The tasks of a loop that wait for a turn to do long work, in the order in which they asked.
 #[derive(Default)]
@@ -15,6 +15,8 @@ pub(crate) struct LongWorkQueue {
     waiting: RefCell<VecDeque<Waiting>>,
     /// What codecs and parsers had computed when the turn began.
     turn: Cell<Work>,
+    /// Pieces that have begun in this turn without waiting.
+    at_once: Cell<u32>,
     waits: Cell<u64>,
 }
 
@@ -27,6 +29,7 @@ enum Waiting {
 impl LongWorkQueue {
     pub(super) fn begin_turn(&self) {
         self.turn.set(Work::begin());
+        self.at_once.set(0);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -36,6 +39,13 @@ impl LongWorkQueue {
     /// Whether work may begin without waiting: the work of this turn so far is short.
     pub(super) fn has_time(&self) -> bool {
         self.is_empty() && u128::from(self.turn.get().nanos()) < LONG_WORK_TIME.as_nanos()
+    }
+
+    /// Whether a piece of long work may begin without waiting. A piece of unknown length may take half of the turn's time.
+    pub(super) fn begins_at_once(&self) -> bool {
+        let begins = self.has_time() && self.at_once.get() < LONG_WORK_AT_ONCE_MAX;
+        self.at_once.set(self.at_once.get() + u32::from(begins));
+        begins
     }
 
     fn push(&self, waiting: Waiting) {
