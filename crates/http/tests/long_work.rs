@@ -349,6 +349,10 @@ fn messages_of_web_sockets_are_compressed_and_decompressed_within_the_bound_of_a
         let end = b"\x81\x83\0\0\0\0end";
         most = most.max(stage.send(peer, &[&frame.repeat(MESSAGES), &end[..]].concat()));
     }
+    // At first all of them are light: a few have their first dispatch in each turn.
+    for _ in 0..HEAVY {
+        most = most.max(stage.turn());
+    }
     most = most.max(stage.ask_light_until_all_end_with(b"\x81\x03end"));
     assert!(most <= WORK_PER_TURN_MAX, "{most} ns of work in a turn");
 }

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::long_work_queue::Wait;
 use crate::limits::TASK_TIME_MAX;
