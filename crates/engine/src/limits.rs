@@ -167,6 +167,9 @@ pub(crate) const BACKLOG_TIME: Duration = Duration::from_micros(500);
 /// it.
 pub(crate) const LONG_WORK_TIME: Duration = Duration::from_millis(2);
 
+/// Pieces of long work that begin in one turn although the loop has not looked for bytes of others.
+pub(crate) const LONG_WORK_AT_ONCE_MAX: u32 = 2;
+
 /// Pieces of long work in one turn. It is a bound also where time stands still and the pieces do not estimate their work.
 pub(crate) const LONG_WORK_PER_TURN_MAX: u32 = 64;
 

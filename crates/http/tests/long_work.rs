@@ -330,8 +330,8 @@ fn messages_of_web_sockets_are_compressed_and_decompressed_within_the_bound_of_a
     payload.truncate(payload.len() - 4);
     // A compressed text of a client, with a mask of zeros.
     let length = u8::try_from(payload.len()).expect("it compresses well");
-    assert!(length > 125);
-    let frame = [&[0xC1, 0x80 | 126, 0, length, 0, 0, 0, 0], &payload[..]].concat();
+    assert!(length <= 125);
+    let frame = [&[0xC1, 0x80 | length, 0, 0, 0, 0], &payload[..]].concat();
     for peer in 1..=HEAVY {
         let path = ["/task", "/handler", "/flood"][peer % 3];
         let handshake = format!(
@@ -348,6 +348,10 @@ fn messages_of_web_sockets_are_compressed_and_decompressed_within_the_bound_of_a
     for peer in 1..=HEAVY {
         let end = b"\x81\x83\0\0\0\0end";
         most = most.max(stage.send(peer, &[&frame.repeat(MESSAGES), &end[..]].concat()));
+    }
+    // At first all of them are light: a few have their first dispatch in each turn.
+    for _ in 0..HEAVY {
+        most = most.max(stage.turn());
     }
     most = most.max(stage.ask_light_until_all_end_with(b"\x81\x03end"));
     assert!(most <= WORK_PER_TURN_MAX, "{most} ns of work in a turn");

@@ -5,16 +5,14 @@
 //! loop's turn, for a bounded time (`do_long_work` in `local.rs`): the loop looks for bytes of other connections in
 //! between, whatever the number of these tasks. The first pieces of a turn need not wait.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use tidegate_codec::work::Work;
-
-use crate::limits::{LONG_WORK_TIME, TASK_TIME_MAX};
+use super::long_work_queue::Wait;
+use crate::limits::TASK_TIME_MAX;
 use crate::local::Local;
 
 /// Waits until it is this task's turn to do a piece of long work: at most a millisecond of computing, such as compressing
@@ -42,8 +40,8 @@ pub fn long_work() -> LongWork {
     LongWork { wait: None }
 }
 
-/// Whether a piece of long work may begin now, where code cannot wait for its turn: no task waits for one, and this turn of
-/// the loop has time left for it.
+/// Whether a piece of long work may begin now, where code cannot wait for its turn: no task waits for one, and the work of
+/// this turn so far is short, as codecs have estimated it.
 #[must_use]
 pub fn may_work_long() -> bool {
     Local::current().is_none_or(|local| local.tasks.long_work.has_time())
@@ -90,15 +88,6 @@ pub struct LongWork {
     wait: Option<Rc<RefCell<Wait>>>,
 }
 
-#[derive(Debug)]
-enum Wait {
-    /// The task waits in the queue.
-    For(Waker),
-    Granted,
-    /// Its future was dropped.
-    Over,
-}
-
 impl Future for LongWork {
     type Output = ();
 
@@ -118,12 +107,12 @@ impl Future for LongWork {
             return Poll::Ready(());
         }
         let Some(local) = Local::current() else { return Poll::Ready(()) };
-        if local.tasks.long_work.has_time() {
+        if local.tasks.long_work.begins_at_once() {
             local.tasks.restart_work();
             return Poll::Ready(());
         }
         let wait = Rc::new(RefCell::new(Wait::For(cx.waker().clone())));
-        local.tasks.long_work.push(Waiting::Future(wait.clone()));
+        local.tasks.long_work.push_future(wait.clone());
         self.wait = Some(wait);
         Poll::Pending
     }
@@ -135,68 +124,6 @@ impl Drop for LongWork {
             let before = wait.replace(Wait::Over);
             // The last waker may drop a task, and that other futures.
             drop(before);
-        }
-    }
-}
-
-/// The tasks of a loop that wait for a turn to do long work, in the order in which they asked.
-#[derive(Default)]
-pub(crate) struct LongWorkQueue {
-    waiting: RefCell<VecDeque<Waiting>>,
-    /// What codecs and parsers had computed when the turn began.
-    turn: Cell<Work>,
-    waits: Cell<u64>,
-}
-
-enum Waiting {
-    Future(Rc<RefCell<Wait>>),
-    /// A task that goes on as soon as it is woken.
-    Task(Waker),
-}
-
-impl LongWorkQueue {
-    pub(super) fn begin_turn(&self) {
-        self.turn.set(Work::begin());
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.borrow().is_empty()
-    }
-
-    /// Whether work may begin without waiting: the work of this turn so far is short.
-    fn has_time(&self) -> bool {
-        self.is_empty() && u128::from(self.turn.get().nanos()) < LONG_WORK_TIME.as_nanos()
-    }
-
-    fn push(&self, waiting: Waiting) {
-        self.waits.set(self.waits.get() + 1);
-        self.waiting.borrow_mut().push_back(waiting);
-    }
-
-    pub(super) fn push_task(&self, waker: Waker) {
-        self.push(Waiting::Task(waker));
-    }
-
-    pub(super) fn waits(&self) -> u64 {
-        self.waits.get()
-    }
-
-    /// Gives the turn to the first that still waits.
-    pub(super) fn grant(&self) {
-        loop {
-            let first = self.waiting.borrow_mut().pop_front();
-            match first {
-                None => return,
-                Some(Waiting::Task(waker)) => return waker.wake(),
-                Some(Waiting::Future(wait)) => {
-                    let before = wait.replace(Wait::Granted);
-                    match before {
-                        Wait::For(waker) => return waker.wake(),
-                        // The future that is gone does not take it.
-                        Wait::Granted | Wait::Over => {}
-                    }
-                }
-            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod draining;
 mod handler_task;
 mod join;
 mod long_work;
+mod long_work_queue;
 mod serving;
 mod table;
 mod time;

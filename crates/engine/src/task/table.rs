@@ -12,7 +12,7 @@ use std::time::Instant;
 use tidegate_codec::work::Work;
 use tidegate_sys::Token;
 
-use super::long_work::LongWorkQueue;
+use super::long_work_queue::LongWorkQueue;
 use crate::limits::{MESSAGES_PER_DISPATCH_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX, WORK_PER_TASK_MAX};
 use crate::mailbox::{Mailbox, TaskWaker};
 use crate::pages::{Pages, place_bytes};

@@ -127,6 +127,33 @@ fn tasks_that_do_long_work_take_turns_and_delay_a_connection_by_a_few_pieces_how
 }
 
 #[test]
+fn a_task_whose_long_work_is_not_estimated_does_not_keep_the_loop() {
+    let mut event_loop = event_loop();
+    let (mut channel, mut peer) = open(&mut event_loop);
+    event_loop.spawn(async move {
+        while let Ok(Some(line)) = channel.recv().await {
+            channel.send(line.into()).expect("it is open");
+        }
+    });
+    let pieces = Rc::new(Cell::new(0_u32));
+    let counted = pieces.clone();
+    event_loop.spawn(async move {
+        loop {
+            task::long_work().await;
+            counted.set(counted.get() + 1);
+        }
+    });
+    turns(&mut event_loop, 1);
+    for _ in 0..10 {
+        let before = pieces.get();
+        say(&mut peer, b"x\n");
+        turns(&mut event_loop, 2);
+        assert_eq!(received(&mut peer), b"x\n");
+        assert!(pieces.get() - before <= 2 * 70, "{} pieces in two turns", pieces.get() - before);
+    }
+}
+
+#[test]
 fn a_task_that_gave_up_its_long_work_takes_no_turn() {
     let mut event_loop = event_loop();
     let done = Rc::new(Cell::new(0));
