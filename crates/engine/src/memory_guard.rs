@@ -13,6 +13,7 @@ use crate::slot_entry::{SlotEntry, SlotEvent, SocketState};
 #[derive(Default)]
 pub(crate) struct MemoryGuard {
     burst: Burst,
+    resident: Resident,
     exhausted: bool,
     /// The last walk over all connections found too few bytes to shed.
     failed_shed: Option<FailedShed>,
@@ -27,6 +28,8 @@ impl MemoryGuard {
     /// Sheds connections while the budget is used up, those with most bytes waiting first, until an eighth of it is
     /// free again.
     pub(crate) fn check(&mut self, core: &mut Core, paused: bool) {
+        // A loop may be too busy to sleep as long as a burst lasts.
+        self.burst.note(used(core));
         let is_exhausted = core.pool.ledger().is_exhausted();
         if !paused && !is_exhausted {
             return;
@@ -83,8 +86,12 @@ impl MemoryGuard {
     /// Nothing is to be done: the moment to give memory back after a burst. Returns how long the loop may sleep until
     /// it is to try again, if a burst was over too soon after the last.
     pub(crate) fn before_sleep(&mut self, core: &mut Core) -> Option<Duration> {
-        let used = core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used();
-        if self.burst.is_over(used) { self.give_back(core, used) } else { None }
+        let used = used(core);
+        if self.burst.is_over(used) {
+            return self.give_back(core, used);
+        }
+        let moved = core.counters.transferred_bytes();
+        if self.resident.is_due(moved) { self.check_resident(core, moved) } else { None }
     }
 
     #[cold]
@@ -94,10 +101,27 @@ impl MemoryGuard {
             core.groups.sweep(&mut core.slots);
             core.pool.trim();
             memory::give_back();
+            self.resident.given_back();
             return None;
         }
         Some(wait)
     }
+
+    /// The allocator may keep memory that the ledger has never seen: that of applications.
+    #[cold]
+    fn check_resident(&mut self, core: &Core, moved: u64) -> Option<Duration> {
+        let wait = self.resident.until_check(core.time.now(), moved);
+        if wait.is_zero() {
+            self.resident.check(memory::resident_bytes, memory::give_back);
+            return None;
+        }
+        Some(wait)
+    }
+}
+
+/// The memory of a loop, roughly.
+fn used(core: &Core) -> usize {
+    core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used()
 }
 
 /// The memory in use after a walk that found too little to shed, and the time of that walk.
@@ -123,8 +147,13 @@ struct Burst {
 }
 
 impl Burst {
-    fn is_over(&mut self, used: usize) -> bool {
+    #[inline]
+    fn note(&mut self, used: usize) {
         self.peak = self.peak.max(used);
+    }
+
+    fn is_over(&mut self, used: usize) -> bool {
+        self.note(used);
         self.peak >= BURST_BYTES_MIN && used <= self.peak / 4
     }
 
@@ -139,6 +168,72 @@ impl Burst {
     }
 }
 
+/// The resident memory of the process, which the allocator may keep after applications have freed it.
+///
+/// When it is looked at depends on the bytes that the loop has moved, and never on its size: a simulated loop turns at the
+/// same times in each run.
+#[derive(Debug, Default)]
+struct Resident {
+    /// The bytes that the loop had moved at the last look.
+    moved: u64,
+    looked: Option<Instant>,
+    /// The resident memory after memory was given back.
+    kept: u64,
+    /// Looks that are left out, since giving back has freed little.
+    skipped: u32,
+    skips: u32,
+}
+
+impl Resident {
+    /// Whether enough has happened since the last look.
+    fn is_due(&self, moved: u64) -> bool {
+        moved.wrapping_sub(self.moved) >= MOVED_BYTES_MIN
+    }
+
+    /// How long to wait until the next look. If it is not to wait, it counts as done.
+    fn until_check(&mut self, now: Instant, moved: u64) -> Duration {
+        let since = self.looked.map_or(GIVE_BACK_PAUSE, |at| now.saturating_duration_since(at));
+        let wait = GIVE_BACK_PAUSE.saturating_sub(since);
+        if wait.is_zero() {
+            (self.looked, self.moved) = (Some(now), moved);
+        }
+        wait
+    }
+
+    /// Gives memory back if much more is resident than after the last time.
+    fn check(&mut self, resident: impl Fn() -> Option<u64>, give_back: impl Fn()) {
+        if self.skipped < self.skips {
+            self.skipped += 1;
+            return;
+        }
+        let Some(before) = resident() else { return };
+        self.kept = if self.kept == 0 { before } else { self.kept.min(before) };
+        let growth = before - self.kept;
+        if growth < RESIDENT_GROWTH_MIN.max(self.kept / 4) {
+            return;
+        }
+        give_back();
+        let after = resident().unwrap_or(before);
+        // Memory that is in use is no reason to walk over the free lists each second.
+        let has_freed = before.saturating_sub(after) >= growth / 4;
+        (self.skipped, self.skips) = (0, if has_freed { 0 } else { (2 * self.skips + 1).min(SKIPS_MAX) });
+        self.kept = after;
+    }
+
+    fn given_back(&mut self) {
+        (self.skipped, self.skips) = (0, 0);
+    }
+}
+
+/// The loop looks at the resident memory after it has moved so many bytes.
+const MOVED_BYTES_MIN: u64 = 1024 * 1024;
+
+/// Less growth of the resident memory is not worth a walk over the allocator's free lists.
+const RESIDENT_GROWTH_MIN: u64 = 8 * 1024 * 1024;
+
+/// Looks that are left out at most.
+const SKIPS_MAX: u32 = 63;
+
 /// What a connection costs, roughly, beside its buffers.
 const CONNECTION_BYTES: usize = 320;
 
@@ -151,6 +246,48 @@ const GIVE_BACK_PAUSE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_burst_during_which_the_loop_does_not_sleep_counts() {
+        let mut burst = Burst::default();
+        burst.note(2 * BURST_BYTES_MIN);
+        assert!(burst.is_over(0));
+    }
+
+    #[test]
+    fn resident_memory_is_given_back_when_it_has_grown_and_less_often_if_that_frees_little() {
+        use std::cell::Cell;
+
+        const MIB: u64 = 1 << 20;
+        let (mut guard, resident, calls) = (Resident::default(), Cell::new(20 * MIB), Cell::new(0));
+        let mut look = |at_look: u64, after: u64| {
+            resident.set(at_look);
+            let before = calls.get();
+            let give_back = || {
+                calls.set(calls.get() + 1);
+                resident.set(after);
+            };
+            guard.check(|| Some(resident.get()), give_back);
+            calls.get() > before
+        };
+        assert!(!look(20 * MIB, 0) && !look(27 * MIB, 0), "too little growth");
+        assert!(look(60 * MIB, 22 * MIB) && !look(25 * MIB, 0) && look(60 * MIB, 22 * MIB));
+        // The application needs it.
+        assert!(look(120 * MIB, 118 * MIB));
+        let given_back: Vec<bool> = (1..8).map(|step| look((118 + 40 * step) * MIB, (118 + 40 * step) * MIB)).collect();
+        assert_eq!(given_back, [false, true, false, false, false, true, false]);
+    }
+
+    #[test]
+    fn resident_memory_is_looked_at_once_a_second_after_enough_bytes() {
+        let (mut guard, begun) = (Resident::default(), Instant::now());
+        assert!(!guard.is_due(MOVED_BYTES_MIN - 1) && guard.is_due(MOVED_BYTES_MIN));
+        assert_eq!(guard.until_check(begun, MOVED_BYTES_MIN), Duration::ZERO);
+        assert!(!guard.is_due(MOVED_BYTES_MIN));
+        let later = begun + Duration::from_millis(400);
+        assert_eq!(guard.until_check(later, 3 * MOVED_BYTES_MIN), Duration::from_millis(600));
+        assert!(guard.is_due(3 * MOVED_BYTES_MIN));
+    }
 
     #[test]
     fn memory_goes_back_after_a_burst_and_at_most_once_a_second() {

@@ -13,6 +13,14 @@ pub fn give_back() {
     }
 }
 
+/// The resident memory of this process, in bytes; `None` where the system does not report it.
+#[must_use]
+pub fn resident_bytes() -> Option<u64> {
+    let statistics = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statistics.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
 /// The machine's memory in bytes, or the limit of this process's control group if that is less. The first call caches
 /// it, since the default limits of every new client read it.
 #[must_use]
@@ -84,6 +92,8 @@ mod tests {
         super::give_back();
         assert!(super::total_bytes() > 1 << 20);
         assert!(super::descriptors_max() > 2);
+        #[cfg(target_os = "linux")]
+        assert!(super::resident_bytes().is_some_and(|bytes| bytes > 1 << 16));
     }
 
     #[test]
