@@ -1,7 +1,7 @@
 //! `Resets`: how many streams of one connection of HTTP/2 this side resets, and the streams whose reset waits.
 //!
 //! A server counts the streams that its peer resets, and ends the connection of one that resets many (CVE-2023-44487), with
-//! the requests of everybody who shares that connection. So resets have a rate. A stream beyond it is *discarded*: it stays
+//! all requests that share it. So resets have a rate. A stream beyond it is *discarded*: it stays
 //! open until its reset is due, or until its response is complete. Nothing of it is kept, and no more than
 //! [`DISCARDED_BYTES_MAX`] is read: its window bounds the rest.
 //!

@@ -133,7 +133,8 @@ impl<'a> HeadBuilder<'a> {
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) {
         let cost = u32::try_from(name.len() + value.len() + 32).unwrap_or(u32::MAX);
         let is_pseudo = name.first() == Some(&b':');
-        let is_counted = !is_pseudo && !(self.has_cookie && name == b"cookie");
+        let is_crumb = self.has_cookie && name == b"cookie";
+        let is_counted = !is_pseudo && !is_crumb;
         match (self.fields_left.checked_sub(u32::from(is_counted)), self.bytes_left.checked_sub(cost)) {
             (Some(fields), Some(bytes)) => (self.fields_left, self.bytes_left) = (fields, bytes),
             _ => self.fault = Some(HeadFault::TooLarge),

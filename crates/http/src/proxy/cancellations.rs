@@ -5,6 +5,8 @@
 //! its requests are in progress than the rest of the budget would bear. The others wait, and one that is cancelled while it
 //! waits costs nothing. Time and completed requests give the budget back.
 //!
+//! An address may be that of many: the requests of a connection that has cancelled none go before those of one that has.
+//!
 //! The budget is counted in time, as what it takes to give it back: [`Debt`].
 
 use std::cell::{Cell, RefCell};
@@ -47,14 +49,26 @@ struct Client {
     /// Its requests that were admitted while it was watched, and that are in progress.
     watched: u32,
     /// Its requests that wait, in their order.
-    waiting: BTreeMap<u64, Waker>,
+    waiting: BTreeMap<Rank, Waker>,
+    /// The ports of connections that have cancelled requests.
+    cancelling: Vec<u16>,
+}
+
+/// The place of a request among those that wait: whether its connection has cancelled requests, and its number.
+type Rank = (bool, u64);
+
+/// The connection of a request: its client, by address, and its port there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Requester {
+    pub(super) client: u64,
+    pub(super) port: u16,
 }
 
 /// A request that may be passed on. Unless it is complete, or its failure was not the client's, it is one that was
 /// cancelled when this is dropped.
 pub(super) struct Admission {
     cancellations: Rc<Cancellations>,
-    client: Option<u64>,
+    requester: Option<Requester>,
     is_watched: bool,
     /// When it was first passed on.
     began: Option<Instant>,
@@ -82,37 +96,34 @@ impl Cancellations {
     }
 
     /// Admits a request of a client, at once or in its turn. `None` if that takes too long.
-    pub(super) async fn admit(self: &Rc<Self>, client: Option<u64>) -> Option<Admission> {
-        let is_watched = match client {
-            Some(client) => match self.poll_admit(client, None) {
+    pub(super) async fn admit(self: &Rc<Self>, requester: Option<Requester>) -> Option<Admission> {
+        let is_watched = match requester {
+            Some(requester) => match self.poll_admit(requester, None) {
                 Poll::Ready(is_watched) => is_watched,
-                Poll::Pending => Box::pin(self.wait(client)).await?,
+                Poll::Pending => Box::pin(self.wait(requester)).await?,
             },
             None => false,
         };
         let cancellations = self.clone();
-        Some(Admission { cancellations, client, is_watched, began: None, outcome: Outcome::Cancelled })
+        Some(Admission { cancellations, requester, is_watched, began: None, outcome: Outcome::Cancelled })
     }
 
-    /// Whether a request may be passed on, and whether its client is watched. `number` is that of a request that waits.
+    /// Whether a request may be passed on, and whether its client is watched. `rank` is that of a request that waits.
     #[inline]
-    fn poll_admit(&self, client: u64, number: Option<u64>) -> Poll<bool> {
+    fn poll_admit(&self, requester: Requester, rank: Option<Rank>) -> Poll<bool> {
         let mut clients = self.clients.borrow_mut();
         if clients.is_empty() {
             return Poll::Ready(false);
         }
-        let Some(known) = clients.get_mut(&client) else { return Poll::Ready(false) };
-        let left = known.debt.left(task::now());
-        let is_next = match number {
-            Some(number) => known.waiting.first_key_value().is_none_or(|(first, _)| *first >= number),
-            None => known.waiting.is_empty(),
-        };
-        if !is_next {
+        let Some(known) = clients.get_mut(&requester.client) else { return Poll::Ready(false) };
+        let rank = rank.unwrap_or_else(|| (known.cancelling.contains(&requester.port), u64::MAX));
+        if known.waiting.first_key_value().is_some_and(|(first, _)| *first < rank) {
             return Poll::Pending;
         }
+        let left = known.debt.left(task::now());
         if left < self.max / 2 {
             if left.is_zero() && known.watched == 0 && known.waiting.is_empty() {
-                clients.remove(&client);
+                clients.remove(&requester.client);
             }
             return Poll::Ready(false);
         }
@@ -124,14 +135,18 @@ impl Cancellations {
     }
 
     /// Waits until a request may be passed on. Returns whether its client is watched.
-    async fn wait(&self, client: u64) -> Option<bool> {
+    async fn wait(&self, requester: Requester) -> Option<bool> {
         let number = self.next.get();
         self.next.set(number + 1);
-        let waiting = Waiting { cancellations: self, client, number };
+        let client = requester.client;
+        let has_cancelled =
+            self.clients.borrow().get(&client).is_some_and(|known| known.cancelling.contains(&requester.port));
+        let rank = (has_cancelled, number);
+        let waiting = Waiting { cancellations: self, client, rank };
         let mut until = pin!(task::sleep(WAIT_MAX));
-        let mut turn = pin!(task::sleep(self.turn_of(client, number)));
+        let mut turn = pin!(task::sleep(self.turn_of(client, rank)));
         poll_fn(|cx| {
-            if let Poll::Ready(is_watched) = self.poll_admit(client, Some(number)) {
+            if let Poll::Ready(is_watched) = self.poll_admit(requester, Some(rank)) {
                 return Poll::Ready(Some(is_watched));
             }
             if until.as_mut().poll(cx).is_ready() {
@@ -139,7 +154,7 @@ impl Cancellations {
             }
             // Nothing else tells that time has passed.
             while turn.as_mut().poll(cx).is_ready() {
-                turn.set(task::sleep(self.turn_of(client, number).max(self.interval)));
+                turn.set(task::sleep(self.turn_of(client, rank).max(self.interval)));
             }
             waiting.register(cx.waker());
             Poll::Pending
@@ -148,10 +163,10 @@ impl Cancellations {
     }
 
     /// How long it takes until a request that waits is in turn, if nothing is completed meanwhile.
-    fn turn_of(&self, client: u64, number: u64) -> Duration {
+    fn turn_of(&self, client: u64, rank: Rank) -> Duration {
         let clients = self.clients.borrow();
         let Some(known) = clients.get(&client) else { return Duration::ZERO };
-        let before = known.waiting.range(..number).count();
+        let before = known.waiting.range(..rank).count();
         let before = u32::try_from(before).unwrap_or(u32::MAX).saturating_add(known.watched).saturating_add(1);
         let needed = known.debt.left(task::now()) + self.interval.saturating_mul(before);
         needed.saturating_sub(self.max).min(WAIT_MAX)
@@ -177,15 +192,23 @@ impl Cancellations {
 
     /// A request was cancelled. One that was admitted before its client was watched leaves a few requests in any case, so
     /// that a client with many at once can go on.
-    fn charge(&self, client: u64, is_watched: bool) {
+    fn charge(&self, requester: Requester, is_watched: bool) {
+        let Requester { client, port } = requester;
         self.make_room(client);
         let now = task::now();
-        let known = || Client { debt: Debt(now), watched: 0, waiting: BTreeMap::new() };
+        let known = || Client { debt: Debt(now), watched: 0, waiting: BTreeMap::new(), cancelling: Vec::new() };
         self.clients.borrow_mut().entry(client).or_insert_with(known);
         self.release(client, is_watched, |known, now| {
             let left = known.debt.left(now);
             let max = if is_watched { self.max } else { self.max - self.interval.saturating_mul(WATCHED_MIN) };
             known.debt.set(now, left.max((left + self.interval).min(max)));
+            if !known.cancelling.contains(&port) {
+                if known.cancelling.len() == CANCELLING_MAX {
+                    // The oldest.
+                    known.cancelling.remove(0);
+                }
+                known.cancelling.push(port);
+            }
         });
     }
 
@@ -209,13 +232,13 @@ impl Cancellations {
 struct Waiting<'a> {
     cancellations: &'a Cancellations,
     client: u64,
-    number: u64,
+    rank: Rank,
 }
 
 impl Waiting<'_> {
     fn register(&self, waker: &Waker) {
         if let Some(known) = self.cancellations.clients.borrow_mut().get_mut(&self.client) {
-            known.waiting.insert(self.number, waker.clone());
+            known.waiting.insert(self.rank, waker.clone());
         }
     }
 }
@@ -223,7 +246,7 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(known) = self.cancellations.clients.borrow_mut().get_mut(&self.client) {
-            known.waiting.remove(&self.number);
+            known.waiting.remove(&self.rank);
         }
         self.cancellations.wake_next(self.client);
     }
@@ -250,10 +273,11 @@ impl Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        let (Some(client), true) = (self.client, task::can_spawn()) else { return };
+        let (Some(requester), true) = (self.requester, task::can_spawn()) else { return };
+        let client = requester.client;
         let is_early = || self.began.is_some_and(|began| task::now().saturating_duration_since(began) < AGE_MAX);
         match self.outcome {
-            Outcome::Cancelled if is_early() => self.cancellations.charge(client, self.is_watched),
+            Outcome::Cancelled if is_early() => self.cancellations.charge(requester, self.is_watched),
             _ if self.cancellations.clients.borrow().is_empty() => {}
             Outcome::Complete => {
                 let interval = self.cancellations.interval;
@@ -285,6 +309,9 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// How many requests may be admitted when one is over.
 const WOKEN_MAX: usize = 2;
 
+/// How many connections of a client are known to have cancelled requests.
+const CANCELLING_MAX: usize = 32;
+
 /// How many clients a loop knows that have cancelled requests.
 const CLIENTS_MAX: usize = 4_096;
 
@@ -310,8 +337,12 @@ mod tests {
         }
     }
 
+    fn admitting(cancellations: &Rc<Cancellations>, client: u64, port: u16) -> Admitting<'_> {
+        Box::pin(cancellations.admit(Some(Requester { client, port })))
+    }
+
     fn admit(cancellations: &Rc<Cancellations>, client: u64) -> Option<Admission> {
-        let mut admission = poll(&mut (Box::pin(cancellations.admit(Some(client))) as Admitting<'_>))?;
+        let mut admission = poll(&mut admitting(cancellations, client, 1))?;
         admission.begin();
         Some(admission)
     }
@@ -344,8 +375,7 @@ mod tests {
             }
             let debt = |cancellations: &Cancellations| cancellations.clients.borrow()[&1].debt.left(task::now());
             assert_eq!(debt(&cancellations), Duration::from_secs(20));
-            let mut waiting: Vec<Admitting<'_>> =
-                (0..50).map(|_| Box::pin(cancellations.admit(Some(1))) as Admitting<'_>).collect();
+            let mut waiting: Vec<Admitting<'_>> = (0..50).map(|_| admitting(&cancellations, 1, 1)).collect();
             assert!(waiting.iter_mut().all(|waiting| poll(waiting).is_none()));
             drop(waiting);
             assert_eq!(debt(&cancellations), Duration::from_secs(20));
@@ -358,13 +388,28 @@ mod tests {
         on_a_loop(|| {
             let cancellations = cancelled(1);
             let mut few: Vec<_> = std::iter::from_fn(|| admit(&cancellations, 1)).collect();
-            let [mut first, mut second] = [(); 2].map(|()| Box::pin(cancellations.admit(Some(1))) as Admitting<'_>);
+            let [mut first, mut second] = [(); 2].map(|()| admitting(&cancellations, 1, 1));
             assert!(poll(&mut first).is_none() && poll(&mut second).is_none());
             let mut complete = few.pop().expect("a request");
             complete.complete();
             drop(complete);
             assert!(poll(&mut second).is_none(), "it is behind another one");
             assert!(poll(&mut first).is_some());
+        });
+    }
+
+    #[test]
+    fn a_connection_that_has_cancelled_nothing_goes_before_others_of_its_address() {
+        on_a_loop(|| {
+            let cancellations = cancelled(1);
+            let mut few: Vec<_> = std::iter::from_fn(|| admit(&cancellations, 1)).collect();
+            let [mut cancelling, mut other] = [1, 2].map(|port| admitting(&cancellations, 1, port));
+            assert!(poll(&mut cancelling).is_none() && poll(&mut other).is_none());
+            let mut complete = few.pop().expect("a request");
+            complete.complete();
+            drop(complete);
+            assert!(poll(&mut cancelling).is_none(), "it is behind the other one");
+            assert!(poll(&mut other).is_some());
         });
     }
 

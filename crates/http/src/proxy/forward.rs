@@ -18,12 +18,12 @@ use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 
 use super::attempts::{Attempts, Failed};
 use super::balance::{Balance, Balancer, Candidate, hash_of};
-use super::cancellations::{Admission, Cancellations};
+use super::cancellations::{Admission, Cancellations, Requester};
 use super::connection::{Connection, Ends, Made, Unsent, connect, may_be_http2};
 use super::download::Download;
 use super::error::Failure;
 use super::fields;
-use super::forwarded::{client_ip, origin_ip};
+use super::forwarded::{Forwarding, client_ip, origin_ip};
 use super::lease::Lease;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
@@ -136,8 +136,8 @@ impl LoopUpstreams {
         {
             return response;
         }
-        let client = origin_ip(&request, &options.forwarding).map(rate::key);
-        let Some(mut admission) = self.cancellations.admit(client).await else {
+        let requester = requester(&request, &options.forwarding);
+        let Some(mut admission) = self.cancellations.admit(requester).await else {
             return Response::of_error(Status::TOO_MANY_REQUESTS);
         };
         let body = std::mem::take(request.body_mut());
@@ -653,6 +653,13 @@ impl LoopUpstreams {
         }
         members.list.clone()
     }
+}
+
+/// The client of a request, with its connection unless that is one of a proxy in front.
+fn requester(request: &Request, forwarding: &Forwarding) -> Option<Requester> {
+    let client = rate::key(origin_ip(request, forwarding)?);
+    let port = request.peer().ip().filter(|_| !forwarding.trusts(request)).map_or(0, |address| address.port());
+    Some(Requester { client, port })
 }
 
 /// Goes on with a request until the head of its response has come.
