@@ -263,7 +263,7 @@ fn connect_info() {
         "/",
         get(|ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.ip().is_loopback().to_string() }),
     );
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let serve = tidegate::axum::serve(listener, whose).with_connect_info();
     let server = serve.server(|server| server.loops(1)).start().unwrap();
@@ -282,11 +282,11 @@ fn serve_takes_what_makes_services() {
         )
     };
     /// The result of a call, as a service that is started.
-    fn started<S, M>(service: S) -> (SocketAddr, tidegate::ServerHandle)
+    fn started<S, M>(service: S) -> (SocketAddr, ServerHandle)
     where
         S: tidegate::axum::IntoService<M>,
     {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = tidegate::axum::serve(listener, service).server(|server| server.loops(1)).start().unwrap();
         (address, server)
@@ -314,7 +314,7 @@ fn serve_takes_what_makes_services() {
 /// One request on a connection of its own.
 fn fetch(address: SocketAddr) -> String {
     use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).expect("the server listens");
+    let mut stream = TcpStream::connect(address).expect("the server listens");
     stream.write_all(b"GET / HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n\r\n").expect("the server reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the server responds");
@@ -369,7 +369,7 @@ fn serve_is_awaited_as_that_of_axum() {
         assert!(answer.ends_with("hello"), "{answer}");
         stop.send(()).expect("the server runs");
         serving.await.expect("no panic").expect("the server has run");
-        assert!(std::net::TcpStream::connect(address).is_err());
+        assert!(TcpStream::connect(address).is_err());
     });
 }
 

@@ -1,11 +1,10 @@
 //! `draining`: waits until the loop drains.
 
-use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::NO_LOOP;
 use crate::local::Local;
@@ -38,58 +37,12 @@ pub struct DrainWait {
     place: Option<usize>,
 }
 
-/// The tasks of a loop that wait until it drains.
-#[derive(Default)]
-pub(crate) struct DrainWaiters {
-    has_begun: Cell<bool>,
-    wakers: RefCell<Vec<Option<Waker>>>,
-    /// Places without a waker.
-    free: RefCell<Vec<usize>>,
-}
-
-impl DrainWaiters {
-    /// The loop drains: wakes all that wait.
-    pub(crate) fn begin(&self) {
-        self.has_begun.set(true);
-        let wakers = self.wakers.take();
-        self.free.take();
-        wakers.into_iter().flatten().for_each(Waker::wake);
-    }
-
-    fn wait(&self, place: &mut Option<usize>, waker: &Waker) {
-        let mut wakers = self.wakers.borrow_mut();
-        if let Some(kept) = place.and_then(|place| wakers[place].as_mut()) {
-            kept.clone_from(waker);
-            return;
-        }
-        *place = Some(match self.free.borrow_mut().pop() {
-            Some(free) => {
-                wakers[free] = Some(waker.clone());
-                free
-            }
-            None => {
-                wakers.push(Some(waker.clone()));
-                wakers.len() - 1
-            }
-        });
-    }
-
-    fn forget(&self, place: usize) {
-        // There is none any more once the drain has begun.
-        if let Some(waker) = self.wakers.borrow_mut().get_mut(place)
-            && waker.take().is_some()
-        {
-            self.free.borrow_mut().push(place);
-        }
-    }
-}
-
 impl Future for DrainWait {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Self { local, place } = &mut *self;
-        if local.drain_waiters.has_begun.get() {
+        if local.drain_waiters.has_begun() {
             return Poll::Ready(());
         }
         local.drain_waiters.wait(place, cx.waker());
@@ -107,28 +60,6 @@ impl Drop for DrainWait {
 
 impl fmt::Debug for DrainWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DrainWait").field("has_begun", &self.local.drain_waiters.has_begun.get()).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_used_again_and_none_is_left_after_the_drain() {
-        let waiters = DrainWaiters::default();
-        let (mut first, mut second, mut third) = (None, None, None);
-        waiters.wait(&mut first, Waker::noop());
-        waiters.wait(&mut second, Waker::noop());
-        waiters.wait(&mut first, Waker::noop());
-        assert_eq!((first, second), (Some(0), Some(1)));
-        waiters.forget(0);
-        waiters.wait(&mut third, Waker::noop());
-        assert_eq!((third, waiters.wakers.borrow().len()), (Some(0), 2));
-        waiters.begin();
-        waiters.forget(0);
-        waiters.forget(1);
-        assert!(waiters.wakers.borrow().is_empty() && waiters.free.borrow().is_empty());
+        f.debug_struct("DrainWait").field("has_begun", &self.local.drain_waiters.has_begun()).finish()
     }
 }

@@ -6,6 +6,7 @@
 //! that must not run on a loop.
 
 pub(crate) mod blocking;
+mod drain_waiters;
 mod draining;
 mod handler_task;
 mod join;
@@ -24,7 +25,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_sys::Token;
 
-pub(crate) use self::draining::DrainWaiters;
+pub(crate) use self::drain_waiters::DrainWaiters;
 pub use self::draining::{DrainWait, draining};
 pub use self::handler_task::HandlerTask;
 pub use self::join::{TryJoin, try_join};
