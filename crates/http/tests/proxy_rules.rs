@@ -256,3 +256,27 @@ fn a_response_is_cleaned_of_white_space_before_colons_and_of_equal_lengths() {
         assert!(client.head().starts_with("HTTP/1.1 502 "), "{fields}");
     }
 }
+
+/// `Age` and `Expires` refer to it (RFC 9111 §4.2.3).
+#[test]
+fn a_response_keeps_the_date_of_its_upstream() {
+    const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let mut client = client(&proxy);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = upstream.accept();
+    server.head();
+    server.send(format!("HTTP/1.1 200 OK\r\nAge: 7\r\ndate: {DATE}\r\nServer: sea\r\nContent-Length: 2\r\n\r\nok"));
+    let head = client.head();
+    assert!(head.contains(&format!("\r\nDate: {DATE}\r\n")) && head.contains("\r\nAge: 7\r\n"), "{head}");
+    assert_eq!(head.to_ascii_lowercase().matches("\r\ndate:").count(), 1, "{head}");
+    assert!(!head.contains("Server: sea"), "{head}");
+    client.until("ok");
+    // Without one the proxy adds its own (RFC 9110 §6.6.1).
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let head = client.head();
+    assert!(head.contains("\r\nDate: ") && !head.contains(DATE), "{head}");
+}

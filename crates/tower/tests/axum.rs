@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
 use axum::response::sse::{Event, Sse};
 use axum::routing::{any, get, post};
 use axum::{Json, Router, middleware};
@@ -338,7 +338,7 @@ fn targets_reach_axum_as_user_agents_send_them() {
     let router = || {
         Router::new()
             .route("/of/{name}", get(|Path(name): Path<String>| async move { name }))
-            .fallback(|uri: axum::http::Uri| async move { uri.to_string() })
+            .fallback(|uri: Uri| async move { uri.to_string() })
     };
     for (target, expected) in [
         (&b"/a|b{c}^\"?|`"[..], "/a|b{c}^\"?|`"),
@@ -347,7 +347,7 @@ fn targets_reach_axum_as_user_agents_send_them() {
         (b"/of/`<>", "`<>"),
         (b"/of/\xc3\xa9", "é"),
         (b"/`%41%zz?`%", "/%60%41%zz?%60%"),
-        (b"/\xff?\xe9", "/%FF?%E9"),
+        (b"/x?\xe9", "/x?%E9"),
     ] {
         let answer = ask(&mut open(router()), [b"GET ", target, b" HTTP/1.1\r\nHost: sea\r\n\r\n"].concat());
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&format!("\r\n\r\n{expected}")), "{answer}");

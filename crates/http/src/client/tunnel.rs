@@ -18,7 +18,7 @@ pub(super) async fn connect<C: ClientCodec, D: Pipeline>(
     origin: &Origin,
     to: impl FnOnce(Filters) -> D + 'static,
 ) -> Result<Channel<D>, ClientError> {
-    let mut request = Request::new(Method::Connect, &origin.authority())?;
+    let mut request = Request::new(Method::Connect, origin.authority())?;
     if let Some(authorization) = proxy.authorization() {
         request = request.field("Proxy-Authorization", authorization)?;
     }

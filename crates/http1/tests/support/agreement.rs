@@ -12,7 +12,7 @@ pub(crate) fn of_request(request: &Request, wire: &[u8]) {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut other = httparse::Request::new(&mut headers);
     let wire = with_known_version(wire);
-    let line = wire.split(|&byte| byte == b'\n').find(|line| !matches!(**line, [] | [b'\r'])).unwrap_or_default();
+    let line = wire.split(|&byte| byte == b'\n').find(|line| !matches!(*line, [] | [b'\r'])).unwrap_or_default();
     if std::str::from_utf8(line).is_err() {
         return;
     }
