@@ -205,13 +205,24 @@ impl<C: Pipeline> Handle<C> {
             return Poll::Pending;
         }
         if tasks.has_done_long_work() {
-            tasks.wake_for_long_work(cx.waker());
-            return Poll::Pending;
+            return self.poll_recv_in_turn(cx);
         }
         self.with_or(
             |connection, core, token| connection.poll_recv(core, token, cx.waker()),
             |error| Poll::Ready(Err(error)),
         )
+    }
+
+    /// The messages before were much work: the next one waits for its turn, and the next bytes for those of light
+    /// connections. A stream has no socket.
+    #[cold]
+    fn poll_recv_in_turn<T>(&self, cx: &Context<'_>) -> Poll<T> {
+        let local = self.local();
+        local.tasks.wake_for_long_work(cx.waker());
+        if let Ok(mut core) = local.core.try_borrow_mut() {
+            core.driver.note_work(self.token);
+        }
+        Poll::Pending
     }
 
     pub(crate) fn wake_by(&self, at: Instant) {
