@@ -56,7 +56,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.set_write_failed();
         self.link.progress = DeadlineTick::NEVER;
         self.link.update_level(&self.codec);
-        if self.wants_receive() { Ok(()) } else { Err(self.on_io_error(error)) }
+        // A reader that is notified receives again at once.
+        let reads = self.wants_receive() || self.application.is_reader_notified();
+        if reads { Ok(()) } else { Err(self.on_io_error(error)) }
     }
 
     /// Sends pending bytes, as far as the kernel and the budget allow.
