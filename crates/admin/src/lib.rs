@@ -92,7 +92,8 @@ impl Admin {
     }
 
     /// Shows further metrics, behind those of the server: `write` runs on the thread of the administrative server, at
-    /// most ten times a second. It writes whole families, whose names do not begin with `tidegate_`.
+    /// most ten times a second. It writes whole families. Names that begin with `tidegate_` are this
+    /// project's.
     ///
     /// ```
     /// use tidegate::admin::Admin;

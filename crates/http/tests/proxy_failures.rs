@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidegate::http::proxy::{Proxy, UpstreamLimits, Upstreams, UpstreamsBuilder};
 use tidegate::http::{Client, Config, Method, Router};
+use tidegate::metrics::{Format, MetricsText};
 use tidegate::task::Task;
 use tidegate::{Address, Limits, task};
 use tidegate_testkit::network::{Network, SimNode};
@@ -34,9 +35,12 @@ fn set_of(urls: &[&str]) -> UpstreamsBuilder {
 }
 
 fn gateway(network: &Network, upstreams: UpstreamsBuilder) -> (SimNode, Address) {
+    gateway_of(network, &upstreams.build().expect("all is set"))
+}
+
+fn gateway_of(network: &Network, upstreams: &Upstreams) -> (SimNode, Address) {
     let node = network.host("10.0.0.1").node();
-    let upstreams = upstreams.build().expect("all is set");
-    let connections = Config::new().connections(Router::new().fallback(Proxy::new(&upstreams)));
+    let connections = Config::new().connections(Router::new().fallback(Proxy::new(upstreams)));
     let address = node.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
     (node, address)
 }
@@ -84,10 +88,21 @@ fn upstreams_that_refuse_connections_cost_no_request_whatever_its_method_is() {
 fn a_request_fails_if_no_upstream_can_be_connected_to() {
     let network = Network::new(1);
     let _hosts = ["10.0.1.1", "10.0.1.2"].map(|host| network.host(host).node());
-    let (_gateway, proxy) = gateway(&network, set_of(&["http://10.0.1.1", "http://10.0.1.2"]));
+    let upstreams = set_of(&["http://10.0.1.1", "http://10.0.1.2"]).build().expect("all is set");
+    let (_gateway, proxy) = gateway_of(&network, &upstreams);
     let client = network.host("10.0.0.2").node();
     let asked = (0..30).map(|_| ask(&client, &proxy, Method::GET, "/")).collect();
     assert_eq!(statuses(&network, asked), [502]);
+    let mut text = MetricsText::new(Format::Prometheus);
+    Upstreams::write_metrics(&[("app", &upstreams)], &mut text);
+    let text = text.finish();
+    for number in 1..=2 {
+        // Each request has tried both.
+        let labels = format!("{{group=\"app\",upstream=\"http://10.0.1.{number}:80\",reason=\"connect\"}}");
+        assert!(text.contains(&format!("tidegate_upstream_failures_total{labels} 30\n")), "{text}");
+        let labels = format!("{{group=\"app\",upstream=\"http://10.0.1.{number}:80\"}}");
+        assert!(text.contains(&format!("tidegate_upstream_requests{labels} 0\n")), "{text}");
+    }
 }
 
 #[test]

@@ -278,9 +278,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             | SlotEvent::Scheduled => {}
             SlotEvent::Ended => {
                 self.link.set(Link::PEER_ENDED, true);
-                if A::IS_SESSION && self.has_lost_bytes() {
-                    return Err(self.on_io_error(io::ErrorKind::BrokenPipe.into()));
-                }
                 if self.link.is_shut() && self.link.is_closing() {
                     return Err(self.close_now());
                 }

@@ -44,7 +44,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         match error.kind() {
             // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
             io::ErrorKind::UnexpectedEof => return Err(Disposition::reset(CloseReason::Failed(error.into()))),
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset if A::PULLS || A::IS_SESSION => {}
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset if A::PULLS => {}
             _ => return Err(self.on_io_error(error)),
         }
         if self.link.is_closing() || self.link.is_stream() || self.link.intersects(Link::HANDSHAKE | Link::PEER_ENDED) {
@@ -56,7 +56,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.set_write_failed();
         self.link.progress = DeadlineTick::NEVER;
         self.link.update_level(&self.codec);
-        if self.wants_receive() { Ok(()) } else { Err(self.on_io_error(error)) }
+        // A reader that is notified receives again at once.
+        let reads = self.wants_receive() || self.application.is_reader_notified();
+        if reads { Ok(()) } else { Err(self.on_io_error(error)) }
     }
 
     /// Sends pending bytes, as far as the kernel and the budget allow.
