@@ -265,7 +265,7 @@ fn bytes_that_came_before_the_first_recv_are_received() {
 /// Polls a future once and asserts that it is pending.
 async fn begin(future: impl Future + Unpin) {
     let mut future = future;
-    std::future::poll_fn(|cx| {
+    poll_fn(|cx| {
         assert!(Pin::new(&mut future).poll(cx).is_pending());
         Poll::Ready(())
     })
@@ -330,7 +330,8 @@ fn what_a_peer_sent_before_it_reset_the_connection_is_received_although_a_send_f
                 let mut channel = Client::at(address).connect(Lines::new()).await?;
                 let position = channel.send("a request".into())?;
                 // It receives from now on.
-                poll_fn(|cx| Poll::Ready(assert!(channel.poll_recv(cx).is_pending()))).await;
+                let is_waiting = poll_fn(|cx| Poll::Ready(channel.poll_recv(cx).is_pending())).await;
+                assert!(is_waiting);
                 channel.flushed(position).await?;
                 // The loop stands still until the peer has reset the connection, since it has not read all of the request.
                 let (mut peer, _) = listener.accept()?;

@@ -72,7 +72,7 @@ impl Upstreams {
     pub fn write_metrics(sets: &[(&str, &Self)], text: &mut MetricsText) {
         let members = |set: &Self| set.0.members();
         let all: Vec<_> = sets.iter().map(|(name, set)| (*name, set, members(set))).collect();
-        let each = |text: &mut MetricsText, write: &dyn Fn(&mut MetricsText, &[(&str, &str); 2], &Self, &Upstream)| {
+        let each = |text: &mut MetricsText, write: &WriteSamples| {
             for (name, set, members) in &all {
                 for member in &**members {
                     write(text, &[("group", name), ("upstream", &member.name)], set, member);
@@ -106,6 +106,9 @@ impl Upstreams {
         });
     }
 }
+
+/// Writes the samples of one upstream, which has these labels.
+type WriteSamples = dyn Fn(&mut MetricsText, &[(&str, &str); 2], &Upstreams, &Upstream);
 
 /// How often a failure of one upstream is logged at most, in milliseconds.
 const LOG_INTERVAL: Millis = 1_000;
