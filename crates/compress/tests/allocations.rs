@@ -4,8 +4,6 @@
 
 mod support;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use support::{compress, text};
 use tidegate_compress::{
     Algorithm, Compressor, DecompressionLimits, Decompressor, SPARE_BYTES_MAX, spare_bytes, trim_spare,
@@ -15,24 +13,6 @@ use tidegate_testkit::allocations::{CountingAllocator, Region};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
-
-/// One test at a time: the allocator counts for all threads.
-static ALONE: Mutex<()> = Mutex::new(());
-
-struct Alone {
-    _guard: MutexGuard<'static, ()>,
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        // The end of the thread would free them while the next test counts.
-        trim_spare();
-    }
-}
-
-fn alone() -> Alone {
-    Alone { _guard: ALONE.lock().unwrap_or_else(PoisonError::into_inner) }
-}
 
 fn in_use(region: &Region) -> isize {
     let change = region.change();
@@ -52,7 +32,6 @@ const DOCUMENTED: &[(Algorithm, isize, isize)] = &[
 
 #[test]
 fn contexts_have_the_documented_sizes() {
-    let _alone = alone();
     let plain = text(1 << 20, &mut Random::new(1));
     for &(algorithm, compressing, decompressing) in DOCUMENTED {
         trim_spare();
@@ -105,7 +84,6 @@ fn contexts_have_the_documented_sizes() {
 
 #[test]
 fn idle_compressors_and_decompressors_have_no_context() {
-    let _alone = alone();
     for &algorithm in Algorithm::ALL {
         trim_spare();
         let region = Region::new();
@@ -118,7 +96,6 @@ fn idle_compressors_and_decompressors_have_no_context() {
 
 #[test]
 fn contexts_return_to_the_pool_in_the_middle_of_a_message_and_are_used_again() {
-    let _alone = alone();
     let plain = text(20_000, &mut Random::new(2));
     for &algorithm in Algorithm::ALL.iter().filter(|algorithm| **algorithm != Algorithm::Brotli) {
         trim_spare();
@@ -145,7 +122,6 @@ fn contexts_return_to_the_pool_in_the_middle_of_a_message_and_are_used_again() {
 
 #[test]
 fn the_pool_keeps_no_more_than_its_bound() {
-    let _alone = alone();
     trim_spare();
     let many: Vec<_> = (0..40)
         .map(|_| {
@@ -162,7 +138,6 @@ fn the_pool_keeps_no_more_than_its_bound() {
 /// What a bomb takes is one context and the space of its caller, however far it would expand.
 #[test]
 fn bombs_take_no_memory_beyond_a_context() {
-    let _alone = alone();
     let plain = vec![0; 32 << 20];
     for &inner in Algorithm::ALL {
         let once = compress(inner, &plain);

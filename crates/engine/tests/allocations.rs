@@ -1,6 +1,6 @@
 //! The cost of a message on the steady path, and of an idle connection, counted by the allocator.
 //!
-//! A single test, since the allocator counts for the whole process.
+//! The allocator counts for each thread, so other threads of the test do not count.
 
 use std::error::Error;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! Streams that were opened and closed leave nothing: neither in their session, nor in the tables of the loop.
 //!
-//! A single test, since the allocator counts for the whole process. `TIDEGATE_STREAMS` sets how many streams there are;
+//! The allocator counts for each thread, so other threads of the test do not count. `TIDEGATE_STREAMS` sets how many streams there are;
 //! `cargo xtask long` has a million.
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,6 +1,6 @@
 //! The memory of an idle connection, counted by the allocator.
 //!
-//! A single test, since the allocator counts for the whole process.
+//! The allocator counts for each thread, so other threads of the test do not count.
 
 #![forbid(unsafe_code)]
 

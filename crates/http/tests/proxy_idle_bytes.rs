@@ -1,6 +1,6 @@
 //! The memory of an idle pair of a proxy, the connections of a client and to its upstream, counted by the allocator.
 //!
-//! A single test, since the allocator counts for the whole process.
+//! The allocator counts for each thread, so other threads of the test do not count.
 
 #![forbid(unsafe_code)]
 
