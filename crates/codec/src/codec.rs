@@ -188,9 +188,9 @@ pub trait Codec: 'static {
     }
 
     /// Bytes of memory that the codec keeps beside its input and its [`buffered_bytes`](CodecStatus::buffered_bytes): parts
-    /// of a message that is not complete, tables and contexts of compression. When the memory of a loop is used up, the
-    /// loop closes the connections that keep the most. Memory that does not come from the [pool](tidegate_buffer::Pool)
-    /// needs a [charge](tidegate_buffer::Charge) as well, or the loop does not find out that its memory is used up.
+    /// of a message that is not complete, contexts of compression. When the memory of a loop is used up, the loop closes
+    /// the connections that keep the most. Report what comes from the [pool](tidegate_buffer::Pool), or has a
+    /// [charge](tidegate_buffer::Charge), and nothing else: closing a connection for other memory would not help the loop.
     fn kept_bytes(&self) -> usize {
         0
     }

@@ -4,38 +4,17 @@
 
 mod support;
 
-use std::alloc::System;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::{compress, text};
 use tidegate_compress::{
     Algorithm, Compressor, DecompressionLimits, Decompressor, SPARE_BYTES_MAX, spare_bytes, trim_spare,
 };
 use tidegate_testkit::Random;
+use tidegate_testkit::allocations::{CountingAllocator, Region};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// One test at a time: the allocator counts for all threads.
-static ALONE: Mutex<()> = Mutex::new(());
-
-struct Alone {
-    _guard: MutexGuard<'static, ()>,
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        // The end of the thread would free them while the next test counts.
-        trim_spare();
-    }
-}
-
-fn alone() -> Alone {
-    Alone { _guard: ALONE.lock().unwrap_or_else(PoisonError::into_inner) }
-}
-
-fn in_use(region: &Region<'_, System>) -> isize {
+fn in_use(region: &Region) -> isize {
     let change = region.change();
     change.bytes_allocated.cast_signed() - change.bytes_deallocated.cast_signed()
 }
@@ -53,12 +32,11 @@ const DOCUMENTED: &[(Algorithm, isize, isize)] = &[
 
 #[test]
 fn contexts_have_the_documented_sizes() {
-    let _alone = alone();
     let plain = text(1 << 20, &mut Random::new(1));
     for &(algorithm, compressing, decompressing) in DOCUMENTED {
         trim_spare();
         let mut wire = Vec::with_capacity(1 << 20);
-        let region = Region::new(ALLOCATOR);
+        let region = Region::new();
         let mut compressor = Compressor::new(algorithm.into());
         compressor.write(&plain, &mut wire).expect("it compresses");
         compressor.flush(&mut wire).expect("it compresses");
@@ -69,7 +47,7 @@ fn contexts_have_the_documented_sizes() {
         trim_spare();
 
         let mut decompressed = Vec::with_capacity(plain.len() + 64 * 1024);
-        let region = Region::new(ALLOCATOR);
+        let region = Region::new();
         let mut decompressor = Decompressor::new(algorithm, DecompressionLimits::default());
         decompressor.write(&wire[..wire.len() - 9], usize::MAX, &mut decompressed).expect("it is valid");
         let mut decompressor_bytes = in_use(&region);
@@ -106,10 +84,9 @@ fn contexts_have_the_documented_sizes() {
 
 #[test]
 fn idle_compressors_and_decompressors_have_no_context() {
-    let _alone = alone();
     for &algorithm in Algorithm::ALL {
         trim_spare();
-        let region = Region::new(ALLOCATOR);
+        let region = Region::new();
         let idle = (Compressor::new(algorithm.into()), Decompressor::new(algorithm, DecompressionLimits::default()));
         assert!(in_use(&region) < 512, "{algorithm}: {} bytes", in_use(&region));
         drop(idle);
@@ -119,7 +96,6 @@ fn idle_compressors_and_decompressors_have_no_context() {
 
 #[test]
 fn contexts_return_to_the_pool_in_the_middle_of_a_message_and_are_used_again() {
-    let _alone = alone();
     let plain = text(20_000, &mut Random::new(2));
     for &algorithm in Algorithm::ALL.iter().filter(|algorithm| **algorithm != Algorithm::Brotli) {
         trim_spare();
@@ -127,7 +103,7 @@ fn contexts_return_to_the_pool_in_the_middle_of_a_message_and_are_used_again() {
         let mut space = vec![0; 64 * 1024];
         for round in 0..3 {
             let before = spare_bytes();
-            let region = Region::new(ALLOCATOR);
+            let region = Region::new();
             let mut compressor = Compressor::new(algorithm.into());
             let mut decompressor = Decompressor::new(algorithm, DecompressionLimits::default());
             let _ = compressor.step(tidegate_compress::Operation::Flush, &plain, &mut space).expect("it compresses");
@@ -146,7 +122,6 @@ fn contexts_return_to_the_pool_in_the_middle_of_a_message_and_are_used_again() {
 
 #[test]
 fn the_pool_keeps_no_more_than_its_bound() {
-    let _alone = alone();
     trim_spare();
     let many: Vec<_> = (0..40)
         .map(|_| {
@@ -163,7 +138,6 @@ fn the_pool_keeps_no_more_than_its_bound() {
 /// What a bomb takes is one context and the space of its caller, however far it would expand.
 #[test]
 fn bombs_take_no_memory_beyond_a_context() {
-    let _alone = alone();
     let plain = vec![0; 32 << 20];
     for &inner in Algorithm::ALL {
         let once = compress(inner, &plain);
@@ -172,7 +146,7 @@ fn bombs_take_no_memory_beyond_a_context() {
             let wire = compress(outer, &once);
             trim_spare();
             let mut space = vec![0; 4096];
-            let region = Region::new(ALLOCATOR);
+            let region = Region::new();
             let mut decompressor =
                 Decompressor::layers(&[inner, outer], DecompressionLimits { ratio_max: 20, ..Default::default() })
                     .expect("two layers are allowed");

@@ -1,8 +1,7 @@
 //! The cost of a message on the steady path, and of an idle connection, counted by the allocator.
 //!
-//! A single test, since the allocator counts for the whole process.
+//! The allocator counts for each thread, so other threads of the test do not count.
 
-use std::alloc::System;
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use tidegate_buffer::Pool;
 use tidegate_codec::framing::{LengthField, Lines, Payload};
 use tidegate_codec::{Over, Pipeline, Slice, sniff};
@@ -22,11 +20,12 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{
     Accepted, Address, Class, Completion, Driver, ListenOptions, Operation, Side, Socket, Token, Wake, Waker,
 };
+use tidegate_testkit::allocations::{Allocations, CountingAllocator, Region};
 use tidegate_testkit::filters::StripPrefix;
 use tidegate_testkit::{ToyMux, ToyMuxConfig};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 struct Echo;
 
@@ -140,7 +139,7 @@ fn served_bytes(line: &[u8], mut open: impl FnMut(&mut EventLoop, Socket, &Addre
     };
     let mut peers = Vec::with_capacity(2 * COUNT);
     (0..COUNT).for_each(|_| serve(&mut peers));
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new();
     (0..COUNT).for_each(|_| serve(&mut peers));
     let change = region.change();
     change.bytes_allocated.saturating_sub(change.bytes_deallocated) / COUNT
@@ -171,7 +170,7 @@ fn idle_stream_bytes() -> usize {
         }
     };
     open(100);
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new();
     open(CROWD as u64);
     let change = region.change();
     (change.bytes_allocated - change.bytes_deallocated) / CROWD
@@ -189,7 +188,7 @@ async fn echo<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>) -
 fn tasks_leave_nothing_behind() {
     let mut event_loop = EventLoop::new(Box::new(Crowd::default()), Pool::new());
     let mut round = |count: usize| {
-        let region = Region::new(ALLOCATOR);
+        let region = Region::new();
         let tasks: Vec<_> = (0..count)
             .map(|_| {
                 event_loop.spawn(async {
@@ -233,7 +232,12 @@ fn allocates_nothing<C: Pipeline<In = Slice, Out = Payload>>(codec: impl Fn() ->
     }
 }
 
-fn allocated<C: Pipeline<In = Slice, Out = Payload>>(codec: C, with_channel: bool, first: &[u8], wire: &[u8]) -> Stats {
+fn allocated<C: Pipeline<In = Slice, Out = Payload>>(
+    codec: C,
+    with_channel: bool,
+    first: &[u8],
+    wire: &[u8],
+) -> Allocations {
     let pool = Pool::new();
     let driver = Readiness::new(&pool).expect("there is a descriptor left");
     let mut event_loop = EventLoop::new(Box::new(driver), pool);
@@ -264,7 +268,7 @@ fn allocated<C: Pipeline<In = Slice, Out = Payload>>(codec: C, with_channel: boo
     };
     // The first rounds fill the pool.
     (0..10).for_each(|_| round());
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new();
     (0..ROUNDS).for_each(|_| round());
     region.change()
 }
@@ -276,7 +280,7 @@ fn idle_bytes(listen: impl FnOnce(&mut EventLoop, Limits, Arc<AtomicUsize>) -> s
     let live = Arc::new(AtomicUsize::new(0));
     let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
     listen(&mut event_loop, limits, live.clone()).expect("it listens");
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new();
     while live.load(std::sync::atomic::Ordering::Relaxed) < CROWD {
         event_loop.turn(None).expect("waiting does not fail");
     }

@@ -1,10 +1,9 @@
 //! The memory of an idle connection of a client's pool, counted by the allocator.
 //!
-//! A single test, since the allocator counts for the whole process.
+//! The allocator counts for each thread, so other threads of the test do not count.
 
 #![forbid(unsafe_code)]
 
-use std::alloc::System;
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate::http::Client;
 use tidegate::http::client::ClientLimits;
 use tidegate::{EventLoop, task};
+use tidegate_testkit::allocations::{CountingAllocator, Region};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn an_idle_connection_of_the_pool_is_small() {
@@ -48,7 +47,7 @@ fn idle_bytes() -> usize {
         for _ in 0..ROUNDS {
             fill(&first, &uri, 2 * COUNT, &wanted).await?;
         }
-        let region = Region::new(ALLOCATOR);
+        let region = Region::new();
         fill(&client, &uri, 2 * COUNT, &wanted).await?;
         let change = region.change();
         Ok::<_, Box<dyn Error>>(change.bytes_allocated.saturating_sub(change.bytes_deallocated) / COUNT)

@@ -1,22 +1,21 @@
 //! The memory of an idle connection, counted by the allocator.
 //!
-//! A single test, since the allocator counts for the whole process.
+//! The allocator counts for each thread, so other threads of the test do not count.
 
 #![forbid(unsafe_code)]
 
-use std::alloc::System;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate::http::{Config, Router};
 use tidegate::{EventLoop, Limits, task};
 use tidegate_sys::{ListenOptions, Socket};
+use tidegate_testkit::allocations::{CountingAllocator, Region};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn an_idle_connection_costs_the_same_after_a_function_of_any_kind() {
@@ -63,7 +62,7 @@ fn idle_bytes(path: Option<&str>) -> usize {
     };
     let mut peers = Vec::with_capacity(2 * COUNT);
     (0..COUNT).for_each(|_| serve(&mut peers));
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new();
     (0..COUNT).for_each(|_| serve(&mut peers));
     let change = region.change();
     change.bytes_allocated.saturating_sub(change.bytes_deallocated) / COUNT

@@ -1,10 +1,9 @@
 //! The memory of an idle pair of a proxy, the connections of a client and to its upstream, counted by the allocator.
 //!
-//! A single test, since the allocator counts for the whole process.
+//! The allocator counts for each thread, so other threads of the test do not count.
 
 #![forbid(unsafe_code)]
 
-use std::alloc::System;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -12,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate::http::proxy::{Proxy, UpstreamLimits, Upstreams};
 use tidegate::http::{Router, Server};
 use tidegate::{Backend, ServerHandle};
+use tidegate_testkit::allocations::{CountingAllocator, Region};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn an_idle_pair_is_small() {
@@ -47,7 +46,7 @@ fn pair_bytes() -> usize {
     await_open(&proxy, 2 * COUNT);
     request(&upstream, &mut clients);
     await_open(&proxy, 2 * COUNT);
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new();
     connect(&proxy, &mut clients, 2 * COUNT);
     request(&upstream, &mut clients);
     await_open(&proxy, 4 * COUNT);

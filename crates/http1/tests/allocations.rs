@@ -1,15 +1,14 @@
 //! A request costs no allocation.
 
-use std::alloc::System;
 use std::time::{Instant, SystemTime};
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate_buffer::Scratch;
 use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
 use tidegate_http1::{Error, Fields, Incoming, Response, Server, Status};
+use tidegate_testkit::allocations::{CountingAllocator, Region};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn requests_with_and_without_body_allocate_nothing() {
@@ -46,7 +45,7 @@ fn requests_with_and_without_body_allocate_nothing() {
         Ok(answered)
     };
     assert_eq!(round(), Ok(30), "the first round fills the pool");
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new();
     for _ in 0..100 {
         assert_eq!(round(), Ok(30));
     }

@@ -564,6 +564,10 @@ impl Codec for Connection {
         CodecStatus { is_finished: is_over && self.streams.is_empty(), reports_finish: true, ..CodecStatus::default() }
     }
 
+    fn kept_bytes(&self) -> usize {
+        self.block.as_ref().map_or(0, |block| block.charge.bytes())
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         let reset = self.reset.as_ref().and_then(|recent| recent.deadline());
         [self.deadline(), reset, self.settings_due, self.ping_deadline()].into_iter().flatten().min()

@@ -84,7 +84,8 @@ impl Connection {
             return self.on_block(about, fragment, reply);
         }
         self.since = Some(reply.now());
-        self.block = Some(Box::new(FieldBlock { about, bytes: fragment.to_vec() }));
+        let charge = reply.pool().charge(fragment.len());
+        self.block = Some(Box::new(FieldBlock { about, bytes: fragment.to_vec(), charge }));
         Ok(None)
     }
 
@@ -104,6 +105,7 @@ impl Connection {
         if head.has(flag::END_HEADERS) {
             return self.on_block(block.about, &block.bytes, reply);
         }
+        block.charge.resize(block.bytes.capacity());
         self.block = Some(block);
         Ok(None)
     }

@@ -5,6 +5,7 @@
 //! target, a host and a value may be is decided in one place, and a message cannot change its meaning on its way to a peer
 //! that speaks the other version.
 
+use tidegate_codec::Charge;
 use tidegate_scan::{is_control, is_token};
 
 use crate::frame::HEAD_BYTES;
@@ -78,6 +79,8 @@ pub(crate) struct HeadFacts {
 pub(crate) struct FieldBlock {
     pub(crate) about: BlockInfo,
     pub(crate) bytes: Vec<u8>,
+    /// Counts the bytes in the ledger of the loop.
+    pub(crate) charge: Charge,
 }
 
 /// What HEADERS has beside the block.

@@ -1,19 +1,18 @@
 //! The memory of an idle connection, counted by the allocator.
 //!
-//! A single test, since the allocator counts for the whole process.
+//! The allocator counts for each thread, so other threads of the test do not count.
 
-use std::alloc::System;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Codec, Input, Lifecycle, Outbound, Output, Pool, Time};
 use tidegate_proxy::{Networks, Policy, Proxied};
+use tidegate_testkit::allocations::{CountingAllocator, Region};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn an_idle_connection_keeps_eight_bytes_and_its_header_until_that_is_taken() {
@@ -34,7 +33,7 @@ fn kept_bytes(policy: Policy, bytes: &[u8], takes_header: bool) -> usize {
     let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
     let (mut input, mut queue) = (Input::new(), Outbound::new(&pool));
     let mut codecs = Vec::with_capacity(CONNECTIONS);
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new();
     for _ in 0..CONNECTIONS {
         let mut out = Output::new(&mut queue, &pool, &time);
         input.append(pool.copy(bytes), &pool);

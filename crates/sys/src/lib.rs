@@ -10,6 +10,8 @@
 //! `uring/mod.rs`.
 
 mod address;
+#[doc(hidden)]
+pub mod allocations;
 mod driver;
 mod flags;
 mod gather;

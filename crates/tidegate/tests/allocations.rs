@@ -1,20 +1,19 @@
 //! A plaintext request allocates nothing: from the socket through codec, handler and queue, and back.
 
-use std::alloc::System;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate::codec::Pool;
 use tidegate::http1::{Incoming, Response, Server};
 use tidegate::sys::Socket;
 use tidegate::sys::readiness::Readiness;
 use tidegate::{Address, Context, EventLoop, Handler, Limits, Outcome};
+use tidegate_testkit::allocations::{CountingAllocator, Region};
 
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 struct Hello;
 
@@ -61,7 +60,7 @@ fn plaintext_requests_allocate_nothing() {
     };
     round();
     round();
-    let region = Region::new(ALLOCATOR);
+    let region = Region::new();
     (0..100).for_each(|_| round());
     let change = region.change();
     // The test runner's own thread may allocate meanwhile; an allocation per request would count hundreds of times.

@@ -58,9 +58,9 @@ impl Partial {
         Self { is_in_input: true, ..Self::new(kind, false) }
     }
 
-    /// Bytes of memory that it keeps.
+    /// Bytes of memory that it keeps, as far as the ledger of the loop has them.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.assembled.memory_bytes()
+        self.assembled.memory_bytes()
     }
 
     /// Appends bytes, in memory of their own: none of them may pin the scratch of the loop.

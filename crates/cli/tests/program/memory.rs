@@ -100,6 +100,24 @@ fn a_never_reading_connection_stays_small_and_loses_no_bytes() {
     assert_growth("after stuck connections", before, settled(&program), 2 << 20);
 }
 
+/// The responses wait in the server's queues. The loop may be too busy to sleep until the peers are gone.
+#[test]
+fn memory_of_peers_that_have_stopped_reading_goes_back() {
+    const CONNECTIONS: usize = 400;
+    let program = Program::serve(&["--loops", "1"]);
+    warm_up(&program);
+    let before = settled(&program);
+    let mut stuck: Vec<_> = (0..CONNECTIONS).map(|_| Peer::narrow(&program)).collect();
+    for peer in &mut stuck {
+        // As much as the kernel takes.
+        peer.socket.set_nonblocking(true).expect("a socket");
+        let _ = peer.try_send(request("GET", "/plaintext").repeat(8_000));
+    }
+    until("the responses to wait", || program.resident() > before + (8 << 20));
+    drop(stuck);
+    until("the memory to go back", || program.resident() < before + (3 << 20));
+}
+
 #[test]
 fn over_the_memory_budget_the_largest_connections_are_shed() {
     const CONNECTIONS: usize = 400;
