@@ -25,6 +25,9 @@ pub(crate) trait ReadUnits {
     /// What a message begins with.
     fn begin(&mut self, limits: &DecompressionLimits) -> Need;
 
+    /// Another context has read the first frames of the message; called after [`begin`](Self::begin).
+    fn resume(&mut self) {}
+
     /// Reads a unit, appends plain bytes to `out`, and returns what comes next.
     fn unit(&mut self, unit: &[u8], out: &mut Vec<u8>) -> Result<Need, Error>;
 
@@ -174,6 +177,11 @@ impl<F: ReadUnits> Decode for Decoder<F> {
     fn has_ended(&self) -> bool {
         // Another frame may follow.
         false
+    }
+
+    fn resume(&mut self) {
+        self.need = Some(self.format.begin(&self.limits));
+        self.format.resume();
     }
 
     fn reset(&mut self, limits: &DecompressionLimits) -> bool {

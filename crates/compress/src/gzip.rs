@@ -127,6 +127,15 @@ impl Decode for Decoder {
         false
     }
 
+    fn may_release(&self) -> bool {
+        // Behind zeros there may be zeros only.
+        self.may_end() && !matches!(self.state, State::Padding)
+    }
+
+    fn resume(&mut self) {
+        self.members = 1;
+    }
+
     fn reset(&mut self, _: &DecompressionLimits) -> bool {
         self.state = State::Header(Header::default());
         self.members = 0;
