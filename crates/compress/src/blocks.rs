@@ -119,7 +119,7 @@ pub(crate) struct Decoder<F> {
     need: Option<Need>,
     staged: Staged,
     limits: DecompressionLimits,
-    /// What is wrong with the message behind the bytes that the last step wrote.
+    /// The fault behind the bytes that the last step wrote.
     fault: Option<Error>,
 }
 

@@ -62,7 +62,7 @@ pub struct Compress {
 #[derive(Debug)]
 struct Budget {
     limits: DecompressionLimits,
-    /// What decompressors that are gone have read.
+    /// The bytes that earlier decompressors have read.
     past: Past,
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Decoder {
     /// Plain bytes of the member.
     length: u32,
     members: u64,
-    /// What is wrong with the message behind the bytes that the last step wrote.
+    /// The fault behind the bytes that the last step wrote.
     fault: Option<Error>,
 }
 
