@@ -360,3 +360,42 @@ fn what_a_peer_sent_before_it_reset_the_connection_is_received_although_a_send_f
         }
     }
 }
+
+#[test]
+fn what_a_peer_sent_before_it_reset_the_connection_is_received_although_no_task_read_then() {
+    for backend in [Backend::Epoll, Backend::Uring] {
+        let Ok(mut event_loop) = EventLoop::on(backend) else { continue };
+        for sends in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = Address::from(listener.local_addr().unwrap());
+            let received = event_loop.block_on(async move {
+                let mut channel = Client::at(address).connect(Lines::new()).await?;
+                let position = channel.send("a request".into())?;
+                channel.flushed(position).await?;
+                // The loop stands still until the peer has reset the connection, since it has not read all of the request.
+                let (mut peer, _) = listener.accept()?;
+                peer.read_exact(&mut [0])?;
+                peer.write_all(b"early\nagain\n")?;
+                drop(peer);
+                if sends {
+                    channel.send("more of it".into())?;
+                }
+                // The connection closes, and nothing has read yet.
+                while channel.ready().await.is_ok() {
+                    let mut was_polled = false;
+                    poll_fn(|cx| {
+                        cx.waker().wake_by_ref();
+                        if std::mem::replace(&mut was_polled, true) { Poll::Ready(()) } else { Poll::Pending }
+                    })
+                    .await;
+                }
+                Ok::<_, Any>([channel.recv().await, channel.recv().await, channel.recv().await])
+            });
+            let [first, second, end] = received.unwrap().unwrap();
+            let first = first.unwrap_or_else(|error| panic!("{backend:?}, sends: {sends}: {error}"));
+            assert_eq!(first.as_deref(), Some(&b"early"[..]), "{backend:?}, sends: {sends}");
+            assert_eq!(second.unwrap().as_deref(), Some(&b"again"[..]), "{backend:?}, sends: {sends}");
+            assert!(end.unwrap_err().to_string().contains("broke"), "{backend:?}, sends: {sends}");
+        }
+    }
+}

@@ -165,6 +165,12 @@ pub trait Driver {
         false
     }
 
+    /// Receives once from a connection that has failed: the kernel keeps the bytes that came before the failure, and a
+    /// socket that did not receive has left them there. `None` if there are no bytes, and while receives are paused.
+    fn receive_rest(&mut self, _token: Token) -> Option<Slice> {
+        None
+    }
+
     /// Whether a send is in flight that the next turn completes, whatever the peer does. Until then the loop need not
     /// check the peer's progress.
     fn is_sending(&self, _token: Token) -> bool {

@@ -8,6 +8,10 @@
 //! A message that its codec decodes where it is whole, and that is longer than the usual scratch, is received into one
 //! of its size: in two parts it would be copied. As the usual one, it gets other memory if a view of it is kept.
 
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tidegate_buffer::{
     BULK_RECEIVE_BYTES, FRAME_RECEIVE_BYTES, HEADROOM_BYTES, Pool, RECEIVE_BYTES_MAX, ReceiveHint, Scratch, Slice,
 };
@@ -63,6 +67,18 @@ impl ReceiveSpace {
             _ => Place::Frame,
         };
         self.scratch().space(bytes)
+    }
+
+    /// Receives once from a connection that has failed.
+    pub(crate) fn receive_rest(&mut self, token: Token, socket: &OwnedFd) -> Option<Slice> {
+        let space = self.space(token, RECEIVE_BYTES_MAX);
+        let received = loop {
+            match recv(socket, &mut *space, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                other => break other.map_or(0, |(length, _)| length),
+            }
+        };
+        (received > 0).then(|| self.received(received))
     }
 
     /// The first `length` bytes of the last requested space.

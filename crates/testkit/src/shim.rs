@@ -10,7 +10,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Outbound, ReceiveHint};
+use tidegate_buffer::{Outbound, ReceiveHint, Slice};
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Waker};
 
 /// The kinds of system calls that a driver makes.
@@ -385,6 +385,12 @@ impl Driver for Shim {
 
     fn has_input(&mut self, token: Token) -> bool {
         !self.due.is_empty() || !self.later.is_empty() || self.inner.has_input(token)
+    }
+
+    fn receive_rest(&mut self, token: Token) -> Option<Slice> {
+        // Bytes that are delayed here come first.
+        let is_alone = self.due.is_empty() && self.later.is_empty();
+        if is_alone { self.inner.receive_rest(token) } else { None }
     }
 
     fn pause_receives(&mut self, pause: bool) {

@@ -297,7 +297,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 let error = io::Error::new(io::ErrorKind::ConnectionAborted, format!("its session is closed{why}"));
                 return Err(self.on_io_error(error));
             }
-            SlotEvent::Failed(error) => return Err(self.on_io_error(error)),
+            SlotEvent::Failed(error) => {
+                self.receive_rest(core, token);
+                return Err(self.on_io_error(error));
+            }
             SlotEvent::Opened => {
                 match self.link.stream() {
                     Some(_) => core.counters.streams += 1,

@@ -585,6 +585,9 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         position: Option<WritePosition>,
         waker: &Waker,
     ) -> Poll<Result<(), ChannelError>> {
+        if self.has_lost_bytes() {
+            return Poll::Ready(Err(self.write_error()));
+        }
         if let Some(position) = position {
             self.link.watch(position);
         }

@@ -14,6 +14,7 @@ use super::closing::{WriteEvent, WriteSide};
 use super::dispatch::DispatchBudget;
 use super::{Application, Connection, Link};
 use crate::close_reason::CloseReason;
+use crate::handler::Event;
 use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, SEND_BYTES_MAX};
 use crate::loop_core::Core;
 use crate::session::StreamRequestKind;
@@ -25,7 +26,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.set(Link::SENDING, false);
         let sent = match result {
             Ok(sent) => sent,
-            Err(error) => return self.on_send_error(error),
+            Err(error) => return self.on_send_error(core, token, error),
         };
         if sent > 0 {
             self.link.set(Link::SENT, true);
@@ -40,7 +41,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     #[cold]
-    fn on_send_error(&mut self, error: io::Error) -> Dispatched {
+    fn on_send_error(&mut self, core: &mut Core, token: Token, error: io::Error) -> Dispatched {
         match error.kind() {
             // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
             io::ErrorKind::UnexpectedEof => return Err(Disposition::reset(CloseReason::Failed(error.into()))),
@@ -56,9 +57,31 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.set_write_failed();
         self.link.progress = DeadlineTick::NEVER;
         self.link.update_level(&self.codec);
+        if self.link.is_watching() {
+            self.notify(core, token, Event::Flushed)?;
+        }
         // A reader that is notified receives again at once.
-        let reads = self.wants_receive() || self.application.is_reader_notified();
-        if reads { Ok(()) } else { Err(self.on_io_error(error)) }
+        if self.wants_receive() || self.application.is_reader_notified() {
+            return Ok(());
+        }
+        self.receive_rest(core, token);
+        Err(self.on_io_error(error))
+    }
+
+    /// Of a channel whose connection has failed: receives what the peer sent before, although no task reads now. The
+    /// connection is about to close, and the channel still yields the input that came before that.
+    #[cold]
+    pub(super) fn receive_rest(&mut self, core: &mut Core, token: Token) {
+        if !A::PULLS || self.link.is_stream() || self.link.is_closing() || self.link.intersects(Link::PEER_ENDED) {
+            return;
+        }
+        while self.link.input.len() < REST_BYTES
+            && let Some(bytes) = core.driver.receive_rest(token)
+        {
+            core.counters.received_bytes += bytes.len() as u64;
+            self.link.input.append(bytes, &core.pool);
+            self.link.input.compact(&core.pool);
+        }
     }
 
     /// Sends pending bytes, as far as the kernel and the budget allow.
@@ -250,3 +273,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             >= self.link.watched
     }
 }
+
+/// How much input of a connection that has failed is received without a task that reads it: at least this much, and less
+/// than one receive more.
+const REST_BYTES: usize = 64 * 1024;

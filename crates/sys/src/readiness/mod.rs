@@ -26,7 +26,7 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
-use tidegate_buffer::{Pool, ReceiveHint};
+use tidegate_buffer::{Pool, ReceiveHint, Slice};
 
 use self::table::{Flags, Sockets};
 use crate::address::Address;
@@ -335,6 +335,11 @@ impl Driver for Readiness {
         self.sockets
             .get(token)
             .is_some_and(|socket| receives(socket.flags) && socket::has_input(socket.descriptor.as_fd()))
+    }
+
+    fn receive_rest(&mut self, token: Token) -> Option<Slice> {
+        let socket = self.sockets.get(token).filter(|_| self.paused_sockets.is_none())?;
+        self.receive_space.receive_rest(token, &socket.descriptor)
     }
 
     fn pause_receives(&mut self, pause: bool) {

@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_buffer::{Pool, ReceiveHint};
+use tidegate_buffer::{Pool, ReceiveHint, Slice};
 
 use self::arm::is_busy;
 use self::direct_io::DirectIo;
@@ -366,6 +366,16 @@ impl<K: Kernel> Machine<K> {
         self.kernel.completions() > 0 || socket::has_input(socket.descriptor.as_fd())
     }
 
+    fn receive_rest(&mut self, token: Token) -> Option<Slice> {
+        let socket = self.sockets.get(token).filter(|_| !self.receives_paused)?;
+        // A call must not overtake a receive that the ring has.
+        let is_alone = socket.flags.contains(Flags::POLLED) || socket.operations.is_idle(Kind::Receive);
+        if !is_alone {
+            return None;
+        }
+        self.direct_io.receive_space.receive_rest(token, &socket.descriptor)
+    }
+
     fn pause_receives(&mut self, pause: bool) {
         if std::mem::replace(&mut self.receives_paused, pause) && !pause {
             for token in std::mem::take(&mut self.paused_sockets) {
@@ -457,6 +467,10 @@ impl Driver for Uring {
 
     fn has_input(&mut self, token: Token) -> bool {
         self.0.has_input(token)
+    }
+
+    fn receive_rest(&mut self, token: Token) -> Option<Slice> {
+        self.0.receive_rest(token)
     }
 
     fn watch_end(&mut self, token: Token) {

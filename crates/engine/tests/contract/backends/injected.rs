@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::ReceiveHint;
 use tidegate_buffer::injected::{Bug, is_injected};
+use tidegate_buffer::{ReceiveHint, Slice};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, Wake, Waker};
 
 /// The driver itself, or with the injected bug, if that is one of these.
@@ -92,6 +92,10 @@ impl Driver for BrokenDriver {
 
     fn has_input(&mut self, token: Token) -> bool {
         self.driver.has_input(token)
+    }
+
+    fn receive_rest(&mut self, token: Token) -> Option<Slice> {
+        self.driver.receive_rest(token)
     }
 
     fn is_sending(&self, token: Token) -> bool {
