@@ -264,8 +264,9 @@ fn markup_of_a_peer_is_in_no_answer() {
     let both = start();
     let markup = "<script>alert(1)</script>";
     let fields = format!("User-Agent: {markup}\r\nReferer: {markup}\r\nX-Forwarded-For: {markup}\r\n");
-    let (status, _, _) = send(both.server.address(), &format!("GET /{markup} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
-    assert_eq!(status, 400, "it is no target");
+    // A target may have such bytes; the response has none of them.
+    let (status, _, body) = send(both.server.address(), &format!("GET /{markup} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+    assert_eq!((status, body.contains("<script")), (404, false), "{body}");
     let escaped = "/%3Cscript%3E?q=%3Cscript%3E";
     assert_eq!(send(both.server.address(), &format!("GET {escaped} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")).0, 404);
     let _open = both.visit("/tides/%3Cscript%3E");

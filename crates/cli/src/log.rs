@@ -100,13 +100,15 @@ pub(crate) fn log_to_stderr(is_quiet: bool, has_bytes: bool) {
         // Programs read these lines too: no escape codes, whatever features other crates enable.
         .with_ansi(false)
         .log_internal_errors(false);
+    log.with_writer(escaped_stderr).init();
+    panic::set_hook(Box::new(log_panic));
+}
+
+/// The thread starts with the first line. Without a thread the log blocks, which is better than none.
+fn escaped_stderr() -> Escaped {
     match standard_error() {
-        Ok(lines) => {
-            log.with_writer(move || Escaped(lines.clone())).init();
-            panic::set_hook(Box::new(log_panic));
-        }
-        // Without a thread the log blocks, which is better than none.
-        Err(_) => log.with_writer(io::stderr).init(),
+        Ok(lines) => Escaped(Box::new(lines.clone())),
+        Err(_) => Escaped(Box::new(io::stderr())),
     }
 }
 
@@ -182,7 +184,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// Lines in which control characters are escaped: a peer may choose a part of them, and a terminal obeys them.
-struct Escaped(LineLog);
+struct Escaped(Box<dyn Write>);
 
 impl Write for Escaped {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
