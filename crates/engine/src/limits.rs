@@ -103,10 +103,6 @@ pub(crate) const SEND_BYTES_MAX: usize = 512 * 1024;
 /// How long the end of a connection may take, even if the peer goes on sending.
 pub(crate) const LINGER_MAX: Duration = Duration::from_secs(30);
 
-/// After a send that failed, the kernel still has what the peer sent before it closed the connection: a channel receives it
-/// within this time.
-pub(crate) const REST_TIMEOUT: Duration = Duration::from_millis(500);
-
 /// A loop with less memory could not buffer the bytes of a connection.
 pub(crate) const MEMORY_PER_LOOP_MIN: usize = 1024 * 1024;
 

@@ -7,7 +7,6 @@
 //! A connection with [`Deadlines`](crate::Deadlines) has more of them: their state is in the loop's table
 //! (`peer_deadlines.rs`) and is brought up to date at the end of each dispatch.
 
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use tidegate_sys::Token;
 use super::{Application, Connection, Link};
 use crate::close_reason::CloseReason;
 use crate::handler::Event;
-use crate::limits::{GRACE_CHECK_INTERVAL, REST_TIMEOUT};
+use crate::limits::GRACE_CHECK_INTERVAL;
 use crate::loop_core::Core;
 use crate::peer_deadlines::{DeadlineState, Deadlines};
 use crate::slot_entry::{Dispatched, Disposition};
@@ -34,10 +33,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             return if overdue { Err(self.close_now()) } else { Ok(()) };
         }
         if core.wheel.has_passed(self.link.progress) {
-            if self.has_lost_bytes() {
-                self.receive_rest(core, token);
-                return Err(self.on_io_error(io::ErrorKind::BrokenPipe.into()));
-            }
             let unacknowledged = (!self.link.is_stream()).then(|| core.driver.unacknowledged(token)).flatten();
             if self.link.update_acknowledged(unacknowledged) || self.was_session_held(core) {
                 // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours
@@ -177,8 +172,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             Some(limits.write_timeout)
         } else if self.link.is_closing() && self.link.is_shut() {
             Some(limits.linger_timeout)
-        } else if self.has_lost_bytes() {
-            Some(REST_TIMEOUT)
         } else {
             None
         };

@@ -778,7 +778,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.input.len() as u32 + self.application.unfinished_bytes()
     }
 
-    pub(super) fn wants_receive(&self) -> bool {
+    fn wants_receive(&self) -> bool {
         if self.link.intersects(Link::PEER_ENDED) {
             return false;
         }
@@ -861,11 +861,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             Some(reason) if !(undone && matches!(*reason, CloseReason::Done)) => reason,
             _ => Rc::new(other),
         }
-    }
-
-    /// Whether a send failed: the connection only receives what the peer has sent before.
-    pub(super) fn has_lost_bytes(&self) -> bool {
-        self.link.has_write_failed() && !self.link.is_write_shut() && !self.link.is_closing()
     }
 
     /// The end of closing in good order.

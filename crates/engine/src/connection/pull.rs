@@ -5,7 +5,6 @@
 //! decodes one message at a time for them. Then the connection is dispatched once more: the tasks' output is flushed,
 //! and the rest of the input is compacted.
 
-use std::io;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
@@ -523,20 +522,13 @@ impl<C: Pipeline> Connection<C, ChannelState> {
 
     /// Why nothing can be written any more.
     fn write_error(&self) -> ChannelError {
-        if self.has_lost_bytes() {
-            return ChannelError::Closed(Rc::new(CloseReason::Broken(io::ErrorKind::BrokenPipe.into())));
-        }
         let reason = self.link.closing.clone();
         ChannelError::Closed(reason.unwrap_or_else(|| Rc::new(CloseReason::Done)))
     }
 
     /// Whether something can still be sent on the connection.
     pub(crate) fn check_writable(&self) -> Result<(), ChannelError> {
-        if self.link.is_closing() || self.link.is_write_shut() || self.link.has_write_failed() {
-            Err(self.write_error())
-        } else {
-            Ok(())
-        }
+        if self.link.is_closing() || self.link.is_write_shut() { Err(self.write_error()) } else { Ok(()) }
     }
 
     /// Why a message cannot be sent now, if that is so.
@@ -564,7 +556,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
 
     /// Whether more may be sent, or a promise to wake `waker` when it may.
     pub(crate) fn ready(&mut self, core: &mut Core, waker: &Waker) -> Poll<Result<(), ChannelError>> {
-        if self.link.is_closing() || self.link.is_write_shut() || self.link.has_write_failed() {
+        if self.link.is_closing() || self.link.is_write_shut() {
             return Poll::Ready(Err(self.write_error()));
         }
         if self.is_overdue(core) {
@@ -585,9 +577,6 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         position: Option<WritePosition>,
         waker: &Waker,
     ) -> Poll<Result<(), ChannelError>> {
-        if self.has_lost_bytes() {
-            return Poll::Ready(Err(self.write_error()));
-        }
         if let Some(position) = position {
             self.link.watch(position);
         }

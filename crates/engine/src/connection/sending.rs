@@ -14,7 +14,6 @@ use super::closing::{WriteEvent, WriteSide};
 use super::dispatch::DispatchBudget;
 use super::{Application, Connection, Link};
 use crate::close_reason::CloseReason;
-use crate::handler::Event;
 use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, SEND_BYTES_MAX};
 use crate::loop_core::Core;
 use crate::session::StreamRequestKind;
@@ -42,28 +41,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     #[cold]
     fn on_send_error(&mut self, core: &mut Core, token: Token, error: io::Error) -> Dispatched {
-        match error.kind() {
-            // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
-            io::ErrorKind::UnexpectedEof => return Err(Disposition::reset(CloseReason::Failed(error.into()))),
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset if A::PULLS => {}
-            _ => return Err(self.on_io_error(error)),
+        // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Err(Disposition::reset(CloseReason::Failed(error.into())));
         }
-        if self.link.is_closing() || self.link.is_stream() || self.link.intersects(Link::HANDSHAKE | Link::PEER_ENDED) {
-            return Err(self.on_io_error(error));
-        }
-        // The peer may have sent a response before it closed the connection (RFC 9112 §9.5). The kernel still has that, and
-        // reports the failure behind it.
-        self.link.outbound().clear();
-        self.link.set_write_failed();
-        self.link.progress = DeadlineTick::NEVER;
-        self.link.update_level(&self.codec);
-        if self.link.is_watching() {
-            self.notify(core, token, Event::Flushed)?;
-        }
-        // A reader that is notified receives again at once.
-        if self.wants_receive() || self.application.is_reader_notified() {
-            return Ok(());
-        }
+        // The peer may have sent a response before it closed the connection (RFC 9112 §9.5).
         self.receive_rest(core, token);
         Err(self.on_io_error(error))
     }

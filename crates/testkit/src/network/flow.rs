@@ -32,8 +32,7 @@ impl World {
     /// Sends and returns the result, or returns `None`: then a completion follows.
     fn try_to_send(&mut self, id: u64, queue: &Outbound, bytes_max: usize) -> Option<io::Result<usize>> {
         let end = self.ends.get_mut(id)?;
-        if end.broken && !end.break_reported {
-            self.enqueue(SocketRef::Endpoint(id));
+        if end.broken && !std::mem::replace(&mut end.break_reported, true) {
             return Some(Err(io::ErrorKind::ConnectionReset.into()));
         }
         if end.broken || end.shut {

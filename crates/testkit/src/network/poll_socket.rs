@@ -85,10 +85,8 @@ impl World {
             return count.map(|count| Completion::Sent(Ok(count)));
         }
         if end.broken && end.taken.take().is_some() {
-            // Until this completion the driver owns the bytes, so it must be the first to report the reset. A socket that
-            // receives reports it as well.
-            end.in_flight = false;
-            self.enqueue(SocketRef::Endpoint(id));
+            // Until this completion the driver owns the bytes, so it must be the first to report the reset.
+            (end.in_flight, end.break_reported) = (false, true);
             return Some(Completion::Sent(Err(io::ErrorKind::ConnectionReset.into())));
         }
         if end.is_writable_again() {
