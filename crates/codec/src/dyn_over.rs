@@ -164,7 +164,7 @@ impl<C: Pipeline> DynOver<C> {
         }
     }
 
-    /// What is above the filters, mutable.
+    /// The codec above the filters, mutable.
     pub fn above_mut(&mut self) -> &mut C {
         match &mut self.0 {
             Below::Nothing(codec) => codec,

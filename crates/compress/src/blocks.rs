@@ -25,6 +25,9 @@ pub(crate) trait ReadUnits {
     /// What a message begins with.
     fn begin(&mut self, limits: &DecompressionLimits) -> Need;
 
+    /// Another context has read the first frames of the message; called after [`begin`](Self::begin).
+    fn resume(&mut self) {}
+
     /// Reads a unit, appends plain bytes to `out`, and returns what comes next.
     fn unit(&mut self, unit: &[u8], out: &mut Vec<u8>) -> Result<Need, Error>;
 
@@ -116,25 +119,28 @@ pub(crate) struct Decoder<F> {
     need: Option<Need>,
     staged: Staged,
     limits: DecompressionLimits,
+    /// The fault behind the bytes that the last step wrote.
+    fault: Option<Error>,
 }
 
 impl<F> Decoder<F> {
     pub(crate) fn new(format: F, limits: &DecompressionLimits) -> Self {
-        Self { format, gathered: Vec::new(), need: None, staged: Staged::default(), limits: *limits }
+        Self { format, gathered: Vec::new(), need: None, staged: Staged::default(), limits: *limits, fault: None }
     }
 }
 
-impl<F: ReadUnits> Decode for Decoder<F> {
-    fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
-        let (mut read, mut written) = (0, 0);
+impl<F: ReadUnits> Decoder<F> {
+    /// A step that adds to `done`, up to an error.
+    fn advance(&mut self, input: &[u8], space: &mut [u8], done: &mut Progress) -> Result<(), Error> {
         loop {
-            written += self.staged.drain(&mut space[written..]);
+            done.written += self.staged.drain(&mut space[done.written..]);
             if !self.staged.is_empty() {
-                return Ok(Progress { read, written, is_complete: false });
+                return Ok(());
             }
-            let rest = &input[read..];
+            let rest = &input[done.read..];
             if rest.is_empty() {
-                return Ok(Progress { read, written, is_complete: true });
+                done.is_complete = true;
+                return Ok(());
             }
             let limits = &self.limits;
             let need = *self.need.get_or_insert_with(|| self.format.begin(limits));
@@ -143,17 +149,17 @@ impl<F: ReadUnits> Decode for Decoder<F> {
                 Need::Skip(0, next) => Need::Bytes(next),
                 Need::Skip(left, next) => {
                     let count = (rest.len() as u64).min(left);
-                    read += count as usize;
+                    done.read += count as usize;
                     Need::Skip(left - count, next)
                 }
                 Need::Bytes(length) if self.gathered.is_empty() && rest.len() >= length => {
-                    read += length;
+                    done.read += length;
                     self.format.unit(&rest[..length], out)?
                 }
                 Need::Bytes(length) => {
                     let count = rest.len().min(length - self.gathered.len());
                     self.gathered.extend_from_slice(&rest[..count]);
-                    read += count;
+                    done.read += count;
                     if self.gathered.len() == length {
                         let need = self.format.unit(&self.gathered, out)?;
                         self.gathered.clear();
@@ -164,6 +170,21 @@ impl<F: ReadUnits> Decode for Decoder<F> {
                 }
             });
         }
+    }
+}
+
+impl<F: ReadUnits> Decode for Decoder<F> {
+    fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let mut done = Progress::default();
+        match self.advance(input, space, &mut done) {
+            Ok(()) => {}
+            Err(fault) if done.written == 0 => return Err(fault),
+            Err(fault) => self.fault = Some(fault),
+        }
+        Ok(done)
     }
 
     fn may_end(&self) -> bool {
@@ -176,11 +197,17 @@ impl<F: ReadUnits> Decode for Decoder<F> {
         false
     }
 
+    fn resume(&mut self) {
+        self.need = Some(self.format.begin(&self.limits));
+        self.format.resume();
+    }
+
     fn reset(&mut self, limits: &DecompressionLimits) -> bool {
         self.gathered.clear();
         self.staged.clear();
         self.need = None;
         self.limits = *limits;
+        self.fault = None;
         true
     }
 

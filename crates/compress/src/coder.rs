@@ -49,6 +49,14 @@ pub(crate) trait Decode {
     /// Whether the message has ended, and nothing may follow.
     fn has_ended(&self) -> bool;
 
+    /// Whether another context can decompress all that may follow. Called when a step was complete.
+    fn may_release(&self) -> bool {
+        self.may_end()
+    }
+
+    /// The message continues: another context has decompressed its first parts. Called before the first step.
+    fn resume(&mut self) {}
+
     /// Prepares for another message; returns whether it can.
     fn reset(&mut self, limits: &DecompressionLimits) -> bool;
 

@@ -54,9 +54,18 @@ struct Message {
     is_drained: bool,
 }
 
+/// The parts of a message that a decompressor has read before another one continues with the next part.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Past {
+    read: u64,
+    written: u64,
+}
+
 struct Layer {
     algorithm: Algorithm,
     context: Option<Lease<Algorithm>>,
+    /// Another decompressor has read the first parts of the message.
+    has_past: bool,
     written: u64,
     /// Output of the layer before that this one has not read, in `start..`; without memory for the outermost one.
     input: Vec<u8>,
@@ -83,9 +92,31 @@ impl Decompressor {
     }
 
     fn of(algorithms: impl Iterator<Item = Algorithm>, limits: DecompressionLimits) -> Self {
-        let layer = |algorithm| Layer { algorithm, context: None, written: 0, input: Vec::new(), start: 0 };
+        let layer =
+            |algorithm| Layer { algorithm, context: None, has_past: false, written: 0, input: Vec::new(), start: 0 };
         let layers = algorithms.map(layer).collect();
         Self { message: Box::new(Message { limits, layers, read: 0, is_drained: true }) }
+    }
+
+    /// A decompressor for the next part of a message with one layer; `past` are the parts before it, or none. The limits
+    /// hold for all parts together.
+    pub(crate) fn resume(algorithm: Algorithm, limits: DecompressionLimits, past: Past) -> Self {
+        let mut decompressor = Self::new(algorithm, limits);
+        let message = &mut *decompressor.message;
+        message.read = past.read;
+        for layer in &mut message.layers {
+            (layer.has_past, layer.written) = (past.read > 0, past.written);
+        }
+        decompressor
+    }
+
+    /// The parts of the message so far, if another decompressor can continue with the next one; see
+    /// [`resume`](Self::resume).
+    pub(crate) fn past(&self) -> Option<Past> {
+        let Message { layers, read, is_drained, .. } = &*self.message;
+        let may_release = *is_drained && layers.iter().all(|layer| layer.get().is_some_and(Decode::may_release));
+        let written = layers.first().map_or(0, |layer| layer.written);
+        may_release.then_some(Past { read: *read, written })
     }
 
     /// Takes from `input`, and fills `space`. A step that [is complete](Progress::is_complete) has taken all input and
@@ -166,7 +197,11 @@ impl Layer {
 
     fn decode(&mut self, input: &[u8], space: &mut [u8], limits: &DecompressionLimits) -> Result<Progress, Error> {
         if self.context.is_none() {
-            self.context = Some(context_pool::decoder(self.algorithm, limits)?);
+            let mut lease = context_pool::decoder(self.algorithm, limits)?;
+            if self.has_past {
+                lease.context().resume();
+            }
+            self.context = Some(lease);
         }
         let progress = self.context.as_mut().expect("it is there").context().decode(input, space)?;
         cost::add_decompressing(self.algorithm, progress.read, progress.written);

@@ -155,7 +155,7 @@ fn is_zlib(first: u8) -> bool {
 /// The decompressing side of the library.
 pub(crate) struct Inflate {
     stream: Decompress,
-    /// What is wrong with the message behind the bytes that the last step wrote.
+    /// The fault behind the bytes that the last step wrote.
     fault: Option<InflateFault>,
 }
 

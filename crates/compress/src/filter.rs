@@ -7,7 +7,7 @@ use crate::algorithm::Algorithm;
 use crate::coder::Progress;
 use crate::compression::Compression;
 use crate::compressor::{Compressor, SPACE_BYTES};
-use crate::decompressor::Decompressor;
+use crate::decompressor::{Decompressor, Past};
 use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
@@ -17,6 +17,10 @@ use crate::limits::DecompressionLimits;
 /// Each flush of the connection is one of the compressor, so the peer never waits for bytes that are written. Inbound
 /// bytes are decompressed a buffer of 16 KiB at a time, as the codec above reads them: a codec that is not read stops
 /// the peer, however far its bytes expand.
+///
+/// The peer's side ends when the peer ends its side of the connection, and not with the end of a message: another frame may
+/// follow a frame. Nothing may follow the end of a message of deflate or brotli, so a byte behind it is
+/// [`Error::TrailingBytes`], in whichever piece it arrives.
 ///
 /// A direction takes a context with its first bytes. By default it keeps it as long as the connection lives, since later
 /// bytes refer to earlier ones. With [`frame_per_flush`](Self::frame_per_flush), an idle connection has none.
@@ -42,7 +46,7 @@ pub struct Compress {
     decompressor: Option<Decompressor>,
     compression: Compression,
     inbound: Algorithm,
-    limits: Box<DecompressionLimits>,
+    budget: Box<Budget>,
     /// Counts the contexts.
     charge: Option<Charge>,
     /// Bytes that wait for the next flush.
@@ -54,6 +58,14 @@ pub struct Compress {
     is_closed: bool,
 }
 
+/// The limits of inbound bytes, and the bytes that count against them.
+#[derive(Debug)]
+struct Budget {
+    limits: DecompressionLimits,
+    /// The bytes that earlier decompressors have read.
+    past: Past,
+}
+
 impl Compress {
     /// A filter with the same algorithm in both directions, with [`DecompressionLimits::endless`].
     #[must_use]
@@ -63,7 +75,7 @@ impl Compress {
             decompressor: None,
             compression,
             inbound: compression.algorithm(),
-            limits: Box::new(DecompressionLimits::endless()),
+            budget: Box::new(Budget { limits: DecompressionLimits::endless(), past: Past::default() }),
             charge: None,
             unflushed: 0,
             frame_per_flush: false,
@@ -80,10 +92,10 @@ impl Compress {
         self
     }
 
-    /// Sets the limits of inbound bytes.
+    /// Sets the limits of inbound bytes. They hold for all bytes of the connection together, in one frame or in several.
     #[must_use]
     pub fn limits(mut self, limits: DecompressionLimits) -> Self {
-        *self.limits = limits;
+        self.budget.limits = limits;
         self
     }
 
@@ -136,13 +148,15 @@ impl Filter for Compress {
     type Error = Error;
 
     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Error> {
-        if self.has_ended {
-            return Ok(Step::End);
-        }
         if self.decompressor.is_none() && wire.is_empty() {
             return Ok(Step::NeedMore);
         }
-        let decompressor = self.decompressor.get_or_insert_with(|| Decompressor::new(self.inbound, *self.limits));
+        if self.has_ended {
+            return Err(Error::TrailingBytes);
+        }
+        let Budget { limits, past } = *self.budget;
+        let resume = || Decompressor::resume(self.inbound, limits, past);
+        let decompressor = self.decompressor.get_or_insert_with(resume);
         let mut progress = Progress::default();
         let filled = reply.pool().fill(SPACE_BYTES, |space| {
             progress = decompressor.step(wire.bytes(), space)?;
@@ -150,18 +164,15 @@ impl Filter for Compress {
         })?;
         wire.consume(progress.read);
         self.has_ended = decompressor.has_ended();
-        if decompressor.may_end() && self.inbound.marks_ends() {
+        if let Some(past) = decompressor.past().filter(|_| self.inbound.marks_ends()) {
             // A next frame refers to none before it.
+            self.budget.past = past;
             self.decompressor = None;
         }
         let is_empty = filled.is_empty();
         plain.append(filled, reply.pool());
         self.update_charge(reply.pool());
-        Ok(match (is_empty, self.has_ended) {
-            (true, true) => Step::End,
-            (true, false) if progress.is_complete => Step::NeedMore,
-            _ => Step::Message(()),
-        })
+        Ok(if is_empty && progress.is_complete { Step::NeedMore } else { Step::Message(()) })
     }
 
     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), Error> {

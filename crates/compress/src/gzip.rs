@@ -16,6 +16,8 @@ pub(crate) struct Decoder {
     /// Plain bytes of the member.
     length: u32,
     members: u64,
+    /// The fault behind the bytes that the last step wrote.
+    fault: Option<Error>,
 }
 
 enum State {
@@ -37,7 +39,74 @@ impl Decoder {
             checksum: crc32fast::Hasher::new(),
             length: 0,
             members: 0,
+            fault: None,
         }
+    }
+
+    /// A step that adds to `done`, up to an error.
+    fn advance(&mut self, input: &[u8], space: &mut [u8], done: &mut Progress) -> Result<(), Error> {
+        loop {
+            let rest = &input[done.read..];
+            match &mut self.state {
+                State::Header(header) => {
+                    let Some(&byte) = rest.first() else { break };
+                    if byte == 0 && self.members > 0 && header.position == 0 {
+                        self.state = State::Padding;
+                        continue;
+                    }
+                    let is_done = header.push(byte).map_err(|error| match error {
+                        Error::Corrupt(_) if self.members > 0 && header.position < MAGIC.len() => Error::TrailingBytes,
+                        error => error,
+                    })?;
+                    done.read += 1;
+                    if is_done {
+                        self.stream.restart(false);
+                        self.checksum = crc32fast::Hasher::new();
+                        self.length = 0;
+                        self.state = State::Body;
+                    }
+                }
+                State::Body => {
+                    let space = &mut space[done.written..];
+                    if space.is_empty() {
+                        return Ok(());
+                    }
+                    let (progress, has_ended) =
+                        self.stream.inflate(rest, space).map_err(|fault| fault.of(Algorithm::Gzip))?;
+                    self.checksum.update(&space[..progress.written]);
+                    self.length = self.length.wrapping_add(progress.written as u32);
+                    done.read += progress.read;
+                    done.written += progress.written;
+                    if has_ended {
+                        self.state = State::Trailer { bytes: [0; TRAILER_BYTES], filled: 0 };
+                    } else if !progress.is_complete {
+                        return Ok(());
+                    } else if done.read == input.len() {
+                        break;
+                    }
+                }
+                State::Padding if rest.iter().all(|&byte| byte == 0) => {
+                    done.read = input.len();
+                    break;
+                }
+                State::Padding => return Err(Error::TrailingBytes),
+                State::Trailer { bytes, filled } => {
+                    let count = rest.len().min(TRAILER_BYTES - *filled);
+                    bytes[*filled..*filled + count].copy_from_slice(&rest[..count]);
+                    *filled += count;
+                    done.read += count;
+                    if *filled < TRAILER_BYTES {
+                        break;
+                    }
+                    let trailer = *bytes;
+                    self.check(trailer)?;
+                    self.members += 1;
+                    self.state = State::Header(Header::default());
+                }
+            }
+        }
+        done.is_complete = true;
+        Ok(())
     }
 
     fn check(&self, trailer: [u8; TRAILER_BYTES]) -> Result<(), Error> {
@@ -50,68 +119,16 @@ impl Decoder {
 
 impl Decode for Decoder {
     fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
-        let (mut read, mut written) = (0, 0);
-        loop {
-            let rest = &input[read..];
-            match &mut self.state {
-                State::Header(header) => {
-                    let Some(&byte) = rest.first() else { break };
-                    if byte == 0 && self.members > 0 && header.position == 0 {
-                        self.state = State::Padding;
-                        continue;
-                    }
-                    let is_done = header.push(byte).map_err(|error| match error {
-                        Error::Corrupt(_) if self.members > 0 && header.position < MAGIC.len() => Error::TrailingBytes,
-                        error => error,
-                    })?;
-                    read += 1;
-                    if is_done {
-                        self.stream.restart(false);
-                        self.checksum = crc32fast::Hasher::new();
-                        self.length = 0;
-                        self.state = State::Body;
-                    }
-                }
-                State::Body => {
-                    let space = &mut space[written..];
-                    if space.is_empty() {
-                        return Ok(Progress { read, written, is_complete: false });
-                    }
-                    let (progress, has_ended) =
-                        self.stream.inflate(rest, space).map_err(|fault| fault.of(Algorithm::Gzip))?;
-                    self.checksum.update(&space[..progress.written]);
-                    self.length = self.length.wrapping_add(progress.written as u32);
-                    read += progress.read;
-                    written += progress.written;
-                    if has_ended {
-                        self.state = State::Trailer { bytes: [0; TRAILER_BYTES], filled: 0 };
-                    } else if !progress.is_complete {
-                        return Ok(Progress { read, written, is_complete: false });
-                    } else if read == input.len() {
-                        break;
-                    }
-                }
-                State::Padding if rest.iter().all(|&byte| byte == 0) => {
-                    read = input.len();
-                    break;
-                }
-                State::Padding => return Err(Error::TrailingBytes),
-                State::Trailer { bytes, filled } => {
-                    let count = rest.len().min(TRAILER_BYTES - *filled);
-                    bytes[*filled..*filled + count].copy_from_slice(&rest[..count]);
-                    *filled += count;
-                    read += count;
-                    if *filled < TRAILER_BYTES {
-                        break;
-                    }
-                    let trailer = *bytes;
-                    self.check(trailer)?;
-                    self.members += 1;
-                    self.state = State::Header(Header::default());
-                }
-            }
+        if let Some(fault) = self.fault {
+            return Err(fault);
         }
-        Ok(Progress { read, written, is_complete: true })
+        let mut done = Progress::default();
+        match self.advance(input, space, &mut done) {
+            Ok(()) => {}
+            Err(fault) if done.written == 0 => return Err(fault),
+            Err(fault) => self.fault = Some(fault),
+        }
+        Ok(done)
     }
 
     fn may_end(&self) -> bool {
@@ -127,9 +144,19 @@ impl Decode for Decoder {
         false
     }
 
+    fn may_release(&self) -> bool {
+        // Behind zeros there may be zeros only.
+        self.may_end() && !matches!(self.state, State::Padding)
+    }
+
+    fn resume(&mut self) {
+        self.members = 1;
+    }
+
     fn reset(&mut self, _: &DecompressionLimits) -> bool {
         self.state = State::Header(Header::default());
         self.members = 0;
+        self.fault = None;
         true
     }
 

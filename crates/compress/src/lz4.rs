@@ -206,6 +206,10 @@ impl ReadUnits for Reading {
         self.enter(State::Magic, MAGIC_BYTES)
     }
 
+    fn resume(&mut self) {
+        self.frames = 1;
+    }
+
     fn unit(&mut self, unit: &[u8], out: &mut Vec<u8>) -> Result<Need, Error> {
         match self.state {
             State::Magic => self.magic(unit),

@@ -105,6 +105,10 @@ impl Decode for Decoder {
         false
     }
 
+    fn resume(&mut self) {
+        self.frames = 1;
+    }
+
     fn reset(&mut self, limits: &DecompressionLimits) -> bool {
         (self.frames, self.is_between) = (0, true);
         self.context.reset(ResetDirective::SessionOnly).is_ok() && self.limit(limits)

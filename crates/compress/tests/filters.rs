@@ -68,24 +68,27 @@ fn hostile_bytes_cause_errors_and_no_panic() {
                 wire[at] = random.bits() as u8;
             }
             let longest = 1 + random.below(wire.len());
-            let (whole, pieces) = (all_lines(algorithm, &wire, wire.len()), all_lines(algorithm, &wire, longest));
-            assert_eq!(whole.1, pieces.1, "{algorithm}: {}", wire.escape_ascii());
+            let whole = all_lines(stack(algorithm), [&wire[..]]);
+            let pieces = all_lines(stack(algorithm), wire.chunks(longest));
+            assert_eq!(whole.1.is_some(), pieces.1.is_some(), "{algorithm}: {}", wire.escape_ascii());
             let count = whole.0.len().min(pieces.0.len());
             assert_eq!(whole.0[..count], pieces.0[..count], "{algorithm}: {}", wire.escape_ascii());
         }
     }
 }
 
-/// The lines of a connection that receives these bytes in pieces, and whether it ends in good order.
-fn all_lines(algorithm: Algorithm, wire: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
-    let (mut harness, mut lines) = (CodecHarness::new(stack(algorithm)), Vec::new());
-    for piece in wire.chunks(piece) {
+/// The lines of a connection that receives these pieces, and the error with which it ends, or none.
+fn all_lines<'a>(stack: Stack, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, Option<String>) {
+    let (mut harness, mut lines) = (CodecHarness::new(stack), Vec::new());
+    for piece in pieces {
         harness.receive(piece);
         loop {
             match harness.step() {
                 Ok(Step::Message(line)) => lines.push(line.to_vec()),
-                Ok(_) => break,
-                Err(_) => return (lines, false),
+                Ok(Step::NeedMore) => break,
+                // The loop decodes no more.
+                Ok(Step::End) => return (lines, None),
+                Err(error) => return (lines, Some(error.to_string())),
             }
         }
         harness.compact();
@@ -93,8 +96,96 @@ fn all_lines(algorithm: Algorithm, wire: &[u8], piece: usize) -> (Vec<Vec<u8>>, 
     loop {
         match harness.decode_eof() {
             Ok(Step::Message(line)) => lines.push(line.to_vec()),
-            Ok(_) => return (lines, true),
-            Err(_) => return (lines, false),
+            Ok(_) => return (lines, None),
+            Err(error) => return (lines, Some(error.to_string())),
+        }
+    }
+}
+
+/// Checks that a connection ends with this error, or in good order, however the bytes are split; returns its lines.
+fn check_splits(make: impl Fn() -> Stack, wire: &[u8], expected: Option<Error>) -> Vec<Vec<u8>> {
+    let expected = expected.map(|error| error.to_string());
+    let (lines, error) = all_lines(make(), [wire]);
+    assert_eq!(error, expected, "whole: {}", wire.escape_ascii());
+    for split in 1..wire.len() {
+        let (first, second) = wire.split_at(split);
+        let seen = all_lines(make(), [first, second]);
+        assert_eq!(seen, (lines.clone(), expected.clone()), "split at {split}: {}", wire.escape_ascii());
+    }
+    assert_eq!(all_lines(make(), wire.chunks(1)), (lines.clone(), expected), "bytes: {}", wire.escape_ascii());
+    lines
+}
+
+#[test]
+fn bytes_behind_a_message_have_the_same_result_however_they_are_split() {
+    for &algorithm in Algorithm::ALL {
+        let message = compress(algorithm, b"ebb\nflow\n");
+        let check = |more: &[u8], expected| {
+            let lines = check_splits(|| stack(algorithm), &[&message, more].concat(), expected);
+            assert_eq!(lines[..2], [&b"ebb"[..], b"flow"], "{algorithm}");
+        };
+        check(b"", None);
+        match algorithm {
+            Algorithm::Gzip => {
+                // Zeros are padding, behind which nothing else may follow.
+                check(&[0], None);
+                check(&[0; 3], None);
+                check(&[1], Some(Error::TrailingBytes));
+                check(&[0, 1], Some(Error::TrailingBytes));
+                check(&[&[0], &message[..]].concat(), Some(Error::TrailingBytes));
+            }
+            Algorithm::Deflate | Algorithm::RawDeflate | Algorithm::Brotli => {
+                check(&[0], Some(Error::TrailingBytes));
+                check(&message, Some(Error::TrailingBytes));
+            }
+            Algorithm::Zstd => {
+                check(&[0], Some(Error::TrailingBytes));
+                check(&message[..1], Some(Error::Truncated));
+            }
+            Algorithm::Lz4 => {
+                check(&[0], Some(Error::Truncated));
+                check(&[0; 4], Some(Error::TrailingBytes));
+            }
+            _ => {
+                check(&[0], Some(Error::Truncated));
+                check(&[0; 4], Some(Error::Corrupt(algorithm)));
+            }
+        }
+        if algorithm.has_frames() {
+            check(&message, None);
+        }
+    }
+}
+
+#[test]
+fn an_end_within_a_line_has_the_same_result_however_it_is_split() {
+    for &algorithm in Algorithm::ALL {
+        let wire = compress(algorithm, b"ebb\nflo");
+        let truncated = all_lines(stack(algorithm), [&wire[..]]);
+        assert_eq!(truncated.0, [b"ebb"], "{algorithm}");
+        let error = truncated.1.expect("the line has no end");
+        for split in 1..wire.len() {
+            let (first, second) = wire.split_at(split);
+            let seen = all_lines(stack(algorithm), [first, second]);
+            assert_eq!(seen, (vec![b"ebb".to_vec()], Some(error.clone())), "{algorithm}, split at {split}");
+        }
+    }
+}
+
+#[test]
+fn the_limits_hold_for_all_frames_together_however_they_are_split() {
+    for &algorithm in Algorithm::ALL.iter().filter(|algorithm| algorithm.has_frames()) {
+        let wire = compress(algorithm, b"ebb\n").repeat(3);
+        let limited = |output_max| {
+            let limits = DecompressionLimits { output_max, ..DecompressionLimits::endless() };
+            move || Over::new(Compress::new(algorithm.into()).limits(limits), Lines::new())
+        };
+        assert_eq!(check_splits(limited(12), &wire, None).len(), 3, "{algorithm}");
+        let error = Error::OutputTooLong { output_max: 11 };
+        for split in 1..wire.len() {
+            let (first, second) = wire.split_at(split);
+            let (_, seen) = all_lines(limited(11)(), [first, second]);
+            assert_eq!(seen, Some(error.to_string()), "{algorithm}, split at {split}");
         }
     }
 }

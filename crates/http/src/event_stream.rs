@@ -1,5 +1,5 @@
-//! Event streams at a drain: a response of the type `text/event-stream`, whoever writes it, ends between two events when
-//! the server drains.
+//! Event streams at a drain: a response of the type `text/event-stream`, of any function or service, ends between two events
+//! when the server drains.
 //!
 //! Such a body has no end of its own, and would be cut off at the deadline. Its client reconnects by itself (the HTML
 //! standard, section 9.2), so an end between two events loses none.

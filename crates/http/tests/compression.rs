@@ -267,6 +267,32 @@ fn bombs_and_invalid_bodies_are_refused_in_bounded_memory() {
     }
 }
 
+#[test]
+fn bytes_behind_a_coded_body_have_the_same_result_at_every_split() {
+    let connections = Config::new().connections(upload());
+    let chunk = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    for (name, algorithm) in CODINGS {
+        let message = compressed(algorithm, b"the tide rises, the tide falls");
+        // Zeros are padding of gzip.
+        let padding = if algorithm == Algorithm::Gzip { "200" } else { "400" };
+        for (more, status) in [(&[0][..], padding), (&[0, 1], "400"), (&[1], "400"), (&[0, 0], padding)] {
+            let body = [&message, more].concat();
+            for path in ["/collected", "/read"] {
+                for split in 1..body.len() {
+                    let (codec, handler) = connections();
+                    let mut pipe = Embedded::new(codec, handler);
+                    let head = format!("POST {path} HTTP/1.1\r\nHost: sea\r\nContent-Encoding: {name}\r\n");
+                    pipe.receive(format!("{head}Transfer-Encoding: chunked\r\n\r\n").as_bytes());
+                    pipe.receive(&chunk(&body[..split]));
+                    pipe.receive(&[chunk(&body[split..]), b"0\r\n\r\n".to_vec()].concat());
+                    let (head, _) = receive(&mut pipe);
+                    assert_eq!(head[9..12], *status, "{name} {path} and {more:?}, split at {split}: {head}");
+                }
+            }
+        }
+    }
+}
+
 /// Some clients send chunks and `Content-Encoding` whether they have a body or not.
 #[test]
 fn a_coded_body_of_no_bytes_is_empty() {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use support::{
     BINARY, CONTINUATION, FIN, PING, RSV1, TEXT, config, deflating, echo, frames, masked, plain, without_takeover,
 };
-use tidegate_codec::{Broadcast, Encoded, Pool, Step};
+use tidegate_codec::{Blame, Broadcast, Encoded, Pool, Step};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::Contract;
 use tidegate_websocket::{Config, Error, Exceeded, Message, Parameters, Piece, WebSocket};
@@ -46,6 +46,33 @@ fn the_examples_of_the_rfc() {
     assert_eq!(texts(&two_blocks, without_takeover()), [r#"Text("Hello")"#]);
     let empty = masked(FIN | RSV1 | TEXT, b"\x00");
     assert_eq!(texts(&empty, without_takeover()), [r#"Text("")"#]);
+}
+
+/// A byte behind the last block of a stream begins another stream, in the same frame or in the next one.
+#[test]
+fn bytes_behind_the_last_block_have_the_same_result_however_they_are_split() {
+    let stream = b"\xF3\x48\xCD\xC9\xC9\x07\x00";
+    let text = |count: usize| Ok(vec![format!(r#"Text("{}")"#, "Hello".repeat(count))]);
+    let expected = [
+        (&b""[..], text(1)),
+        (b"\x00", text(1)),
+        (HELLO, text(2)),
+        (&stream[..], text(2)),
+        // No block has this type.
+        (b"\x07", Err(Blame::Peer)),
+    ];
+    for agreed in [without_takeover(), Parameters::default()] {
+        for (more, expected) in &expected {
+            let payload = [&stream[..], more].concat();
+            for split in 0..=payload.len() {
+                let (first, second) = payload.split_at(split);
+                let wire = [masked(RSV1 | TEXT, first), masked(FIN | CONTINUATION, second)].concat();
+                let seen = Contract::new(|| server_with(deflating(), agreed)).check(&wire);
+                let result = seen.blame().map_or(Ok(seen.messages), Err);
+                assert_eq!(&result, expected, "{more:?}, split at {split}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -478,7 +478,7 @@ fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
 }
 
-/// What to use where another server has variables.
+/// The replacement for the variables of another server, for messages.
 const KNOWN_OF_CLIENT: &str = "X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and Forwarded name the client";
 
 /// The longest `response-timeout`, in seconds.

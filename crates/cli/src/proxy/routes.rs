@@ -79,7 +79,7 @@ impl Routes {
         }
     }
 
-    /// What the upstreams that are in use have done.
+    /// Writes the metrics of the upstreams in use.
     pub(super) fn write_metrics(&self, text: &mut MetricsText) {
         let prepared = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut sets: Vec<_> = prepared.upstreams.iter().map(|(name, set)| (name.as_str(), set)).collect();

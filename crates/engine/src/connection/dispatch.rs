@@ -48,7 +48,7 @@ pub(super) struct DispatchBudget {
     pub(super) sends: u32,
     /// The application may be notified that the watched write position is with the kernel.
     watched: bool,
-    /// What codecs and parsers have computed before.
+    /// The work of codecs and parsers so far, in this dispatch.
     work: Work,
 }
 
