@@ -468,9 +468,20 @@ impl Facts {
         Ok(())
     }
 
-    /// A response may have equal lengths several times, in one field or in several, which count as one (RFC 9110 §8.6).
     #[inline(never)]
     fn content_length_of_response(&mut self, value: &[u8]) -> Result<(), ParseStop> {
+        match decimal(trim(value)) {
+            Ok(length) if self.note(LENGTH) => {
+                self.length = length;
+                Ok(())
+            }
+            _ => self.content_lengths_of_response(value),
+        }
+    }
+
+    /// A response may have equal lengths several times, in one field or in several, which count as one (RFC 9110 §8.6).
+    #[cold]
+    fn content_lengths_of_response(&mut self, value: &[u8]) -> Result<(), ParseStop> {
         for member in value.split(|&byte| byte == b',') {
             let length = decimal(trim(member))?;
             if !self.note(LENGTH) && length != self.length {
