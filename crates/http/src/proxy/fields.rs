@@ -211,13 +211,8 @@ pub(super) fn passed_on_of_response(
 ) -> Fields {
     let nominated = Nominated::of(headers.clone());
     let mut fields = Fields::new();
-    if let Some((name, value)) = headers.clone().find(|(name, _)| name.eq_ignore_ascii_case(b"date"))
-        && !edits.iter().any(|edit| edit.replaces(name))
-    {
-        // The codec wants it before the others.
-        let _ = fields.push("Date", value);
-    }
-    extend(fields, &nominated, headers, edits, is_dropped)
+    fields.extend_from_response(headers, |name| is_passed_on(name, &nominated, edits, &is_dropped));
+    fields
 }
 
 fn passed_on_but(
@@ -226,23 +221,17 @@ fn passed_on_but(
     edits: &[Edit],
     is_dropped: impl Fn(&[u8]) -> bool,
 ) -> Fields {
-    extend(Fields::new(), nominated, headers, edits, is_dropped)
+    let mut fields = Fields::new();
+    fields.extend_from(headers, |name| is_passed_on(name, nominated, edits, &is_dropped));
+    fields
 }
 
-fn extend(
-    mut fields: Fields,
-    nominated: &Nominated<'_>,
-    headers: Headers<'_>,
-    edits: &[Edit],
-    is_dropped: impl Fn(&[u8]) -> bool,
-) -> Fields {
-    fields.extend_from(headers, |name| {
-        !(is_of_connection(name)
-            || nominated.contains(name)
-            || is_dropped(name)
-            || edits.iter().any(|edit| edit.replaces(name)))
-    });
-    fields
+#[inline]
+fn is_passed_on(name: &[u8], nominated: &Nominated<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> bool {
+    !(is_of_connection(name)
+        || nominated.contains(name)
+        || is_dropped(name)
+        || edits.iter().any(|edit| edit.replaces(name)))
 }
 
 /// Adds `Date` of a request, which the codec of a server writes and that of a client does not: a signature of the request
