@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -575,18 +574,15 @@ impl LoopUpstreams {
     }
 
     /// Whose share of an upstream a request takes, if that is bounded.
-    fn client(&self, request: &Request) -> Option<IpAddr> {
+    fn client(&self, request: &Request) -> Option<u64> {
         let limits = &self.shared.limits;
-        let ip = client_ip(request).filter(|_| limits.requests_per_address_max < limits.requests_max)?;
-        Some(match ip {
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
-            v4 => v4,
-        })
+        let is_bounded = limits.requests_per_address_max < limits.requests_max;
+        if is_bounded { client_ip(request).map(rate::key) } else { None }
     }
 
     /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all of these are
     /// away, one that is.
-    fn pick(&self, key: u64, attempts: &Attempts, client: Option<IpAddr>) -> Picked {
+    fn pick(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Picked {
         let mut candidates = self.candidates.take();
         candidates.clear();
         let picked = self.pick_from(&mut candidates, key, attempts, client);
@@ -596,7 +592,7 @@ impl LoopUpstreams {
 
     /// Waits until an upstream has room.
     #[cold]
-    async fn wait_for_room(&self, key: u64, attempts: &Attempts, client: Option<IpAddr>) -> Option<Arc<Upstream>> {
+    async fn wait_for_room(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Option<Arc<Upstream>> {
         let UpstreamLimits { queued_requests_max, queue_timeout, .. } = self.shared.limits;
         let find = || match self.pick(key, attempts, client) {
             Picked::Upstream(upstream) => Some(Some(upstream)),
@@ -611,7 +607,7 @@ impl LoopUpstreams {
         candidates: &mut Vec<Candidate>,
         key: u64,
         attempts: &Attempts,
-        client: Option<IpAddr>,
+        client: Option<u64>,
     ) -> Picked {
         let members = self.members();
         let now = self.shared.millis(task::now());
