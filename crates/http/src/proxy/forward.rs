@@ -700,7 +700,7 @@ fn of_client(error: BodyError) -> Response {
 
 fn response_fields(head: &ResponseHead, options: &Options, asked: &Asked) -> Fields {
     let is_dropped = |name: &[u8]| asked.handshake.is_some() && Handshake::has(name);
-    let mut fields = fields::passed_on_of_response(head.headers(), &options.response_edits, is_dropped);
+    let mut fields = fields::passed_on_of_response(head, &options.response_edits, is_dropped);
     if head.status() == Status::UPGRADE_REQUIRED {
         // The response names what the client has to switch to (RFC 9110 §15.5.22).
         for (name, value) in head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {
