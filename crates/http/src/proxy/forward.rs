@@ -159,7 +159,7 @@ impl LoopUpstreams {
                     }
                     continue;
                 }
-                Picked::Full => match self.wait_for_room(key, &attempts, address).await {
+                Picked::Full => match Box::pin(self.wait_for_room(key, &attempts, address)).await {
                     Some(upstream) => upstream,
                     None => {
                         admission.fail();
@@ -256,7 +256,7 @@ impl LoopUpstreams {
         let upstream = lease.id();
         let limits = &self.shared.limits;
         let may_pipeline =
-            limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(self.shared.millis(task::now()));
+            limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(|| lease.now());
         let pipelines = place.shared::<Pipelines>().filter(|_| may_pipeline);
         if let Some(connection) = pipelines.as_ref().and_then(|pipelines| pipelines.join(lease, place)) {
             return Placed::Connection(connection);
@@ -310,7 +310,7 @@ impl LoopUpstreams {
             None if needs_http1 && lease.upstream.is_http2 => {
                 return Err(failed(&lease, Failure::NoTunnel, is_new));
             }
-            None => match self.connect(&lease.upstream, request, interims, needs_http1).await {
+            None => match Box::pin(self.connect(&lease.upstream, request, interims, needs_http1)).await {
                 Ok(made) => made,
                 Err(error) => return Err(failed(&lease, Failure::Connect(error), is_new)),
             },

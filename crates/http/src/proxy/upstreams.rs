@@ -407,8 +407,9 @@ impl Upstream {
     }
 
     /// Whether it gets pipelined requests.
-    pub(super) fn may_pipeline(&self, now: Millis) -> bool {
-        self.unpipelined_until.load(Ordering::Relaxed) <= now
+    pub(super) fn may_pipeline(&self, now: impl FnOnce() -> Millis) -> bool {
+        let until = self.unpipelined_until.load(Ordering::Relaxed);
+        until == 0 || until <= now()
     }
 
     /// It has not answered a pipelined request in time. It may not know pipelines, or just be slow.
