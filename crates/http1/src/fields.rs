@@ -471,3 +471,23 @@ const fn check_lines(mut rest: &[u8]) {
         rest = rest.split_at(end + 2).1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_date_of_a_received_response_comes_before_the_fields_that_were_before_it() {
+        let received = "A: 1\r\nServer: sea\r\ndate: now\r\nHost: sea\r\nB: 2\r\nDate: then\r\n\r\n";
+        let text = |extend: fn(&mut Fields, Headers<'_>)| {
+            let mut fields = Fields::new();
+            fields.push("Upgrade", "tide").expect("a field");
+            extend(&mut fields, Headers::new(received.as_bytes()));
+            String::from_utf8(fields.bytes().to_vec()).expect("text")
+        };
+        let of_response = text(|fields, received| fields.extend_from_response(received, |_| true));
+        assert_eq!(of_response, "Upgrade: tide\r\ndate: now\r\nA: 1\r\nB: 2\r\n");
+        let of_others = text(|fields, received| fields.extend_from(received, |_| true));
+        assert_eq!(of_others, "Upgrade: tide\r\nA: 1\r\nB: 2\r\n");
+    }
+}

@@ -9,8 +9,8 @@ use tidegate_scan::{Field, FieldError, Scanner, Task};
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
-    CHUNKED, EXPECTS_CONTINUE, HTTP_2, HTTP_10, IRREGULAR, KEEP_ALIVE, Method, OPTIONS, RequestHead, Spans, UNTIL_CLOSE,
-    UPGRADE, VERSION_BYTES, trim,
+    CHUNKED, EXPECTS_CONTINUE, HTTP_2, HTTP_10, IRREGULAR, KEEP_ALIVE, Method, OPTIONS, RequestHead, Spans,
+    UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
 };
 use crate::limits::{Config, Limits};
 use crate::runs;

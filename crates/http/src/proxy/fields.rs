@@ -205,11 +205,7 @@ pub(super) fn passed_on_of(
 
 /// The fields of a response that are for the next hop. `Date` is among them, since `Age` and `Expires` refer to it (RFC 9111
 /// §4.2.3), and a proxy does not change it (RFC 9110 §6.6.1).
-pub(super) fn passed_on_of_response(
-    head: &ResponseHead,
-    edits: &[Edit],
-    is_dropped: impl Fn(&[u8]) -> bool,
-) -> Fields {
+pub(super) fn passed_on_of_response(head: &ResponseHead, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
     let nominated = if head.has_connection_options() { Nominated::of(head.headers()) } else { Nominated::default() };
     let mut fields = Fields::new();
     fields.extend_from_response(head.headers(), |name| is_passed_on(name, &nominated, edits, &is_dropped));

@@ -255,8 +255,7 @@ impl LoopUpstreams {
     fn placed(&self, place: &Place, lease: &Lease) -> Placed {
         let upstream = lease.id();
         let limits = &self.shared.limits;
-        let may_pipeline =
-            limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(|| lease.now());
+        let may_pipeline = limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(|| lease.now());
         let pipelines = place.shared::<Pipelines>().filter(|_| may_pipeline);
         if let Some(connection) = pipelines.as_ref().and_then(|pipelines| pipelines.join(lease, place)) {
             return Placed::Connection(connection);
@@ -602,13 +601,7 @@ impl LoopUpstreams {
         self.shared.waiting.room(queued_requests_max, queue_timeout, find).await.flatten()
     }
 
-    fn pick_from(
-        &self,
-        candidates: &mut Vec<Candidate>,
-        key: u64,
-        attempts: &Attempts,
-        client: Option<u64>,
-    ) -> Picked {
+    fn pick_from(&self, candidates: &mut Vec<Candidate>, key: u64, attempts: &Attempts, client: Option<u64>) -> Picked {
         let members = self.members();
         let now = self.shared.millis(task::now());
         let limits = &self.shared.limits;
