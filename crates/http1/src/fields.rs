@@ -180,7 +180,7 @@ impl Fields {
             if is_own(name) {
                 if !has_date && name.len() == "date".len() {
                     has_date = true;
-                    insert_before_others(lines, name, value);
+                    insert_before_others(lines, b"Date", value);
                 }
                 continue;
             }
@@ -486,7 +486,7 @@ mod tests {
             String::from_utf8(fields.bytes().to_vec()).expect("text")
         };
         let of_response = text(|fields, received| fields.extend_from_response(received, |_| true));
-        assert_eq!(of_response, "Upgrade: tide\r\ndate: now\r\nA: 1\r\nB: 2\r\n");
+        assert_eq!(of_response, "Upgrade: tide\r\nDate: now\r\nA: 1\r\nB: 2\r\n");
         let of_others = text(|fields, received| fields.extend_from(received, |_| true));
         assert_eq!(of_others, "Upgrade: tide\r\nA: 1\r\nB: 2\r\n");
     }

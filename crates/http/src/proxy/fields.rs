@@ -208,7 +208,10 @@ pub(super) fn passed_on_of(
 pub(super) fn passed_on_of_response(head: &ResponseHead, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
     let nominated = if head.has_connection_options() { Nominated::of(head.headers()) } else { Nominated::default() };
     let mut fields = Fields::new();
-    fields.extend_from_response(head.headers(), |name| is_passed_on(name, &nominated, edits, &is_dropped));
+    fields.extend_from_response(head.headers(), |name| {
+        let is_date = name.eq_ignore_ascii_case(b"date");
+        (is_date || !is_of_connection(name)) && is_wanted(name, &nominated, edits, &is_dropped)
+    });
     fields
 }
 
@@ -219,16 +222,14 @@ fn passed_on_but(
     is_dropped: impl Fn(&[u8]) -> bool,
 ) -> Fields {
     let mut fields = Fields::new();
-    fields.extend_from(headers, |name| is_passed_on(name, nominated, edits, &is_dropped));
+    fields.extend_from(headers, |name| !is_of_connection(name) && is_wanted(name, nominated, edits, &is_dropped));
     fields
 }
 
+/// Whether nothing that a message or a setting says keeps a field from being passed on.
 #[inline]
-fn is_passed_on(name: &[u8], nominated: &Nominated<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> bool {
-    !(is_of_connection(name)
-        || nominated.contains(name)
-        || is_dropped(name)
-        || edits.iter().any(|edit| edit.replaces(name)))
+fn is_wanted(name: &[u8], nominated: &Nominated<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> bool {
+    !(nominated.contains(name) || is_dropped(name) || edits.iter().any(|edit| edit.replaces(name)))
 }
 
 /// Adds `Date` of a request, which the codec of a server writes and that of a client does not: a signature of the request
