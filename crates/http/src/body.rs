@@ -107,6 +107,7 @@ impl DecodedPieces {
     }
 
     /// All of a whole body.
+    #[cfg(feature = "compress")]
     pub(crate) fn decode_all(mut self, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, BodyError> {
         let mut collected = Collected::new(bytes_max);
         let mut rest = body;
@@ -126,6 +127,7 @@ impl DecodedPieces {
 const DECODED_BYTES: usize = 16 * 1024;
 
 /// How many bytes are read and decoded in one turn of the loop. That takes about half a millisecond.
+#[cfg(feature = "compress")]
 const DECODED_SLICE_BYTES: usize = 128 * 1024;
 
 /// A body that is produced while it is sent.

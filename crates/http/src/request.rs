@@ -14,6 +14,7 @@ use tidegate_sys::Address;
 #[cfg(feature = "compress")]
 use crate::body::Decode;
 use crate::body::{Body, DecodedPieces, Kind};
+#[cfg(feature = "compress")]
 use crate::exchange::BodyError;
 use crate::normal_path::{self, NormalPath};
 use crate::route::Route;
@@ -270,9 +271,8 @@ impl Request {
         &self.head
     }
 
-    #[cfg(feature = "compress")]
     /// Undoes a content coding of the body: of what was received already, or as it is received.
-    #[cfg_attr(not(feature = "compress"), expect(dead_code, reason = "only `RequestDecompression` decodes"))]
+    #[cfg(feature = "compress")]
     pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
         let decoding = DecodedPieces::new(decode);
         let parts = self.parts.get_or_insert_default();

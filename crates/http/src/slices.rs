@@ -19,6 +19,7 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
+    #[cfg(feature = "compress")]
     pub(crate) fn new(slice_bytes: usize) -> Self {
         Self { slice_bytes, left: 0, turn: LongWork::default() }
     }

@@ -317,9 +317,16 @@ impl Server {
         writer.put(body);
     }
 
-    /// The start of a head whose fields have a `Date` or a `Server` of the application.
-    #[cold]
+    /// The start of a head whose fields have a `Date` or a `Server` of the application. Responses that a proxy passes on have
+    /// the `Date` of their origin.
+    #[inline(never)]
     fn put_start_beside(&self, own: OwnFields, status: Status, date: &[u8], writer: &mut Cursor<'_>) {
+        if status == Status::OK
+            && !own.server
+            && let Some(start) = self.config.ok_start().strip_suffix(b"\r\nDate: ")
+        {
+            return writer.put(start);
+        }
         self.put_continue_before(status, writer);
         // Each line begins with the end of the one before.
         match status.line().and_then(|line| line.strip_suffix("\r\n")) {

@@ -100,10 +100,7 @@ impl Fields {
         }
         let lines = self.owned();
         if is_upgrade(name.as_bytes()) || is_own(name.as_bytes()) {
-            let rest = lines.split_off(upgrades_end(lines));
-            for piece in [name.as_bytes(), b": ", value, b"\r\n", &rest] {
-                lines.extend_from_slice(piece);
-            }
+            insert_before_others(lines, name.as_bytes(), value);
             return;
         }
         lines.reserve(name.len() + value.len() + 4);
@@ -160,19 +157,34 @@ impl Fields {
     ///     fields
     /// }
     /// ```
-    pub fn extend_from(&mut self, received: Headers<'_>, mut keeps: impl FnMut(&[u8]) -> bool) {
+    pub fn extend_from(&mut self, received: Headers<'_>, keeps: impl FnMut(&[u8]) -> bool) {
+        self.extend::<false>(received, keeps);
+    }
+
+    /// The same for a response, with its first `Date`, which a proxy does not change (RFC 9110 §6.6.1).
+    pub fn extend_from_response(&mut self, received: Headers<'_>, keeps: impl FnMut(&[u8]) -> bool) {
+        self.extend::<true>(received, keeps);
+    }
+
+    #[inline]
+    fn extend<const DATE: bool>(&mut self, received: Headers<'_>, mut keeps: impl FnMut(&[u8]) -> bool) {
+        let mut has_date = !DATE || self.own().date;
         let lines = self.owned();
         // Room for what is added afterwards, too.
         lines.reserve(received.bytes_left() + ROOM_BYTES);
         for (name, value) in received {
-            if is_reserved(name) || is_own(name) || is_upgrade(name) || !keeps(name) {
+            if is_reserved(name) || is_upgrade(name) || !keeps(name) {
                 continue;
             }
             debug_assert!(is_value(value) && runs::token_end(name, 0) == name.len(), "the parser has validated it");
-            lines.extend_from_slice(name);
-            lines.extend_from_slice(b": ");
-            lines.extend_from_slice(value);
-            lines.extend_from_slice(b"\r\n");
+            if is_own(name) {
+                if !has_date && name.len() == "date".len() {
+                    has_date = true;
+                    insert_before_others(lines, b"Date", value);
+                }
+                continue;
+            }
+            push_line(lines, name, value);
         }
     }
 
@@ -297,6 +309,24 @@ fn begins_with_upgrade(lines: &[u8]) -> bool {
     lines.first_chunk::<8>().is_some_and(|start| start.eq_ignore_ascii_case(b"upgrade:"))
 }
 
+#[inline(always)]
+fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    lines.extend_from_slice(name);
+    lines.extend_from_slice(b": ");
+    lines.extend_from_slice(value);
+    lines.extend_from_slice(b"\r\n");
+}
+
+/// Adds a line behind those of `Upgrade`, and before all others.
+fn insert_before_others(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let (at, end) = (upgrades_end(lines), lines.len());
+    push_line(lines, name, value);
+    if at < end {
+        let length = lines.len() - end;
+        lines[at..].rotate_right(length);
+    }
+}
+
 /// The end of the `Upgrade` lines, which come first.
 fn upgrades_end(lines: &[u8]) -> usize {
     let mut end = 0;
@@ -340,12 +370,10 @@ impl OwnFields {
         loop {
             let begins_with =
                 |name: &[u8]| rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-            if begins_with(b"date:") {
-                own.date = true;
-            } else if begins_with(b"server:") {
-                own.server = true;
-            } else {
-                return own;
+            match rest.first() {
+                Some(b'D' | b'd') if begins_with(b"date:") => own.date = true,
+                Some(b'S' | b's') if begins_with(b"server:") => own.server = true,
+                _ => return own,
             }
             rest = memchr::memchr(b'\n', rest).map_or(&[], |at| &rest[at + 1..]);
         }
@@ -441,5 +469,25 @@ const fn check_lines(mut rest: &[u8]) {
         }
         assert!(end + 1 < rest.len() && rest[end] == b'\r' && rest[end + 1] == b'\n', "a field ends with CR LF");
         rest = rest.split_at(end + 2).1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_date_of_a_received_response_comes_before_the_fields_that_were_before_it() {
+        let received = "A: 1\r\nServer: sea\r\ndate: now\r\nHost: sea\r\nB: 2\r\nDate: then\r\n\r\n";
+        let text = |extend: fn(&mut Fields, Headers<'_>)| {
+            let mut fields = Fields::new();
+            fields.push("Upgrade", "tide").expect("a field");
+            extend(&mut fields, Headers::new(received.as_bytes()));
+            String::from_utf8(fields.bytes().to_vec()).expect("text")
+        };
+        let of_response = text(|fields, received| fields.extend_from_response(received, |_| true));
+        assert_eq!(of_response, "Upgrade: tide\r\nDate: now\r\nA: 1\r\nB: 2\r\n");
+        let of_others = text(|fields, received| fields.extend_from(received, |_| true));
+        assert_eq!(of_others, "Upgrade: tide\r\nA: 1\r\nB: 2\r\n");
     }
 }

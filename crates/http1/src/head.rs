@@ -397,6 +397,9 @@ pub(crate) const HTTP_2: u8 = 16;
 /// The target may have `%`, or bytes that no URI has.
 pub(crate) const IRREGULAR: u8 = 32;
 
+/// `Connection` has an option other than `keep-alive`.
+pub(crate) const OPTIONS: u8 = 64;
+
 /// The bytes between a target and the first field: ` HTTP/1.1` and a line end.
 pub(crate) const VERSION_BYTES: usize = 11;
 

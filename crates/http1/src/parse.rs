@@ -9,8 +9,8 @@ use tidegate_scan::{Field, FieldError, Scanner, Task};
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
-    CHUNKED, EXPECTS_CONTINUE, HTTP_2, HTTP_10, IRREGULAR, KEEP_ALIVE, Method, RequestHead, Spans, UNTIL_CLOSE,
-    UPGRADE, VERSION_BYTES, trim,
+    CHUNKED, EXPECTS_CONTINUE, HTTP_2, HTTP_10, IRREGULAR, KEEP_ALIVE, Method, OPTIONS, RequestHead, Spans,
+    UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
 };
 use crate::limits::{Config, Limits};
 use crate::runs;
@@ -364,6 +364,8 @@ pub(crate) struct Facts {
     /// How many fields there were.
     count: u32,
     seen: u8,
+    /// `Connection` has an option other than `keep-alive`.
+    has_options: bool,
 }
 
 impl Facts {
@@ -449,6 +451,7 @@ impl Facts {
 
     #[inline(never)]
     fn connection_options(&mut self, value: &[u8]) {
+        self.has_options = true;
         for option in value.split(|&byte| byte == b',') {
             let option = trim(option);
             if option.eq_ignore_ascii_case(b"close") {
@@ -468,9 +471,20 @@ impl Facts {
         Ok(())
     }
 
-    /// A response may have equal lengths several times, in one field or in several, which count as one (RFC 9110 §8.6).
     #[inline(never)]
     fn content_length_of_response(&mut self, value: &[u8]) -> Result<(), ParseStop> {
+        match decimal(trim(value)) {
+            Ok(length) if self.note(LENGTH) => {
+                self.length = length;
+                Ok(())
+            }
+            _ => self.content_lengths_of_response(value),
+        }
+    }
+
+    /// A response may have equal lengths several times, in one field or in several, which count as one (RFC 9110 §8.6).
+    #[cold]
+    fn content_lengths_of_response(&mut self, value: &[u8]) -> Result<(), ParseStop> {
         for member in value.split(|&byte| byte == b',') {
             let length = decimal(trim(member))?;
             if !self.note(LENGTH) && length != self.length {
@@ -552,7 +566,10 @@ impl Facts {
         let keeps = if old { self.seen & (KEEP | CLOSE) == KEEP } else { self.seen & CLOSE == 0 };
         let keeps = keeps && !may_have_more;
         let upgrades = self.seen & UPGRADES != 0;
-        [(old, HTTP_10), (keeps, KEEP_ALIVE), (upgrades, UPGRADE)].iter().map(|(is, flag)| u8::from(*is) * flag).sum()
+        [(old, HTTP_10), (keeps, KEEP_ALIVE), (upgrades, UPGRADE), (self.has_options, OPTIONS)]
+            .iter()
+            .map(|(is, flag)| u8::from(*is) * flag)
+            .sum()
     }
 
     #[inline]

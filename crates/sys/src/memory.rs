@@ -18,7 +18,10 @@ pub fn give_back() {
 pub fn resident_bytes() -> Option<u64> {
     let statistics = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statistics.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    // Not by rustix, which follows the kernel's auxiliary vector: that is not the one of a program within valgrind.
+    // SAFETY: the call takes no pointers and may be made at any time from any thread.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(pages * u64::try_from(page_bytes).ok()?)
 }
 
 /// The machine's memory in bytes, or the limit of this process's control group if that is less. The first call caches

@@ -8,6 +8,7 @@
 
 use std::cmp::Ordering;
 
+use tidegate_http1::client::ResponseHead;
 use tidegate_http1::{Fields, Headers, InvalidField};
 
 /// A change of the fields of a message that is passed on.
@@ -204,20 +205,14 @@ pub(super) fn passed_on_of(
 
 /// The fields of a response that are for the next hop. `Date` is among them, since `Age` and `Expires` refer to it (RFC 9111
 /// §4.2.3), and a proxy does not change it (RFC 9110 §6.6.1).
-pub(super) fn passed_on_of_response(
-    headers: Headers<'_>,
-    edits: &[Edit],
-    is_dropped: impl Fn(&[u8]) -> bool,
-) -> Fields {
-    let nominated = Nominated::of(headers.clone());
+pub(super) fn passed_on_of_response(head: &ResponseHead, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
+    let nominated = if head.has_connection_options() { Nominated::of(head.headers()) } else { Nominated::default() };
     let mut fields = Fields::new();
-    if let Some((name, value)) = headers.clone().find(|(name, _)| name.eq_ignore_ascii_case(b"date"))
-        && !edits.iter().any(|edit| edit.replaces(name))
-    {
-        // The codec wants it before the others.
-        let _ = fields.push("Date", value);
-    }
-    extend(fields, &nominated, headers, edits, is_dropped)
+    fields.extend_from_response(head.headers(), |name| {
+        let is_date = name.eq_ignore_ascii_case(b"date");
+        (is_date || !is_of_connection(name)) && is_wanted(name, &nominated, edits, &is_dropped)
+    });
+    fields
 }
 
 fn passed_on_but(
@@ -226,23 +221,15 @@ fn passed_on_but(
     edits: &[Edit],
     is_dropped: impl Fn(&[u8]) -> bool,
 ) -> Fields {
-    extend(Fields::new(), nominated, headers, edits, is_dropped)
+    let mut fields = Fields::new();
+    fields.extend_from(headers, |name| !is_of_connection(name) && is_wanted(name, nominated, edits, &is_dropped));
+    fields
 }
 
-fn extend(
-    mut fields: Fields,
-    nominated: &Nominated<'_>,
-    headers: Headers<'_>,
-    edits: &[Edit],
-    is_dropped: impl Fn(&[u8]) -> bool,
-) -> Fields {
-    fields.extend_from(headers, |name| {
-        !(is_of_connection(name)
-            || nominated.contains(name)
-            || is_dropped(name)
-            || edits.iter().any(|edit| edit.replaces(name)))
-    });
-    fields
+/// Whether nothing that a message or a setting says keeps a field from being passed on.
+#[inline]
+fn is_wanted(name: &[u8], nominated: &Nominated<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> bool {
+    !(nominated.contains(name) || is_dropped(name) || edits.iter().any(|edit| edit.replaces(name)))
 }
 
 /// Adds `Date` of a request, which the codec of a server writes and that of a client does not: a signature of the request

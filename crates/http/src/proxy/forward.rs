@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -160,7 +159,7 @@ impl LoopUpstreams {
                     }
                     continue;
                 }
-                Picked::Full => match self.wait_for_room(key, &attempts, address).await {
+                Picked::Full => match Box::pin(self.wait_for_room(key, &attempts, address)).await {
                     Some(upstream) => upstream,
                     None => {
                         admission.fail();
@@ -256,8 +255,7 @@ impl LoopUpstreams {
     fn placed(&self, place: &Place, lease: &Lease) -> Placed {
         let upstream = lease.id();
         let limits = &self.shared.limits;
-        let may_pipeline =
-            limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(self.shared.millis(task::now()));
+        let may_pipeline = limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(|| lease.now());
         let pipelines = place.shared::<Pipelines>().filter(|_| may_pipeline);
         if let Some(connection) = pipelines.as_ref().and_then(|pipelines| pipelines.join(lease, place)) {
             return Placed::Connection(connection);
@@ -311,7 +309,7 @@ impl LoopUpstreams {
             None if needs_http1 && lease.upstream.is_http2 => {
                 return Err(failed(&lease, Failure::NoTunnel, is_new));
             }
-            None => match self.connect(&lease.upstream, request, interims, needs_http1).await {
+            None => match Box::pin(self.connect(&lease.upstream, request, interims, needs_http1)).await {
                 Ok(made) => made,
                 Err(error) => return Err(failed(&lease, Failure::Connect(error), is_new)),
             },
@@ -575,18 +573,15 @@ impl LoopUpstreams {
     }
 
     /// Whose share of an upstream a request takes, if that is bounded.
-    fn client(&self, request: &Request) -> Option<IpAddr> {
+    fn client(&self, request: &Request) -> Option<u64> {
         let limits = &self.shared.limits;
-        let ip = client_ip(request).filter(|_| limits.requests_per_address_max < limits.requests_max)?;
-        Some(match ip {
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
-            v4 => v4,
-        })
+        let is_bounded = limits.requests_per_address_max < limits.requests_max;
+        if is_bounded { client_ip(request).map(rate::key) } else { None }
     }
 
     /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all of these are
     /// away, one that is.
-    fn pick(&self, key: u64, attempts: &Attempts, client: Option<IpAddr>) -> Picked {
+    fn pick(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Picked {
         let mut candidates = self.candidates.take();
         candidates.clear();
         let picked = self.pick_from(&mut candidates, key, attempts, client);
@@ -596,7 +591,7 @@ impl LoopUpstreams {
 
     /// Waits until an upstream has room.
     #[cold]
-    async fn wait_for_room(&self, key: u64, attempts: &Attempts, client: Option<IpAddr>) -> Option<Arc<Upstream>> {
+    async fn wait_for_room(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Option<Arc<Upstream>> {
         let UpstreamLimits { queued_requests_max, queue_timeout, .. } = self.shared.limits;
         let find = || match self.pick(key, attempts, client) {
             Picked::Upstream(upstream) => Some(Some(upstream)),
@@ -606,13 +601,7 @@ impl LoopUpstreams {
         self.shared.waiting.room(queued_requests_max, queue_timeout, find).await.flatten()
     }
 
-    fn pick_from(
-        &self,
-        candidates: &mut Vec<Candidate>,
-        key: u64,
-        attempts: &Attempts,
-        client: Option<IpAddr>,
-    ) -> Picked {
+    fn pick_from(&self, candidates: &mut Vec<Candidate>, key: u64, attempts: &Attempts, client: Option<u64>) -> Picked {
         let members = self.members();
         let now = self.shared.millis(task::now());
         let limits = &self.shared.limits;
@@ -704,7 +693,7 @@ fn of_client(error: BodyError) -> Response {
 
 fn response_fields(head: &ResponseHead, options: &Options, asked: &Asked) -> Fields {
     let is_dropped = |name: &[u8]| asked.handshake.is_some() && Handshake::has(name);
-    let mut fields = fields::passed_on_of_response(head.headers(), &options.response_edits, is_dropped);
+    let mut fields = fields::passed_on_of_response(head, &options.response_edits, is_dropped);
     if head.status() == Status::UPGRADE_REQUIRED {
         // The response names what the client has to switch to (RFC 9110 §15.5.22).
         for (name, value) in head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {

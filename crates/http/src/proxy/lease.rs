@@ -3,7 +3,6 @@
 //! as one.
 
 use std::cell::Cell;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tidegate_engine::task;
@@ -22,8 +21,9 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>, client: Option<IpAddr>) -> Self {
-        let counted = Cell::new(Some(InProgress::new(upstream.clone(), client)));
+    pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>, client: Option<u64>) -> Self {
+        let share = shared.limits.requests_per_address_max;
+        let counted = Cell::new(Some(InProgress::new(upstream.clone(), client, share)));
         Self { shared, upstream, counted, has_failed: Cell::new(false) }
     }
 
@@ -75,12 +75,13 @@ impl Lease {
 /// Counts among the requests that an upstream has in progress, and among those of their client, until this is dropped.
 pub(super) struct InProgress {
     upstream: Arc<Upstream>,
-    client: Option<IpAddr>,
+    /// Whose share counts it.
+    client: Option<u64>,
 }
 
 impl InProgress {
-    fn new(upstream: Arc<Upstream>, client: Option<IpAddr>) -> Self {
-        upstream.begin_request(client);
+    fn new(upstream: Arc<Upstream>, client: Option<u64>, share: u32) -> Self {
+        let client = upstream.begin_request(client, share);
         Self { upstream, client }
     }
 }

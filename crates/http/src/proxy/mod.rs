@@ -58,6 +58,7 @@ mod rate;
 mod request_head;
 mod retry;
 mod session;
+mod shares;
 mod tunnel;
 mod upload;
 mod upstreams;

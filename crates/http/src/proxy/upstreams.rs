@@ -1,9 +1,7 @@
 //! `Upstreams`: a set of upstreams, with what all loops know of them.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +18,7 @@ use super::counts::UpstreamCounts;
 use super::health::{Ejection, Health, Millis, millis};
 use super::names::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
+use super::shares::Shares;
 use super::url::{Place, UpstreamUrl};
 use super::waiting::Waiting;
 use crate::client::Resolve;
@@ -49,7 +48,8 @@ pub struct UpstreamLimits {
     pub requests_max: u32,
     /// Requests that one upstream has in progress for one client address, of all loops; for an address of IPv6 the first
     /// 64 bits count. Further ones of that client go to another upstream, or wait. 512: it keeps one client that reads
-    /// slowly from taking the room of all others. [`requests_max`](Self::requests_max) or more turns it off, as is due
+    /// slowly from taking the room of all others. The first requests in progress, an eighth of this number, count for each
+    /// client, so one may get so much less. [`requests_max`](Self::requests_max) or more turns it off, as is due
     /// behind a proxy whose clients cannot be told apart.
     pub requests_per_address_max: u32,
     /// Requests that wait, of all loops, until an upstream has room; further ones get 503 at once. 1,024; 0 has none wait.
@@ -184,7 +184,7 @@ pub(super) struct Upstream {
     /// Requests in progress.
     pub(super) active: AtomicU32,
     /// Those of each client address, if the share of one is bounded.
-    clients: Mutex<HashMap<IpAddr, u32>>,
+    shares: Shares,
     waiting: Arc<Waiting>,
     pub(super) health: Health,
     /// Until when it gets no pipelined requests, since it did not answer such a request.
@@ -365,42 +365,34 @@ impl Upstream {
             is_http2: url.is_http2,
             weight,
             active: AtomicU32::new(0),
-            clients: Mutex::default(),
+            shares: Shares::default(),
             waiting,
             health: Health::default(),
             unpipelined_until: AtomicU64::new(0),
         }
     }
 
-    /// Requests in progress of a client.
-    #[cold]
-    fn of_client(&self, client: IpAddr) -> u32 {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&client).copied().unwrap_or(0)
-    }
-
     /// Whether it has room for a request of a client.
     #[inline]
-    pub(super) fn has_room(&self, client: Option<IpAddr>, limits: &UpstreamLimits) -> bool {
+    pub(super) fn has_room(&self, client: Option<u64>, limits: &UpstreamLimits) -> bool {
         let (active, share) = (self.active.load(Ordering::SeqCst), limits.requests_per_address_max);
-        active < limits.requests_max && (active < share || client.is_none_or(|client| self.of_client(client) < share))
+        let has_share = |client| self.shares.of_client_at_most(client, active) < share;
+        active < limits.requests_max && (active < share || client.is_none_or(has_share))
     }
 
-    pub(super) fn begin_request(&self, client: Option<IpAddr>) {
-        self.active.fetch_add(1, Ordering::SeqCst);
+    /// Returns the client if its share counts the request.
+    #[inline]
+    pub(super) fn begin_request(&self, client: Option<u64>, share: u32) -> Option<u64> {
+        let others = self.active.fetch_add(1, Ordering::SeqCst);
+        let client = client.filter(|_| Shares::counts(others, share))?;
+        self.shares.add(client);
+        Some(client)
+    }
+
+    #[inline]
+    pub(super) fn end_request(&self, client: Option<u64>) {
         if let Some(client) = client {
-            *self.clients.lock().unwrap_or_else(PoisonError::into_inner).entry(client).or_default() += 1;
-        }
-    }
-
-    pub(super) fn end_request(&self, client: Option<IpAddr>) {
-        if let Some(client) = client
-            && let Entry::Occupied(mut count) =
-                self.clients.lock().unwrap_or_else(PoisonError::into_inner).entry(client)
-        {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
+            self.shares.remove(client);
         }
         self.active.fetch_sub(1, Ordering::SeqCst);
         self.waiting.on_room();
@@ -415,8 +407,9 @@ impl Upstream {
     }
 
     /// Whether it gets pipelined requests.
-    pub(super) fn may_pipeline(&self, now: Millis) -> bool {
-        self.unpipelined_until.load(Ordering::Relaxed) <= now
+    pub(super) fn may_pipeline(&self, now: impl FnOnce() -> Millis) -> bool {
+        let until = self.unpipelined_until.load(Ordering::Relaxed);
+        until == 0 || until <= now()
     }
 
     /// It has not answered a pipelined request in time. It may not know pipelines, or just be slow.

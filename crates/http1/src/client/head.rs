@@ -6,7 +6,7 @@ use tidegate_codec::Slice;
 
 use super::config::Limits;
 use crate::error::{Error, Exceeded, Violation};
-use crate::head::{BodyLength, CHUNKED, HTTP_2, HTTP_10, Headers, KEEP_ALIVE, UNTIL_CLOSE, Version};
+use crate::head::{BodyLength, CHUNKED, HTTP_2, HTTP_10, Headers, KEEP_ALIVE, OPTIONS, UNTIL_CLOSE, Version};
 use crate::parse::{self, Facts, ParseStop};
 use crate::runs;
 use crate::status::Status;
@@ -85,6 +85,12 @@ impl ResponseHead {
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
         self.spans.flags & KEEP_ALIVE != 0
+    }
+
+    /// Whether `Connection` has options other than `keep-alive`. The parser notes it, so the question costs no search.
+    #[must_use]
+    pub fn has_connection_options(&self) -> bool {
+        self.spans.flags & OPTIONS != 0
     }
 
     /// The whole head as it was received, its last empty line included.
