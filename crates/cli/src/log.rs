@@ -46,11 +46,11 @@ impl AccessLogOptions {
     pub(crate) fn open(&self) -> Result<AccessLines, String> {
         let failed = |error: io::Error| format!("--access-log-to {}: {error}", self.access_log_to.display());
         let (lines, path) = match self.access_log_to.to_str() {
-            Some("stderr") => (standard_error().map_err(failed)?.clone(), None),
-            Some("stdout") => (standard_output().map_err(failed)?.clone(), None),
+            Some("stderr") => (standard_error().clone(), None),
+            Some("stdout") => (standard_output().clone(), None),
             _ => {
                 let file = open(&self.access_log_to).map_err(failed)?;
-                (LineLog::new("access", file).map_err(failed)?, Some(self.access_log_to.clone()))
+                (LineLog::new("access", file), Some(self.access_log_to.clone()))
             }
         };
         let lines = lines.wait_when_full(self.access_log_full == WhenFull::Block);
@@ -100,16 +100,8 @@ pub(crate) fn log_to_stderr(is_quiet: bool, has_bytes: bool) {
         // Programs read these lines too: no escape codes, whatever features other crates enable.
         .with_ansi(false)
         .log_internal_errors(false);
-    log.with_writer(escaped_stderr).init();
+    log.with_writer(|| Escaped(standard_error().clone())).init();
     panic::set_hook(Box::new(log_panic));
-}
-
-/// The thread starts with the first line. Without a thread the log blocks, which is better than none.
-fn escaped_stderr() -> Escaped {
-    match standard_error() {
-        Ok(lines) => Escaped(Box::new(lines.clone())),
-        Err(_) => Escaped(Box::new(io::stderr())),
-    }
 }
 
 /// Writes a line to standard error behind those that wait, or at once before there is a log.
@@ -123,9 +115,7 @@ pub(crate) fn write_to_stderr(line: &str) {
 
 /// Writes a line to standard output, without waiting for its reader.
 pub(crate) fn write_to_stdout(line: &str) {
-    if let Ok(lines) = standard_output() {
-        lines.line(line);
-    }
+    standard_output().line(line);
 }
 
 /// Waits until the lines are written, for a moment at most.
@@ -154,19 +144,12 @@ pub(crate) fn write_metrics(text: &mut MetricsText) {
     text.sample(&[("log", "access")], dropped(&ACCESS));
 }
 
-fn standard_error() -> io::Result<&'static LineLog> {
-    started(&STANDARD_ERROR, || LineLog::new("stderr", io::stderr()))
+fn standard_error() -> &'static LineLog {
+    STANDARD_ERROR.get_or_init(|| LineLog::new("stderr", io::stderr()))
 }
 
-fn standard_output() -> io::Result<&'static LineLog> {
-    started(&STANDARD_OUTPUT, || LineLog::new("stdout", io::stdout()))
-}
-
-fn started(place: &'static OnceLock<LineLog>, start: impl Fn() -> io::Result<LineLog>) -> io::Result<&'static LineLog> {
-    if place.get().is_none() {
-        let _ = place.set(start()?);
-    }
-    place.get().ok_or_else(|| io::ErrorKind::NotFound.into())
+fn standard_output() -> &'static LineLog {
+    STANDARD_OUTPUT.get_or_init(|| LineLog::new("stdout", io::stdout()))
 }
 
 /// As the hook of the standard library writes it, which would wait for the reader of standard error.
@@ -184,7 +167,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// Lines in which control characters are escaped: a peer may choose a part of them, and a terminal obeys them.
-struct Escaped(Box<dyn Write>);
+struct Escaped(LineLog);
 
 impl Write for Escaped {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

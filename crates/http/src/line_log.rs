@@ -22,12 +22,11 @@ use std::time::{Duration, Instant};
 ///
 /// use tidegate::http::{AccessLog, LineLog, LogFormat, Router};
 ///
-/// let lines = LineLog::new("access", std::io::stdout())?;
+/// let lines = LineLog::new("access", std::io::stdout());
 /// let router = Router::new().get("/", || "hello").with(AccessLog::new(LogFormat::Json).to(&lines));
 /// // At the end of the program.
 /// lines.flush(Duration::from_secs(1));
 /// # drop(router);
-/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct LineLog {
@@ -50,6 +49,8 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     lines: Vec<u8>,
+    /// The thread has started.
+    is_started: bool,
     is_writing: bool,
     is_closed: bool,
     /// Lines that were dropped since the last report.
@@ -58,23 +59,18 @@ struct Queue {
 }
 
 impl LineLog {
-    /// Starts the thread. `name` stands in the reports of dropped lines.
-    ///
-    /// # Errors
-    /// The system has no thread left.
-    pub fn new(name: &str, output: impl Write + Send + 'static) -> io::Result<Self> {
+    /// A log to this output. `name` stands in the reports of dropped lines. The thread starts with the first line; while
+    /// the system has no thread left, lines are dropped.
+    pub fn new(name: &str, output: impl Write + Send + 'static) -> Self {
+        let queue = Queue { output: Some(Box::new(output)), ..Queue::default() };
         let shared = Arc::new(Shared {
             name: name.into(),
-            queue: Mutex::default(),
+            queue: Mutex::new(queue),
             has_work: Condvar::new(),
             has_room: Condvar::new(),
             dropped: AtomicU64::new(0),
         });
-        let of_thread = shared.clone();
-        std::thread::Builder::new()
-            .name(format!("tidegate-{name}"))
-            .spawn(move || write_all_lines(&of_thread, Box::new(output)))?;
-        Ok(Self { handle: Arc::new(Handle(shared)), waits: false })
+        Self { handle: Arc::new(Handle(shared)), waits: false }
     }
 
     /// A handle whose lines are not dropped: the thread that logs waits while the queue is full, and with it all
@@ -124,8 +120,11 @@ impl LineLog {
         while self.waits && !queue.lines.is_empty() && queue.lines.len() + bytes > QUEUE_BYTES_MAX && !WRITES.get() {
             queue = shared.has_room.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        let has_room = queue.lines.len() + bytes <= QUEUE_BYTES_MAX || (self.waits && queue.lines.is_empty());
-        if has_room {
+        if !queue.is_started {
+            queue.is_started = start(&self.handle.0);
+        }
+        let fits = queue.lines.len() + bytes <= QUEUE_BYTES_MAX || (self.waits && queue.lines.is_empty());
+        if fits && queue.is_started {
             let was_empty = queue.lines.is_empty();
             parts.iter().for_each(|part| queue.lines.extend_from_slice(part));
             if was_empty {
@@ -168,10 +167,17 @@ impl Shared {
     }
 }
 
-/// What the thread does.
-fn write_all_lines(shared: &Shared, mut output: Box<dyn Write + Send>) {
+/// Starts the thread. Returns whether there is one.
+fn start(shared: &Arc<Shared>) -> bool {
+    let name = format!("tidegate-{}", shared.name);
+    let shared = shared.clone();
+    std::thread::Builder::new().name(name).spawn(move || write_all_lines(&shared)).is_ok()
+}
+
+/// The body of the thread.
+fn write_all_lines(shared: &Shared) {
     WRITES.set(true);
-    let mut lines = Vec::new();
+    let (mut lines, mut output): (Vec<u8>, Box<dyn Write + Send>) = (Vec::new(), Box::new(io::sink()));
     loop {
         let mut queue = shared.lock();
         while queue.lines.is_empty() && queue.output.is_none() && !queue.is_closed {
@@ -256,7 +262,7 @@ mod tests {
     #[test]
     fn lines_are_dropped_and_counted_while_the_output_is_blocked() {
         let (gate, permit, output) = gate();
-        let log = LineLog::new("test", gate).unwrap();
+        let log = LineLog::new("test", gate);
         let line = "x".repeat(1023);
         let waiting = QUEUE_BYTES_MAX / 1024;
         // The thread holds at most one queue, and another one waits.
@@ -275,7 +281,7 @@ mod tests {
     #[test]
     fn a_handle_that_waits_loses_nothing() {
         let (mut reader, writer) = UnixStream::pair().unwrap();
-        let log = LineLog::new("test", writer).unwrap().wait_when_full(true);
+        let log = LineLog::new("test", writer).wait_when_full(true);
         let lines = 4 * QUEUE_BYTES_MAX / 1024;
         let logging = std::thread::spawn(move || {
             (0..lines).for_each(|number| log.line(&format!("{number:01023}")));
@@ -290,7 +296,7 @@ mod tests {
     #[test]
     fn lines_of_an_output_that_fails_are_counted_and_another_output_goes_on() {
         let (gate, permit, _output) = gate();
-        let log = LineLog::new("test", gate).unwrap();
+        let log = LineLog::new("test", gate);
         permit.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
         log.line("lost");
         assert!(log.flush(A_DAY));

@@ -27,7 +27,7 @@ impl Write for Written {
 /// The lines that a connection leaves in its log.
 fn lines(format: LogFormat, router: Router, converse: impl FnOnce(&mut Embedded<()>)) -> Vec<String> {
     let written = Written::default();
-    let log = LineLog::new("test", written.clone()).unwrap();
+    let log = LineLog::new("test", written.clone());
     let (codec, handler) = Config::new().connections(router.with(AccessLog::new(format).to(&log)))();
     converse(&mut Embedded::new(codec, handler));
     assert!(log.flush(Duration::from_secs(86_400)));
