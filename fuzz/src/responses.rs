@@ -7,11 +7,14 @@
 #[path = "../../crates/http1/tests/support/client.rs"]
 mod support;
 
+use std::sync::Arc;
+
 use tidegate_codec::{Codec, Step};
 use tidegate_http1::client::{Incoming, Limits};
-use tidegate_http1::{BodyLength, ResponseHead};
+use tidegate_http1::{BodyLength, Client, ResponseHead, Version};
+use tidegate_testkit::CodecHarness;
 
-use self::support::{Talk, contract, get};
+use self::support::{Talk, config, contract, get};
 use crate::choices::Choices;
 use crate::http1::support::agreement;
 
@@ -26,6 +29,7 @@ pub fn responses(data: &[u8]) {
     let contract = if options & STAYS_OPEN == 0 { contract } else { contract.stays_open() };
     contract.check_once(wire);
     agrees(wire);
+    trims(wire);
     lives(asked.len(), usize::from(seed), wire);
 }
 
@@ -40,6 +44,18 @@ fn agrees(wire: &[u8]) {
     }
 }
 
+/// A client that takes white space before colons reads what another client accepts in the same way.
+fn trims(wire: &[u8]) {
+    let trimming = config(Limits::default()).trim_field_names(true);
+    let mut trimming = Talk { harness: CodecHarness::new(Client::new(Arc::new(trimming))) };
+    trimming.say(get("/")).expect("it is ready");
+    trimming.sent();
+    let (strict, trimmed) = (Talk::asked().receive(wire), trimming.receive(wire));
+    if let Ok(messages) = strict {
+        assert_eq!(trimmed.expect("it accepts more"), messages);
+    }
+}
+
 /// Calls all accessors of a head.
 fn described(head: &ResponseHead) {
     for (name, _) in head.headers() {
@@ -48,6 +64,10 @@ fn described(head: &ResponseHead) {
     }
     assert!(head.reason().iter().all(|byte| !matches!(byte, b'\r' | b'\n' | 0)), "a reason is in one line");
     assert_eq!(head.has_body(), head.body() != BodyLength::None);
+    if head.header("connection").is_none() {
+        assert!(!head.has_connection_options(), "it has no option");
+        assert!(!head.keeps_alive() || head.version() == Version::Http11, "HTTP/1.0 keeps no connection by itself");
+    }
     assert!(format!("{head:?}").contains(&head.status().to_string()));
 }
 

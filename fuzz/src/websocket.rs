@@ -5,6 +5,7 @@
 //! messages.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_codec::{Codec, Output};
 use tidegate_testkit::CodecHarness;
@@ -64,6 +65,18 @@ fn frames(seed: u8, options: u8, wire: &[u8]) {
     let contract = if options & STAYS_OPEN == 0 { contract } else { contract.stays_open() };
     let seen = contract.check_once(wire);
     drop(seen);
+    lives(seed, codec(is_client, options), wire);
+}
+
+/// Time passes between pieces: a message that does not end fails, and all that the codec keeps has a bound.
+fn lives(seed: u8, codec: WebSocket, wire: &[u8]) {
+    let mut harness = CodecHarness::new(codec);
+    for piece in wire.chunks(1 + usize::from(seed)) {
+        if harness.decode(piece).and_then(|_| harness.advance_time(Duration::from_secs(seed.into()))).is_err() {
+            return;
+        }
+        assert!(harness.codec().kept_bytes() <= KEPT_BYTES_MAX, "it keeps {} bytes", harness.codec().kept_bytes());
+    }
 }
 
 /// The messages that the peer decodes.
@@ -116,6 +129,9 @@ const DEFLATE: u8 = 2;
 const TAKEOVER: u8 = 4;
 const STAYS_OPEN: u8 = 8;
 const ROUND_TRIP: u8 = 16;
+
+/// A message of the largest length, in a buffer that has doubled, and two contexts.
+const KEPT_BYTES_MAX: usize = 1024 * 1024;
 
 const WIRE_BYTES_MAX: usize = 2048;
 const MESSAGES_MAX: usize = 4;
