@@ -61,6 +61,8 @@ fn random_pieces_operations_and_settings_give_the_same_message() {
             let pieces = || random.below(longest);
             let spaces = || 1 + more.below(longest);
             let decompressed = decompress_pieces(&mut new(algorithm), &wire, pieces, spaces);
+            let error = decompressed.as_ref().err();
+            assert_eq!(error, None, "round {round}, {compression:?}: {length} bytes");
             assert!(decompressed.as_deref() == Ok(&plain[..]), "round {round}, {compression:?}: {length} bytes");
         }
     }
