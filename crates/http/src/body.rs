@@ -88,7 +88,7 @@ impl DecodedPieces {
         Self { decode, piece: None, slices: Slices::new(DECODED_SLICE_BYTES) }
     }
 
-    /// What the piece still yields; `None` if another one is needed. It waits for a turn of the loop after each slice: a few
+    /// The rest of the piece; `None` if another one is needed. It waits for a turn of the loop after each slice: a few
     /// bytes may become many.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Data>, BodyError>> {
         while let Some(piece) = &mut self.piece {

@@ -116,7 +116,7 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     received: Cell<Instant>,
     /// How the body of the request makes messages.
     framing: Cell<Framing>,
-    /// What the function may have in memory of the body.
+    /// The part of the body that the function may have in memory.
     handed_over: RefCell<Option<Box<HandedOver>>>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,

@@ -26,7 +26,7 @@ impl Framing {
     }
 }
 
-/// What the function of the exchange in progress has got of its request's body.
+/// The part of its request's body that the function of the exchange in progress has received.
 #[derive(Default)]
 pub(crate) struct HandedOver {
     charge: Option<ConnectionCharge>,

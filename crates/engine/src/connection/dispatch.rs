@@ -204,7 +204,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if TypeId::of::<C>() != delivery.kind() || self.link.is_closing() || self.link.is_write_shut() {
             return DeliveryOutcome::NotApplicable;
         }
-        // What this turn has queued was not offered to the kernel yet: it does not say that the peer reads slowly.
+        // Messages of this turn were not offered to the kernel yet, so they do not show that the peer reads slowly.
         let is_unsent = self.link.intersects(Link::SCHEDULED) && !self.link.intersects(Link::SENDING);
         let is_above_cap = self.link.cost(&self.codec) > self.link.settings().limits.water.cap;
         match delivery.slow() {

@@ -13,7 +13,7 @@ use crate::limits::{LONG_WORK_AT_ONCE_MAX, LONG_WORK_TIME};
 #[derive(Default)]
 pub(crate) struct LongWorkQueue {
     waiting: RefCell<VecDeque<Waiting>>,
-    /// What codecs and parsers had computed when the turn began.
+    /// The work of codecs and parsers up to the start of the turn.
     turn: Cell<Work>,
     /// Pieces that have begun in this turn without waiting.
     at_once: Cell<u32>,

@@ -30,7 +30,7 @@ pub(crate) struct Tasks {
     pub(super) long_work: LongWorkQueue,
     /// Messages that the running task may still take before others get their turn.
     messages: Cell<u32>,
-    /// What codecs and parsers had computed when the running task was polled.
+    /// The work of codecs and parsers up to the poll of the running task.
     work: Cell<Work>,
     /// When the running task asked first how long it runs.
     pub(super) asked: Cell<Option<Instant>>,

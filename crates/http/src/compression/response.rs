@@ -527,7 +527,7 @@ const AT_ONCE_BYTES_MAX: u64 = 64 * 1024;
 /// A body of this length is compressed at once also when others wait for their turn.
 const SHORT_BYTES_MAX: u64 = 4 * 1024;
 
-/// What a slice of a body takes.
+/// The time of one slice of a body.
 const SLICE_TIME: Duration = Duration::from_millis(1);
 
 const NOT_COMPRESSED: BodyError = BodyError::Misuse("the body could not be compressed");

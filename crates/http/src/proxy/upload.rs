@@ -20,7 +20,7 @@ pub(super) struct Upload {
     state: State,
     /// Whether something of the body was taken.
     has_begun: bool,
-    /// What was sent, to be sent again. `None` unless it is wanted, and once there is too much of it.
+    /// The pieces that were sent, to be sent again. `None` unless they are wanted, and once there are too many.
     kept: Option<Box<Kept>>,
     /// How the request is passed on; `None` if it has no body.
     options: Option<Rc<Options>>,
