@@ -1,5 +1,6 @@
 //! Fuzzing: each target for some seconds, from its corpus and from the inputs that earlier runs have found, which stay
-//! in `target/fuzz/found`. Fails if a target crashes, hangs or exceeds its memory.
+//! in `target/fuzz/found`. Fails if a target crashes, hangs or exceeds its memory. A run with a seed does the same each
+//! time.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,10 @@ pub(crate) struct Options {
     /// End a target after this many executions, if that is before its seconds are over [default: no such end]
     #[arg(long)]
     pub(crate) executions: Option<u64>,
+    /// Seed of the random choices; such a run starts from the corpus alone, so that it can be repeated [default: another
+    /// one each time, and the inputs that earlier runs have found]
+    #[arg(long)]
+    pub(crate) seed: Option<u32>,
     /// Targets that run at a time
     #[arg(long, default_value_t = 2)]
     pub(crate) jobs: usize,
@@ -32,7 +37,12 @@ pub(crate) struct Options {
 impl Options {
     /// All targets, this long.
     pub(crate) fn all(seconds: u64) -> Self {
-        Self { seconds, executions: None, jobs: 2, sanitizer: "none".into(), targets: Vec::new() }
+        Self { seconds, executions: None, seed: None, jobs: 2, sanitizer: "none".into(), targets: Vec::new() }
+    }
+
+    /// All targets with this number of executions each, the same ones in each run.
+    pub(crate) fn sample_of(executions: u64) -> Self {
+        Self { executions: Some(executions), seed: Some(1), ..Self::all(300) }
     }
 }
 
@@ -93,8 +103,11 @@ fn host() -> Result<String, Failure> {
 
 fn fuzz(options: &Options, programs: &Path, target: &str) -> Result<(), Failure> {
     let out = absolute(Path::new("target/fuzz"))?;
-    let found = out.join("found").join(target);
+    let found = out.join(if options.seed.is_some() { "sample" } else { "found" }).join(target);
     let io = |error: std::io::Error| Failure(format!("{target}: {error}"));
+    if options.seed.is_some() && found.exists() {
+        fs::remove_dir_all(&found).map_err(io)?;
+    }
     fs::create_dir_all(&found).map_err(io)?;
     let log_path = out.join(format!("{target}.log"));
     let log = File::create(&log_path).map_err(io)?;
@@ -102,6 +115,7 @@ fn fuzz(options: &Options, programs: &Path, target: &str) -> Result<(), Failure>
     let mut command = Step::new(&programs.join(target).to_string_lossy())
         .arg(format!("-max_total_time={}", options.seconds))
         .args(options.executions.map(|executions| format!("-runs={executions}")))
+        .args(options.seed.map(|seed| format!("-seed={seed}")))
         .arg(format!("-max_len={length_max}"))
         .args(["-timeout=20", "-rss_limit_mb=1024", "-print_final_stats=1"])
         .arg(format!("-artifact_prefix={}/{target}-", out.display()))

@@ -51,12 +51,14 @@ pub(crate) struct Decoder {
     frames: u64,
     /// Whether no byte of a next frame has come.
     is_between: bool,
+    /// Whether the last step filled its space, so that the context may hold more output.
+    may_hold_output: bool,
 }
 
 impl Decoder {
     pub(crate) fn new(limits: &DecompressionLimits) -> Result<Self, Error> {
         let context = DCtx::try_create().ok_or(SYSTEM)?;
-        let mut decoder = Self { context, window_max: 0, frames: 0, is_between: true };
+        let mut decoder = Self { context, window_max: 0, frames: 0, is_between: true, may_hold_output: false };
         if decoder.limit(limits) { Ok(decoder) } else { Err(SYSTEM) }
     }
 
@@ -79,7 +81,8 @@ impl Decoder {
 
 impl Decode for Decoder {
     fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
-        if input.is_empty() && self.is_between {
+        // The library refuses a message after sixteen calls in a row that change nothing.
+        if input.is_empty() && (self.is_between || !self.may_hold_output) {
             return Ok(Progress { is_complete: true, ..Progress::default() });
         }
         let (mut from, mut to) = (InBuffer::around(input), OutBuffer::around(space));
@@ -88,6 +91,7 @@ impl Decode for Decoder {
         let (read, written) = (from.pos(), to.pos());
         let is_full = written == to.capacity();
         self.is_between = hint == 0;
+        self.may_hold_output = hint > 0 && is_full;
         self.frames += u64::from(hint == 0);
         if hint > 0 && !input.is_empty() && !is_full && read + written == 0 {
             // Without progress there is no end.
@@ -110,7 +114,7 @@ impl Decode for Decoder {
     }
 
     fn reset(&mut self, limits: &DecompressionLimits) -> bool {
-        (self.frames, self.is_between) = (0, true);
+        (self.frames, self.is_between, self.may_hold_output) = (0, true, false);
         self.context.reset(ResetDirective::SessionOnly).is_ok() && self.limit(limits)
     }
 

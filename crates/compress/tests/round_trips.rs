@@ -35,6 +35,21 @@ fn every_split_of_input_gives_the_same_message() {
 }
 
 #[test]
+fn empty_pieces_change_nothing() {
+    let plain = text(3_000, &mut Random::new(6));
+    for &algorithm in Algorithm::ALL {
+        let wire = compress(algorithm, &plain);
+        let mut calls = 0;
+        let every_fortieth = || {
+            calls += 1;
+            usize::from(calls % 40 == 0)
+        };
+        let decompressed = decompress_pieces(&mut new(algorithm), &wire, every_fortieth, || 4096);
+        assert_eq!(decompressed.as_deref(), Ok(&plain[..]), "{algorithm}");
+    }
+}
+
+#[test]
 fn random_pieces_operations_and_settings_give_the_same_message() {
     let seed = seed();
     println!("TIDEGATE_SEED={seed:#x}");

@@ -336,6 +336,8 @@ impl Server {
         {
             input.consume(2);
             self.seen = 0;
+            // The preface of HTTP/2 is the first of a connection.
+            self.flags |= SERVED;
             self.flags = reading.put(self.flags);
         }
         if input.bytes().starts_with(b"HEAD ") {
@@ -691,7 +693,7 @@ pub(crate) const CONNECT: u16 = 16;
 pub(crate) const HAS_MORE_INPUT: u16 = 32;
 /// The application has read ahead behind the request in progress.
 pub(crate) const READS_AHEAD: u16 = 1 << 14;
-/// A request has arrived, so the connection speaks HTTP/1.
+/// A request, or an empty line before one, has arrived, so the connection speaks HTTP/1.
 const SERVED: u16 = 1 << 13;
 /// The request in progress goes on when the peer has ended its side.
 const HALF_CLOSE: u16 = 1 << 15;

@@ -632,6 +632,11 @@ fn the_version_of_a_port_is_that_of_the_peer() {
     // A preface after a request of HTTP/1.1 is no request.
     peer.send(PREFACE);
     assert!(peer.pipe.take_written().starts_with(b"HTTP/1.1 505 "));
+    // Neither is one after an empty line, which HTTP/1.1 alone permits (RFC 9112 §2.2).
+    let mut peer = Peer::silent(Limits::default());
+    peer.send(b"\r\n");
+    peer.send(PREFACE);
+    assert!(peer.pipe.take_written().starts_with(b"HTTP/1.1 505 "));
     let mut peer = Peer::silent(Limits::default());
     peer.send(b"INVALID CONNECTION PREFACE\r\n\r\n");
     assert_eq!(peer.pipe.take_written(), b"", "neither version");
