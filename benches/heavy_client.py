@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A heavy load with counts per connection: pipelined `GET /plaintext`, or endless uploads to `/sum`.
 
-It prints JSON: for each full second, the throughput of the slowest connection relative to the mean. It uses one thread
-and epoll. `tidegate load` is the faster generator, but has no counts per connection, so `light.py` measures latencies
+It prints JSON: for each window, the throughput of the slowest connection relative to the mean. A window takes a second
+or longer: until a connection has had several batches on average. One batch more or less, by where the window begins and
+ends, is then a small part of them. It uses one thread and epoll. `tidegate load` is the faster generator, but has no counts per connection, so `light.py` measures latencies
 under that one; here only the proportions between connections matter.
 """
 
@@ -23,7 +24,9 @@ DEPTH = 256
 RECEIVE_BYTES = 256 * 1024
 UPLOAD_BYTES = 64 * 1024 * 1024
 SEND_BYTES = 256 * 1024
-SILENCE_SECONDS_MAX = 10
+SILENCE_SECONDS_MAX = 60
+# Batches of the mean connection in a window: pipelines that were answered, or pieces of an upload.
+BATCHES_MIN = 20
 REQUEST = request("/plaintext")
 # Two batches: a send starts within the first request, and covers up to a whole batch from there.
 REQUESTS = memoryview(REQUEST * (DEPTH + 1))
@@ -31,7 +34,8 @@ ZEROS = memoryview(bytes(SEND_BYTES))
 
 
 class Connection:
-    """A nonblocking connection; `done` counts responses, or upload bytes that the kernel accepted."""
+    """A nonblocking connection; `done` counts responses, or upload bytes that the kernel accepted, and `batch` is how many
+    come at once."""
 
     def __init__(self, address):
         self.socket = socket.create_connection(address, timeout=SILENCE_SECONDS_MAX)
@@ -41,6 +45,8 @@ class Connection:
 
 class Pipelined(Connection):
     """Keeps 256 requests in flight."""
+
+    batch = DEPTH
 
     # All responses of a server have the same length: that of the first one.
     response_bytes = 0
@@ -85,6 +91,8 @@ class Pipelined(Connection):
 
 class Upload(Connection):
     """Posts zeros to `/sum`, one body after another."""
+
+    batch = SEND_BYTES
 
     expected = b""
 
@@ -165,39 +173,49 @@ class Load:
             self.epoll.modify(descriptor, select.EPOLLIN | (select.EPOLLOUT if waits else 0))
             (self.waits.add if waits else self.waits.discard)(descriptor)
 
+    def drive_window(self, seconds):
+        """Drives for so long, and on until the mean connection has had enough batches."""
+        wanted = sum(self.counts()) + BATCHES_MIN * self.connections[0].batch * len(self.connections)
+        self.drive_until(time.monotonic() + seconds)
+        before, give_up = 0, time.monotonic() + SILENCE_SECONDS_MAX
+        while (done := sum(self.counts())) < wanted:
+            if done > before:
+                before, give_up = done, time.monotonic() + SILENCE_SECONDS_MAX
+            if time.monotonic() > give_up:
+                raise Failure(f"the server answered nothing for {SILENCE_SECONDS_MAX} seconds")
+            self.drive_until(time.monotonic() + seconds / 10)
+
     def counts(self):
         return [connection.done for connection in self.connections]
 
 
 def shares(before, after):
-    """The throughput of the slowest and of the fastest connection in a second, relative to the mean."""
+    """The throughput of the slowest and of the fastest connection in a window, relative to the mean."""
     grown = [now - then for then, now in zip(before, after)]
     mean = statistics.mean(grown)
-    return {"slowest": min(grown) / mean, "fastest": max(grown) / mean, "mean": mean} if mean else None
+    return {"slowest": min(grown) / mean, "fastest": max(grown) / mean, "mean": mean}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", choices=KINDS, default="plaintext")
     parser.add_argument("--connections", type=int, default=256)
-    parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=3, help="windows, of a second each or longer")
     parser.add_argument("port", type=int)
     options = parser.parse_args()
     allow_descriptors(options.connections)
     gc.disable()
     load = Load(options.kind, ("127.0.0.1", options.port), options.connections)
     # The first second fills buffers.
-    start = time.monotonic() + 1
-    load.drive_until(start)
-    windows, before, done = [], load.counts(), sum(load.counts())
-    for number in range(1, options.seconds + 1):
-        load.drive_until(start + number)
+    load.drive_until(time.monotonic() + 1)
+    start, windows, before, done = time.monotonic(), [], load.counts(), sum(load.counts())
+    for _ in range(options.seconds):
+        load.drive_window(1)
         after = load.counts()
         windows.append(shares(before, after))
         before = after
-    if not all(windows):
-        raise Failure("the server answered nothing for a second")
-    print(json.dumps({"per_second": (sum(before) - done) / options.seconds, "windows": windows}))
+    seconds = time.monotonic() - start
+    print(json.dumps({"per_second": (sum(before) - done) / seconds, "windows": windows}))
 
 
 if __name__ == "__main__":

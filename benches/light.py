@@ -3,7 +3,7 @@
 
 One server loop runs on one core. On the other core run the heavy load and the light client, which sends `GET /plaintext`
 every 2 ms (`light_client.py` describes how it counts latencies, and how it gets its share of that core). Then
-`heavy_client.py` measures the throughput of the slowest heavy connection in a second, relative to the mean. Servers take
+`heavy_client.py` measures the throughput of the slowest heavy connection, relative to the mean. Servers take
 turns round by round, each started afresh. The README in this folder describes how to repeat it.
 
 Kinds: `plaintext`, heavy connections pipeline `GET /plaintext` 256 deep; `uploads`, heavy connections upload to `/sum`
@@ -154,7 +154,7 @@ def measure(server, options):
 
 
 def fairness(server, options):
-    """The throughput of the slowest heavy connection relative to the mean: median and minimum over seconds."""
+    """The throughput of the slowest heavy connection relative to the mean: median and minimum over windows."""
     kind = "uploads" if options.kind == "uploads" else "plaintext"
     seconds = options.fairness_seconds
     command = python(options.load_core, "heavy_client.py", "--kind", kind, "--connections", options.heavy)
@@ -162,7 +162,7 @@ def fairness(server, options):
     if code != 0:
         raise Failure(output.strip()[-300:])
     slowest = [window["slowest"] for window in load.json_object(output)["windows"]]
-    return {"slowest/mean": statistics.median(slowest), "worst second": min(slowest)}
+    return {"slowest/mean": statistics.median(slowest), "worst window": min(slowest)}
 
 
 def shown(number):
@@ -172,7 +172,7 @@ def shown(number):
 def print_table(rows):
     """Medians over the rounds, and of the maximum the largest."""
     columns = [key for key in next(iter(rows.values()))[0] if key != "priority"]
-    reduce = {"max": max, "worst second": min}
+    reduce = {"max": max, "worst window": min}
     width = max(map(len, rows)) + 2
     print("\n" + " " * width + "".join(f"{column:>14}" for column in columns))
     for name, found in rows.items():
@@ -201,7 +201,7 @@ def main():
     parser.add_argument("--interval", type=float, metavar="MS", help="between light requests; 2, and 20 for `connect`")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5, help="of light requests for each figure")
-    parser.add_argument("--fairness-seconds", type=int, default=3, metavar="N", help="0 skips the fairness")
+    parser.add_argument("--fairness-seconds", type=int, default=3, metavar="N", help="windows of a second or longer; 0 skips the fairness")
     parser.add_argument("--generator", choices=load.GENERATORS, default="tidegate", help="makes the heavy load")
     parser.add_argument("--load-program", type=pathlib.Path, help="another build of tidegate to make the load with")
     parser.add_argument("--server-core", default="0")

@@ -16,6 +16,9 @@ from program import Failure
 
 START_SECONDS_MAX = 60
 REQUEST_SECONDS_MAX = 120
+# These bounds end a run that hangs. A busy machine needs several times what an idle one does.
+SCRIPT_SECONDS_MAX = 110
+PATIENCE_SECONDS = 120
 ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"]
 ARGUMENTS += ["--no-first-run", "--disable-background-networking", "--no-proxy-server"]
 # chromedriver is asked directly, whatever proxy the environment names.
@@ -40,6 +43,7 @@ class Browser:
             options = {"args": ARGUMENTS}
             wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
             wanted["acceptInsecureCerts"] = self.accept_insecure
+            wanted["timeouts"] = {"script": SCRIPT_SECONDS_MAX * 1000, "pageLoad": SCRIPT_SECONDS_MAX * 1000}
             made = self._send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         except BaseException:
             self._end()
@@ -116,7 +120,7 @@ class Browser:
         keys = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
         self._send("POST", f"{self.session}/actions", {"actions": [{"type": "key", "id": "keys", "actions": keys}]})
 
-    def until(self, script, what, *arguments, seconds=30):
+    def until(self, script, what, *arguments, seconds=PATIENCE_SECONDS):
         """Waits until a script returns something true, and returns it."""
         begun = time.monotonic()
         while time.monotonic() - begun < seconds:

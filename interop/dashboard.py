@@ -21,6 +21,8 @@ from program import Failure
 
 WIDTHS = [360, 1280, 2560]
 ADMIN = re.compile(r"tidegate: admin at http://(127\.0\.0\.1:\d+)")
+# Whether figures have come since those at a time, and the page has drawn them.
+DRAWN_SINCE = "return last !== null && last.at > arguments[0]"
 OVERFLOW = "return document.documentElement.scrollWidth - window.innerWidth"
 FIRST_PEER = "const cell = document.querySelector('#rows td[data-name=Peer]'); return cell && cell.textContent"
 
@@ -28,7 +30,7 @@ FIRST_PEER = "const cell = document.querySelector('#rows td[data-name=Peer]'); r
 def admin_address(server):
     """Where the administrative server is: it prints that behind its start-up lines."""
     for _ in range(program.LISTEN_SECONDS_MAX * 20):
-        for line in server.last_lines:
+        for line in list(server.last_lines):
             if found := ADMIN.match(line):
                 return found.group(1)
         time.sleep(0.05)
@@ -52,11 +54,12 @@ def look(page, shots, connections):
     rate = "const rate = points.length ? points[points.length - 1].rate : 0; return rate > 100 ? rate : 0"
     print(f"  requests a second on the page: {page.until(rate, 'the page shows the load'):.0f}")
     text = f"return document.getElementById('shown').textContent.includes('of {shown(connections)}')"
-    page.until(text, f"the page lists {connections} connections", seconds=60)
+    page.until(text, f"the page lists {connections} connections")
     for width in WIDTHS:
         for theme in ("light", "dark"):
+            at = page.run("return last.at")
             page.screen(width, theme)
-            time.sleep(1.2)
+            page.until(DRAWN_SINCE, "figures after a change of the screen", at)
             check(f"pixels beyond a screen of {width}", 0, max(0, page.run(OVERFLOW)))
             if shots:
                 height = page.run("return Math.min(document.documentElement.scrollHeight, 3000)")
@@ -94,15 +97,26 @@ def sort_and_search(page):
 def close_one(page):
     """The button of a row needs two presses, and closes the connection."""
     page.run("document.getElementById('pause').click()")
-    time.sleep(0.5)
+    page.until("return !listing && !again", "the last list is shown")
     peer = page.run(FIRST_PEER)
-    page.run("document.querySelector('#rows button').click()")
-    check("the button", "Close now?", page.run("return document.querySelector('#rows button').textContent"))
-    page.run("document.querySelector('#rows button').click()")
-    page.until("return document.getElementById('said').textContent.includes('is closed')", "the connection is closed")
+    # The second press has to come within seconds of the first, and the text goes away after a few: a script in the page
+    # is not late.
+    page.run(NOTE_SAID)
+    check("the button", "Close now?", page.run(PRESS_TWICE))
+    page.until("return window.said.some(text => text.includes('is closed'))", "the connection is closed")
     page.run("document.getElementById('pause').click()")
     listed = f"fetch('/dashboard/connections?search={peer}').then(one => one.json())"
     page.until(f"return {listed}.then(one => one.matching === 0)", f"{peer} is gone")
+
+
+NOTE_SAID = (
+    "window.said = []; const place = document.getElementById('said');"
+    "new MutationObserver(() => window.said.push(place.textContent)).observe(place, { childList: true });"
+)
+PRESS_TWICE = (
+    "const button = document.querySelector('#rows button'); button.click();"
+    "const text = button.textContent; button.click(); return text"
+)
 
 
 def stay_open(page):
@@ -113,10 +127,10 @@ def stay_open(page):
     page.run(f"{field} field.value = 'no peer'; field.dispatchEvent(new Event('input'))")
     page.until("return document.querySelectorAll('#rows button').length === 0", "the table is empty")
     page.run("source.close(); window.first = structuredClone(last)")
-    page.run(HOUR, 0, 1200)
+    pass_time(page, 0, 1200)
     early = page.counters()
     history = page.run("return [points.length, minute.length]")
-    page.run(HOUR, 1200, 3600)
+    pass_time(page, 1200, 3600)
     check("points of the charts after an hour", history, page.run("return [points.length, minute.length]"))
     late = page.counters()
     for kind in ("nodes", "jsEventListeners", "documents"):
@@ -125,8 +139,14 @@ def stay_open(page):
     print(f"  an hour of figures: {early['nodes']} nodes, then {late['nodes']}; {history} points")
 
 
-# Figures of the seconds from one to the other, as the server would send them.
-HOUR = (
+def pass_time(page, begin, end):
+    """Figures of the seconds from one to the other, as the server would send them. Each script takes a moment only."""
+    for second in range(begin, end, SECONDS_A_SCRIPT):
+        page.run(FIGURES, second, min(second + SECONDS_A_SCRIPT, end))
+
+
+SECONDS_A_SCRIPT = 100
+FIGURES = (
     "const [from, to] = arguments;"
     "for (let second = from + 1; second <= to; second++) {"
     "  const now = structuredClone(window.first);"
@@ -147,13 +167,14 @@ def shown(number):
 
 def run(backend, options):
     print(f"{backend}:", flush=True)
-    flags = ["--loops", "2", "--admin", "127.0.0.1:0"]
+    # No connection may be idle for too long while the script runs, however slow the machine is.
+    flags = ["--loops", "2", "--admin", "127.0.0.1:0", "--idle-timeout", "3600"]
     with program.serve(backend, *flags, program=options.program) as server:
         admin = admin_address(server)
         idle = options.connections
-        seconds = 600
+        seconds = 3600
         load = [options.program, "load", f"http://127.0.0.1:{server.port}/json", "-c", "8", "--rate", "1000"]
-        load += ["--idle", str(idle), "--duration", f"{seconds}s", "--timeout", "20s"]
+        load += ["--idle", str(idle), "--duration", f"{seconds}s", "--timeout", "120s"]
         peer = subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_for(admin, idle + 8)
@@ -199,8 +220,8 @@ def measure(page, server, load):
 
 def wait_for(admin, connections):
     """Waits until the server has so many connections."""
-    for _ in range(600):
-        with urllib.request.urlopen(f"http://{admin}/metrics", timeout=20) as response:
+    for _ in range(1200):
+        with urllib.request.urlopen(f"http://{admin}/metrics", timeout=120) as response:
             text = response.read().decode()
         if sum(int(one) for one in re.findall(r'^tidegate_connections\{.*\} (\d+)$', text, re.M)) >= connections:
             return

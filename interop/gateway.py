@@ -19,7 +19,7 @@ import program
 import servers
 from program import Failure
 
-CURL_SECONDS_MAX = 60
+CURL_SECONDS_MAX = 120
 FIELDS = ("content-length", "content-type", "etag", "last-modified", "content-range", "accept-ranges", "location")
 
 NGINX = """
@@ -31,12 +31,6 @@ http {{
   server {{ listen 127.0.0.1:{port}; root {dir}/files; autoindex on; }}
 }}
 """
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def until_listening(port):
@@ -67,7 +61,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def nginx(directory):
-    port = free_port()
+    [port] = program.free_ports(1)
     config = directory.parent / "nginx.conf"
     config.write_text(NGINX.format(dir=directory.parent, port=port))
     process = subprocess.Popen(["nginx", "-c", str(config), "-p", str(directory.parent)])

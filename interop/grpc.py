@@ -14,7 +14,7 @@ from program import Failure
 # Where `cargo xtask ci` installs grpcurl.
 os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/bin")
 
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 LEVELS = '{"metres": 1} {"metres": 3} {"metres": 2}'
 
 

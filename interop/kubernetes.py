@@ -27,7 +27,7 @@ MANIFEST = ROOT / "deploy/kubernetes/tidegate.yaml"
 # The oldest in which the kubelet sleeps for a container, and the newest of the validator.
 VERSIONS = ["1.30.0", "1.37.0"]
 DRAIN_SECONDS = 10
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 
 os.environ["PATH"] += os.pathsep + str(TOOLS)
 

@@ -26,9 +26,9 @@ CONNECTIONS = 32
 # Requests of one run of the load; runs follow each other until the restarts are done.
 RUN_REQUESTS = 20_000
 RUN_SECONDS_MAX = 300
-# A drain takes at most ten seconds.
-END_SECONDS_MAX = 20
-READY_SECONDS_MAX = 20
+# A drain takes at most ten seconds. These bounds end a run that hangs.
+END_SECONDS_MAX = 120
+READY_SECONDS_MAX = 120
 # The time between the removal from the load balancer and SIGTERM.
 PRE_STOP_SECONDS = 0.3
 

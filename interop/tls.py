@@ -26,7 +26,7 @@ from program import Failure
 # Where `cargo xtask ci` installs sslyze.
 os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/sslyze/bin")
 
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 TESTSSL_SECONDS_MAX = 600
 SUITES = {
     "tls_1_2": [

@@ -198,9 +198,9 @@ def check_floor(address, body):
 def check_end(server):
     server.process.terminate()
     try:
-        server.process.wait(servers.END_SECONDS_MAX)
+        server.process.wait(servers.START_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        raise servers.Failure(f"SIGTERM did not end it in {servers.END_SECONDS_MAX} seconds") from None
+        raise servers.Failure(f"SIGTERM did not end it in {servers.START_SECONDS_MAX} seconds") from None
 
 
 def check_variant(variant):

@@ -95,7 +95,7 @@ fn costs() -> Vec<NamedStep> {
             measure::crowds().env("TIDEGATE_BACKEND", backend).run()
         }));
     }
-    steps.push(step("short connections", || measure::churn(60, &["--rate-min", "10000"])));
+    steps.push(step("short connections", || measure::churn(60, &["--rate-min", "10000", "--probe-max", "1"])));
     steps.push(step("turns beside scrapes and lists of connections", || {
         for backend in BACKENDS {
             let server = server(&format!("--quiet --backend {backend} --admin 127.0.0.1:0"));
