@@ -1,5 +1,5 @@
 //! A proxy whose upstreams refuse connections, end, or have no room, on a simulated network: its clients see a failure only
-//! where no upstream could have answered.
+//! where no upstream could have answered. The deadlines of pipelined requests are here as well: time is virtual.
 
 #![forbid(unsafe_code)]
 
@@ -8,10 +8,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::http::proxy::{Proxy, UpstreamLimits, Upstreams, UpstreamsBuilder};
+use tidegate::framing::Raw;
 use tidegate::http::{Client, Config, Method, Router};
 use tidegate::metrics::{Format, MetricsText};
 use tidegate::task::Task;
-use tidegate::{Address, Limits, task};
+use tidegate::{Address, Channel, Limits, task};
 use tidegate_testkit::network::{Network, SimNode};
 
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -184,4 +185,104 @@ fn requests_wait_for_room_in_their_order() {
     let asked: Vec<_> = (0..43).map(|_| ask(&client, &proxy, Method::POST, "/")).collect();
     let asked: Vec<_> = asked.into_iter().map(|task| network.run_task(PATIENCE, task)).collect();
     assert_eq!(asked.iter().filter(|status| **status == 503).count(), 1);
+}
+
+/// Milliseconds to wait, and bytes to send then.
+type Step = (u64, &'static str);
+
+const WARM: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwarm";
+
+/// A proxy of two upstreams in turn. Each answers its first request at once, and its second one with these steps. The
+/// function returns what a client receives that sends two requests, and then two in a pipeline, and when it received it.
+fn received_of_a_pipeline(
+    limits: tidegate::http::Limits,
+    response_timeout: Duration,
+    steps: [&'static [Step]; 2],
+    end: &'static str,
+) -> (String, Duration) {
+    let network = Network::new(1);
+    let hosts = ["10.0.1.1", "10.0.1.2"];
+    let _upstreams: Vec<_> = hosts
+        .iter()
+        .zip(steps)
+        .map(|(host, steps)| {
+            let node = network.host(host).node();
+            node.serve(80, Limits::default(), || Raw, move |channel| play(channel, steps)).expect("the port is free");
+            node
+        })
+        .collect();
+    let upstreams = set_of(&["http://10.0.1.1", "http://10.0.1.2"]).build().expect("all is set");
+    let router = Router::new().fallback(Proxy::new(&upstreams).response_timeout(response_timeout));
+    let connections = Config::new().limits(limits).connections(router);
+    let gateway = network.host("10.0.0.1").node();
+    let proxy = gateway.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
+    let client = network.host("10.0.0.2").node();
+    let talk = client.spawn(async move {
+        let mut channel = tidegate::Client::at(proxy).connect(Raw).await.expect("it listens");
+        let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        for _ in hosts {
+            channel.send(get.into()).expect("there is room");
+            let response = until(&mut channel, "warm").await.expect("a response");
+            assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+        }
+        let begun = task::now();
+        channel.send(get.repeat(2).into()).expect("there is room");
+        let received = until(&mut channel, end).await.expect("the responses");
+        (received, task::now() - begun)
+    });
+    network.run_task(PATIENCE, talk)
+}
+
+async fn play(mut channel: Channel<Raw>, steps: &'static [Step]) -> Result<(), Box<dyn std::error::Error>> {
+    until(&mut channel, "\r\n\r\n").await?;
+    channel.send(WARM.into())?;
+    until(&mut channel, "\r\n\r\n").await?;
+    for (milliseconds, bytes) in steps {
+        task::sleep(Duration::from_millis(*milliseconds)).await;
+        channel.send((*bytes).into())?;
+    }
+    while channel.recv().await?.is_some() {}
+    Ok(())
+}
+
+/// Receives up to these bytes, which end a piece.
+async fn until(channel: &mut Channel<Raw>, end: &str) -> Result<String, Box<dyn std::error::Error>> {
+    let mut received = String::new();
+    while !received.ends_with(end) {
+        let piece = channel.recv().await?.ok_or_else(|| format!("it ended after {received}"))?;
+        received.push_str(std::str::from_utf8(&piece)?);
+    }
+    Ok(received)
+}
+
+const EARLY: &str = "HTTP/1.1 103 Early Hints\r\nLink: <2>\r\n\r\n";
+
+/// The places of texts in a response, each of which has to come after those before it.
+fn assert_in_order(received: &str, texts: &[&str]) {
+    let mut rest = received;
+    for text in texts {
+        rest = rest.split_once(text).unwrap_or_else(|| panic!("no {text:?} in its place: {received}")).1;
+    }
+}
+
+#[test]
+fn a_request_that_stalls_after_an_early_interim_response_has_its_deadline() {
+    let mut limits = tidegate::http::Limits::default();
+    limits.request_timeout = Duration::from_millis(300);
+    // The first response comes after the interim response to the second request.
+    let steps: [&[Step]; 2] = [&[(100, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none")], &[(0, EARLY)]];
+    let (received, elapsed) = received_of_a_pipeline(limits, Duration::from_secs(60), steps, "Unavailable\n");
+    assert_in_order(&received, &["HTTP/1.1 200 ", "one", "HTTP/1.1 103 ", "HTTP/1.1 503 "]);
+    assert!((300..1_000).contains(&elapsed.as_millis()), "{elapsed:?}");
+}
+
+#[test]
+fn a_response_is_not_late_while_its_interim_response_waits_for_its_turn() {
+    let timeout = Duration::from_millis(300);
+    let first: &[Step] = &[(60, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"), (600, "0\r\n\r\n")];
+    let second: &[Step] = &[(0, EARLY), (30, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntwo")];
+    let limits = tidegate::http::Limits::default();
+    let (received, elapsed) = received_of_a_pipeline(limits, timeout, [first, second], "two");
+    assert_in_order(&received, &["HTTP/1.1 200 ", "x\r\n0\r\n\r\n", "HTTP/1.1 103 ", "HTTP/1.1 200 ", "two"]);
+    assert!(elapsed > timeout * 2, "{elapsed:?}");
 }

@@ -152,6 +152,14 @@ impl Program {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// Waits until SIGSTOP has stopped all of its threads.
+    pub(crate) fn until_stopped(&self) {
+        let is_stopped = |stat: &str| stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with('T'));
+        let stats = || std::fs::read_dir(self.proc("task")).unwrap().map(|task| task.unwrap().path().join("stat"));
+        let all = || stats().all(|stat| std::fs::read_to_string(stat).is_ok_and(|stat| is_stopped(&stat)));
+        until("the program to stop", all);
+    }
+
     /// A count of the server, by its name.
     pub(crate) fn count(&self, name: &str) -> u64 {
         let said =
@@ -342,10 +350,15 @@ pub(crate) struct Directory(PathBuf);
 impl Directory {
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("tidegate-program-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("tidegate-program-{}-{number}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Self(path),
+                // A process that had the same number was killed before it could remove it.
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{}", path.display()),
+            }
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
