@@ -193,7 +193,7 @@ def shares(before, after):
     """The throughput of the slowest and of the fastest connection in a window, relative to the mean."""
     grown = [now - then for then, now in zip(before, after)]
     mean = statistics.mean(grown)
-    return {"slowest": min(grown) / mean, "fastest": max(grown) / mean, "mean": mean}
+    return {"slowest": min(grown) / mean, "fastest": max(grown) / mean, "mean": mean} if mean else None
 
 
 def main():

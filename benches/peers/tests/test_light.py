@@ -91,6 +91,37 @@ class Fairness(unittest.TestCase):
         self.assertAlmostEqual(found["fastest"], 140 / (290 / 3))
         self.assertIsNone(heavy_client.shares([5, 5], [5, 5]))
 
+    def test_a_window_lasts_until_the_mean_connection_has_had_enough_batches(self):
+        class Slow(heavy_client.Load):
+            """Each drive brings the first connection two pipelines, and the second one a pipeline."""
+
+            def __init__(self):
+                self.connections = [types.SimpleNamespace(batch=256, done=number) for number in (5, 7)]
+                self.drives = 0
+
+            def drive_until(self, _):
+                self.drives += 1
+                for connection, pipelines in zip(self.connections, (2, 1)):
+                    connection.done += pipelines * connection.batch
+
+        load = Slow()
+        load.drive_window(1)
+        # Three pipelines of two connections each time.
+        self.assertEqual(load.drives, -(-2 * heavy_client.BATCHES_MIN // 3))
+
+    def test_a_window_in_which_nothing_is_answered_is_a_failure(self):
+        class Silent(heavy_client.Load):
+            def __init__(self):
+                self.connections = [types.SimpleNamespace(batch=256, done=0)]
+
+            def drive_until(self, _):
+                now[0] += 1
+
+        now = [0.0]
+        with mock.patch.object(heavy_client.time, "monotonic", lambda: now[0]):
+            with self.assertRaises(Failure):
+                Silent().drive_window(1)
+
 
 class LightJob(unittest.TestCase):
     def test_the_heavy_load_is_that_of_the_deepest_job_and_outlasts_the_light_client(self):
