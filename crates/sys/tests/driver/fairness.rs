@@ -35,24 +35,34 @@ fn order(harness: &mut Harness) -> Vec<Token> {
     }
 }
 
+/// Runs a scenario until both events that it causes were in the same turn: the kernel may report one of them a turn later,
+/// as one of 32 edges on io_uring. `scenario` checks their order and returns whether they were.
+fn until_in_one_turn(scenario: impl Fn() -> bool) {
+    assert!((0..ATTEMPTS).any(|_| scenario()), "both events were never reported in one turn");
+}
+
 pub(crate) fn a_light_socket_reports_before_heavy_ones_that_were_first(driver: Which) {
     for family in Family::BOTH {
-        let mut harness = Harness::on(driver);
-        let mut heavy = heavy_pairs(&mut harness, family, 100);
-        let (light, mut light_peer) = harness.pair(family);
-        harness.receive(light, true);
-        light_peer.write_all(b"a").unwrap();
-        assert_eq!(harness.until_received(light, 1), b"a");
-        harness.run_until_idle();
-        for (_, peer) in &mut heavy {
-            peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
-        }
-        light_peer.write_all(b"b").unwrap();
-        let order = order(&mut harness);
-        assert_eq!(order.first(), Some(&light), "{order:?}");
-        for (token, _) in &heavy {
-            harness.until_received(*token, HEAVY_BYTES);
-        }
+        until_in_one_turn(|| {
+            let mut harness = Harness::on(driver);
+            let mut heavy = heavy_pairs(&mut harness, family, 100);
+            let (light, mut light_peer) = harness.pair(family);
+            harness.receive(light, true);
+            light_peer.write_all(b"a").unwrap();
+            assert_eq!(harness.until_received(light, 1), b"a");
+            harness.run_until_idle();
+            for (_, peer) in &mut heavy {
+                peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
+            }
+            light_peer.write_all(b"b").unwrap();
+            let order = order(&mut harness);
+            let place = order.iter().position(|token| *token == light);
+            assert!(matches!(place, None | Some(0)), "{order:?}");
+            for (token, _) in &heavy {
+                harness.until_received(*token, HEAVY_BYTES);
+            }
+            place.is_some() && order.len() > 1
+        });
     }
 }
 
@@ -84,38 +94,50 @@ pub(crate) fn heavy_sockets_take_turns(driver: Which) {
 }
 
 pub(crate) fn a_new_connection_comes_before_heavy_sockets(driver: Which) {
-    let mut harness = Harness::on(driver);
-    let mut heavy = heavy_pairs(&mut harness, Family::Tcp, 50);
-    let (_, address) = harness.listen(&any_port());
-    harness.run_until_idle();
-    for (_, peer) in &mut heavy {
-        peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
-    }
-    let _client = std::net::TcpStream::connect(address.ip().unwrap()).unwrap();
-    harness.driver.wait(Some(PATIENCE)).unwrap();
-    let mut order = Vec::new();
-    while let Some((_, completion)) = harness.next() {
-        order.push(matches!(completion, Completion::Accepted(Ok(_))));
-    }
-    assert_eq!(order.iter().position(|accepted| *accepted), Some(0), "{order:?}");
+    until_in_one_turn(|| {
+        let mut harness = Harness::on(driver);
+        let mut heavy = heavy_pairs(&mut harness, Family::Tcp, 50);
+        let (_, address) = harness.listen(&any_port());
+        harness.run_until_idle();
+        for (_, peer) in &mut heavy {
+            peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
+        }
+        let _client = std::net::TcpStream::connect(address.ip().unwrap()).unwrap();
+        harness.driver.wait(Some(PATIENCE)).unwrap();
+        let mut order = Vec::new();
+        while let Some((_, completion)) = harness.next() {
+            order.push(matches!(completion, Completion::Accepted(Ok(_))));
+        }
+        let place = order.iter().position(|accepted| *accepted);
+        assert!(matches!(place, None | Some(0)), "{order:?}");
+        place.is_some() && order.len() > 1
+    });
 }
 
 /// A socket whose peer reads less than it is sent is heavy, so it reports room after light sockets.
 pub(crate) fn a_light_socket_reports_before_room_for_a_heavy_one(driver: Which) {
-    let mut harness = Harness::on(driver);
-    let (blocked, mut reader) = harness.pair(Family::Unix);
-    let (light, mut light_peer) = harness.pair(Family::Unix);
-    harness.receive(light, true);
-    let mut queue = Outbound::new(&harness.pool);
-    queue.link_bytes(pattern(16 << 20).into());
-    queue.flush();
-    let taken = harness.send_until_blocked(blocked, &mut queue);
-    harness.run_until_idle();
-    harness.take_all();
-    std::io::Read::read_exact(&mut reader, &mut vec![0; taken]).unwrap();
-    light_peer.write_all(b"a").unwrap();
-    assert_eq!(order(&mut harness), [light, blocked]);
-    assert_eq!(harness.take(blocked), [Report::Sent(Ok(0))]);
+    until_in_one_turn(|| {
+        let mut harness = Harness::on(driver);
+        let (blocked, mut reader) = harness.pair(Family::Unix);
+        let (light, mut light_peer) = harness.pair(Family::Unix);
+        harness.receive(light, true);
+        let mut queue = Outbound::new(&harness.pool);
+        queue.link_bytes(pattern(16 << 20).into());
+        queue.flush();
+        let taken = harness.send_until_blocked(blocked, &mut queue);
+        harness.run_until_idle();
+        harness.take_all();
+        std::io::Read::read_exact(&mut reader, &mut vec![0; taken]).unwrap();
+        light_peer.write_all(b"a").unwrap();
+        let first = order(&mut harness);
+        let is_in_one_turn = first.len() == 2;
+        let order = if is_in_one_turn { first } else { [first, order(&mut harness)].concat() };
+        assert!(order == [light, blocked] || !is_in_one_turn && order == [blocked, light], "{order:?}");
+        assert_eq!(harness.take(blocked), [Report::Sent(Ok(0))]);
+        is_in_one_turn
+    });
 }
 
 const HEAVY_BYTES: usize = 20_000;
+
+const ATTEMPTS: usize = 32;
