@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_engine::{Channel, Client, Event, Limits, Outcome};
 
@@ -103,12 +103,14 @@ pub(crate) fn a_connection_that_does_not_end_is_cut_off_in_time<S: Stack>(stage:
     raw_peer.receive(stuck, false);
     raw_peer.send(stuck, &S::encoded(b"?"));
     stage.until("the request has come", || journal.length() == 1);
+    let begun = Instant::now();
     server.with(|event_loop| event_loop.drain(stage.units(1)));
     stage.rest(stage.units(1) / 4);
     // The loop waits for the deadline only.
     let turns = stage.turns_within(&server, stage.units(1) / 4);
     assert!(turns <= TURNS_MAX, "{turns} turns while nothing happened");
-    assert!(!server.is_drained() && server.counts().connections == 2);
+    let is_open = !server.is_drained() && server.counts().connections == 2;
+    assert!(is_open || is_late(stage, begun, stage.units(1)), "a connection has ended too early");
     stage.until("the loop is drained", || server.is_drained());
     assert_eq!(stage.reasons(), ["the deadline of the drain had come"; 2]);
     assert_eq!(journal.count("Drain"), 2);
@@ -158,9 +160,11 @@ pub(crate) fn a_connection_that_is_being_made_is_given_up_in_time<S: Stack>(stag
     let target = Client::at(stage.unresponsive()).connect_timeout(FOR_EVER);
     let started = stage.start(&client, async move { target.connect(S::client()).await.is_ok() });
     stage.rest(stage.units(1) / 10);
+    let begun = Instant::now();
     client.with(|event_loop| event_loop.drain(stage.units(1) / 2));
     stage.rest(stage.units(1) / 10);
-    assert!(!client.is_drained(), "it may come about still");
+    let is_open = !client.is_drained();
+    assert!(is_open || is_late(stage, begun, stage.units(1) / 2), "it may come about still");
     stage.until("the loop is drained", || client.is_drained());
     assert!(!stage.outcome(&started), "no answer comes");
 }
@@ -175,6 +179,11 @@ pub(crate) fn a_second_drain_shortens_the_first<S: Stack>(stage: &Stage) {
     assert!(!server.is_drained());
     drain(stage, &server, Duration::ZERO);
     assert_eq!(stage.reason(1), "the deadline of the drain had come");
+}
+
+/// Whether this thread has not run for so long that a deadline has come meanwhile, which only real time brings.
+fn is_late(stage: &Stage, begun: Instant, timeout: Duration) -> bool {
+    stage.is_real() && begun.elapsed() >= timeout
 }
 
 /// Of a loop that only waits for a deadline.

@@ -112,7 +112,7 @@ pub(crate) fn of_several_threads_wake_it_each_time<S: Stack>(stage: &Stage) {
             })
         })
         .collect();
-    let patience = stage.units(20);
+    let patience = stage.patience();
     while (posts(&journal).len() as u32) < 2 * POSTS {
         let begun = std::time::Instant::now();
         server.with(|event_loop| event_loop.turn(Some(patience))).expect("waiting does not fail");

@@ -37,6 +37,9 @@ pub(crate) trait TestBackend {
     /// An address without a listener.
     fn nowhere(&self) -> Address;
 
+    /// A port of a client that has no socket.
+    fn free_port(&self) -> u16;
+
     /// An address from which no answer comes.
     fn unresponsive(&self) -> Address;
 
@@ -229,6 +232,11 @@ impl Stage {
         self.backend.nowhere()
     }
 
+    /// A port of a client that has no socket.
+    pub(crate) fn free_port(&self) -> u16 {
+        self.backend.free_port()
+    }
+
     pub(crate) fn unresponsive(&self) -> Address {
         self.backend.unresponsive()
     }
@@ -236,6 +244,11 @@ impl Stage {
     /// A multiple of a time that is long for the backend: for deadlines.
     pub(crate) fn units(&self, count: u32) -> Duration {
         self.backend.unit() * count
+    }
+
+    /// How long to wait for a condition that must come true.
+    pub(crate) fn patience(&self) -> Duration {
+        self.backend.patience()
     }
 
     /// How late a deadline may fire.

@@ -184,7 +184,7 @@ fn repeated_zero_sleeps_do_not_block_the_loop() {
             noting.set(true);
         });
         let begun = std::time::Instant::now();
-        while !over.get() && begun.elapsed() < SECOND * 5 {
+        while !over.get() && begun.elapsed() < SECOND * 60 {
             task::sleep(Duration::ZERO).await;
         }
         assert!(over.get(), "no other task ran");

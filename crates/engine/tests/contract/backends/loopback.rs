@@ -24,6 +24,8 @@ pub(crate) struct Loopback {
     seed: u64,
     /// A listener that accepts nothing, and the connections that fill its backlog.
     unresponsive: RefCell<Vec<FullListener>>,
+    /// Sockets that are bound and do not listen.
+    silent: RefCell<Vec<socket2::Socket>>,
     /// Sockets that were open before.
     before: usize,
     /// Scenarios run one after the other, so that sockets can be counted.
@@ -57,6 +59,7 @@ impl Loopback {
             paths: Cell::new(0),
             seed: tidegate_testkit::seeds(1).start,
             unresponsive: RefCell::default(),
+            silent: RefCell::default(),
             before: open_sockets(),
             _turn: turn,
         }
@@ -92,9 +95,17 @@ impl TestBackend for Loopback {
     }
 
     fn nowhere(&self) -> Address {
-        // An address that was bound and closed has no listener.
+        // The socket keeps the port: the kernel could give a free one to a listener, or to the socket that connects to it.
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a port is free");
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket()).expect("it has an address");
+        self.silent.borrow_mut().push(socket);
+        Address::Ip(address)
+    }
+
+    fn free_port(&self) -> u16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback can be listened at");
-        Address::Ip(listener.local_addr().expect("a listener has an address"))
+        listener.local_addr().expect("a listener has an address").port()
     }
 
     /// When the backlog of a listener is full, the kernel drops further connections.
@@ -193,6 +204,7 @@ impl TestBackend for Loopback {
 
     fn sockets(&self) -> usize {
         self.unresponsive.take();
+        self.silent.take();
         open_sockets().saturating_sub(self.before)
     }
 }

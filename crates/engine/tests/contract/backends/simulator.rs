@@ -71,6 +71,10 @@ impl TestBackend for Simulator {
         Address::Ip((self.server.ip(), self.next_port()).into())
     }
 
+    fn free_port(&self) -> u16 {
+        self.next_port()
+    }
+
     fn unresponsive(&self) -> Address {
         // The driver's last completion for a closed socket comes late, as on a driver that has to cancel operations.
         self.network.set_faults(FaultRates::none().with(NetworkFault::TimedOut, 1).with(NetworkFault::LateClose, 1));
