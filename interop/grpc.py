@@ -3,16 +3,14 @@
 
 import argparse
 import json
-import os
 import shlex
-import subprocess
 
 import program
 import servers
 from program import Failure
 
 # Where `cargo xtask ci` installs grpcurl.
-os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/bin")
+program.use_tools("bin")
 
 SECONDS_MAX = 120
 LEVELS = '{"metres": 1} {"metres": 3} {"metres": 2}'
@@ -66,14 +64,13 @@ def check(backend, binary):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--example", default=str(program.ROOT / "target/release/examples/grpc"))
+    parser.add_argument("--example", help="the server, which is built unless it is given")
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     options = parser.parse_args()
     program.need("grpcurl")
-    if not os.path.exists(options.example):
-        subprocess.run(["cargo", "build", "--release", "--example", "grpc"], cwd=program.ROOT, check=True)
+    example = options.example or program.build_example("grpc")
     for backend in options.backends:
-        check(backend, options.example)
+        check(backend, example)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,15 @@
 over TLS, and with certificates of clients."""
 
 import argparse
-import os
 import pathlib
 import re
-import subprocess
 
 import program
 import servers
 from program import Failure
 
 # Where `cargo xtask ci` installs it.
-os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/bin")
+program.use_tools("bin")
 
 SECONDS_MAX = 120
 CASES_MIN = 570

@@ -2,8 +2,6 @@
 """The HTTP/2 of `tidegate serve`, as h2spec sees it: all of its 146 cases, strictly, in clear and over TLS."""
 
 import argparse
-import os
-import pathlib
 import re
 
 import program
@@ -11,7 +9,7 @@ import servers
 from program import Failure
 
 # Where `cargo xtask ci` installs h2spec.
-os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/bin")
+program.use_tools("bin")
 
 CASES = 146
 SECONDS_MAX = 120

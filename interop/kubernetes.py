@@ -9,7 +9,6 @@ arguments and answers the probes as the kubelet sends them.
 import argparse
 import http.client
 import json
-import os
 import pathlib
 import re
 import shlex
@@ -22,14 +21,13 @@ import servers
 from image import Image
 from program import ROOT, Failure
 
-TOOLS = ROOT / "target/tools/kubernetes-validate/bin"
 MANIFEST = ROOT / "deploy/kubernetes/tidegate.yaml"
 # The oldest in which the kubelet sleeps for a container, and the newest of the validator.
 VERSIONS = ["1.30.0", "1.37.0"]
 DRAIN_SECONDS = 10
 SECONDS_MAX = 120
 
-os.environ["PATH"] += os.pathsep + str(TOOLS)
+program.use_tools("kubernetes-validate/bin")
 
 
 def expect(what, found, expected):

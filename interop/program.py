@@ -56,9 +56,16 @@ def skip_part(why):
 
 
 def build_example(name):
-    """Builds an example, which takes no time if it is built already, and returns its path."""
-    subprocess.run(["cargo", "build", "--release", "--example", name], cwd=ROOT, check=True)
-    return str(ROOT / "target/release/examples" / name)
+    """Builds an example, which takes no time if it is built already, and returns its path. The build is that of the tests:
+    of the whole workspace, not optimised."""
+    subprocess.run(["cargo", "build", "--quiet", "--workspace", "--example", name], cwd=ROOT, check=True)
+    return str(ROOT / "target/debug/examples" / name)
+
+
+def use_tools(folder):
+    """Programs of a folder below `target/tools`, where `cargo xtask` installs them in their versions, come before others of
+    the same names."""
+    os.environ["PATH"] = str(ROOT / "target/tools" / folder) + os.pathsep + os.environ["PATH"]
 
 
 def letters(length, start=0):

@@ -7,6 +7,7 @@ byte. The README beside this file says how to repeat it.
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
@@ -61,13 +62,9 @@ class Dante(program.Front):
         return ["danted", "-f", str(config), "-p", str(pathlib.Path(self.directory, "danted.pid"))]
 
 
+@functools.cache
 def example(name):
-    """An example that was built, in release or not."""
-    for profile in ["release", "debug"]:
-        path = program.ROOT / "target" / profile / "examples" / name
-        if path.exists():
-            return str(path)
-    raise Failure(f"examples/{name} was not built: cargo build --example {name}")
+    return program.build_example(name)
 
 
 def fetch(proxy, *urls):

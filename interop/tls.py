@@ -24,7 +24,7 @@ import servers
 from program import Failure
 
 # Where `cargo xtask ci` installs sslyze.
-os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/sslyze/bin")
+program.use_tools("sslyze/bin")
 
 SECONDS_MAX = 120
 TESTSSL_SECONDS_MAX = 600

@@ -11,11 +11,10 @@ import argparse
 import collections
 import http.server
 import json
+import os
 import pathlib
 import random
-import shutil
 import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -104,11 +103,15 @@ def response(path):
     return path * (1 + random.Random(path).choice([0, 10, 4000]))
 
 
+def toxiproxy_server():
+    return INSTALLED if os.path.exists(INSTALLED) else "toxiproxy-server"
+
+
 class Toxiproxy(program.Front):
     """A toxiproxy, a context manager."""
 
     def command(self):
-        return [shutil.which("toxiproxy-server") or INSTALLED, "-host", "127.0.0.1", "-port", str(self.ports[0])]
+        return [toxiproxy_server(), "-host", "127.0.0.1", "-port", str(self.ports[0])]
 
     def call(self, method, path, value=None):
         data = None if value is None else json.dumps(value).encode()
@@ -247,8 +250,7 @@ def main():
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     parser.add_argument("--requests", type=int, default=3, help="of each client, for each kind of trouble")
     options = parser.parse_args()
-    if not pathlib.Path(INSTALLED).exists():
-        program.need("toxiproxy-server")
+    program.need(toxiproxy_server())
     for backend in options.backends:
         run_backend(backend, options)
 

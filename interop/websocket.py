@@ -20,8 +20,7 @@ import servers
 from program import Failure
 
 # Where `cargo xtask ci` installs kosoku.
-os.environ["PATH"] += os.pathsep + str(program.ROOT / "target/tools/kosoku/bin")
-CLIENT = str(program.ROOT / "target/debug/examples/websocket")
+program.use_tools("kosoku/bin")
 # The slow cases are those that take the time, most of it within kosoku.
 SECONDS_MAX = 3600
 CASES_MIN = 200
@@ -90,8 +89,8 @@ def run(backend, excluded, has_tls):
         return behaviors(folder, text)
 
 
-def run_client(excluded, has_tls):
-    """The behavior of each case by its name, of the client in `examples/websocket.rs`."""
+def run_client(example, excluded, has_tls):
+    """The behavior of each case by its name, of the client `examples/websocket.rs`."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         (port,) = program.free_ports(1)
@@ -107,7 +106,7 @@ def run_client(excluded, has_tls):
         try:
             count = None
             for _ in range(program.LISTEN_SECONDS_MAX * 10):
-                asked = subprocess.run([CLIENT, "--print", f"{url}/getCaseCount"], capture_output=True, text=True, check=False,
+                asked = subprocess.run([example, "--print", f"{url}/getCaseCount"], capture_output=True, text=True, check=False,
                                        env=environment)
                 if asked.returncode == 0 and asked.stdout.strip().isdigit():
                     count = int(asked.stdout)
@@ -117,9 +116,9 @@ def run_client(excluded, has_tls):
                 raise Failure(f"kosoku does not report its number of cases: {asked.stderr[-300:]}")
             for number in range(1, count + 1):
                 # The exit code depends on how the case ends the connection; the report is the judge.
-                case = [CLIENT, f"{url}/runCase?case={number}&agent=tidegate"]
+                case = [example, f"{url}/runCase?case={number}&agent=tidegate"]
                 subprocess.run(case, capture_output=True, timeout=SECONDS_MAX, check=False, env=environment)
-            report = [CLIENT, f"{url}/updateReports?agent=tidegate"]
+            report = [example, f"{url}/updateReports?agent=tidegate"]
             subprocess.run(report, capture_output=True, timeout=60, check=False, env=environment)
             for _ in range(program.LISTEN_SECONDS_MAX * 10):
                 if any(pathlib.Path(folder).rglob("index.json")):
@@ -159,10 +158,7 @@ def main():
     excluded = BROKEN if options.all else SLOW
     for backend in program.BACKENDS:
         judge(backend, run(backend, excluded, options.tls))
-    if pathlib.Path(CLIENT).is_file():
-        judge("client", run_client(excluded, options.tls))
-    else:
-        program.skip_part(f"{CLIENT} is not built")
+    judge("client", run_client(program.build_example("websocket"), excluded, options.tls))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 //! chance: the run goes on, and the list of steps ends with its name. A test that fails twice fails the run, and so does a
 //! test program that ends without naming a test.
 //!
-//! `Report` reads the output of `cargo test`. Read next: `flaky.rs`, which looks for such tests.
+//! `Report` reads the output of test programs. Read next: `flaky.rs`, which looks for such tests.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, pipe};
@@ -10,6 +10,7 @@ use std::mem;
 use std::sync::{Mutex, PoisonError};
 
 use crate::command::{Failure, Step, cargo};
+use crate::test_programs::{self, TestProgram};
 
 /// Runs `cargo test` with these arguments.
 pub(crate) fn cargo_test(step: Step) -> Result<(), Failure> {
@@ -19,11 +20,52 @@ pub(crate) fn cargo_test(step: Step) -> Result<(), Failure> {
     if report.passed {
         return Ok(());
     }
+    run_again(report, &test_programs::build()?, &environment)
+}
+
+/// Runs the tests of a package's test programs that these arguments select, in the build of the whole workspace. At least
+/// one test has to be among them.
+pub(crate) fn package_tests(package: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), Failure> {
+    let programs = test_programs::build_of(package)?;
+    let environment: Vec<(OsString, OsString)> =
+        variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let mut tests_run = 0;
+    for program in &programs {
+        tests_run += run_program(program, arguments, &programs, &environment)?;
+    }
+    if tests_run > 0 { Ok(()) } else { Err(Failure(format!("{package} has no test for {arguments:?}"))) }
+}
+
+/// Runs `cargo test` once, and fails as well if no test ran.
+pub(crate) fn tests_that_exist(step: Step) -> Result<(), Failure> {
+    let report = run(step)?;
+    if report.passed && report.tests_passed > 0 { Ok(()) } else { Err(Failure("a test failed, or none ran".into())) }
+}
+
+/// Runs a test program of the workspace's build; the number of tests that ran.
+pub(crate) fn run_program(
+    program: &TestProgram,
+    arguments: &[&str],
+    all: &[TestProgram],
+    environment: &[(OsString, OsString)],
+) -> Result<usize, Failure> {
+    println!("   Running {} {}", program.describe(), arguments.join(" "));
+    let mut report = run(program.step(arguments).envs(environment))?;
+    report.end_of_program(&program.describe());
+    let tests_run = report.tests_passed + report.failed.len();
+    if !report.passed {
+        run_again(report, all, environment)?;
+    }
+    Ok(tests_run)
+}
+
+/// Runs the failed tests of a report again.
+fn run_again(report: Report, programs: &[TestProgram], environment: &[(OsString, OsString)]) -> Result<(), Failure> {
     if report.failed.is_empty() || !report.crashed.is_empty() {
         return Err(Failure(format!("no test can run again: {}", report.crashed.join("; "))));
     }
     for test in report.failed {
-        test.passes_again(&environment)?;
+        test.passes_again(programs, environment)?;
         println!("chance failure: {}", test.describe());
         CHANCE_FAILURES.lock().unwrap_or_else(PoisonError::into_inner).push(test.describe());
     }
@@ -78,9 +120,14 @@ impl FailedTest {
     }
 
     /// Runs it again, alone.
-    fn passes_again(&self, environment: &[(OsString, OsString)]) -> Result<(), Failure> {
+    fn passes_again(&self, programs: &[TestProgram], environment: &[(OsString, OsString)]) -> Result<(), Failure> {
+        let program = programs.iter().find(|program| program.describe() == self.target);
         for _ in 0..REPEATS {
-            let again = cargo(["test"]).args(self.target.split(' ')).args(["--", "--exact", &self.name]);
+            let again = match program {
+                Some(program) => program.step(&["--exact", &self.name]),
+                // A documentation test has no program.
+                None => cargo(["test"]).args(self.target.split(' ')).args(["--", "--exact", &self.name]),
+            };
             let report = run(again.envs(environment))?;
             if !report.passed || report.tests_passed == 0 {
                 return Err(Failure(format!("the test {} failed again", self.describe())));
@@ -123,16 +170,26 @@ impl Report {
     /// Cargo's line behind the output of a program that failed.
     fn read_target(&mut self, line: &str) {
         let target = line.split_once("to rerun pass `").and_then(|(_, rest)| rest.strip_suffix('`'));
-        let names = target.map(|_| mem::take(&mut self.names));
-        match (target, names) {
-            (Some(target), Some(names)) if !names.is_empty() => {
-                let test = |name| FailedTest { target: target.to_owned(), name };
-                self.failed.extend(names.into_iter().map(test));
-            }
-            (Some(target), _) => self.crashed.push(target.to_owned()),
-            (None, _) if line.starts_with("error: could not compile") => self.crashed.push(line.to_owned()),
-            (None, _) => {}
+        match target {
+            Some(target) => self.program_failed(target),
+            None if line.starts_with("error: could not compile") => self.crashed.push(line.to_owned()),
+            None => {}
         }
+    }
+
+    /// The program that wrote the output has ended, and cargo did not run it.
+    fn end_of_program(&mut self, target: &str) {
+        if !self.passed {
+            self.program_failed(target);
+        }
+    }
+
+    fn program_failed(&mut self, target: &str) {
+        let names = mem::take(&mut self.names);
+        if names.is_empty() {
+            self.crashed.push(target.to_owned());
+        }
+        self.failed.extend(names.into_iter().map(|name| FailedTest { target: target.to_owned(), name }));
     }
 }
 
@@ -217,6 +274,16 @@ error: 2 targets failed:
         let report = report_of("running 2 tests\nerror: test failed, to rerun pass `-p a --lib`\n\nCaused by:");
         assert_eq!(report.crashed, ["-p a --lib"]);
         assert!(report.failed.is_empty());
+    }
+
+    #[test]
+    fn a_program_that_was_not_run_by_cargo_is_named_at_its_end() {
+        let mut report = report_of("failures:\n    a::one\n\ntest result: FAILED. 4 passed; 1 failed; 0 ignored;");
+        report.end_of_program("-p a --test suite");
+        assert_eq!(report.failed, [FailedTest { target: "-p a --test suite".into(), name: "a::one".into() }]);
+        let mut report = report_of("running 2 tests");
+        report.end_of_program("-p a --test suite");
+        assert_eq!(report.crashed, ["-p a --test suite"]);
     }
 
     #[test]

@@ -1,56 +1,111 @@
-//! All checks of a change. What is exhaustive is sampled here, another sample each time; `long.rs` has the whole.
+//! All checks of a change, in half an hour on two cores. The steps share builds: a debug build of the whole workspace, which
+//! `cargo test --workspace` makes, a release build as in the README, and a build of what is measured. A step that needs a
+//! build of its own stands in `long.rs`, and so does the whole of what is sampled here.
 
+use std::collections::BTreeSet;
 use std::fs;
 
-use crate::chance::cargo_test;
-use crate::command::{Failure, Step, cargo, python};
-use crate::fuzz;
-use crate::injected;
-use crate::measure;
-use crate::release;
-use crate::smoke::smoke;
-use crate::steps::{NamedStep, step, step_apart};
-use crate::tools;
+use clap::Args;
 
-pub(crate) fn steps() -> Vec<NamedStep> {
-    let mut steps = checks();
-    steps.extend(examples());
+use crate::chance::{self, cargo_test};
+use crate::command::{Failure, Step, cargo, python};
+use crate::disk;
+use crate::interop;
+use crate::measure;
+use crate::passed;
+use crate::smoke::smoke;
+use crate::steps::{NamedStep, Selection, run_all, step};
+use crate::test_programs;
+use crate::tools;
+use crate::touched;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    selection: Selection,
+    /// Run only what a change can have broken: `xtask/src/touched.rs` has the table of paths and steps. The change is what
+    /// lies between the working tree and its merge base with BASE [default: the last commit on which all of ci passed]
+    #[arg(long, value_name = "BASE", num_args = 0..=1)]
+    touched: Option<Option<String>>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if let Some(base) = &options.touched {
+        return touched::run(base.as_deref(), &options.selection);
+    }
+    if !options.selection.is_complete() {
+        return run_all(steps(Tests::All), &options.selection);
+    }
+    let (begun_on, bytes_before) = (passed::clean_commit(), disk::bytes_of_target());
+    run_all(steps(Tests::All), &options.selection)?;
+    disk::check_growth(bytes_before)?;
+    passed::store(begun_on)
+}
+
+/// Which tests the list has.
+pub(crate) enum Tests {
+    /// All, by the command in the README.
+    All,
+    /// Those of these packages.
+    Of(BTreeSet<String>),
+}
+
+pub(crate) fn steps(tests: Tests) -> Vec<NamedStep> {
+    let mut steps = checks(tests);
     steps.extend(measurements());
+    steps.extend(interop::representatives());
     steps
 }
 
-fn checks() -> Vec<NamedStep> {
+/// The step that `touched.rs` replaces by the tests of some packages.
+pub(crate) const TESTS: &str = "tests, by the command in the README";
+
+fn checks(tests: Tests) -> Vec<NamedStep> {
+    let tests = match tests {
+        Tests::All => step(TESTS, || cargo_test(test_command()?)),
+        Tests::Of(packages) => step(TESTS, move || tests_of(&packages)),
+    };
     vec![
         step("tools", || tools::install(tools::OF_CI)),
         step("format", || cargo(["fmt", "--all", "--check"]).run()),
         step("lints", || cargo("clippy --workspace --all-targets -- -D warnings".split(' ')).run()),
-        step("tests, by the command in the README", || cargo_test(test_command()?)),
+        tests,
         // Servers in these tests run on io_uring, if it is available. The contract runs on both backends anyway; this
         // repeats the end-to-end tests of the program on epoll, except those that name their backend.
         step("the program on epoll", || {
-            let test = "test --package tidegate-cli --test program -- --skip faults --skip backends";
-            cargo_test(cargo(test.split(' ')).env("TIDEGATE_BACKEND", "epoll"))
+            let arguments = ["--skip", "faults", "--skip", "backends"];
+            chance::package_tests("tidegate-cli", &arguments, &[("TIDEGATE_BACKEND", "epoll")])
         }),
         step("the contract with a sample of seeds", || measure::contract_seeds(100, None)),
-        step_apart("the contract with a sample of injected bugs", "target/injected", || {
-            injected::run(&injected::Options::sample_of(6))
-        }),
-        step_apart("fuzzing", "target/fuzz/none", || fuzz::run(&fuzz::Options::sample_of(20_000))),
-        step_apart("lines that the fuzz corpora reach", "target/fuzz/coverage", || python("fuzz/coverage.py").run()),
-        step("documentation", measure::documentation),
-        step_apart("packages of all crates", "target/release-packages", release::packages),
-        step("the oldest supported compiler", release::oldest_compiler),
-        step_apart("address sanitizer", "target/asan", || measure::address_sanitizer(&[])),
+        step("examples on the default backend", || examples("auto")),
+        step("examples on epoll", || examples("epoll")),
+        step("documentation", measure::documentation_of_workspace),
+        step("tests of the comparison", || python("-m").arg("unittest").folder("benches/peers").run()),
+        step("the program as in the README", || interop::release_program().and_then(|()| smoke())),
     ]
 }
 
-/// Each example runs by itself once, on both backends.
-fn examples() -> Vec<NamedStep> {
-    let run = |name: &'static str, backend: &'static str| {
-        let example = move || cargo(["run", "--quiet", "--example", name]).env("TIDEGATE_BACKEND", backend).run();
-        step(format!("example {name} on {backend}"), example)
-    };
-    EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
+/// The tests of these packages, in the build of the whole workspace. Their documentation tests run by the paths of their
+/// folders.
+fn tests_of(packages: &BTreeSet<String>) -> Result<(), Failure> {
+    let programs = test_programs::build()?;
+    for program in programs.iter().filter(|program| packages.contains(&program.package)) {
+        chance::run_program(program, &[], &programs, &[])?;
+    }
+    let folders = touched::folders_of(packages)?;
+    let documentation =
+        cargo("test --workspace --doc --".split(' ')).args(folders.iter().map(|folder| format!("{folder}/")));
+    if folders.is_empty() { Ok(()) } else { cargo_test(documentation) }
+}
+
+/// Each example that needs no other program runs by itself once, from the build of the tests.
+fn examples(backend: &str) -> Result<(), Failure> {
+    cargo(["build", "--workspace"]).args(EXAMPLES.iter().flat_map(|name| ["--example", *name])).run()?;
+    for name in EXAMPLES {
+        println!("   Running {name}");
+        Step::new(&format!("target/debug/examples/{name}")).env("TIDEGATE_BACKEND", backend).run()?;
+    }
+    Ok(())
 }
 
 const EXAMPLES: [&str; 25] = [
@@ -81,108 +136,25 @@ const EXAMPLES: [&str; 25] = [
     "within_tokio",
 ];
 
+/// The bars of the data path.
 fn measurements() -> Vec<NamedStep> {
-    let mut steps = vec![
-        step("release builds", measure::release_builds_for_memory),
-        step("the program as in the README", smoke),
-        step("tests of the comparison", || python("-m").arg("unittest").folder("benches/peers").run()),
+    vec![
         step("instruction counts", || measure::instructions("--check")),
-        step("memory", measure::memory),
-        step("crowds", || measure::crowds().run()),
-        step("short connections", || measure::churn(5, &[])),
-        step("system calls", || python("benches/calls.py").args(["--seconds", "1", "--depths", "16"]).run()),
-        step("memory of an upload", || {
+        measured("memory", measure::memory),
+        step("crowds", || measure::crowds(None)),
+        measured("short connections", || measure::churn(5, &[])),
+        measured("system calls", || python("benches/calls.py").args(["--seconds", "1", "--depths", "16"]).run()),
+        measured("memory of an upload", || {
             let max = (512 * 1024).to_string();
             python("benches/upload.py").args(["--alone", "--rounds", "1", "--max", &max]).run()
         }),
-        step("no descriptors", measure::descriptors),
-        step("behind nginx and HAProxy", || python("interop/proxies.py").run()),
-        step("the live page in a browser", || python("interop/dashboard.py").args(["--backends", "epoll"]).run()),
-        step("the image in namespaces", || python("interop/container.py").run()),
-        step("the manifest of Kubernetes", || {
-            tools::install_python("kubernetes-validate", KUBERNETES_VALIDATE)
-                .and_then(|()| python("interop/kubernetes.py").run())
-        }),
-        step("a rolling restart behind HAProxy", || python("interop/rolling.py").run()),
-        step("in front of Python and nginx", || python("interop/gateway.py").run()),
-        step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
-        step("TLS by sslyze and OpenSSL", || {
-            tools::install_python("sslyze", SSLYZE).and_then(|()| python("interop/tls.py").run())
-        }),
-        step("HTTP/2 by h2spec", || {
-            let h2spec = "github.com/summerwind/h2spec/cmd/h2spec";
-            tools::install_go("h2spec", h2spec, "v2.2.1+incompatible").and_then(|()| python("interop/http2.py").run())
-        }),
-        step("HTTP/2 with Python, Go, Node and a browser", || {
-            tools::install_python_package("httpx", "[http2]", "0.28.1")
-                .and_then(|()| python("interop/http2_peers.py").run())
-        }),
-        step("gRPC by grpcurl", || {
-            let grpcurl = "github.com/fullstorydev/grpcurl/cmd/grpcurl";
-            tools::install_go("grpcurl", grpcurl, "v1.9.3").and_then(|()| python("interop/grpc.py").run())
-        }),
-        step("gRPC by the interop client", || {
-            let client = "google.golang.org/grpc/interop/client";
-            tools::install_go_apart("grpc_interop", "client", client, "v1.85.0")
-                .and_then(|()| python("interop/grpc_interop.py").run())
-        }),
-        step("gRPC by connectconformance", || {
-            let runner = "connectrpc.com/conformance/cmd/connectconformance";
-            tools::install_go("connectconformance", runner, "v1.0.7")
-                .and_then(|()| python("interop/grpc_conformance.py").run())
-        }),
-        step("the WebSocket cases of kosoku", || {
-            tools::install_python("kosoku", KOSOKU).and_then(|()| python("interop/websocket.py").run())
-        }),
-        step("WebSocket with Python, Node and a browser", || {
-            install_websocket_clients().and_then(|()| python("interop/websocket_clients.py").run())
-        }),
-        step("two browsers in a chat", || python("interop/chat.py").run()),
-        step("slow clients", || python("interop/slow.py").run()),
-        step("slow clients of a proxy", slow_clients_of_a_proxy),
-        step("a proxy between two toxiproxies", || install_toxiproxy().and_then(|()| python("interop/toxic.py").run())),
-        step("SOCKS of microsocks, Dante, curl and proxychains4", || python("interop/socks.py").run()),
-    ];
-    for queue in ["array", "linked"] {
-        steps.push(step(format!("tests and lints of the {queue} queue"), move || test_queue(queue)));
-    }
-    steps
+        measured("no descriptors", measure::descriptors),
+    ]
 }
 
-/// The version of kubernetes-validate, which has the schemas of Kubernetes up to its own.
-const KUBERNETES_VALIDATE: &str = "1.37.0";
-
-/// A short form: the deadlines are those of the server, which has a step of its own.
-fn slow_clients_of_a_proxy() -> Result<(), Failure> {
-    let flags = "--proxy --backends epoll --connections 400 --rate 400 --seconds 7 --deadline 2";
-    let attacks = ["--attacks", "slow heads", "slow bodies", "ranges", "slow reading"];
-    python("interop/slow.py").args(flags.split(' ')).args(attacks).run()
-}
-
-pub(crate) fn install_websocket_clients() -> Result<(), Failure> {
-    tools::install_python_package("websockets", "", "15.0.1").and_then(|()| tools::install_node("ws", "8.18.3"))
-}
-
-pub(crate) fn install_toxiproxy() -> Result<(), Failure> {
-    let package = "github.com/Shopify/toxiproxy/v2/cmd/server";
-    tools::install_go_apart("toxiproxy", "server", package, "v2.12.0")
-}
-
-/// The version of kosoku.
-pub(crate) const KOSOKU: &str = "0.1.0";
-
-/// The version of sslyze.
-pub(crate) const SSLYZE: &str = "6.3.1";
-
-/// The buffer's tests with another queue in its place: docs/queue-experiment.md.
-pub(crate) fn test_queue(queue: &str) -> Result<(), Failure> {
-    let cargo = |command: &str| {
-        let step = cargo([command, "--manifest-path", "benches/experiment/buffer/Cargo.toml", "--locked"]);
-        let step = step.args(["--target-dir", &format!("target/experiment/buffer/{queue}")]);
-        step.env("RUSTFLAGS", format!("--cfg tidegate_queue=\"{queue}\""))
-    };
-    cargo("test").arg("--tests").run()?;
-    cargo("clippy").args(["--all-targets", "--", "-D", "warnings"]).run()
+/// A step that runs after the build of what is measured.
+fn measured(name: &str, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
+    step(name, move || measure::release_builds_for_memory().and_then(|()| run()))
 }
 
 /// The test command in the README, exactly.

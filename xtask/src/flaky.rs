@@ -1,25 +1,27 @@
-//! Looks for tests that fail by chance: runs all tests several times, in an order that is shuffled anew, with one thread and
-//! with four, beside a load on both cores. Each failure is listed with the seed of its order.
+//! Looks for tests that fail by chance: runs all tests several times, in an order that is shuffled anew, with four threads
+//! and with one in turn, beside a load on both cores. Each failure is listed with the seed of its order.
 //!
 //! The test programs are started here and not by cargo, since the shuffling is an unstable option of theirs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use clap::Args;
-use serde_json::Value;
 
-use crate::command::{Failure, Step, cargo};
+use crate::command::Failure;
 use crate::sample::fresh_seed;
+use crate::test_programs::{self, TestProgram};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// How often all tests run
     count: u64,
-    /// Only test programs whose description contains this text, for example `tidegate-http proxy`
+    /// Only the test programs of this package; may be given several times
+    #[arg(short, long, value_name = "NAME")]
+    package: Vec<String>,
+    /// Only test programs whose description contains this text, for example `tidegate-http --test suite`
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Threads that compute all the time beside the tests
@@ -27,16 +29,10 @@ pub(crate) struct Options {
     load: usize,
 }
 
-/// A test program and the folder in which cargo would start it.
-struct Program {
-    description: String,
-    executable: String,
-    folder: PathBuf,
-}
-
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut programs = build()?;
-    programs.retain(|program| options.only.as_ref().is_none_or(|text| program.description.contains(text)));
+    let mut programs = test_programs::build()?;
+    programs.retain(|program| options.package.is_empty() || options.package.contains(&program.package));
+    programs.retain(|program| options.only.as_ref().is_none_or(|text| program.describe().contains(text)));
     if programs.is_empty() {
         return Err(Failure("no test program has such a description".into()));
     }
@@ -47,10 +43,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             let (threads, seed) = (if round % 2 == 0 { 4 } else { 1 }, fresh_seed());
             println!("== round {} of {}: {threads} threads, --shuffle-seed {seed}", round + 1, options.count);
             for program in &programs {
-                for test in program.failures(threads, seed) {
+                let name = program.describe();
+                for test in self::failures(program, threads, seed) {
                     let place = format!("{threads} threads, seed {seed}");
-                    println!("{}: {test} failed ({place})", program.description);
-                    failures.entry(format!("{}: {test}", program.description)).or_default().push(place);
+                    println!("{name}: {test} failed ({place})");
+                    failures.entry(format!("{name}: {test}")).or_default().push(place);
                 }
             }
         }
@@ -81,41 +78,39 @@ fn beside_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Builds all tests and lists their programs.
-fn build() -> Result<Vec<Program>, Failure> {
-    let build = cargo("test --workspace --no-run --message-format=json-render-diagnostics".split(' '));
-    let output = build.output()?;
-    let messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    Ok(messages.filter_map(|message| describe(&message)).collect())
+/// The tests of a program that fail, or the program's end if it names none.
+fn failures(program: &TestProgram, threads: usize, seed: u64) -> Vec<String> {
+    let (seed, threads) = (seed.to_string(), threads.to_string());
+    let arguments = ["-Zunstable-options", "--shuffle-seed", &seed, "--test-threads", &threads];
+    // The programs take the unstable option only with RUSTC_BOOTSTRAP.
+    let mut command = program.step(&arguments).env("RUSTC_BOOTSTRAP", "1").into_command();
+    let output = match command.stdout(Stdio::piped()).stderr(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) => return vec![error.to_string()],
+    };
+    if output.status.success() {
+        return Vec::new();
+    }
+    let failed = failed_tests(&String::from_utf8_lossy(&output.stdout));
+    if failed.is_empty() { vec![format!("the program ended with {}", output.status)] } else { failed }
 }
 
-fn describe(message: &Value) -> Option<Program> {
-    let executable = message["executable"].as_str()?.to_owned();
-    let is_test = message["profile"]["test"].as_bool()?;
-    let folder = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned();
-    let package = folder.file_name()?.to_string_lossy().into_owned();
-    let description = format!("{package} {}", message["target"]["name"].as_str()?);
-    is_test.then_some(Program { description, executable, folder })
+/// The names behind the first words `failures:` that no output of a test follows. With one thread a test's own output may
+/// stand within its line `test NAME ... FAILED`, so that line is not read.
+fn failed_tests(output: &str) -> Vec<String> {
+    let names = output.rsplit_once("\nfailures:\n").map(|(_, rest)| rest).unwrap_or_default();
+    names.lines().map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
 }
 
-impl Program {
-    /// The tests that fail, or the program's end if it names none.
-    fn failures(&self, threads: usize, seed: u64) -> Vec<String> {
-        let step = Step::new(&self.executable).folder(&self.folder.to_string_lossy());
-        let step = step.args(["-Zunstable-options", "--shuffle-seed", &seed.to_string()]);
-        // The programs take the unstable option only with RUSTC_BOOTSTRAP. Some tests find their package by these variables.
-        let step = step.args(["--test-threads", &threads.to_string()]).env("RUSTC_BOOTSTRAP", "1");
-        let mut command = step.env("CARGO_MANIFEST_DIR", &self.folder).into_command();
-        let output = match command.stdout(Stdio::piped()).stderr(Stdio::null()).output() {
-            Ok(output) => output,
-            Err(error) => return vec![error.to_string()],
-        };
-        if output.status.success() {
-            return Vec::new();
-        }
-        let text = String::from_utf8_lossy(&output.stdout);
-        let failed = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
-        let failed: Vec<_> = failed.map(str::to_owned).collect();
-        if failed.is_empty() { vec![format!("the program ended with {}", output.status)] } else { failed }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_tests_are_those_of_the_list_at_the_end() {
+        let output = "test a::one ... output of its own\nFAILED\ntest two ... ok\n\nfailures:\n\n---- a::one stdout ----\n\
+            thread panicked\n\n\nfailures:\n    a::one\n    b::three\n\ntest result: FAILED. 1 passed; 2 failed\n";
+        assert_eq!(failed_tests(output), ["a::one", "b::three"]);
+        assert!(failed_tests("running 3 tests\ntest a ... ok\n").is_empty());
     }
 }

@@ -39,11 +39,6 @@ impl Options {
     pub(crate) fn all(seconds: u64) -> Self {
         Self { seconds, executions: None, seed: None, jobs: 2, sanitizer: "none".into(), targets: Vec::new() }
     }
-
-    /// All targets with this number of executions each, the same ones in each run.
-    pub(crate) fn sample_of(executions: u64) -> Self {
-        Self { executions: Some(executions), seed: Some(1), ..Self::all(300) }
-    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {

@@ -32,11 +32,6 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// A sample of so many bugs.
-    pub(crate) fn sample_of(count: usize) -> Self {
-        Self { bugs: Vec::new(), sample: Some(count), seed: None }
-    }
-
     /// All bugs.
     pub(crate) fn all() -> Self {
         Self { bugs: Vec::new(), sample: None, seed: None }

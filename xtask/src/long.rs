@@ -1,16 +1,45 @@
-//! What `ci.rs` samples, complete; the peers of the comparison; and the long measurements, for an otherwise idle machine.
+//! What `ci.rs` samples, complete; what needs a build of its own; the other programs; and the measurements beside peers, in a
+//! short form that shows that they run. `cargo xtask bench` has the measurements themselves.
+//!
+//! A step that has passed is skipped until its inputs change (`record.rs`), so that the list can run in pieces.
 
-use crate::ci;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::chance;
 use crate::command::{Failure, cargo, python};
 use crate::fuzz;
 use crate::injected;
+use crate::interop;
 use crate::measure::{self, BACKENDS, server};
+use crate::record::Record;
 use crate::release;
-use crate::steps::{NamedStep, step};
+use crate::steps::{NamedStep, Selection, run_recorded, step, step_apart};
 use crate::tools;
 
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    selection: Selection,
+    /// Run steps as well that have passed on the same inputs
+    #[arg(long)]
+    again: bool,
+    /// Begin no further step after so many minutes
+    #[arg(long)]
+    minutes: Option<u64>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let time_max = options.minutes.map(|minutes| Duration::from_secs(60 * minutes));
+    run_recorded(steps(), &options.selection, &Record::open(options.again), time_max)
+}
+
 pub(crate) fn steps() -> Vec<NamedStep> {
-    let mut steps = exhaustive();
+    let mut steps = vec![step("tools", || tools::install(tools::OF_CI).and_then(|()| tools::install(tools::OF_LONG)))];
+    steps.extend(exhaustive());
+    steps.extend(builds());
+    steps.extend(interop::others());
     steps.extend(costs());
     steps.extend(comparisons());
     steps
@@ -18,131 +47,141 @@ pub(crate) fn steps() -> Vec<NamedStep> {
 
 fn exhaustive() -> Vec<NamedStep> {
     vec![
-        step("tools", || tools::install(tools::OF_CI).and_then(|()| tools::install_crate("smugglex", "0.4.0"))),
-        step("packages that compile", release::packages_that_compile),
-        step("interfaces beside the baseline", || {
-            tools::install_crate("cargo-semver-checks", release::SEMVER_CHECKS).and_then(|()| release::interfaces())
-        }),
-        step("the contract with 10,000 seeds", || measure::contract_seeds(10_000, Some(0))),
-        step("the contract with all injected bugs", || injected::run(&injected::Options::all())),
-        step("a million simulated connections", || measure::simulated_crowd(1_000_000)),
+        step("the contract with 5,000 seeds", || measure::contract_seeds(5_000, Some(0))).of(CRATES),
+        step_apart("the contract with all injected bugs", "target/injected", || {
+            injected::run(&injected::Options::all())
+        })
+        .of(CRATES),
+        step_apart("fuzzing, 45 seconds each", "target/fuzz/none", || fuzz::run(&fuzz::Options::all(45)))
+            .of(&["crates", "fuzz"]),
+        step_apart("lines that the fuzz corpora reach", "target/fuzz/coverage", || python("fuzz/coverage.py").run())
+            .of(&["crates", "fuzz"]),
+        step_apart("address sanitizer", "target/asan", || measure::address_sanitizer(&[])).of(CRATES),
+        step("a million simulated connections", || measure::simulated_crowd(1_000_000)).of(CRATES),
         step("a million streams on 64 sessions", || {
-            let test = "test --release --package tidegate-engine --test stream_memory -- --nocapture";
-            cargo(test.split(' ')).env("TIDEGATE_STREAMS", "1000000").run()
-        }),
+            release_tests("tidegate-engine", "crowd_of_streams", ("TIDEGATE_STREAMS", "1000000"))
+        })
+        .of(CRATES),
         step("a hundred million heads beside httparse", || {
-            let test = "test --release --package tidegate-scan --test httparse -- --nocapture mutated";
-            cargo(test.split(' ')).env("TIDEGATE_HEADS", "100000000").run()
-        }),
-        step("fuzzing, ten minutes each", || fuzz::run(&fuzz::Options::all(600))),
-        step("a hundred restarts", || {
-            let test = "test --release --package tidegate-cli --test program -- --nocapture restarts_of";
-            cargo(test.split(' ')).env("TIDEGATE_RESTARTS", "100").run()
-        }),
-        step("behind nginx and HAProxy", || {
-            python("interop/proxies.py").args(["--mib", "256", "--seconds", "20"]).run()
-        }),
-        step("a rolling restart behind HAProxy", || python("interop/rolling.py").args(["--requests", "1000000"]).run()),
-        step("in front of Python and nginx", || python("interop/gateway.py").run()),
-        step("the PROXY protocol of HAProxy and nginx", || python("interop/proxy_protocol.py").run()),
-        step("WebSocket with Python, Node, a browser and websocat", || {
-            ci::install_websocket_clients()?;
-            tools::install_crate("websocat", "1.14.0")?;
-            python("interop/websocket_clients.py").arg("--websocat").run()
-        }),
-        step("all WebSocket cases of kosoku", || {
-            tools::install_python("kosoku", ci::KOSOKU)?;
-            python("interop/websocket.py").arg("--all").run()
-        }),
-        step("all WebSocket cases of kosoku over TLS", || {
-            tools::install_python("kosoku", ci::KOSOKU)?;
-            python("interop/websocket.py").args(["--all", "--tls"]).run()
-        }),
-        step("TLS by sslyze, OpenSSL and testssl.sh", || {
-            tools::install(tools::OF_LONG)?;
-            tools::install_python("sslyze", ci::SSLYZE)?;
-            python("interop/tls.py").arg("--testssl").run()
-        }),
+            release_tests("tidegate-scan", "mutated", ("TIDEGATE_HEADS", "100000000"))
+        })
+        .of(CRATES),
         step("a hundred thousand handshakes that are dropped", || {
-            let test = "test --release --package tidegate-tls --test tls -- --nocapture crowd::";
-            cargo(test.split(' ')).env("TIDEGATE_HANDSHAKES", "100000").run()
-        }),
-        step("smuggled requests", || python("interop/smuggling.py").args(["--timeout", "10"]).run()),
-        step("requests smuggled through a proxy", || {
-            python("interop/smuggling.py").args(["--proxy", "--timeout", "10"]).run()
-        }),
-        step("slow clients, a minute of each", || {
-            let flags = "--seconds 60 --deadline 20 --least-rate 240 --rate 200 --patient";
-            python("interop/slow.py").args(flags.split(' ')).run()
-        }),
-        step("slow clients of a proxy", || python("interop/slow.py").arg("--proxy").run()),
-        step("a proxy between two toxiproxies", || {
-            ci::install_toxiproxy()?;
-            python("interop/toxic.py").args(["--requests", "30"]).run()
-        }),
+            release_tests("tidegate-tls", "crowd::", ("TIDEGATE_HANDSHAKES", "100000"))
+        })
+        .of(CRATES),
+        step("a hundred restarts", || release_tests("tidegate-cli", "restarts_of", ("TIDEGATE_RESTARTS", "100")))
+            .of(CRATES),
     ]
 }
 
+/// What has a build of its own.
+fn builds() -> Vec<NamedStep> {
+    let mut steps = vec![
+        step_apart("packages that compile", "target/release-packages", release::packages_that_compile)
+            .of(&["crates", "README.md"]),
+        step_apart("the documentation of users", "target/doc-of-users", measure::documentation_of_users).of(CRATES),
+        step("the oldest supported compiler", release::oldest_compiler).of(&["benches", "crates", "examples", "fuzz"]),
+        step("interfaces beside the baseline", || tools::SEMVER_CHECKS.install().and_then(|()| release::interfaces()))
+            .of(CRATES),
+    ];
+    for (queue, folder) in [("array", "target/experiment/buffer/array"), ("linked", "target/experiment/buffer/linked")]
+    {
+        let name = format!("tests and lints of the {queue} queue");
+        steps.push(step_apart(name, folder, move || test_queue(queue, folder)).of(&["benches/experiment", "crates"]));
+    }
+    steps
+}
+
+/// The buffer's tests with another queue in its place: docs/queue-experiment.md.
+fn test_queue(queue: &str, folder: &str) -> Result<(), Failure> {
+    let cargo = |command: &str| {
+        let step = cargo([command, "--manifest-path", "benches/experiment/buffer/Cargo.toml", "--locked"]);
+        step.args(["--target-dir", folder]).env("RUSTFLAGS", format!("--cfg tidegate_queue=\"{queue}\""))
+    };
+    cargo("test").arg("--tests").run()?;
+    cargo("clippy").args(["--all-targets", "--", "-D", "warnings"]).run()
+}
+
+/// The tests of a package whose names contain this text, in a release build. At least one has to be there.
+fn release_tests(package: &str, filter: &str, (name, value): (&str, &str)) -> Result<(), Failure> {
+    let test = cargo(["test", "--release", "--package", package, "--tests", "--", "--nocapture", filter]);
+    chance::tests_that_exist(test.env(name, value))
+}
+
 fn costs() -> Vec<NamedStep> {
-    let mut steps = vec![step("release builds", measure::release_builds), step("memory", measure::memory)];
+    let mut steps = vec![step("what is measured", measure::release_builds)];
     for backend in BACKENDS {
-        steps.push(step(format!("memory of 15,000 connections on {backend}"), move || {
+        let memory = step(format!("memory of 15,000 connections on {backend}"), move || {
             let server = server(&format!("--quiet --max-connections 20000 --backend {backend}"));
             let bars = ["idle", "--connections", "15000", "--max", "320", "--server", &server];
             python("benches/memory.py").args(bars).run()
-        }));
-        steps.push(step(format!("crowds on {backend}"), move || {
-            measure::crowds().env("TIDEGATE_BACKEND", backend).run()
-        }));
+        });
+        steps.push(memory.of(COSTS));
+        steps.push(step(format!("crowds on {backend}"), move || measure::crowds(Some(backend))).of(COSTS));
     }
-    steps.push(step("short connections", || measure::churn(60, &["--rate-min", "10000", "--probe-max", "1"])));
-    steps.push(step("turns beside scrapes and lists of connections", || {
+    let short = step("ten thousand short connections a second", || {
+        measure::churn(60, &["--rate-min", "10000", "--probe-max", "1"])
+    });
+    steps.push(short.of(COSTS));
+    let scrapes = step("turns beside scrapes and lists of connections", || {
         for backend in BACKENDS {
             let server = server(&format!("--quiet --backend {backend} --admin 127.0.0.1:0"));
             python("benches/scrape.py").args(["--max", "1024", "--server", &server]).run()?;
         }
         Ok(())
-    }));
-    steps.push(step("system calls", || python("benches/calls.py").run()));
-    steps.push(step("no descriptors", measure::descriptors));
+    });
+    steps.push(scrapes.of(COSTS));
+    steps.push(step("system calls at each depth", || python("benches/calls.py").run()).of(COSTS));
     steps
 }
 
 fn comparisons() -> Vec<NamedStep> {
-    vec![
-        step("tools of the peers", || tools::install(tools::OF_PEERS)),
-        step("release build of the peers", || {
-            cargo("build --release --manifest-path benches/peers/Cargo.toml".split(' ')).run()
+    let steps = [
+        step("the peers answer alike", || {
+            cargo("build --release --manifest-path benches/peers/Cargo.toml".split(' ')).run()?;
+            python("benches/peers/check.py").run()
         }),
-        step("the peers answer alike", || python("benches/peers/check.py").run()),
-        step("comparison", || python("benches/compare.py").args(["--rounds", "5"]).run()),
+        step("comparison", || python("benches/compare.py").args("--rounds 1 --seconds 1".split(' ')).run()),
         step("epoll beside io_uring", || {
             let backends =
                 BACKENDS.map(|backend| format!("{backend}={}", server(&format!("--quiet --backend {backend}"))));
-            compare(&["--rounds", "12", "--seconds", "2"], &backends)
+            compare(&["--rounds", "3", "--seconds", "1"], &backends)
         }),
         step("a channel beside a handler", || {
             let plaintext = "target/release/examples/plaintext 127.0.0.1:0";
             let kinds = ["handler", "channel"].map(|kind| format!("{kind}={plaintext} {kind}"));
-            compare(&["--rounds", "9", "--seconds", "2", "--depths", "16"], &kinds)
+            compare(&["--rounds", "3", "--seconds", "1", "--depths", "16"], &kinds)
         }),
-        step("a forwarder beside HAProxy", || python("benches/forward.py").run()),
+        step("a forwarder beside HAProxy", || python("benches/forward.py").args("--rounds 1 --gib 1".split(' ')).run()),
         step("a proxy beside nginx and HAProxy, one request at a time", || {
             python("benches/proxy.py").args(["target/release/tidegate", "--depths", "1", "--bars"]).run()
         }),
-        step("TLS beside hyper and nginx", || python("benches/tls.py").args(["--idle-max", "4300"]).run()),
-        step("gRPC beside tonic on hyper", || {
-            cargo("build --release --example grpc".split(' ')).run()?;
-            cargo("build --release --manifest-path benches/peers/tonic014/Cargo.toml".split(' ')).run()?;
-            python("benches/grpc.py").run()
+        step("TLS beside hyper and nginx", || {
+            python("benches/tls.py").args("--rounds 1 --seconds 1 --idle-max 4300".split(' ')).run()
         }),
-        step("equivalent requests", || python("benches/compare.py").args(["--server", "tidegate", "--variants"]).run()),
-        step("queue experiment", || cargo("run --release -- experiment --rounds 5".split(' ')).run()),
-        step("side by side", || python("benches/peers/run.py").args(["--out", "target/benchmarks"]).run()),
-    ]
+        step("gRPC beside tonic on hyper", || {
+            cargo("build --release --manifest-path benches/peers/tonic014/Cargo.toml".split(' ')).run()?;
+            python("benches/grpc.py").args("--rounds 1 --seconds 1".split(' ')).run()
+        }),
+        step("equivalent requests", || {
+            python("benches/compare.py").args("--server tidegate --variants --rounds 1 --seconds 1".split(' ')).run()
+        }),
+        step("queue experiment", || cargo("run --release -- experiment --rounds 1".split(' ')).run()),
+        step("side by side", || {
+            python("benches/peers/run.py").args("--quick --out target/benchmarks".split(' ')).run()
+        }),
+    ];
+    let mut all = vec![step("tools of the peers", || tools::install(tools::OF_PEERS))];
+    all.extend(steps.map(|step| step.of(COSTS)));
+    all
 }
 
 fn compare(flags: &[&str], servers: &[String]) -> Result<(), Failure> {
     let servers = servers.iter().flat_map(|server| ["--server", server.as_str()]);
     python("benches/compare.py").args(flags.iter().copied()).args(servers).run()
 }
+
+const CRATES: &[&str] = &["crates"];
+
+const COSTS: &[&str] = &["benches", "crates", "examples"];

@@ -6,24 +6,28 @@
 mod chance;
 mod ci;
 mod command;
+mod disk;
 mod flaky;
 mod fuzz;
 mod injected;
+mod interop;
 mod long;
 mod measure;
 mod passed;
+mod record;
 mod release;
 mod sample;
 mod smoke;
 mod steps;
+mod test_programs;
 mod tools;
+mod touched;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::command::{Failure, python, use_environment_of_ci};
-use crate::steps::{Selection, run_all};
 
 /// Checks, fuzzes and measures Tidegate
 #[derive(Debug, Parser)]
@@ -35,10 +39,11 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// All checks of a change, in at most half an hour; installs missing tools on Debian
-    Ci(Selection),
-    /// What ci samples, complete, and the long measurements: hours, on an otherwise idle machine
-    Long(Selection),
+    /// All checks of a change, in half an hour; installs missing tools on Debian
+    Ci(ci::Options),
+    /// What ci samples, complete, builds of their own, all interop and the measurements: two hours, on an otherwise idle
+    /// machine; skips what has passed on the same inputs
+    Long(long::Options),
     /// Run all tests several times, shuffled and beside a load, and list those that failed
     Flaky(flaky::Options),
     /// Fuzz all targets, or the named ones, for a number of seconds each
@@ -108,15 +113,13 @@ fn enter_root() -> Result<(), Failure> {
 
 fn perform(task: Task) -> Result<(), Failure> {
     match task {
-        Task::Ci(selection) => {
+        Task::Ci(options) => {
             use_environment_of_ci();
-            let begun_on = passed::clean_commit();
-            run_all(ci::steps(), &selection)?;
-            if selection.is_complete() { passed::store(begun_on) } else { Ok(()) }
+            ci::run(&options)
         }
-        Task::Long(selection) => {
+        Task::Long(options) => {
             use_environment_of_ci();
-            run_all(long::steps(), &selection)
+            long::run(&options)
         }
         Task::Flaky(options) => flaky::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
@@ -129,7 +132,7 @@ fn perform(task: Task) -> Result<(), Failure> {
         Task::Asan { arguments } => measure::address_sanitizer(&arguments),
         Task::Doc => measure::documentation(),
         Task::Release => release::packages_that_compile()
-            .and_then(|()| tools::install_crate("cargo-semver-checks", release::SEMVER_CHECKS))
+            .and_then(|()| tools::SEMVER_CHECKS.install())
             .and_then(|()| release::interfaces()),
         Task::Instructions { store } => measure::instructions(if store { "--store" } else { "--check" }),
         Task::Memory => measure::release_builds_for_memory().and_then(|()| measure::memory()),

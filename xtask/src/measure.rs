@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::command::{Failure, Step, cargo, python};
+use crate::chance;
+use crate::command::{Failure, cargo, python};
 use crate::sample::fresh_seed;
 
 /// The program and all examples, as they are measured.
@@ -26,14 +27,15 @@ pub(crate) fn server(more: &str) -> String {
 pub(crate) fn contract_seeds(count: u64, first: Option<u64>) -> Result<(), Failure> {
     let first = first.unwrap_or_else(fresh_seed);
     println!("repeat with: cargo xtask seeds {count} --first {first}");
-    let test = cargo("test --package tidegate-engine --test contract -- --nocapture seeds::".split(' '));
-    test.env("TIDEGATE_SEEDS", count.to_string()).env("TIDEGATE_SEED_FIRST", first.to_string()).run()
+    let (count, first) = (count.to_string(), first.to_string());
+    let variables = [("TIDEGATE_SEEDS", count.as_str()), ("TIDEGATE_SEED_FIRST", first.as_str())];
+    chance::package_tests("tidegate-engine", &["--nocapture", "seeds::"], &variables)
 }
 
 /// Many simulated connections under all faults.
 pub(crate) fn simulated_crowd(connections: u64) -> Result<(), Failure> {
-    let test = cargo("test --release --package tidegate-testkit --test network -- --nocapture crowd::".split(' '));
-    test.env("TIDEGATE_CONNECTIONS", connections.to_string()).run()
+    let test = cargo("test --release --package tidegate-testkit --tests -- --nocapture crowd::".split(' '));
+    chance::tests_that_exist(test.env("TIDEGATE_CONNECTIONS", connections.to_string()))
 }
 
 /// The tests of the crates in which unsafe code is allowed, under AddressSanitizer: a use after free or an out-of-bounds
@@ -47,11 +49,19 @@ pub(crate) fn address_sanitizer(arguments: &[String]) -> Result<(), Failure> {
     test.env("ASAN_OPTIONS", "detect_leaks=1").run()
 }
 
-/// The documentation as a user builds it, with its dependencies, and without an unresolved link. A link to an item that
-/// does not exist is a warning; one to an item without a page stays as text in brackets.
+/// The documentation without an unresolved link, of the workspace and as a user builds it.
 pub(crate) fn documentation() -> Result<(), Failure> {
-    let strict = |step: Step| step.env("RUSTDOCFLAGS", "-D warnings").run();
-    strict(cargo("doc --workspace --no-deps".split(' ')))?;
+    documentation_of_workspace().and_then(|()| documentation_of_users())
+}
+
+/// The documentation of all crates. A link to an item that does not exist is a warning.
+pub(crate) fn documentation_of_workspace() -> Result<(), Failure> {
+    cargo("doc --workspace --no-deps".split(' ')).env("RUSTDOCFLAGS", "-D warnings").run()
+}
+
+/// The documentation as a user builds it, with its dependencies: a link to an item without a page stays as text in
+/// brackets.
+pub(crate) fn documentation_of_users() -> Result<(), Failure> {
     // Dependencies get pages too, as in a user's build, so that links to them resolve.
     let folder = "target/doc-of-users";
     let user = cargo(["doc", "--package", "tidegate", "--package", "tidegate-testkit", "--target-dir", folder]);
@@ -104,9 +114,10 @@ fn memory_of(what: &str, server: &str, max: usize) -> Result<(), Failure> {
 
 /// As many connections as two processes with 20,000 descriptors each can have: idle, all active at once, all reset, all
 /// stalled, and as many short ones in sequence. Prints their costs; they must leak nothing.
-pub(crate) fn crowds() -> Step {
-    let test = cargo("test --package tidegate-cli --test program -- --nocapture --test-threads 1 crowds".split(' '));
-    test.env("TIDEGATE_CROWD", "15000")
+pub(crate) fn crowds(backend: Option<&str>) -> Result<(), Failure> {
+    let mut variables = vec![("TIDEGATE_CROWD", "15000")];
+    variables.extend(backend.map(|backend| ("TIDEGATE_BACKEND", backend)));
+    chance::package_tests("tidegate-cli", &["--nocapture", "--test-threads", "1", "crowds"], &variables)
 }
 
 /// A server without descriptors: at most a twentieth of a core, at most a second until it accepts again, and at most one

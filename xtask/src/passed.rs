@@ -1,4 +1,4 @@
-//! The commit on which all of CI passed, in `target/ci-passed`.
+//! The commit on which all of CI passed, in `target/ci-passed`. Only whole runs count, on a tree without other changes.
 
 use std::fs;
 
@@ -23,6 +23,11 @@ pub(crate) fn store(begun_on: Option<String>) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// The stored commit.
+pub(crate) fn commit() -> Option<String> {
+    Some(fs::read_to_string(PATH).ok()?.trim().to_owned())
 }
 
 const PATH: &str = "target/ci-passed";

@@ -1,29 +1,17 @@
 //! What a release of the packages needs: each package can be made and compiles from what is in it, the compiler is the
 //! oldest that the manifest promises, and the interfaces break only where the version allows it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::command::{Failure, Step, cargo};
 
-/// Makes the packages of all crates that are published. Those that depend on no other are compiled from their packages.
-pub(crate) fn packages() -> Result<(), Failure> {
-    let all = published()?;
-    // Offline: all dependencies are there, since the lock file names them.
-    package(&all).args(["--no-verify", "--offline"]).run()?;
-    let alone: Vec<_> = all.into_iter().filter(|crate_| crate_.depends_on_none).collect();
-    package(&alone).arg("--offline").run()
-}
-
 /// Makes and compiles the packages of all crates that are published.
 pub(crate) fn packages_that_compile() -> Result<(), Failure> {
-    package(&published()?).run()
-}
-
-fn package(crates: &[Published]) -> Step {
-    let step = cargo("package --quiet --allow-dirty --target-dir target/release-packages".split(' '));
-    step.args(crates.iter().flat_map(|crate_| ["--package", &crate_.name]))
+    let package = cargo("package --quiet --allow-dirty --target-dir target/release-packages".split(' '));
+    package.args(published()?.iter().flat_map(|crate_| ["--package", &crate_.name])).run()
 }
 
 /// All steps run with the compiler of this machine. They test the oldest supported version if that is the compiler's own;
@@ -41,9 +29,16 @@ pub(crate) fn oldest_compiler() -> Result<(), Failure> {
     }
     // The variable of an outer cargo would choose its own toolchain.
     let check = Step::line(&format!("rustup run {oldest} cargo check --workspace --all-targets --locked"));
-    check.env("CARGO_TARGET_DIR", format!("target/rust-{oldest}")).run().map_err(|failure| {
+    let folder = format!("target/rust-{oldest}");
+    check.env("CARGO_TARGET_DIR", &folder).run().map_err(|failure| {
         Failure(format!("{failure}; is Rust {oldest} there? `rustup toolchain install {oldest} --profile minimal`"))
-    })
+    })?;
+    remove(&folder)
+}
+
+/// Removes what no other step uses.
+fn remove(folder: &str) -> Result<(), Failure> {
+    fs::remove_dir_all(folder).map_err(|error| Failure(format!("{folder}: {error}")))
 }
 
 /// `1.95` of `1.95.0`.
@@ -76,22 +71,19 @@ pub(crate) fn interfaces() -> Result<(), Failure> {
             broken.push(library.name);
         }
     }
-    if broken.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure(format!("interfaces beside {baseline}: {}", broken.join(", "))))
+    if !broken.is_empty() {
+        return Err(Failure(format!("interfaces beside {baseline}: {}", broken.join(", "))));
     }
+    // The tool builds both sides here.
+    let _ = fs::remove_dir_all("target/semver-checks");
+    Ok(())
 }
-
-/// The version of cargo-semver-checks.
-pub(crate) const SEMVER_CHECKS: &str = "0.51.0";
 
 /// A crate that is published.
 #[derive(Debug)]
 struct Published {
     name: String,
     folder: PathBuf,
-    depends_on_none: bool,
     is_library: bool,
 }
 
@@ -104,16 +96,15 @@ fn published() -> Result<Vec<Published>, Failure> {
 }
 
 fn describe(package: &Value) -> Option<Published> {
-    let mut dependencies = package["dependencies"].as_array()?.iter();
-    let depends_on_none = !dependencies.any(|one| one["path"].is_string() && one["kind"] != "dev");
     let mut kinds = package["targets"].as_array()?.iter().filter_map(|target| target["kind"].as_array()).flatten();
     let is_library = kinds.any(|kind| kind == "lib");
     let name = package["name"].as_str()?.to_owned();
     let folder = Path::new(package["manifest_path"].as_str()?).parent()?.to_owned();
-    Some(Published { name, folder, depends_on_none, is_library })
+    Some(Published { name, folder, is_library })
 }
 
-fn metadata() -> Result<Value, Failure> {
+/// What cargo knows of the workspace's packages.
+pub(crate) fn metadata() -> Result<Value, Failure> {
     let text = cargo("metadata --no-deps --format-version 1 --offline".split(' ')).output()?;
     serde_json::from_str(&text).map_err(|error| Failure(format!("cargo metadata: {error}")))
 }

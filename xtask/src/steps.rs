@@ -1,24 +1,28 @@
 //! A list of named steps: runs them in order, prints how long each took and how much space the disk has left, and stops at
 //! the first that fails. At its end it prints the tests that failed by chance (`chance.rs`).
+//!
+//! A step of a list with a record (`record.rs`) is skipped while it has passed on the same inputs.
 
 use std::fs;
 use std::io::ErrorKind;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::chance;
 use crate::command::{Failure, Step};
+use crate::record::Record;
 
 /// A named step.
 pub(crate) struct NamedStep {
     name: String,
+    inputs: &'static [&'static str],
     run: Box<dyn FnOnce() -> Result<(), Failure>>,
 }
 
 /// A step of this name.
 pub(crate) fn step(name: impl Into<String>, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
-    NamedStep { name: name.into(), run: Box::new(run) }
+    NamedStep { name: name.into(), inputs: &[], run: Box::new(run) }
 }
 
 /// A step that builds into a folder which no other step uses: the folder is removed when the step has passed.
@@ -36,8 +40,24 @@ pub(crate) fn step_apart(
     })
 }
 
+impl NamedStep {
+    /// The paths that decide whether the step passes. A step without them runs each time.
+    pub(crate) fn of(mut self, inputs: &'static [&'static str]) -> Self {
+        self.inputs = inputs;
+        self
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn inputs(&self) -> &'static [&'static str] {
+        self.inputs
+    }
+}
+
 /// Which steps of a list to run.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Selection {
     /// Print the names of the steps instead of running them
     #[arg(long)]
@@ -55,41 +75,143 @@ impl Selection {
     pub(crate) fn is_complete(&self) -> bool {
         !self.list && self.only.is_empty() && self.from.is_none()
     }
+
+    /// The selected steps.
+    fn select(&self, steps: Vec<NamedStep>) -> Result<Vec<NamedStep>, Failure> {
+        let unknown = || Failure("no step has such a name: see --list".into());
+        let has = |step: &NamedStep, text: &String| step.name.contains(text.as_str());
+        let start = self.from.as_ref().map_or(Some(0), |text| steps.iter().position(|step| has(step, text)));
+        let start = start.ok_or_else(unknown)?;
+        let selected = |step: &NamedStep| self.only.is_empty() || self.only.iter().any(|text| has(step, text));
+        let selected: Vec<_> = steps.into_iter().skip(start).filter(selected).collect();
+        if selected.is_empty() { Err(unknown()) } else { Ok(selected) }
+    }
 }
 
 /// Runs the selected steps.
 pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection) -> Result<(), Failure> {
-    let start = selection.from.as_ref().map_or(Some(0), |text| steps.iter().position(|step| step.name.contains(text)));
-    let start = start.ok_or_else(|| Failure("no step has such a name: see --list".into()))?;
-    let selected = |step: &NamedStep| {
-        selection.only.is_empty() || selection.only.iter().any(|text| step.name.contains(text.as_str()))
-    };
-    let selected: Vec<_> = steps.into_iter().skip(start).filter(selected).collect();
-    if selected.is_empty() {
-        return Err(Failure("no step has such a name: see --list".into()));
-    }
+    let selected = selection.select(steps)?;
     if selection.list {
         selected.iter().for_each(|step| println!("{}", step.name));
         return Ok(());
     }
-    let (begun, mut table, mut chance_failures) = (Instant::now(), String::new(), Vec::new());
-    for step in selected {
+    let mut summary = Summary::new();
+    selected.into_iter().try_for_each(|step| summary.run(step))?;
+    summary.end("all steps passed");
+    Ok(())
+}
+
+/// Runs those of the selected steps that have not passed on their inputs, according to the record. After this time no other
+/// step begins.
+pub(crate) fn run_recorded(
+    steps: Vec<NamedStep>,
+    selection: &Selection,
+    record: &Record,
+    time_max: Option<Duration>,
+) -> Result<(), Failure> {
+    let (mut summary, mut left) = (Summary::new(), 0);
+    for step in selection.select(steps)? {
+        // The inputs as they are when the step begins: a change during the step is not covered by what passes.
+        let inputs = record.inputs_of(&step);
+        let passed = inputs.as_ref().and_then(|inputs| record.seconds_of(&step, inputs));
+        if selection.list {
+            let state = passed.map_or_else(String::new, |seconds| format!(" (passed on these inputs in {seconds} s)"));
+            println!("{}{state}", step.name);
+        } else if let Some(seconds) = passed {
+            summary.skip(&step, seconds);
+        } else if time_max.is_some_and(|max| summary.begun.elapsed() >= max) {
+            left += 1;
+        } else {
+            let (step_begun, entry) = (Instant::now(), record.entry(&step));
+            summary.run(step)?;
+            if let Some(inputs) = inputs {
+                entry.store(&inputs, step_begun.elapsed())?;
+            }
+        }
+    }
+    match left {
+        _ if selection.list => {}
+        0 => summary.end("all steps passed"),
+        _ => summary.end(&format!("the time is over, and {left} steps are left for the next run; the others passed")),
+    }
+    Ok(())
+}
+
+/// What has run, for the table at the end.
+struct Summary {
+    begun: Instant,
+    table: String,
+    chance_failures: Vec<String>,
+}
+
+impl Summary {
+    fn new() -> Self {
+        Self { begun: Instant::now(), table: String::new(), chance_failures: Vec::new() }
+    }
+
+    fn run(&mut self, step: NamedStep) -> Result<(), Failure> {
         println!("== {}", step.name);
         let step_begun = Instant::now();
         let outcome = (step.run)();
         let line = format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name);
         println!("== {line}== {} of disk left", disk_left());
-        table.push_str(&line);
-        chance_failures.extend(chance::take_chance_failures());
-        outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))?;
+        self.table.push_str(&line);
+        self.chance_failures.extend(chance::take_chance_failures());
+        outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))
     }
-    println!("{table}all steps passed in {} s", begun.elapsed().as_secs());
-    chance_failures.iter().for_each(|test| println!("chance failure: {test}"));
-    Ok(())
+
+    fn skip(&mut self, step: &NamedStep, seconds: u64) {
+        println!("== {}: skipped, since it has passed on these inputs, in {seconds} s; --again runs it", step.name);
+        self.table.push_str(&format!(" passed   {}\n", step.name));
+    }
+
+    fn end(self, outcome: &str) {
+        println!("{}{outcome} in {} s", self.table, self.begun.elapsed().as_secs());
+        self.chance_failures.iter().for_each(|test| println!("chance failure: {test}"));
+    }
 }
 
 /// The free space of the disk that the builds are on, with its unit.
 fn disk_left() -> String {
     let table = Step::line("df --human-readable --output=avail .").output().unwrap_or_default();
     table.lines().nth(1).map_or_else(|| "an unknown amount".into(), |size| size.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selected(only: &[&str], from: Option<&str>) -> Option<Vec<String>> {
+        let steps = ["format", "tests", "tests on epoll"].map(|name| step(name, || Ok(())));
+        let only = only.iter().map(|text| (*text).to_owned()).collect();
+        let selection = Selection { list: false, only, from: from.map(str::to_owned) };
+        Some(selection.select(steps.into()).ok()?.into_iter().map(|step| step.name).collect())
+    }
+
+    #[test]
+    fn steps_are_selected_by_parts_of_their_names() {
+        assert_eq!(selected(&[], None).map(|steps| steps.len()), Some(3));
+        assert_eq!(
+            selected(&["epoll", "format"], None).as_deref(),
+            Some(&["format".into(), "tests on epoll".into()][..])
+        );
+        assert_eq!(selected(&[], Some("tests")).map(|steps| steps.len()), Some(2));
+        assert_eq!(selected(&["format"], Some("tests")), None);
+        assert_eq!(selected(&[], Some("none")), None);
+    }
+
+    #[test]
+    fn a_list_ends_at_the_first_step_that_fails() {
+        let (sender, ran) = std::sync::mpsc::channel();
+        let steps = [("a", true), ("b", false), ("c", true)].map(|(name, passes)| {
+            let sender = sender.clone();
+            step(name, move || {
+                drop(sender.send(name));
+                if passes { Ok(()) } else { Err(Failure("no".into())) }
+            })
+        });
+        let failure = run_all(steps.into(), &Selection::default());
+        assert_eq!(failure.map_err(|failure| failure.0), Err("step `b` failed: no".into()));
+        assert_eq!(ran.try_iter().collect::<Vec<_>>(), ["a", "b"]);
+    }
 }
