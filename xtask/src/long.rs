@@ -4,7 +4,7 @@ use crate::ci;
 use crate::command::{Failure, cargo, python};
 use crate::fuzz;
 use crate::injected;
-use crate::measure::{self, BACKENDS, server};
+use crate::measure::{self, BACKENDS, dist_server, server};
 use crate::release;
 use crate::steps::{NamedStep, step};
 use crate::tools;
@@ -84,7 +84,7 @@ fn exhaustive() -> Vec<NamedStep> {
 }
 
 fn costs() -> Vec<NamedStep> {
-    let mut steps = vec![step("release builds", measure::release_builds), step("memory", measure::memory)];
+    let mut steps = vec![step("release builds", measure::release_builds_for_memory), step("memory", measure::memory)];
     for backend in BACKENDS {
         steps.push(step(format!("memory of 15,000 connections on {backend}"), move || {
             let server = server(&format!("--quiet --max-connections 20000 --backend {backend}"));
@@ -103,13 +103,14 @@ fn costs() -> Vec<NamedStep> {
         }
         Ok(())
     }));
-    steps.push(step("system calls", || python("benches/calls.py").run()));
+    steps.push(step("system calls", || python("benches/calls.py").env("TIDEGATE_PROFILE", "release").run()));
     steps.push(step("no descriptors", measure::descriptors));
     steps
 }
 
 fn comparisons() -> Vec<NamedStep> {
     vec![
+        step("dist builds", measure::dist_builds),
         step("tools of the peers", || tools::install(tools::OF_PEERS)),
         step("release build of the peers", || {
             cargo("build --release --manifest-path benches/peers/Cargo.toml".split(' ')).run()
@@ -118,26 +119,25 @@ fn comparisons() -> Vec<NamedStep> {
         step("comparison", || python("benches/compare.py").args(["--rounds", "5"]).run()),
         step("epoll beside io_uring", || {
             let backends =
-                BACKENDS.map(|backend| format!("{backend}={}", server(&format!("--quiet --backend {backend}"))));
+                BACKENDS.map(|backend| format!("{backend}={}", dist_server(&format!("--quiet --backend {backend}"))));
             compare(&["--rounds", "12", "--seconds", "2"], &backends)
         }),
         step("a channel beside a handler", || {
-            let plaintext = "target/release/examples/plaintext 127.0.0.1:0";
+            let plaintext = "target/dist/examples/plaintext 127.0.0.1:0";
             let kinds = ["handler", "channel"].map(|kind| format!("{kind}={plaintext} {kind}"));
             compare(&["--rounds", "9", "--seconds", "2", "--depths", "16"], &kinds)
         }),
         step("a forwarder beside HAProxy", || python("benches/forward.py").run()),
         step("a proxy beside nginx and HAProxy, one request at a time", || {
-            python("benches/proxy.py").args(["target/release/tidegate", "--depths", "1", "--bars"]).run()
+            python("benches/proxy.py").args(["target/dist/tidegate", "--depths", "1", "--bars"]).run()
         }),
         step("TLS beside hyper and nginx", || python("benches/tls.py").args(["--idle-max", "4300"]).run()),
         step("gRPC beside tonic on hyper", || {
-            cargo("build --release --example grpc".split(' ')).run()?;
             cargo("build --release --manifest-path benches/peers/tonic014/Cargo.toml".split(' ')).run()?;
             python("benches/grpc.py").run()
         }),
         step("equivalent requests", || python("benches/compare.py").args(["--server", "tidegate", "--variants"]).run()),
-        step("queue experiment", || cargo("run --release -- experiment --rounds 5".split(' ')).run()),
+        step("queue experiment", || cargo("run --profile dist -- experiment --rounds 5".split(' ')).run()),
         step("side by side", || python("benches/peers/run.py").args(["--out", "target/benchmarks"]).run()),
     ]
 }

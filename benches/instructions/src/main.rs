@@ -1,9 +1,9 @@
 //! Counts the instructions of the data path with callgrind, and compares them with stored figures.
 //!
 //! ```text
-//! cargo run --release -p tidegate-instructions              # a table
-//! cargo run --release -p tidegate-instructions -- --check   # exit code 1 if a figure has changed by more than 5 %
-//! cargo run --release -p tidegate-instructions -- --store   # stores the current figures
+//! cargo run --profile dist -p tidegate-instructions              # a table
+//! cargo run --profile dist -p tidegate-instructions -- --check   # exit code 1 if a figure has changed by more than 5 %
+//! cargo run --profile dist -p tidegate-instructions -- --store   # stores the current figures
 //! ```
 //!
 //! Times vary from run to run, and mean nothing on a shared machine; instruction counts are reproducible. They include
@@ -128,7 +128,7 @@ fn compare(check: bool) -> io::Result<ExitCode> {
 fn count() -> io::Result<Option<Figures>> {
     if cfg!(debug_assertions) {
         return Err(io::Error::other(
-            "figures are those of a release build: cargo run --release -p tidegate-instructions",
+            "figures are those of a release build: cargo run --profile dist -p tidegate-instructions",
         ));
     }
     if !callgrind::is_there() {

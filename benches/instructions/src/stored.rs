@@ -58,7 +58,7 @@ fn path() -> &'static Path {
 }
 
 /// The command that stores the figures.
-pub(crate) const STORE: &str = "cargo run --release -p tidegate-instructions -- --store";
+pub(crate) const STORE: &str = "cargo run --profile dist -p tidegate-instructions -- --store";
 
 #[cfg(test)]
 mod tests {
