@@ -12,7 +12,6 @@ import tempfile
 import compare
 import servers
 
-HERE = compare.HERE
 BACKENDS = ["epoll", "uring"]
 SHOWN = 3
 
@@ -30,7 +29,7 @@ def calls_by_name(report):
 
 
 def measure(backend, depth, options):
-    program = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet --backend {backend}"
+    program = f"{servers.BUILT}/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet --backend {backend}"
     with tempfile.NamedTemporaryFile(mode="r") as report:
         # With -D the server is the child process, and strace its grandchild.
         command = f"strace -D -f -c -o {report.name} {program}"

@@ -21,10 +21,10 @@ import servers
 from servers import Failure, Server
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SERVER = f"{ROOT}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
+SERVER = f"{servers.BUILT}/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
 PEERS = f"{ROOT}/benches/peers/target/release"
 CLIENTS = {
-    "tidegate": f"{ROOT}/target/release/examples/client_load",
+    "tidegate": f"{servers.BUILT}/examples/client_load",
     "hyper-util": f"{PEERS}/client-hyper",
     "reqwest": f"{PEERS}/client-reqwest",
 }
@@ -78,7 +78,7 @@ def main():
     for name in CLIENTS.keys() - clients.keys():
         print(f"skipped: {name} is not built")
     if "tidegate" not in clients:
-        raise Failure("cargo build --release --bins --example client_load")
+        raise Failure("cargo build --profile dist -p tidegate-cli -p tidegate-examples --bins --example client_load")
     os.environ["TIDEGATE_BACKEND"] = options.backend
     figures = {name: [] for name in ["server", *clients]}
     with Server(f"{SERVER} --backend {options.backend}", options.server_core) as server:

@@ -16,7 +16,7 @@ import servers
 from servers import Failure, Server
 
 HERE = pathlib.Path(__file__).resolve().parent
-TIDEGATE = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
+TIDEGATE = f"{servers.BUILT}/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
 PEERS = ["floor", "minihttp", "hyper1"]
 DEPTHS = [256, 16, 1]
 CONNECTIONS = 256

@@ -16,9 +16,7 @@ import tempfile
 import servers
 from servers import Failure, Server
 
-HERE = pathlib.Path(__file__).resolve().parent
-RELEASE = f"{HERE.parent}/target/release"
-SOURCE = f"{RELEASE}/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
+SOURCE = f"{servers.BUILT}/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
 FETCH_SECONDS_MAX = 120
 GIB = 1 << 30
 HAPROXY_CONFIG = """
@@ -83,7 +81,7 @@ def main():
     figures = {"forwarder": [], "haproxy": []}
     with Server(SOURCE, options.load_core) as source, tempfile.TemporaryDirectory() as directory:
         commands = {
-            "forwarder": f"{RELEASE}/examples/forwarder 127.0.0.1:0 127.0.0.1:{source.port}",
+            "forwarder": f"{servers.BUILT}/examples/forwarder 127.0.0.1:0 127.0.0.1:{source.port}",
             "haproxy": haproxy(source.port, directory),
         }
         for number in range(1, options.rounds + 1):

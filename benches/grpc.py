@@ -22,7 +22,7 @@ from servers import Failure, Server
 
 HERE = pathlib.Path(__file__).resolve().parent
 COMMANDS = {
-    "tidegate": f"{HERE.parent}/target/release/examples/grpc 127.0.0.1:0",
+    "tidegate": f"{servers.BUILT}/examples/grpc 127.0.0.1:0",
     "hyper": f"{HERE}/peers/tonic014/target/release/tonic014 127.0.0.1:0",
 }
 CONNECTIONS = 10

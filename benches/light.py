@@ -30,7 +30,7 @@ from bench import load
 from clients import allow_descriptors
 from servers import Failure, Server
 
-TIDEGATE = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
+TIDEGATE = f"{servers.BUILT}/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
 KINDS = ["plaintext", "uploads", "connect"]
 DEPTH = 256
 HEAVY = {"plaintext": 500, "uploads": 300, "connect": 500}

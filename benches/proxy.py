@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """CPU time per request of reverse proxies in front of one upstream: ours, nginx, HAProxy.
 
-    python3 benches/proxy.py target/release/tidegate [--seconds 4] [--connections 64] [--depths 1,16] [--bars]
-    python3 benches/proxy.py target/release/tidegate --rate 2000     latency at 2,000 requests a second instead
+    python3 benches/proxy.py target/dist/tidegate [--seconds 4] [--connections 64] [--depths 1,16] [--bars]
+    python3 benches/proxy.py target/dist/tidegate --rate 2000     latency at 2,000 requests a second instead
 
 Each proxy has one thread and keep-alive connections to the upstream, which is `tidegate serve`. wrk is the client. The CPU
 time is that of the proxy's process, user and system, from /proc. Proxies run one after the other, in rounds, and the median

@@ -10,7 +10,6 @@ turns. The README in this folder describes how to repeat it.
 import argparse
 import http.client
 import json
-import pathlib
 import re
 import resource
 import socket
@@ -20,8 +19,7 @@ import time
 import servers
 from servers import Failure, Server
 
-HERE = pathlib.Path(__file__).resolve().parent
-TIDEGATE = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet --admin 127.0.0.1:0"
+TIDEGATE = f"{servers.BUILT}/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet --admin 127.0.0.1:0"
 ADMIN = re.compile(r"tidegate: admin at http://127\.0\.0\.1:(\d+)")
 ANSWER_SECONDS_MAX = 20
 REQUEST = b"GET /plaintext HTTP/1.1\r\nHost: a\r\n\r\n"

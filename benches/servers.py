@@ -6,6 +6,7 @@ counts. Costs are those of this one process, so a command that goes through a sh
 
 import collections
 import os
+import pathlib
 import re
 import shlex
 import signal
@@ -14,6 +15,9 @@ import sys
 import threading
 import time
 
+# What is measured is built with the profile `dist`. Counts that no profile changes, such as those of system calls, can come
+# from another build.
+BUILT = pathlib.Path(__file__).resolve().parent.parent / "target" / os.environ.get("TIDEGATE_PROFILE", "dist")
 # These bounds end a run that hangs. A busy machine needs several times what an idle one does.
 START_SECONDS_MAX = 120
 # A process that SIGTERM does not end in this time is killed.

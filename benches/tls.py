@@ -24,7 +24,7 @@ import servers
 from servers import Failure, Server
 
 HERE = pathlib.Path(__file__).resolve().parent
-TIDEGATE = f"{HERE.parent}/target/release/tidegate"
+TIDEGATE = f"{servers.BUILT}/tidegate"
 SERVE = "{tidegate} serve --listen 127.0.0.1:0 --loops 1 --quiet --tls-cert {cert} --tls-key {key}"
 PEERS = f"{HERE}/peers/target/release"
 BULK_BYTES = 10_000_000

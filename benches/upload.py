@@ -18,7 +18,7 @@ import servers
 from servers import Failure, Server
 
 HERE = pathlib.Path(__file__).resolve().parent
-TIDEGATE = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
+TIDEGATE = f"{servers.BUILT}/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
 HYPER = "{}/hyper1 127.0.0.1:0"
 UPLOAD_SECONDS_MAX = 120
 SAMPLE_SECONDS = 0.01

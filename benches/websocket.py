@@ -16,7 +16,7 @@ import servers
 from servers import Failure, Server
 
 HERE = pathlib.Path(__file__).resolve().parent
-TIDEGATE = f"{HERE.parent}/target/release/tidegate"
+TIDEGATE = f"{servers.BUILT}/tidegate"
 PEERS = f"{HERE}/peers/target/release"
 SERVERS = {
     "tidegate": f"{TIDEGATE} serve --listen 127.0.0.1:0 --loops 1 --quiet --chat-rate 1000000",

@@ -36,7 +36,7 @@ def build_generator(options):
     if not options.skip_build and options.generator.program == load.PROGRAM:
         say("building tidegate")
         environment = {key: value for key, value in os.environ.items() if key != "CARGO_TARGET_DIR"}
-        command = ["cargo", "build", "--release", "-p", "tidegate-cli"]
+        command = ["cargo", "build", "--profile", load.PROGRAM.parent.name, "-p", "tidegate-cli"]
         code, output = servers.complete(command, BUILD_SECONDS_MAX, ROOT, environment)
         if code != 0:
             raise Failure(f"{' '.join(command)} ended with {code}\n{output}")

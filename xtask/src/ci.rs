@@ -143,10 +143,18 @@ fn measurements() -> Vec<NamedStep> {
         measured("memory", measure::memory),
         step("crowds", || measure::crowds(None)),
         measured("short connections", || measure::churn(5, &[])),
-        measured("system calls", || python("benches/calls.py").args(["--seconds", "1", "--depths", "16"]).run()),
+        measured("system calls", || {
+            python("benches/calls.py")
+                .args(["--seconds", "1", "--depths", "16"])
+                .env("TIDEGATE_PROFILE", "release")
+                .run()
+        }),
         measured("memory of an upload", || {
             let max = (512 * 1024).to_string();
-            python("benches/upload.py").args(["--alone", "--rounds", "1", "--max", &max]).run()
+            python("benches/upload.py")
+                .args(["--alone", "--rounds", "1", "--max", &max])
+                .env("TIDEGATE_PROFILE", "release")
+                .run()
         }),
         measured("no descriptors", measure::descriptors),
     ]

@@ -12,7 +12,7 @@ use crate::command::{Failure, cargo, python};
 use crate::fuzz;
 use crate::injected;
 use crate::interop;
-use crate::measure::{self, BACKENDS, server};
+use crate::measure::{self, BACKENDS, dist_server, server};
 use crate::record::Record;
 use crate::release;
 use crate::steps::{NamedStep, Selection, run_recorded, step, step_apart};
@@ -110,7 +110,7 @@ fn release_tests(package: &str, filter: &str, (name, value): (&str, &str)) -> Re
 }
 
 fn costs() -> Vec<NamedStep> {
-    let mut steps = vec![step("what is measured", measure::release_builds)];
+    let mut steps = vec![step("what is measured", measure::release_builds_for_memory)];
     for backend in BACKENDS {
         let memory = step(format!("memory of 15,000 connections on {backend}"), move || {
             let server = server(&format!("--quiet --max-connections 20000 --backend {backend}"));
@@ -132,7 +132,10 @@ fn costs() -> Vec<NamedStep> {
         Ok(())
     });
     steps.push(scrapes.of(COSTS));
-    steps.push(step("system calls at each depth", || python("benches/calls.py").run()).of(COSTS));
+    steps.push(
+        step("system calls at each depth", || python("benches/calls.py").env("TIDEGATE_PROFILE", "release").run())
+            .of(COSTS),
+    );
     steps
 }
 
@@ -145,17 +148,17 @@ fn comparisons() -> Vec<NamedStep> {
         step("comparison", || python("benches/compare.py").args("--rounds 1 --seconds 1".split(' ')).run()),
         step("epoll beside io_uring", || {
             let backends =
-                BACKENDS.map(|backend| format!("{backend}={}", server(&format!("--quiet --backend {backend}"))));
+                BACKENDS.map(|backend| format!("{backend}={}", dist_server(&format!("--quiet --backend {backend}"))));
             compare(&["--rounds", "3", "--seconds", "1"], &backends)
         }),
         step("a channel beside a handler", || {
-            let plaintext = "target/release/examples/plaintext 127.0.0.1:0";
+            let plaintext = "target/dist/examples/plaintext 127.0.0.1:0";
             let kinds = ["handler", "channel"].map(|kind| format!("{kind}={plaintext} {kind}"));
             compare(&["--rounds", "3", "--seconds", "1", "--depths", "16"], &kinds)
         }),
         step("a forwarder beside HAProxy", || python("benches/forward.py").args("--rounds 1 --gib 1".split(' ')).run()),
         step("a proxy beside nginx and HAProxy, one request at a time", || {
-            python("benches/proxy.py").args(["target/release/tidegate", "--depths", "1", "--bars"]).run()
+            python("benches/proxy.py").args(["target/dist/tidegate", "--depths", "1", "--bars"]).run()
         }),
         step("TLS beside hyper and nginx", || {
             python("benches/tls.py").args("--rounds 1 --seconds 1 --idle-max 4300".split(' ')).run()
@@ -167,12 +170,13 @@ fn comparisons() -> Vec<NamedStep> {
         step("equivalent requests", || {
             python("benches/compare.py").args("--server tidegate --variants --rounds 1 --seconds 1".split(' ')).run()
         }),
-        step("queue experiment", || cargo("run --release -- experiment --rounds 1".split(' ')).run()),
+        step("queue experiment", || cargo("run --profile dist -- experiment --rounds 1".split(' ')).run()),
         step("side by side", || {
             python("benches/peers/run.py").args("--quick --out target/benchmarks".split(' ')).run()
         }),
     ];
-    let mut all = vec![step("tools of the peers", || tools::install(tools::OF_PEERS))];
+    let mut all =
+        vec![step("dist builds", measure::dist_builds), step("tools of the peers", || tools::install(tools::OF_PEERS))];
     all.extend(steps.map(|step| step.of(COSTS)));
     all
 }

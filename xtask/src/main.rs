@@ -137,7 +137,7 @@ fn perform(task: Task) -> Result<(), Failure> {
         Task::Instructions { store } => measure::instructions(if store { "--store" } else { "--check" }),
         Task::Memory => measure::release_builds_for_memory().and_then(|()| measure::memory()),
         Task::Bench { name, arguments } => {
-            measure::release_builds()?;
+            measure::dist_builds()?;
             python(&format!("benches/{name}.py")).args(&arguments).run()
         }
     }

@@ -7,9 +7,9 @@ use crate::chance;
 use crate::command::{Failure, cargo, python};
 use crate::sample::fresh_seed;
 
-/// The program and all examples, as they are measured.
-pub(crate) fn release_builds() -> Result<(), Failure> {
-    cargo("build --release --package tidegate-cli --package tidegate-examples --bins --examples".split(' ')).run()
+/// The program and all examples with the profile `dist`: times are measured with these.
+pub(crate) fn dist_builds() -> Result<(), Failure> {
+    cargo("build --profile dist --package tidegate-cli --package tidegate-examples --bins --examples".split(' ')).run()
 }
 
 /// The program and the examples that [`memory`] measures: linking each takes a while.
@@ -18,9 +18,15 @@ pub(crate) fn release_builds_for_memory() -> Result<(), Failure> {
     build.args(["echo", "echo_channel", "chat"].into_iter().flat_map(|name| ["--example", name])).run()
 }
 
-/// A server on one loop and a free port. `more` are further flags.
+/// A server on one loop and a free port, for what no profile changes: memory, system calls, limits. `more` are further
+/// flags.
 pub(crate) fn server(more: &str) -> String {
     format!("target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 {more}")
+}
+
+/// The same server as it is measured in time.
+pub(crate) fn dist_server(more: &str) -> String {
+    server(more).replace("/release/", "/dist/")
 }
 
 /// The contract of drivers, in simulated networks with so many seeds.
@@ -88,9 +94,11 @@ fn unresolved_links(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Counts instructions, with `--check` or `--store`.
+/// Counts instructions, with `--check` or `--store`: with the profile `dist`, and with `release`, as users build.
 pub(crate) fn instructions(mode: &str) -> Result<(), Failure> {
-    cargo(["run", "--release", "--package", "tidegate-instructions", "--", mode]).run()
+    ["dist", "release"].into_iter().try_for_each(|profile| {
+        cargo(["run", "--profile", profile, "--package", "tidegate-instructions", "--", mode]).run()
+    })
 }
 
 /// The memory limits, in bytes: per idle connection, per stuck connection, in total after two waves of connections, per

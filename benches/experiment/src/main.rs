@@ -6,7 +6,7 @@
 //! `tidegate experiment` runs all of it.
 //!
 //! ```text
-//! RUSTFLAGS='--cfg tidegate_queue="linked"' cargo --config 'paths=["benches/experiment/buffer"]' run --release -p tidegate-experiment -- --depth 256
+//! RUSTFLAGS='--cfg tidegate_queue="linked"' cargo --config 'paths=["benches/experiment/buffer"]' run --profile dist -p tidegate-experiment -- --depth 256
 //! ```
 
 #![forbid(unsafe_code)]

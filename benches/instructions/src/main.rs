@@ -1,10 +1,14 @@
 //! Counts the instructions of the data path with callgrind, and compares them with stored figures.
 //!
 //! ```text
-//! cargo run --release -p tidegate-instructions              # a table
-//! cargo run --release -p tidegate-instructions -- --check   # exit code 1 if a figure has changed by more than 5 %
-//! cargo run --release -p tidegate-instructions -- --store   # stores the current figures
+//! cargo run --profile dist -p tidegate-instructions              # a table
+//! cargo run --profile dist -p tidegate-instructions -- --check   # exit code 1 if a figure has changed by more than 5 %
+//! cargo run --profile dist -p tidegate-instructions -- --store   # stores the current figures
 //! ```
+//!
+//! With `--profile release` in its place it counts what a user gets, by cargo's defaults. `--check` then also fails if a job
+//! takes more than 1.05 of the stored figure of `dist`: a small function of one crate that another one calls for each message
+//! needs `#[inline]`.
 //!
 //! Times vary from run to run, and mean nothing on a shared machine; instruction counts are reproducible. They include
 //! neither cache effects nor the kernel.
@@ -35,7 +39,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::jobs::{JOBS, Job};
-use crate::stored::{Figures, STORE};
+use crate::stored::{Figures, Profile};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -80,12 +84,12 @@ fn store() -> io::Result<ExitCode> {
 
 /// Prints all figures next to the stored ones. With `check`, a change above the limit is an error.
 fn compare(check: bool) -> io::Result<ExitCode> {
-    let stored = Figures::load();
     let Some(now) = count()? else {
         let is_required = std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_some();
         return Ok(if check && is_required { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     };
-    println!("Instructions of one operation, {}, {}:\n", now.rustc, now.level);
+    let stored = Figures::load(now.profile);
+    println!("Instructions of one operation, profile {}, {}, {}:\n", now.profile.name(), now.rustc, now.level);
     println!("| job | what one operation is | now | stored | change |");
     println!("|---|---|--:|--:|--:|");
     let mut changed = 0;
@@ -108,34 +112,40 @@ fn compare(check: bool) -> io::Result<ExitCode> {
         growing.iter().for_each(|line| println!("- {line}"));
         println!();
     }
-    let grows = if check && !growing.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    let costly = Figures::load(Profile::Dist).filter(|dist| dist.is_comparable(&now));
+    let costly = costly.map_or_else(Vec::new, |dist| costly_to_users(&now, &dist));
+    if !costly.is_empty() {
+        println!("These figures are more than {USERS_RATIO_MAX} of those of the profile dist:");
+        costly.iter().for_each(|line| println!("- {line}"));
+        println!();
+    }
+    let fails = check && !(growing.is_empty() && costly.is_empty());
+    let bars = if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     if let Some(stored) = stored.filter(|stored| !stored.is_comparable(&now)) {
         println!("The stored figures are those of {}, {}: they are not comparable.", stored.rustc, stored.level);
-        return Ok(grows);
+        return Ok(bars);
     }
     if changed == 0 {
         println!("Nothing has changed by more than {CHANGE_PERCENT_MAX} %.");
-        return Ok(grows);
+        return Ok(bars);
     }
     println!(
         "{changed} are new, or have changed by more than {CHANGE_PERCENT_MAX} %. Explain the change in the commit that"
     );
-    println!("makes it, and store the new figures with `{STORE}`.");
+    println!("makes it, and store the new figures with `{}`.", now.profile.store_command());
     Ok(if check { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Counts every job that can run here. `None`, and a printed line, without valgrind.
 fn count() -> io::Result<Option<Figures>> {
-    if cfg!(debug_assertions) {
-        return Err(io::Error::other(
-            "figures are those of a release build: cargo run --release -p tidegate-instructions",
-        ));
-    }
+    let Some(profile) = Profile::of_this_build() else {
+        return Err(io::Error::other(format!("this build has no figures: {}", Profile::Dist.store_command())));
+    };
     if !callgrind::is_there() {
         eprintln!("skipped: instructions are not counted, since valgrind is not installed");
         return Ok(None);
     }
-    let mut figures = Figures { rustc: env!("RUSTC_VERSION").into(), level: String::new(), jobs: Vec::new() };
+    let mut figures = Figures { profile, rustc: env!("RUSTC_VERSION").into(), level: String::new(), jobs: Vec::new() };
     for job in JOBS {
         if let Some(lack) = job.lack() {
             eprintln!("skipped: {}: {lack}", job.name);
@@ -160,11 +170,21 @@ fn growing(figures: &Figures) -> Vec<String> {
         .collect()
 }
 
+/// The jobs that cost a user more than they should beside `dist`, as lines.
+fn costly_to_users(users: &Figures, dist: &Figures) -> Vec<String> {
+    let both = users.jobs.iter().filter_map(|(name, users)| Some((name, users, dist.of(name)?)));
+    let costly = both.filter(|(_, users, dist)| *users / dist > USERS_RATIO_MAX);
+    costly.map(|(name, users, dist)| format!("{name}: {users:.1}, but {dist:.1}: {:.3}", users / dist)).collect()
+}
+
 /// The commit explains any larger change, in either direction.
 const CHANGE_PERCENT_MAX: f64 = 5.0;
 
 /// The maximum difference between the figures of a job with many and with few connections.
 const DIFFERENCE_PERCENT_MAX: f64 = 2.0;
+
+/// The maximum figure of a build by cargo's defaults, as a part of that of `dist`.
+const USERS_RATIO_MAX: f64 = 1.05;
 
 #[cfg(test)]
 mod tests {
@@ -173,7 +193,7 @@ mod tests {
     fn with(figure: f64) -> Figures {
         let jobs = JOBS.iter().filter_map(|job| Some([(job.name, figure), (job.same_with_few()?.name, 1_000.0)]));
         let jobs = jobs.flatten().map(|(name, figure)| (name.to_owned(), figure)).collect();
-        Figures { rustc: String::new(), level: String::new(), jobs }
+        Figures { profile: Profile::Dist, rustc: String::new(), level: String::new(), jobs }
     }
 
     #[test]
@@ -187,6 +207,22 @@ mod tests {
 
     #[test]
     fn the_stored_figures_do_not_depend_on_the_number_of_connections() {
-        assert_eq!(growing(&Figures::load().expect("figures are stored")), [""; 0]);
+        for profile in Profile::ALL {
+            assert_eq!(growing(&Figures::load(profile).expect("figures are stored")), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_job_that_costs_a_user_more_is_reported() {
+        assert_eq!(costly_to_users(&with(1_049.0), &with(1_000.0)), [""; 0]);
+        let lines = costly_to_users(&with(1_051.0), &with(1_000.0));
+        assert_eq!(lines[1], "close-15000: 1051.0, but 1000.0: 1.051");
+    }
+
+    #[test]
+    fn the_stored_figures_of_users_are_near_those_of_dist() {
+        let [dist, users] = Profile::ALL.map(|profile| Figures::load(profile).expect("figures are stored"));
+        assert!(users.is_comparable(&dist), "they are stored with one compiler");
+        assert_eq!(costly_to_users(&users, &dist), [""; 0]);
     }
 }

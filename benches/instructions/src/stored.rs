@@ -1,11 +1,46 @@
 //! The figures that are stored in the repository, in a text format with readable diffs.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// A profile that has figures of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// That of the other figures of the repository.
+    Dist,
+    /// That of users, by cargo's defaults.
+    Release,
+}
+
+impl Profile {
+    pub(crate) const ALL: [Self; 2] = [Self::Dist, Self::Release];
+
+    /// The profile of this build; `None` if it has no figures.
+    pub(crate) fn of_this_build() -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == env!("BUILD_PROFILE"))
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Dist => "dist",
+            Self::Release => "release",
+        }
+    }
+
+    /// The command that stores its figures.
+    pub(crate) fn store_command(self) -> String {
+        format!("cargo run --profile {} -p tidegate-instructions -- --store", self.name())
+    }
+
+    fn path(self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("stored-{}.txt", self.name()))
+    }
+}
 
 /// Figures, with compiler and instruction set: figures with another compiler or instruction set are not comparable.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figures {
+    pub(crate) profile: Profile,
     pub(crate) rustc: String,
     pub(crate) level: String,
     /// Job names, and the instructions of one operation.
@@ -13,13 +48,13 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Loads the stored figures; `None` if there are none.
-    pub(crate) fn load() -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(path()).ok()?)
+    /// Loads the stored figures of a profile; `None` if there are none.
+    pub(crate) fn load(profile: Profile) -> Option<Self> {
+        Self::parse(profile, &std::fs::read_to_string(profile.path()).ok()?)
     }
 
     pub(crate) fn store(&self) -> std::io::Result<()> {
-        std::fs::write(path(), self.to_string())
+        std::fs::write(self.profile.path(), self.to_string())
     }
 
     pub(crate) fn of(&self, job: &str) -> Option<f64> {
@@ -30,7 +65,7 @@ impl Figures {
         self.rustc == other.rustc && self.level == other.level
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    fn parse(profile: Profile, text: &str) -> Option<Self> {
         let mut lines = text.lines().filter(|line| !line.starts_with('#'));
         let (rustc, level) =
             (lines.next()?.strip_prefix("with ")?.to_owned(), lines.next()?.strip_prefix("on ")?.to_owned());
@@ -38,7 +73,7 @@ impl Figures {
             let (name, instructions) = line.split_once(' ')?;
             Some((name.to_owned(), instructions.trim().parse().ok()?))
         };
-        Some(Self { rustc, level, jobs: lines.map(job).collect::<Option<_>>()? })
+        Some(Self { profile, rustc, level, jobs: lines.map(job).collect::<Option<_>>()? })
     }
 }
 
@@ -46,19 +81,12 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# Instructions of one operation, counted by callgrind. A change of more than 5 % is")?;
         writeln!(f, "# explained in the commit that makes it, which stores the new figures:")?;
-        writeln!(f, "# {STORE}")?;
+        writeln!(f, "# {}", self.profile.store_command())?;
         writeln!(f, "with {}", self.rustc)?;
         writeln!(f, "on {}", self.level)?;
         self.jobs.iter().try_for_each(|(name, instructions)| writeln!(f, "{name:<17} {instructions:>8.1}"))
     }
 }
-
-fn path() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/stored.txt"))
-}
-
-/// The command that stores the figures.
-pub(crate) const STORE: &str = "cargo run --release -p tidegate-instructions -- --store";
 
 #[cfg(test)]
 mod tests {
@@ -67,22 +95,25 @@ mod tests {
     #[test]
     fn stored_figures_are_read_back() {
         let jobs = vec![("decode".to_owned(), 443.1), ("a-name-that-is-longer-than-others".to_owned(), 12_345.0)];
-        let figures = Figures { rustc: "rustc 1.95.0 (0 2026)".into(), level: "avx2".into(), jobs };
-        assert_eq!(Figures::parse(&figures.to_string()), Some(figures));
+        let (profile, level) = (Profile::Release, "avx2".into());
+        let figures = Figures { profile, rustc: "rustc 1.95.0 (0 2026)".into(), level, jobs };
+        assert_eq!(Figures::parse(profile, &figures.to_string()), Some(figures));
     }
 
     #[test]
     fn malformed_figures_are_not_read() {
         for text in ["", "with rustc", "with rustc\non avx2\ndecode", "with rustc\non avx2\ndecode many"] {
-            assert_eq!(Figures::parse(text), None, "{text:?}");
+            assert_eq!(Figures::parse(Profile::Dist, text), None, "{text:?}");
         }
     }
 
     #[test]
     fn the_figures_of_this_repository_are_those_of_its_jobs() {
-        let stored = Figures::load().expect("figures are stored");
-        let names: Vec<_> = stored.jobs.iter().map(|(name, _)| name.as_str()).collect();
         let jobs: Vec<_> = crate::jobs::JOBS.iter().map(|job| job.name).collect();
-        assert_eq!(names, jobs);
+        for profile in Profile::ALL {
+            let stored = Figures::load(profile).expect("figures are stored");
+            let names: Vec<_> = stored.jobs.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, jobs, "{profile:?}");
+        }
     }
 }

@@ -7,14 +7,14 @@ An error in a load (a refused connection, a wrong status or length, a timeout) i
 import json
 from typing import NamedTuple
 
-from servers import Failure, complete
+from servers import BUILT, Failure, complete
 
 from . import ROOT
 
 ANSWER_SECONDS_MAX = 10
 OVERTIME_SECONDS_MAX = 60
 SCRIPT = ROOT / "benches/load.lua"
-PROGRAM = ROOT / "target/release/tidegate"
+PROGRAM = BUILT / "tidegate"
 # As in `load.lua`.
 FIELDS = [
     "Host: localhost",

@@ -99,7 +99,7 @@ fn with_probe_beside(name: &'static str, server: &Path, origin: Origin) -> Resul
 }
 
 /// Builds server and probe. A build with another queue has its own target directory, since other compiler flags would
-/// rebuild everything. The build with our queue shares the target directory of `cargo build --release`, and reuses it.
+/// rebuild everything. The build with our queue shares the target directory of `cargo build --profile dist`, and reuses it.
 fn build(
     tree: &Path,
     name: &'static str,
@@ -111,7 +111,7 @@ fn build(
     let target = queue.map_or(target.clone(), |queue| target.join("experiment").join(queue));
     eprintln!("building the server and the probe with the queue: {name}");
     let mut cargo = Command::new(cargo);
-    cargo.args(["build", "--release", "--quiet", "--package", "tidegate-cli", "--package", PROBE, "--target-dir"]);
+    cargo.args(["build", "--profile", "dist", "--quiet", "--package", "tidegate-cli", "--package", PROBE, "--target-dir"]);
     cargo.arg(&target).current_dir(tree).stdin(Stdio::null()).stdout(Stdio::null());
     if let Some(queue) = queue {
         let flags = env::var("RUSTFLAGS").unwrap_or_default();
@@ -124,8 +124,8 @@ fn build(
     if !status.success() {
         return Err(format!("cargo build failed: {status}"));
     }
-    let release = target.join("release");
-    Ok(Program { name, server: release.join("tidegate"), origin: Origin::Tree, probe: Some(release.join(PROBE)) })
+    let built = target.join("dist");
+    Ok(Program { name, server: built.join("tidegate"), origin: Origin::Tree, probe: Some(built.join(PROBE)) })
 }
 
 /// The package `tidegate-buffer` with the other queues.
@@ -157,7 +157,7 @@ mod tests {
     fn all_three_programs_are_built_from_the_source_tree() {
         let tree = Path::new("/");
         let target = target_directory(tree);
-        let expected = ["experiment/array/release", "experiment/linked/release", "release"]
+        let expected = ["experiment/array/dist", "experiment/linked/dist", "dist"]
             .map(|directory| (target.join(directory).join("tidegate"), Origin::Tree));
         assert_eq!(find(Some(tree), [None; 3], "true"), Ok(expected));
         assert!(find(Some(tree), [None; 3], "false").unwrap_err().starts_with("cargo build failed: "));

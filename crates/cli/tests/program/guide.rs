@@ -93,15 +93,15 @@ struct Machine {
 }
 
 impl Machine {
-    /// What is there before: the usual folders of a system, and a checkout with a release build.
+    /// What is there before: the usual folders of a system, and a checkout with a build of the profile `dist`.
     fn new() -> Self {
         let directory = Directory::new();
         let folder = |name: &str| std::fs::create_dir_all(directory.path(name)).expect("a folder");
-        ["etc/systemd/system", "usr/local/bin", "usr/local/share/man", "checkout/target/release", "site"]
+        ["etc/systemd/system", "usr/local/bin", "usr/local/share/man", "checkout/target/dist", "site"]
             .into_iter()
             .for_each(folder);
         let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, directory.path(name)).expect("a link");
-        link(Path::new(env!("CARGO_BIN_EXE_tidegate")), "checkout/target/release/tidegate");
+        link(Path::new(env!("CARGO_BIN_EXE_tidegate")), "checkout/target/dist/tidegate");
         link(&root().join("deploy"), "checkout/deploy");
         let site = format!("[[site]]\nroot = {:?}\n", directory.path("site"));
         std::fs::write(directory.path("checkout/site.toml"), site).expect("a configuration");
