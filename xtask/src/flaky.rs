@@ -30,8 +30,10 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut programs = test_programs::build()?;
-    programs.retain(|program| options.package.is_empty() || options.package.contains(&program.package));
+    let mut programs = match &options.package[..] {
+        [] => test_programs::build()?,
+        packages => test_programs::build_alone(packages)?,
+    };
     programs.retain(|program| options.only.as_ref().is_none_or(|text| program.describe().contains(text)));
     if programs.is_empty() {
         return Err(Failure("no test program has such a description".into()));

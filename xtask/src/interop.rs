@@ -8,61 +8,69 @@ use crate::tools::{self, Tool};
 /// One representative of each protocol.
 pub(crate) fn representatives() -> Vec<NamedStep> {
     vec![
-        script("behind nginx and HAProxy", &[], "proxies.py"),
-        script("the PROXY protocol of HAProxy and nginx", &[], "proxy_protocol.py"),
-        script("TLS by sslyze and OpenSSL", &[tools::SSLYZE], "tls.py"),
-        script("HTTP/2 by h2spec", &[tools::H2SPEC], "http2.py"),
-        script("gRPC by grpcurl", &[tools::GRPCURL], "grpc.py"),
-        script("the WebSocket cases of kosoku", &[tools::KOSOKU], "websocket.py"),
-        script("SOCKS of microsocks, Dante, curl and proxychains4", &[], "socks.py"),
+        in_ci("behind nginx and HAProxy", &[], "proxies.py"),
+        in_ci("the PROXY protocol of HAProxy and nginx", &[], "proxy_protocol.py"),
+        in_ci("TLS by sslyze and OpenSSL", &[tools::SSLYZE], "tls.py"),
+        in_ci("HTTP/2 by h2spec", &[tools::H2SPEC], "http2.py"),
+        in_ci("gRPC by grpcurl", &[tools::GRPCURL], "grpc.py"),
+        in_ci("the WebSocket cases of kosoku", &[tools::KOSOKU], "websocket.py"),
+        in_ci("SOCKS of microsocks, Dante, curl and proxychains4", &[], "socks.py"),
     ]
 }
 
 /// All others, and the long forms of those above.
 pub(crate) fn others() -> Vec<NamedStep> {
     vec![
-        script("large bodies behind nginx and HAProxy", &[], "proxies.py --mib 256 --seconds 20"),
-        script("in front of Python and nginx", &[], "gateway.py"),
-        script("a million requests during rolling restarts behind HAProxy", &[], "rolling.py --requests 1000000"),
-        script("HTTP/2 with Python, Go, Node and a browser", &[tools::HTTPX], "http2_peers.py"),
-        script("gRPC by the interop client", &[tools::GRPC_INTEROP], "grpc_interop.py"),
-        script("gRPC by connectconformance", &[tools::CONNECTCONFORMANCE], "grpc_conformance.py"),
-        script(
+        in_long("large bodies behind nginx and HAProxy", &[], "proxies.py --mib 256 --seconds 20"),
+        in_long("in front of Python and nginx", &[], "gateway.py"),
+        in_long("a million requests during rolling restarts behind HAProxy", &[], "rolling.py --requests 1000000"),
+        in_long("HTTP/2 with Python, Go, Node and a browser", &[tools::HTTPX], "http2_peers.py"),
+        in_long("gRPC by the interop client", &[tools::GRPC_INTEROP], "grpc_interop.py"),
+        in_long("gRPC by connectconformance", &[tools::CONNECTCONFORMANCE], "grpc_conformance.py"),
+        in_long(
             "WebSocket with Python, Node, a browser and websocat",
             &[tools::WEBSOCKETS, tools::WS, tools::WEBSOCAT],
             "websocket_clients.py --websocat",
         ),
-        script("all WebSocket cases of kosoku", &[tools::KOSOKU], "websocket.py --all"),
-        script("all WebSocket cases of kosoku over TLS", &[tools::KOSOKU], "websocket.py --all --tls"),
-        script("TLS by testssl.sh", &[tools::SSLYZE], "tls.py --testssl"),
-        script("two browsers in a chat", &[], "chat.py"),
-        script("the live page in a browser", &[], "dashboard.py --backends epoll"),
-        script("the manifest of Kubernetes", &[tools::KUBERNETES_VALIDATE], "kubernetes.py"),
+        in_long("all WebSocket cases of kosoku", &[tools::KOSOKU], "websocket.py --all"),
+        in_long("all WebSocket cases of kosoku over TLS", &[tools::KOSOKU], "websocket.py --all --tls"),
+        in_long("TLS by testssl.sh", &[tools::SSLYZE], "tls.py --testssl"),
+        in_long("two browsers in a chat", &[], "chat.py"),
+        in_long("the live page in a browser", &[], "dashboard.py --backends epoll"),
+        in_long("the manifest of Kubernetes", &[tools::KUBERNETES_VALIDATE], "kubernetes.py"),
         step_apart("the image in namespaces", "target/x86_64-unknown-linux-gnu", || {
-            python("interop/container.py").run()
+            tools::install(tools::OF_LONG).and_then(|()| python("interop/container.py").run())
         })
         .of(INPUTS),
-        script("smuggled requests", &[tools::SMUGGLEX], "smuggling.py --timeout 10"),
-        script("requests smuggled through a proxy", &[tools::SMUGGLEX], "smuggling.py --proxy --timeout 10"),
-        script(
+        in_long("smuggled requests", &[tools::SMUGGLEX], "smuggling.py --timeout 10"),
+        in_long("requests smuggled through a proxy", &[tools::SMUGGLEX], "smuggling.py --proxy --timeout 10"),
+        in_long(
             "slow clients, half a minute of each",
             &[],
             "slow.py --seconds 30 --deadline 10 --least-rate 480 --rate 200 --patient",
         ),
-        script("slow clients of a proxy", &[], "slow.py --proxy"),
-        script("a proxy between two toxiproxies", &[tools::TOXIPROXY], "toxic.py --requests 30"),
+        in_long("slow clients of a proxy", &[], "slow.py --proxy"),
+        in_long("a proxy between two toxiproxies", &[tools::TOXIPROXY], "toxic.py --requests 30"),
     ]
 }
 
-/// A step that runs a script with its arguments, after the tools and the program are there.
-fn script(name: &str, tools: &'static [Tool], line: &'static str) -> NamedStep {
-    step(name, move || {
-        tools.iter().try_for_each(|tool| tool.install())?;
-        release_program()?;
-        let (script, arguments) = line.split_once(' ').unwrap_or((line, ""));
-        python(&format!("interop/{script}")).args(arguments.split_whitespace()).run()
-    })
-    .of(INPUTS)
+/// A step of ci.
+fn in_ci(name: &str, tools: &'static [Tool], line: &'static str) -> NamedStep {
+    step(name, move || tools::install(tools::OF_CI).and_then(|()| run(tools, line)))
+}
+
+/// A step of long.
+fn in_long(name: &str, tools: &'static [Tool], line: &'static str) -> NamedStep {
+    let packages = || tools::install(tools::OF_CI).and_then(|()| tools::install(tools::OF_LONG));
+    step(name, move || packages().and_then(|()| run(tools, line))).of(INPUTS)
+}
+
+/// Runs a script with its arguments, after its tools and the program are there.
+fn run(tools: &[Tool], line: &str) -> Result<(), Failure> {
+    tools.iter().try_for_each(|tool| tool.install())?;
+    release_program()?;
+    let (script, arguments) = line.split_once(' ').unwrap_or((line, ""));
+    python(&format!("interop/{script}")).args(arguments.split_whitespace()).run()
 }
 
 /// The program as the README builds it. Examples are built by the scripts that run them.

@@ -110,75 +110,85 @@ fn release_tests(package: &str, filter: &str, (name, value): (&str, &str)) -> Re
 }
 
 fn costs() -> Vec<NamedStep> {
-    let mut steps = vec![step("what is measured", measure::release_builds_for_memory)];
+    let mut steps = Vec::new();
     for backend in BACKENDS {
-        let memory = step(format!("memory of 15,000 connections on {backend}"), move || {
+        steps.push(measured(format!("memory of 15,000 connections on {backend}"), move || {
             let server = server(&format!("--quiet --max-connections 20000 --backend {backend}"));
             let bars = ["idle", "--connections", "15000", "--max", "320", "--server", &server];
             python("benches/memory.py").args(bars).run()
-        });
-        steps.push(memory.of(COSTS));
+        }));
         steps.push(step(format!("crowds on {backend}"), move || measure::crowds(Some(backend))).of(COSTS));
     }
-    let short = step("ten thousand short connections a second", || {
+    steps.push(measured("ten thousand short connections a second", || {
         measure::churn(60, &["--rate-min", "10000", "--probe-max", "1"])
-    });
-    steps.push(short.of(COSTS));
-    let scrapes = step("turns beside scrapes and lists of connections", || {
+    }));
+    steps.push(measured("turns beside scrapes and lists of connections", || {
         for backend in BACKENDS {
             let server = server(&format!("--quiet --backend {backend} --admin 127.0.0.1:0"));
             python("benches/scrape.py").args(["--max", "1024", "--server", &server]).run()?;
         }
         Ok(())
-    });
-    steps.push(scrapes.of(COSTS));
-    steps.push(
-        step("system calls at each depth", || python("benches/calls.py").env("TIDEGATE_PROFILE", "release").run())
-            .of(COSTS),
-    );
+    }));
+    steps.push(measured("system calls at each depth", || {
+        python("benches/calls.py").env("TIDEGATE_PROFILE", "release").run()
+    }));
     steps
 }
 
+/// A step that runs after the build whose memory and system calls are measured.
+fn measured(name: impl Into<String>, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
+    step(name, move || measure::release_builds_for_memory().and_then(|()| run())).of(COSTS)
+}
+
 fn comparisons() -> Vec<NamedStep> {
-    let steps = [
-        step("the peers answer alike", || {
-            cargo("build --release --manifest-path benches/peers/Cargo.toml".split(' ')).run()?;
-            python("benches/peers/check.py").run()
-        }),
-        step("comparison", || python("benches/compare.py").args("--rounds 1 --seconds 1".split(' ')).run()),
-        step("epoll beside io_uring", || {
+    vec![
+        beside_peers("the peers answer alike", || python("benches/peers/check.py").run()),
+        beside_peers("comparison", || python("benches/compare.py").args("--rounds 1 --seconds 1".split(' ')).run()),
+        timed("epoll beside io_uring", || {
             let backends =
                 BACKENDS.map(|backend| format!("{backend}={}", dist_server(&format!("--quiet --backend {backend}"))));
             compare(&["--rounds", "3", "--seconds", "1"], &backends)
         }),
-        step("a channel beside a handler", || {
+        timed("a channel beside a handler", || {
             let plaintext = "target/dist/examples/plaintext 127.0.0.1:0";
             let kinds = ["handler", "channel"].map(|kind| format!("{kind}={plaintext} {kind}"));
             compare(&["--rounds", "3", "--seconds", "1", "--depths", "16"], &kinds)
         }),
-        step("a forwarder beside HAProxy", || python("benches/forward.py").args("--rounds 1 --gib 1".split(' ')).run()),
-        step("a proxy beside nginx and HAProxy, one request at a time", || {
+        timed("a forwarder beside HAProxy", || {
+            python("benches/forward.py").args("--rounds 1 --gib 1".split(' ')).run()
+        }),
+        timed("a proxy beside nginx and HAProxy, one request at a time", || {
             python("benches/proxy.py").args(["target/dist/tidegate", "--depths", "1", "--bars"]).run()
         }),
-        step("TLS beside hyper and nginx", || {
+        beside_peers("TLS beside hyper and nginx", || {
             python("benches/tls.py").args("--rounds 1 --seconds 1 --idle-max 4300".split(' ')).run()
         }),
-        step("gRPC beside tonic on hyper", || {
+        timed("gRPC beside tonic on hyper", || {
             cargo("build --release --manifest-path benches/peers/tonic014/Cargo.toml".split(' ')).run()?;
             python("benches/grpc.py").args("--rounds 1 --seconds 1".split(' ')).run()
         }),
-        step("equivalent requests", || {
+        timed("equivalent requests", || {
             python("benches/compare.py").args("--server tidegate --variants --rounds 1 --seconds 1".split(' ')).run()
         }),
-        step("queue experiment", || cargo("run --profile dist -- experiment --rounds 1".split(' ')).run()),
-        step("side by side", || {
+        step("queue experiment", || cargo("run --profile dist -- experiment --rounds 1".split(' ')).run()).of(COSTS),
+        beside_peers("side by side", || {
             python("benches/peers/run.py").args("--quick --out target/benchmarks".split(' ')).run()
         }),
-    ];
-    let mut all =
-        vec![step("dist builds", measure::dist_builds), step("tools of the peers", || tools::install(tools::OF_PEERS))];
-    all.extend(steps.map(|step| step.of(COSTS)));
-    all
+    ]
+}
+
+/// A step that runs after the build whose times are measured.
+fn timed(name: &str, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
+    step(name, move || measure::dist_builds().and_then(|()| run())).of(COSTS)
+}
+
+/// A timed step that needs the servers of the comparison as well.
+fn beside_peers(name: &str, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
+    timed(name, move || {
+        tools::install(tools::OF_PEERS)?;
+        cargo("build --release --manifest-path benches/peers/Cargo.toml".split(' ')).run()?;
+        run()
+    })
 }
 
 fn compare(flags: &[&str], servers: &[String]) -> Result<(), Failure> {

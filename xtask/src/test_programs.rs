@@ -22,7 +22,12 @@ pub(crate) struct TestProgram {
 
 /// Builds all tests of the workspace, unless they are built already, and lists their programs.
 pub(crate) fn build() -> Result<Vec<TestProgram>, Failure> {
-    build_targets(&[])
+    programs_of(cargo(["test", "--workspace"]))
+}
+
+/// Builds the tests of these packages with their own features, as `cargo test --package` does, and lists their programs.
+pub(crate) fn build_alone(packages: &[String]) -> Result<Vec<TestProgram>, Failure> {
+    programs_of(cargo(["test"]).args(packages.iter().flat_map(|name| ["--package", name])))
 }
 
 /// Builds the test programs in the folder `tests` of a package, with the features of the workspace, and lists them.
@@ -36,14 +41,13 @@ pub(crate) fn build_of(package: &str) -> Result<Vec<TestProgram>, Failure> {
         return Err(Failure(format!("{package} has no folder of tests")));
     }
     // Other packages have targets of these names too.
-    let mut programs = build_targets(&flags)?;
+    let mut programs = programs_of(cargo(["test", "--workspace"]).args(flags))?;
     programs.retain(|program| program.package == package);
     Ok(programs)
 }
 
-fn build_targets(flags: &[&str]) -> Result<Vec<TestProgram>, Failure> {
-    let build = cargo("test --workspace --no-run --message-format=json-render-diagnostics".split(' '));
-    let output = build.args(flags.iter().copied()).output()?;
+fn programs_of(test: Step) -> Result<Vec<TestProgram>, Failure> {
+    let output = test.args(["--no-run", "--message-format=json-render-diagnostics"]).output()?;
     let messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     Ok(messages.filter_map(|message| describe(&message)).collect())
 }
