@@ -55,7 +55,7 @@ fn events() -> Sse {
 
 /// Events that are written by hand, one of them in two pieces with a second between.
 fn by_hand(content_type: &'static str) -> Response {
-    let body = Body::produce(async |mut writer| {
+    let body = Body::produce(async |writer| {
         writer.write("data: ebb\n\n").await?;
         writer.write("data: fl").await?;
         task::sleep(Duration::from_secs(1)).await;

@@ -17,7 +17,7 @@ fn router() -> Router {
         .get("/", || "ebb and flow")
         .get("/empty", || ())
         .get("/pieces", || {
-            Response::new().body(Body::produce(async |mut writer| {
+            Response::new().body(Body::produce(async |writer| {
                 for piece in ["ebb", " and ", "flow"] {
                     writer.write(piece).await?;
                     task::sleep(Duration::from_millis(1)).await;
@@ -65,7 +65,7 @@ fn a_body_in_pieces_is_sent_as_fast_as_the_server_reads() {
     run(async move {
         let client = Client::new();
         for length in [None, Some(5_000_000)] {
-            let mut body = Body::produce(async |mut writer| {
+            let mut body = Body::produce(async |writer| {
                 for _ in 0..500 {
                     writer.write(vec![b'a'; 10_000]).await?;
                 }
@@ -89,7 +89,7 @@ fn a_body_goes_both_ways_at_once() {
     run(async move {
         let client = Client::new();
         for _ in 0..2 {
-            let body = Body::produce(async |mut writer| {
+            let body = Body::produce(async |writer| {
                 for number in 0..200 {
                     writer.write(vec![number; 10_000]).await?;
                 }
@@ -144,7 +144,7 @@ fn a_body_that_fails_closes_its_connection_and_is_the_error() {
     let (count, root) = (server.uri("/count"), server.uri("/"));
     run(async move {
         let client = Client::new();
-        let body = Body::produce(async |mut writer| {
+        let body = Body::produce(async |writer| {
             writer.write("a part").await?;
             Err(Any::from("the rest is missing"))
         });
@@ -191,7 +191,7 @@ fn a_response_that_comes_before_the_server_resets_the_connection_is_received() {
         notify_close.send(()).unwrap();
     });
     run(async move {
-        let body = Body::produce(async move |mut writer| {
+        let body = Body::produce(async move |writer| {
             writer.write("ebb").await?;
             // The loop turns until the server has a part of the body. Then it stands still until the server has closed.
             while has_head.try_recv().is_err() {

@@ -157,7 +157,7 @@ fn a_refused_stream_is_sent_again_but_not_for_ever() {
         assert!(matches!(error, ClientError::Closed(_)), "{error}");
         assert_eq!(count.load(Ordering::SeqCst), 3 + 3);
         // A body that was a stream is gone: its request is sent once.
-        let body = Body::produce(async |mut writer| Ok(writer.write("tides").await?));
+        let body = Body::produce(async |writer| Ok(writer.write("tides").await?));
         client.post(&uri).body(body).send().await.expect_err("it is refused");
         assert_eq!(count.load(Ordering::SeqCst), 3 + 3 + 1);
         assert_eq!(client.connections(), 1);
@@ -199,7 +199,7 @@ fn responses_that_are_dropped_reset_few_streams_and_other_requests_go_on() {
         let client = Client::builder().http2_prior_knowledge(true).limits(limits).build();
         let posting = {
             let (client, uri) = (client.clone(), uri.clone());
-            let body = Body::produce(async |mut writer| Ok(writer.write("tides").await?));
+            let body = Body::produce(async |writer| Ok(writer.write("tides").await?));
             task::spawn(async move { client.post(&uri).body(body).send().await?.text().await })
         };
         for _ in 0..20 {
@@ -261,7 +261,7 @@ fn a_complete_response_counts_although_the_server_wants_no_more_of_the_request()
     run(async move {
         let client = client();
         for _ in 0..5 {
-            let body = Body::produce(async |mut writer| {
+            let body = Body::produce(async |writer| {
                 loop {
                     writer.write(vec![b'x'; 10_000]).await?;
                 }
@@ -526,7 +526,7 @@ fn a_cancelled_upload_is_a_reset_with_cancel() {
     let uri = server.uri("/");
     run(async move {
         let client = client();
-        let body = Body::produce(async |mut writer| {
+        let body = Body::produce(async |writer| {
             writer.write("a part").await?;
             task::sleep(Duration::from_secs(600)).await;
             Ok(())
