@@ -417,6 +417,10 @@ impl CompressingState {
 }
 
 impl Exchange for Compressing {
+    fn is_draining(&self) -> bool {
+        self.inner.is_draining()
+    }
+
     fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
         self.inner.poll_body(number, cx)
     }
