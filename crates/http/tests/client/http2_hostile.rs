@@ -10,7 +10,7 @@ use tidegate::http::client::{ClientError, ClientLimits};
 use tidegate::http::{Body, BodyError, Client};
 use tidegate::task;
 
-use crate::support::{Scripted, run};
+use crate::support::{Scripted, backends, run, run_on};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -537,4 +537,36 @@ fn a_cancelled_upload_is_a_reset_with_cancel() {
         Ok(())
     });
     assert_eq!(codes.recv_timeout(Duration::from_secs(20)), Ok((true, 0)));
+}
+
+#[test]
+fn a_response_that_comes_before_the_server_resets_the_connection_is_received() {
+    // Whether the client finds the reset while it sends, receives or does neither differs from round to round.
+    for backend in backends() {
+        let server = Scripted::start(|_, stream| {
+            // The kernel drops what Nagle's algorithm holds back.
+            stream.set_nodelay(true).expect("a socket");
+            let Some(mut peer) = Peer::greet(stream, &[]) else { return };
+            let Some(stream) = peer.request() else { return };
+            // `:status: 413` as a literal with the name of the static table.
+            let head = frame(HEADERS, END_HEADERS, stream, b"\x08\x03413");
+            peer.send([head, frame(DATA, END_STREAM, stream, b"much")].concat());
+        });
+        let uri = server.uri("/");
+        run_on(backend, async move {
+            for round in 0..20 {
+                let body = Body::produce(async |writer| {
+                    for _ in 0..100 {
+                        writer.write(vec![b'x'; 10_000]).await?;
+                    }
+                    Ok(())
+                });
+                let response = client().post(&uri).body(body).send().await;
+                let response = response.map_err(|error| format!("{backend:?}, round {round}: {error}"))?;
+                assert_eq!(response.status(), 413);
+                assert_eq!(response.text().await?, "much");
+            }
+            Ok(())
+        });
+    }
 }
