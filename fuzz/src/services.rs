@@ -144,7 +144,7 @@ fn field(request: Request) -> Result<Response, tidegate_http::InvalidField> {
 #[expect(clippy::needless_pass_by_value, reason = "a function of a router receives its arguments")]
 fn rows(request: Request) -> Response {
     let rows = request.query().and_then(|query| query.parse().ok()).unwrap_or(3).min(2_000);
-    Response::new().body(Body::produce(async move |mut writer| {
+    Response::new().body(Body::produce(async move |writer| {
         for row in 0..rows {
             writer.write(format!("row {row}\n")).await?;
         }

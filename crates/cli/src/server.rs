@@ -64,7 +64,8 @@ pub(crate) struct ServerOptions {
     /// Timeout of a request's head, and grace period of its body, in seconds [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     request_timeout: Option<u32>,
-    /// Keep-alive timeout: seconds that a connection may be idle between requests [default: 75]
+    /// Keep-alive timeout: seconds that a connection may be idle between requests. HTTP/1.1 responses name any but the
+    /// default one as `Keep-Alive: timeout=N`, a second below [default: 75]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     idle_timeout: Option<u32>,
     /// Write timeout: seconds without progress in sending pending output to a peer [default: 60]

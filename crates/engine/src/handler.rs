@@ -41,7 +41,8 @@ pub trait Handler<C: Pipeline>: 'static {
         Outcome::Continue
     }
 
-    /// A message has arrived.
+    /// A message has arrived. The messages that came before the connection failed arrive as well, though nothing that the
+    /// handler sends then leaves.
     fn message(&mut self, message: C::In, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C>;
 
     /// An event other than a message.

@@ -1,17 +1,20 @@
 //! Clients: connecting to targets that answer, and to targets that do not.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::future::poll_fn;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::{
-    Backend, Channel, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, Server, ServerHandle, task,
+    Backend, Channel, Client, CloseReason, ConnectError, Context, Event, EventLoop, Handler, Outcome, Server,
+    ServerHandle, task,
 };
 use tidegate_sys::Address;
 
@@ -397,5 +400,67 @@ fn what_a_peer_sent_before_it_reset_the_connection_is_received_although_no_task_
             assert_eq!(second.unwrap().as_deref(), Some(&b"again"[..]), "{backend:?}, sends: {sends}");
             assert!(end.unwrap_err().to_string().contains("broke"), "{backend:?}, sends: {sends}");
         }
+    }
+}
+
+/// Sends a line, and another one once it has the peer's end of the connection: the peer sends lines and resets the
+/// connection before that.
+struct Sends {
+    lines: Rc<RefCell<Vec<Vec<u8>>>>,
+    reason: Rc<RefCell<String>>,
+}
+
+impl Handler<Lines> for Sends {
+    type Post = TcpStream;
+
+    fn open(&mut self, cx: &mut Context<'_, Lines, TcpStream>) -> Outcome<Lines> {
+        cx.send("a request".into()).into()
+    }
+
+    fn message(&mut self, line: Slice, _: &mut Context<'_, Lines, TcpStream>) -> Outcome<Lines> {
+        self.lines.borrow_mut().push(line.to_vec());
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<TcpStream>, cx: &mut Context<'_, Lines, TcpStream>) -> Outcome<Lines> {
+        match event {
+            Event::Posted(mut peer) => {
+                peer.write_all(b"early\nagain\n").unwrap();
+                drop(peer);
+                cx.send("more of it".into()).into()
+            }
+            other => other.by_default(cx),
+        }
+    }
+
+    fn closed(&mut self, reason: &CloseReason) {
+        *self.reason.borrow_mut() = reason.to_string();
+    }
+}
+
+#[test]
+fn a_handler_gets_what_came_before_a_send_failed() {
+    for backend in [Backend::Epoll, Backend::Uring] {
+        let Ok(mut event_loop) = EventLoop::on(backend) else { continue };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::from(listener.local_addr().unwrap());
+        let (lines, reason) = (Rc::default(), Rc::default());
+        let handler = Sends { lines: Rc::clone(&lines), reason: Rc::clone(&reason) };
+        event_loop
+            .block_on(async move {
+                let remote = Client::at(address).connect_with(Lines::new(), handler).await.unwrap();
+                let (peer, _) = listener.accept().unwrap();
+                peer.set_nonblocking(true).unwrap();
+                while peer.peek(&mut [0]).is_err() {
+                    task::sleep(Duration::from_millis(1)).await;
+                }
+                remote.post(peer).unwrap();
+                while !remote.is_closed() {
+                    task::sleep(Duration::from_millis(1)).await;
+                }
+            })
+            .unwrap();
+        assert_eq!(*lines.borrow(), [b"early", b"again"], "{backend:?}");
+        assert!(reason.borrow().contains("broke"), "{backend:?}: {}", reason.borrow());
     }
 }

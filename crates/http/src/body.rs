@@ -145,7 +145,7 @@ pub(crate) struct Ready {
 
 impl Ready {
     /// Writes the body.
-    pub(crate) async fn write(self, mut writer: BodyWriter) -> Result<(), Box<dyn Error>> {
+    pub(crate) async fn write(self, writer: BodyWriter) -> Result<(), Box<dyn Error>> {
         writer.write(Data(self.body)).await?;
         Ok(writer.trailers(self.trailers)?)
     }
@@ -173,7 +173,7 @@ impl Body {
     /// ```
     /// use tidegate::http::{Body, Response};
     ///
-    /// let rows = Body::produce(async |mut writer| {
+    /// let rows = Body::produce(async |writer| {
     ///     for row in 0..1000 {
     ///         writer.write(format!("{row}\n")).await?;
     ///     }
@@ -181,9 +181,10 @@ impl Body {
     /// });
     /// let response = Response::new().body(rows);
     /// # drop(response);
-    /// // The error of a writer becomes that of the function by `?`, as any other.
-    /// let line = Body::produce(async |mut writer| Ok(writer.write("high water\n").await?));
-    /// # drop(line);
+    /// // The error of a writer is that of the function; every other one becomes that by `?`.
+    /// let line = Body::produce(async |writer| writer.write("high water\n").await);
+    /// let line_of_file = Body::produce(async |writer| Ok(writer.write(std::fs::read("tide.txt")?).await?));
+    /// # drop((line, line_of_file));
     /// ```
     pub fn produce<F>(produce: impl FnOnce(BodyWriter) -> F + 'static) -> Self
     where
@@ -216,7 +217,7 @@ impl Body {
         D: Into<Data>,
         E: Into<Box<dyn Error>>,
     {
-        Self::produce(async move |mut writer| {
+        Self::produce(async move |writer| {
             let mut stream = pin!(stream);
             while let Some(piece) = poll_fn(|cx| stream.as_mut().poll_next(cx)).await {
                 writer.write(piece.map_err(Into::into)?).await?;
@@ -595,11 +596,10 @@ impl BodyWriter {
     /// nothing.
     ///
     /// # Errors
-    /// [`BodyError`]: the connection is closed, or the body is longer than its length.
-    pub async fn write(&mut self, piece: impl Into<Data>) -> Result<(), BodyError> {
+    /// A [`BodyError`], boxed as the function's own errors: the connection is closed, or the body is longer than its length.
+    pub async fn write(&self, piece: impl Into<Data>) -> Result<(), Box<dyn Error>> {
         let piece = http1::Outgoing::Data(piece.into().into_body());
-        poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await?;
-        self.exchange.send(self.number, piece)
+        Ok(self.send(piece).await?)
     }
 
     /// Sends a part of a file as a piece, as [`write`](Self::write) sends one in memory. The kernel reads the file while it
@@ -607,9 +607,13 @@ impl BodyWriter {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub async fn write_file(&mut self, region: FileRegion) -> Result<(), BodyError> {
+    pub async fn write_file(&self, region: FileRegion) -> Result<(), Box<dyn Error>> {
+        Ok(self.send(http1::Outgoing::Data(region.into())).await?)
+    }
+
+    pub(crate) async fn send(&self, piece: http1::Outgoing) -> Result<(), BodyError> {
         poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await?;
-        self.exchange.send(self.number, http1::Outgoing::Data(region.into()))
+        self.exchange.send(self.number, piece)
     }
 
     pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
@@ -622,7 +626,7 @@ impl BodyWriter {
     }
 
     /// Sends a piece for which there is room.
-    pub(crate) fn push(&mut self, piece: Data) -> Result<(), BodyError> {
+    pub(crate) fn push(&self, piece: Data) -> Result<(), BodyError> {
         self.exchange.send(self.number, http1::Outgoing::Data(piece.into_body()))
     }
 
@@ -630,7 +634,7 @@ impl BodyWriter {
     ///
     /// # Errors
     /// [`BodyError::Closed`] if the connection is closed.
-    pub async fn ready(&mut self) -> Result<(), BodyError> {
+    pub async fn ready(&self) -> Result<(), BodyError> {
         poll_fn(|cx| self.exchange.poll_ready(self.number, cx)).await
     }
 

@@ -1,5 +1,5 @@
 //! Event streams at a drain: a response of the type `text/event-stream`, of any function or service, ends between two events
-//! when the server drains.
+//! when the server drains, or its connection at its age.
 //!
 //! Such a body has no end of its own, and would be cut off at the deadline. Its client reconnects by itself (the HTML
 //! standard, section 9.2), so an end between two events loses none.
@@ -24,7 +24,7 @@ pub(crate) fn is_type(content_type: &[u8]) -> bool {
     })
 }
 
-/// The same producer, which ends between two events once the loop drains. One whose length is known has to write all of it.
+/// The same producer, which ends between two events once its connection drains, alone or with its loop. One whose length is known has to write all of it.
 pub(crate) fn end_at_drain(produced: Produced) -> Produced {
     if produced.length.is_some() {
         return produced;
@@ -36,7 +36,7 @@ pub(crate) fn end_at_drain(produced: Produced) -> Produced {
         Box::pin(async move {
             let mut draining = task::draining();
             poll_fn(|cx| {
-                let drains = Pin::new(&mut draining).poll(cx).is_ready();
+                let drains = Pin::new(&mut draining).poll(cx).is_ready() || events.is_draining();
                 match producing.as_mut().poll(cx) {
                     Poll::Pending if drains && events.end.get().is_of_event() => Poll::Ready(Ok(())),
                     polled => polled,
@@ -55,6 +55,10 @@ struct Events {
 }
 
 impl Exchange for Events {
+    fn is_draining(&self) -> bool {
+        self.exchange.is_draining()
+    }
+
     fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
         self.exchange.poll_body(number, cx)
     }

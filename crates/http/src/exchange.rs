@@ -49,6 +49,11 @@ pub(crate) trait Exchange {
     fn destination(&self, _number: u32) -> Option<Address> {
         None
     }
+
+    /// Whether the connection drains, perhaps alone, as at its age. A drain wakes the task of the exchange.
+    fn is_draining(&self) -> bool {
+        false
+    }
 }
 
 /// A piece of a body that is received.
@@ -347,6 +352,10 @@ impl<C: HttpCodec> Exchanges<C> {
 }
 
 impl<C: HttpCodec> Exchange for Exchanges<C> {
+    fn is_draining(&self) -> bool {
+        self.with(|channel| channel.is_draining()).unwrap_or(false)
+    }
+
     fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
         self.check(number)?;
         self.ask_for_body(number)?;

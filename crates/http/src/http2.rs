@@ -11,6 +11,7 @@ use tidegate_sys::Address;
 
 use crate::app::App;
 use crate::codec::HttpCodec;
+use crate::middleware;
 use crate::request::SharedState;
 
 /// The outcome for a connection whose peer has sent the preface. `handler` makes the application of a stream.
@@ -38,7 +39,13 @@ pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
         (None, None) => sessions.streams(is_secure, || make(None, None)),
         (reported, state) => make(reported, state),
     };
-    Outcome::session(move |codec: C| codec.into_http2(Connection::server(config)), &streams)
+    let mut connection = Connection::server(config);
+    if !app.table().middleware.is_empty() {
+        let (app, peer) = (app.clone(), codec.reported_peer().unwrap_or_else(|| cx.peer()));
+        connection = connection
+            .on_refused(move |status| middleware::refused_of_http2(&app.table().middleware, status, peer.clone()));
+    }
+    Outcome::session(move |codec: C| codec.into_http2(connection), &streams)
 }
 
 /// What a stream knows of its connection.

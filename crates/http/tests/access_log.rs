@@ -2,12 +2,19 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "support/http2_peer.rs"]
+mod http2_peer;
+
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tidegate::http::{AccessLog, Body, Config, LineLog, LogFormat, Request, Router};
+use http2_peer::Peer;
+use tidegate::Limits;
+use tidegate::http::proxy::{Proxy, Upstreams};
+use tidegate::http::{AccessLog, Body, Client, Config, LineLog, LogFormat, Request, Router};
 use tidegate_testkit::Embedded;
+use tidegate_testkit::network::Network;
 
 /// An output that a test reads.
 #[derive(Clone, Default)]
@@ -135,4 +142,54 @@ fn a_body_that_the_codec_refuses_while_a_function_reads_it_is_logged_with_the_st
     });
     assert_eq!(late.len(), 1, "{late:?}");
     assert!(late[0].contains("\"POST / HTTP/1.1\" 408 "), "{late:?}");
+}
+
+#[test]
+fn a_head_that_a_connection_of_http2_refuses_is_logged() {
+    let written = Written::default();
+    let log = LineLog::new("test", written.clone());
+    let logged = router().with(AccessLog::new(LogFormat::Json).to(&log));
+    let (codec, handler) = Config::new().connections(logged)();
+    let mut peer = Peer::new(Embedded::new(codec, handler));
+    let many: Vec<_> = (0..200).map(|_| ("a", "b")).collect();
+    peer.request(1, "GET", "/", &many, true);
+    peer.read_until(|peer| peer.is_over(1));
+    assert_eq!(peer.stream(1).status(), "431");
+    assert!(log.flush(Duration::from_secs(86_400)));
+    let line: serde_json::Value = serde_json::from_slice(&written.0.lock().unwrap()).expect("one line");
+    assert_eq!((line["status"].as_u64(), line["line"].as_str()), (Some(431), Some("")), "{line}");
+    assert!(line["refused"].as_str().unwrap().contains("too large"), "{line}");
+}
+
+#[test]
+fn a_request_of_a_proxy_is_logged_with_its_upstream_and_the_reason_of_its_failure() {
+    let network = Network::new(0);
+    let upstream = network.host("10.0.1.1").node();
+    let connections = Config::new().connections(Router::new().fallback(|| "a response"));
+    upstream.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
+    let written = Written::default();
+    let log = LineLog::new("test", written.clone());
+    let gateway = network.host("10.0.0.1").node();
+    let set = |url| Upstreams::new([url]).expect("an upstream");
+    let router = Router::new()
+        .get("/there", Proxy::new(&set("http://10.0.1.1")))
+        .get("/refuses", Proxy::new(&set("http://10.0.1.1:81")))
+        .get("/own", || "no upstream");
+    let connections = Config::new().connections(router.with(AccessLog::new(LogFormat::Json).to(&log)));
+    let address = gateway.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
+    let client = network.host("10.0.0.2").node();
+    let asked = client.spawn(async move {
+        for (path, status) in [("/there", 200), ("/refuses", 502), ("/own", 200)] {
+            let response = Client::new().get(&format!("http://{address}{path}")).send().await.expect("a response");
+            assert_eq!(response.status().as_u16(), status, "{path}");
+        }
+    });
+    network.run_task(Duration::from_secs(600), asked);
+    assert!(log.flush(Duration::from_secs(86_400)));
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let upstreams: Vec<_> = lines.iter().map(|line| line["upstream"].as_str()).collect();
+    assert_eq!(upstreams, [Some("http://10.0.1.1:80"), Some("http://10.0.1.1:81"), None], "{text}");
+    let errors: Vec<_> = lines.iter().map(|line| line["upstream_error"].as_str()).collect();
+    assert!(matches!(errors[..], [None, Some(error), None] if error.contains("refused")), "{text}");
 }

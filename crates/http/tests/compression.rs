@@ -70,7 +70,7 @@ fn bodies_of_all_kinds_are_compressed_with_the_preferred_coding() {
         })
         .get("/pieces", move || {
             let pieces = pieces.clone();
-            Response::text(Body::produce(async move |mut writer| {
+            Response::text(Body::produce(async move |writer| {
                 for piece in pieces.as_bytes().chunks(1000) {
                     writer.write(piece.to_vec()).await?;
                 }
@@ -166,7 +166,7 @@ fn what_a_producer_has_written_leaves_when_it_waits() {
 
 fn producing() -> Router {
     let produce = || {
-        Response::text(Body::produce(async |mut writer| {
+        Response::text(Body::produce(async |writer| {
             writer.write("ebb and ".repeat(10)).await?;
             task::sleep(Duration::from_secs(5)).await;
             writer.write("flow").await?;

@@ -12,7 +12,7 @@ use http2_peer::Peer;
 use tidegate::codec::DynOver;
 use tidegate::http::{Body, Config, ContentType, Event, Response, ResponseCompression, Router, Sse, WebSocketUpgrade};
 use tidegate::websocket::{Message, WebSocket};
-use tidegate::{Channel, Context, Handler, Outcome, task};
+use tidegate::{Channel, Context, Deadlines, Handler, Limits, Outcome, task};
 use tidegate_testkit::Embedded;
 
 type Pipe = Embedded<()>;
@@ -55,7 +55,7 @@ fn events() -> Sse {
 
 /// Events that are written by hand, one of them in two pieces with a second between.
 fn by_hand(content_type: &'static str) -> Response {
-    let body = Body::produce(async |mut writer| {
+    let body = Body::produce(async |writer| {
         writer.write("data: ebb\n\n").await?;
         writer.write("data: fl").await?;
         task::sleep(Duration::from_secs(1)).await;
@@ -196,6 +196,66 @@ fn websockets_of_http2_close_at_a_drain() {
         peer.data(1, ANSWER);
         peer.read_until(|peer| peer.is_over(1));
         assert_eq!((peer.stream(1).has_ended, peer.stream(1).reset), (true, None), "{path}");
+    }
+}
+
+/// A connection that drains at this age, a tenth more or less, and has an hour for that.
+fn open_with_age(age: Duration) -> Pipe {
+    let (codec, handler) = Config::new().connections(router())();
+    let deadlines = Deadlines { age_max: Some(age), age_grace: LONG, ..Deadlines::default() };
+    Embedded::with_limits(codec, handler, Limits { deadlines, ..Limits::default() })
+}
+
+/// Less than WebSockets wait before they ping.
+const AGE: Duration = Duration::from_secs(10);
+const BEFORE_AGE: Duration = Duration::from_millis(8_500);
+const FROM_THEN_TO_AGE: Duration = Duration::from_millis(2_600);
+
+#[test]
+fn an_event_stream_ends_whole_at_the_age_of_its_connection() {
+    let mut pipe = open_with_age(AGE);
+    pipe.receive(b"GET /events HTTP/1.1\r\nHost: sea\r\n\r\n");
+    pipe.advance(BEFORE_AGE);
+    assert!(pipe.take_written().ends_with(b"data: ebb\n\n\r\n"));
+    pipe.advance(FROM_THEN_TO_AGE);
+    assert_eq!(pipe.take_written(), b"0\r\n\r\n");
+    pipe.advance(DRAIN_GRACE);
+    assert!(pipe.is_write_closed() && !pipe.is_reset());
+}
+
+#[test]
+fn websockets_close_at_the_age_of_their_connection() {
+    for path in ["/handler", "/channel", "/push"] {
+        let mut pipe = open_with_age(AGE);
+        pipe.receive(format!("GET {path} HTTP/1.1\r\nHost: sea\r\n{HANDSHAKE}\r\n").as_bytes());
+        pipe.advance(BEFORE_AGE);
+        assert!(pipe.take_written().starts_with(b"HTTP/1.1 101 "), "{path}");
+        pipe.advance(FROM_THEN_TO_AGE);
+        assert_eq!(pipe.take_written(), GOING_AWAY, "{path}");
+        pipe.receive(ANSWER);
+        assert!(pipe.is_write_closed(), "{path}");
+    }
+}
+
+#[test]
+fn exchanges_of_http2_end_at_the_age_of_their_connection() {
+    let mut peer = Peer::new(open_with_age(AGE));
+    peer.request(1, "GET", "/events", &[], true);
+    let sockets = [(3, "/handler"), (5, "/channel"), (7, "/push")];
+    for (stream, path) in sockets {
+        peer.extended_connect(stream, "websocket", path, &[("sec-websocket-version", "13")]);
+    }
+    peer.wire.advance(BEFORE_AGE);
+    peer.read();
+    assert!(peer.goaways.is_empty() && !peer.is_over(1) && peer.stream(7).status() == "200");
+    peer.wire.advance(FROM_THEN_TO_AGE);
+    peer.read_until(|peer| peer.is_over(1) && !peer.goaways.is_empty());
+    assert_eq!((peer.stream(1).has_ended, peer.stream(1).reset), (true, None));
+    for (stream, path) in sockets {
+        peer.read_until(|peer| peer.stream(stream).body == GOING_AWAY);
+        peer.data(stream, ANSWER);
+        peer.read_until(|peer| peer.is_over(stream));
+        assert_eq!((peer.stream(stream).has_ended, peer.stream(stream).reset), (true, None), "{path}");
     }
 }
 

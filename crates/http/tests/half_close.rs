@@ -64,7 +64,7 @@ fn router(count: &Count) -> Router {
         })
         .get("/rows", move || {
             let rows = rows.clone();
-            Response::new().body(Body::produce(async move |mut writer| {
+            Response::new().body(Body::produce(async move |writer| {
                 let _alive = rows.begin();
                 writer.write("one\n").await?;
                 task::sleep(Duration::from_secs(1)).await;

@@ -157,7 +157,7 @@ fn a_light_request_beside_bodies_that_are_compressed_waits_for_a_few_slices() {
             .get("/whole", move || Response::text(whole.clone()))
             .get("/pieces", move || {
                 let pieces = pieces.clone();
-                Response::text(Body::produce(async move |mut writer| {
+                Response::text(Body::produce(async move |writer| {
                     for piece in pieces.chunks(1_000) {
                         writer.write(piece.to_vec()).await?;
                     }
@@ -166,7 +166,7 @@ fn a_light_request_beside_bodies_that_are_compressed_waits_for_a_few_slices() {
             })
             .get("/one", move || {
                 let one = one.clone();
-                Response::text(Body::produce(async move |mut writer| {
+                Response::text(Body::produce(async move |writer| {
                     writer.write(one).await?;
                     Ok(())
                 }))

@@ -5,7 +5,7 @@ mod http2_peer;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http2_peer::Peer;
 use tidegate::http::{Limits, Request, Response, Router, Server, StatusCode};
@@ -20,6 +20,11 @@ fn router() -> Router {
         .get("/later", async || {
             task::sleep(Duration::from_millis(20)).await;
             StatusCode::ACCEPTED
+        })
+        .get("/busy", || {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(3) {}
+            "busy"
         })
         .get("/moved", || Response::see_other("/now"))
         .post("/length", |body: tidegate::Bytes| body.len().to_string())
@@ -91,6 +96,18 @@ fn every_way_to_a_response_is_counted_once() {
     let text = text.finish();
     let expected = "tidegate_http_requests_total{route=\"/tides/{name}\",method=\"GET\",status=\"2xx\"} 8\n";
     assert!(text.contains(expected) && text.ends_with("# EOF\n"), "{text}");
+    server.drain(Duration::ZERO);
+}
+
+#[test]
+fn the_time_of_a_function_that_does_not_wait_is_measured() {
+    let metrics = HttpMetrics::new();
+    let server = start(&metrics);
+    for _ in 0..4 {
+        exchange(&server, "GET /busy HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    let latency = of(&metrics.snapshot(), "/busy", "GET").latency;
+    assert!(latency.count() == 4 && latency.sum() >= Duration::from_millis(12), "{latency:?}");
     server.drain(Duration::ZERO);
 }
 

@@ -28,7 +28,7 @@ fn router() -> Router {
         })
         .get("/pieces/{number}", move |request: Request| {
             let text = number(&request);
-            Response::new().body(Body::produce(async move |mut writer| {
+            Response::new().body(Body::produce(async move |writer| {
                 for digit in text.bytes() {
                     writer.write(vec![digit]).await?;
                     task::sleep(Duration::from_millis(1)).await;

@@ -38,7 +38,7 @@ fn upstream() -> ServerHandle {
             })
             .post("/echo", async |request: Request| Response::new().body(request.into_body()))
             .get("/trailers", || {
-                Response::new().body(Body::produce(async |mut writer| {
+                Response::new().body(Body::produce(async |writer| {
                     writer.write("tides").await?;
                     let mut fields = Fields::new();
                     fields.push("tide", "high")?;
@@ -50,7 +50,7 @@ fn upstream() -> ServerHandle {
                 "slow"
             })
             .get("/broken", || {
-                Response::new().body(Body::produce(async |mut writer| {
+                Response::new().body(Body::produce(async |writer| {
                     writer.write("a part").await?;
                     Err("it fails within its body".into())
                 }))
@@ -130,7 +130,7 @@ fn bodies_and_trailers_go_both_ways() {
         eprintln!("{v:?} whole head");
         assert_eq!(whole.bytes().await?.len(), 300_000);
         eprintln!("{v:?} pieces");
-        let pieces = Body::produce(async |mut writer| {
+        let pieces = Body::produce(async |writer| {
             for _ in 0..50 {
                 writer.write(vec![b'y'; 20_000]).await?;
             }

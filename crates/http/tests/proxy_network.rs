@@ -34,7 +34,7 @@ fn upstream(received: &Received) -> Router {
         })
         .get("/pieces", move |request: Request| {
             let text = number(&request);
-            Response::new().body(Body::produce(async move |mut writer| {
+            Response::new().body(Body::produce(async move |writer| {
                 for digit in text.bytes() {
                     writer.write(vec![digit]).await?;
                     task::sleep(Duration::from_millis(1)).await;

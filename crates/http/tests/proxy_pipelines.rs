@@ -207,6 +207,34 @@ fn requests_that_a_closing_connection_has_not_answered_are_sent_again() {
 }
 
 #[test]
+fn requests_that_a_reset_connection_has_not_answered_are_sent_again() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let (mut client, mut server) = warm(&proxy, &upstream);
+    client.send((1..=16).map(|number| get(&format!("/{number}"))).collect::<String>());
+    for number in 1..=8 {
+        expect(&mut server, &format!("/{number}"));
+    }
+    for number in 1..=4 {
+        server.send(ok(&format!("is {number}.")));
+        expect_ok(&mut client, &format!("is {number}."));
+    }
+    // The kernel of an upstream that is killed resets its connections, since it has not read all requests.
+    while server.0.peek(&mut [0; 1000]).unwrap() < get("/9").len() {
+        std::thread::yield_now();
+    }
+    drop(server);
+    let mut server = upstream.accept();
+    for number in 5..=16 {
+        expect(&mut server, &format!("/{number}"));
+        server.send(ok(&format!("is {number}.")));
+        expect_ok(&mut client, &format!("is {number}."));
+    }
+    client.send(get("/17"));
+    expect(&mut server, "/17");
+}
+
+#[test]
 fn a_pipelined_request_without_an_answer_is_sent_again_alone_and_no_pipeline_follows() {
     let upstream = Upstream::new();
     let mut limits = UpstreamLimits::default();

@@ -2,13 +2,19 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "support/http2_upstream.rs"]
+mod http2_upstream;
 mod proxy_peers;
 mod support;
 
-use proxy_peers::{Upstream, accept_any, client, proxy_of, upstreams};
-use support::start;
-use tidegate::http::Router;
-use tidegate::http::proxy::Proxy;
+use std::io::Write;
+use std::thread::JoinHandle;
+
+use proxy_peers::{Peer, Upstream, accept_any, client, proxy_of, upstreams};
+use support::{Running, start};
+use tidegate::http::proxy::{Proxy, Upstreams};
+use tidegate::http::{Router, Server};
+use tidegate::{Backend, EventLoop};
 
 #[test]
 fn an_upstream_whose_responses_are_503_is_ejected() {
@@ -46,7 +52,7 @@ fn an_upstream_whose_responses_are_503_is_ejected() {
 }
 
 /// The place of the connection that has bytes to read.
-fn readable(servers: &mut [Option<proxy_peers::Peer>; 2]) -> usize {
+fn readable(servers: &mut [Option<Peer>; 2]) -> usize {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {
         for (place, server) in servers.iter_mut().enumerate() {
@@ -279,4 +285,82 @@ fn a_response_keeps_the_date_of_its_upstream() {
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let head = client.head();
     assert!(head.contains("\r\nDate: ") && !head.contains(DATE), "{head}");
+}
+
+#[test]
+fn an_early_response_of_an_upstream_that_closes_reaches_the_client() {
+    // The kernel resets the connection with the upstream's close, since the upstream has not read the body. Whether the proxy
+    // finds the reset while it sends, receives or does neither differs from round to round.
+    for backend in [Backend::Epoll, Backend::Uring] {
+        if EventLoop::on(backend).is_err() {
+            continue;
+        }
+        let upstream = Upstream::new();
+        let set = upstreams(&[&upstream]);
+        let router = move || Router::new().fallback(Proxy::new(&set));
+        let server = Server::bind("127.0.0.1:0").unwrap().backend(backend).loops(1);
+        let proxy = Running(server.start(router).expect("the server starts"));
+        for round in 0..rounds() {
+            let mut client = client(&proxy);
+            let sender = send_upload(&client);
+            let mut server = upstream.accept();
+            server.head();
+            server.send("HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 4\r\n\r\nmuch");
+            drop(server);
+            let head = client.head();
+            assert!(head.starts_with("HTTP/1.1 413 "), "{backend:?}, round {round}: {head}");
+            client.until("much");
+            drop(client);
+            sender.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_early_response_of_an_http2_upstream_that_closes_reaches_the_client() {
+    for backend in [Backend::Epoll, Backend::Uring] {
+        if EventLoop::on(backend).is_err() {
+            continue;
+        }
+        let upstream = http2_upstream::Upstream::new();
+        let set = Upstreams::new([&*upstream.url()]).unwrap();
+        for round in 0..rounds() {
+            // Each proxy has no session but the new one.
+            let set = set.clone();
+            let router = move || Router::new().fallback(Proxy::new(&set));
+            let server = Server::bind("127.0.0.1:0").unwrap().backend(backend).loops(1);
+            let proxy = Running(server.start(router).expect("the server starts"));
+            let mut client = client(&proxy);
+            let sender = send_upload(&client);
+            let mut session = upstream.accept();
+            let stream = session.head();
+            // `:status: 413` as a literal with the name of the static table.
+            let head = b"\x08\x03413";
+            session.send_at_once(&[
+                (http2_upstream::HEADERS, http2_upstream::END_HEADERS, stream, head),
+                (http2_upstream::DATA, http2_upstream::END_STREAM, stream, b"much"),
+            ]);
+            drop(session);
+            let head = client.head();
+            assert!(head.starts_with("HTTP/1.1 413 "), "{backend:?}, round {round}: {head}");
+            client.until("much");
+            drop(client);
+            sender.join().unwrap();
+        }
+    }
+}
+
+/// How many times the tests of early responses try: `TIDEGATE_ROUNDS`, or a few.
+fn rounds() -> usize {
+    std::env::var("TIDEGATE_ROUNDS").map_or(20, |rounds| rounds.parse().expect("a number"))
+}
+
+/// Sends a request with a body from a thread. The proxy may close before it has read all.
+fn send_upload(client: &Peer) -> JoinHandle<()> {
+    const LENGTH: usize = 1_000_000;
+    let mut sending = client.0.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n");
+        let _ = sending.write_all(head.as_bytes()).and_then(|()| sending.write_all(&vec![b'x'; LENGTH]));
+    })
 }

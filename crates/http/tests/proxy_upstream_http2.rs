@@ -303,3 +303,28 @@ fn an_upstream_of_https_chooses_the_version() {
         assert!(echoed.ends_with(&body), "{protocols:?}");
     }
 }
+
+#[test]
+fn an_upstream_of_http2_can_be_a_unix_socket() {
+    let path = std::env::temp_dir().join(format!("tidegate-h2c-{}.sock", std::process::id()));
+    let router = || {
+        Router::new()
+            .get("/version", |request: Request| format!("{:?}", request.version()))
+            .get("/host", |request: Request| request.host().to_owned())
+            .post("/echo", async |request: Request| Response::new().body(request.into_body()))
+    };
+    let server = Server::bind(&*format!("unix:{}", path.display())).expect("a socket").loops(1).start(router);
+    let _server = Running(server.expect("it starts"));
+    for (scheme, version) in [("unix+h2c", "HTTP/2.0"), ("unix", "HTTP/1.1")] {
+        let upstreams = Upstreams::new([&*format!("{scheme}:{}", path.display())]).expect("upstreams");
+        let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams)));
+        for _ in 0..3 {
+            assert_eq!(proxy.get("/version").1, version, "{scheme}");
+        }
+        assert_eq!(proxy.get("/host").1, "test", "{scheme}");
+        let body = "tide ".repeat(20_000);
+        let length = body.len();
+        let head = format!("POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        assert!(proxy.exchange(&format!("{head}{body}")).ends_with(&body), "{scheme}");
+    }
+}

@@ -36,7 +36,7 @@ fn router() -> Router<Cell<u32>> {
         })
         .get("/rows/{count}", |request: Request| {
             let count: u32 = request.parameter("count").unwrap_or_default().parse().unwrap_or(0);
-            Response::new().body(Body::produce(async move |mut writer| {
+            Response::new().body(Body::produce(async move |writer| {
                 for row in 0..count {
                     writer.write(format!("{row}\n")).await?;
                 }

@@ -160,7 +160,7 @@ fn a_peer_that_leaves_ends_the_function_and_the_producer() {
         })
         .get("/rows", move || {
             let producing = producing.clone();
-            Response::new().body(Body::produce(async move |mut writer| {
+            Response::new().body(Body::produce(async move |writer| {
                 let _alive = Alive::new(&producing);
                 writer.write("row\n").await?;
                 std::future::pending().await
@@ -226,7 +226,7 @@ fn a_slow_reader_stops_the_producer() {
     let count = written.clone();
     let router = Router::new().get("/", move || {
         let count = count.clone();
-        Response::new().body(Body::produce(async move |mut writer| {
+        Response::new().body(Body::produce(async move |writer| {
             for _ in 0..1000 {
                 writer.write(vec![b'x'; 10_000]).await?;
                 count.set(count.get() + 1);
@@ -269,13 +269,12 @@ fn a_slow_reader_stops_the_upload_that_it_echoes() {
 #[test]
 fn a_producer_that_fails_or_writes_too_little_leaves_the_body_incomplete() {
     let fails = || {
-        Response::new().body(Body::produce(async |mut writer| {
+        Response::new().body(Body::produce(async |writer| {
             writer.write("some").await?;
             Err("on purpose".into())
         }))
     };
-    let short =
-        || Response::new().body(Body::produce(async |mut writer| Ok(writer.write("some").await?)).with_length(9));
+    let short = || Response::new().body(Body::produce(async |writer| Ok(writer.write("some").await?)).with_length(9));
     for router in [Router::new().get("/", fails), Router::new().get("/", short)] {
         let mut pipe = open(router);
         pipe.receive(GET);

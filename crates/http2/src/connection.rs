@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, Streams, WindowUpdate, Windows};
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Slice, Step};
+use tidegate_http1::Status;
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{
@@ -51,6 +52,8 @@ pub struct Connection {
     observer: Observer,
     /// Until when the peer has to acknowledge SETTINGS; `None` before it has sent its own, and once it has.
     pub(crate) settings_due: Option<Instant>,
+    /// Learns of requests that the connection refuses without an application.
+    pub(crate) on_refused: Option<Box<OnRefused>>,
     /// With `ping_interval`, once the peer has sent SETTINGS.
     pub(crate) keep_alive: Option<Box<KeepAlive>>,
     /// Since when the connection is in its phase, or without a frame, or within one.
@@ -138,6 +141,15 @@ impl fmt::Debug for Observer {
     }
 }
 
+/// Learns the status of each request that a connection refuses.
+pub(crate) struct OnRefused(pub(crate) Box<dyn Fn(Status)>);
+
+impl fmt::Debug for OnRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnRefused")
+    }
+}
+
 impl Connection {
     /// The server's side of a connection.
     #[must_use]
@@ -172,6 +184,7 @@ impl Connection {
             reset: None,
             observer: Observer::default(),
             settings_due: None,
+            on_refused: None,
             keep_alive: None,
             since: None,
             role,
@@ -190,6 +203,13 @@ impl Connection {
             peer_extends_connect: false,
             config,
         }
+    }
+
+    /// Calls `note` with the status of each request that the connection refuses without an application: 431, of a head that is
+    /// too large.
+    #[must_use]
+    pub fn on_refused(self, note: impl Fn(Status) + 'static) -> Self {
+        Self { on_refused: Some(Box::new(OnRefused(Box::new(note)))), ..self }
     }
 
     /// The configuration that all connections of this side share.

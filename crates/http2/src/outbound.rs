@@ -264,6 +264,9 @@ impl Connection {
     pub(crate) fn write_too_large(&mut self, id: u32, has_peer_ended: bool, out: &mut Output<'_>) {
         let status = Status::FIELDS_TOO_LARGE;
         self.config.refusals.add(status);
+        if let Some(note) = &self.on_refused {
+            (note.0)(status);
+        }
         let mut block = Vec::new();
         self.encoder.begin(&mut block);
         self.encoder.encode_status(status.code(), &mut block);

@@ -283,7 +283,7 @@ fn with_length(body: Body, length: Option<u64>) -> Body {
 async fn send<B>(
     mut ready: [Option<FrameOf<B>>; 2],
     mut slot: Slot<B>,
-    mut writer: BodyWriter,
+    writer: BodyWriter,
 ) -> Result<(), Box<dyn Error>>
 where
     B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,

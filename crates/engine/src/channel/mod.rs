@@ -429,10 +429,11 @@ impl<C: Pipeline> Channel<C> {
         self.handle.with(|connection, _, _| connection.pending_bytes()).unwrap_or(0)
     }
 
-    /// Whether the loop drains: it accepts no more connections, and waits for those it has to end.
+    /// Whether the connection drains: with its loop, which accepts no more connections and waits for those it has to end, or
+    /// alone, as it has reached its [`age_max`](Deadlines::age_max).
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.handle.with(|_, core, _| core.is_draining()).unwrap_or(false)
+        self.handle.with(|connection, core, _| connection.is_draining(core)).unwrap_or(false)
     }
 
     /// Reads or changes the codec.

@@ -57,6 +57,11 @@ impl DispatchBudget {
     pub(super) fn barrier() -> Self {
         Self { messages: 0, sends: SENDS_PER_DISPATCH_MAX, watched: false, work: Work::begin() }
     }
+
+    /// For the messages of a connection that has failed: nothing is sent.
+    pub(super) fn rest() -> Self {
+        Self { messages: MESSAGES_PER_DISPATCH_MAX, sends: 0, watched: false, work: Work::begin() }
+    }
 }
 
 impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
@@ -297,10 +302,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
                 let error = io::Error::new(io::ErrorKind::ConnectionAborted, format!("its session is closed{why}"));
                 return Err(self.on_io_error(error));
             }
-            SlotEvent::Failed(error) => {
-                self.receive_rest(core, token);
-                return Err(self.on_io_error(error));
-            }
+            SlotEvent::Failed(error) => return Err(self.on_failure(core, token, error)),
             SlotEvent::Opened => {
                 match self.link.stream() {
                     Some(_) => core.counters.streams += 1,
@@ -518,7 +520,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Decodes and handles messages. Returns whether it stopped for want of input. With `is_short`, which is worth a
     /// comparison where few messages come at a time, it does not try an empty input if that is in vain.
-    fn decode(
+    pub(super) fn decode(
         &mut self,
         core: &mut Core,
         token: Token,

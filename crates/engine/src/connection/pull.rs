@@ -114,6 +114,9 @@ impl ChannelState {
     /// The application ignores drains.
     const IGNORES_DRAIN: u16 = 1 << 9;
 
+    /// The connection drains, perhaps alone.
+    const DRAINS: u16 = 1 << 11;
+
     /// The state of a connection that has one handle.
     pub(crate) fn new() -> Self {
         Self { reader: None, writer_state: None, last_message_bytes: 0, state: Self::READER | Self::WRITER }
@@ -128,7 +131,8 @@ impl ChannelState {
 
     /// The state of the same connection with another codec: no task waits, and everything else stays.
     fn for_next_codec(&mut self) -> Self {
-        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::CLOSED | Self::OUTBOUND | Self::IGNORES_DRAIN;
+        let handles = Self::READER | Self::WRITER;
+        let kept = handles | Self::DRAIN_DUE | Self::DRAINS | Self::CLOSED | Self::OUTBOUND | Self::IGNORES_DRAIN;
         Self { reader: None, writer_state: self.writer_state.take(), last_message_bytes: 0, state: self.state & kept }
     }
 
@@ -164,10 +168,13 @@ impl ChannelState {
     /// The next request for a message that has not arrived yet returns `None`, unless the protocol or the application
     /// finds its end by itself.
     fn drain<C: Pipeline>(&mut self, reports_finish: bool) {
+        self.set(Self::DRAINS, true);
         if !reports_finish && !self.intersects(Self::IGNORES_DRAIN) {
             self.set(Self::DRAIN_DUE, true);
-            Application::<C>::wake_reader(self);
         }
+        // The tasks of a protocol that finds its end by itself may have work of their own to end.
+        Application::<C>::wake_reader(self);
+        self.wake_writer();
     }
 
     fn wake_writer(&mut self) {
@@ -740,6 +747,11 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             self.shutdown_write(core, token);
         }
         (false, disposition)
+    }
+
+    /// Whether the connection drains, alone or with its loop.
+    pub(crate) fn is_draining(&self, core: &Core) -> bool {
+        core.is_draining() || self.application.intersects(ChannelState::DRAINS)
     }
 
     pub(crate) fn ignore_drain(&mut self) {

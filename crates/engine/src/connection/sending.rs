@@ -46,24 +46,54 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             return Err(Disposition::reset(CloseReason::Failed(error.into())));
         }
         // The peer may have sent a response before it closed the connection (RFC 9112 §9.5).
-        self.receive_rest(core, token);
-        Err(self.on_io_error(error))
+        Err(self.on_failure(core, token, error))
     }
 
-    /// Of a channel whose connection has failed: receives what the peer sent before, although no task reads now. The
-    /// connection is about to close, and the channel still yields the input that came before that.
+    /// The connection has failed. What the peer sent before that is handled first.
     #[cold]
-    pub(super) fn receive_rest(&mut self, core: &mut Core, token: Token) {
-        if !A::PULLS || self.link.is_stream() || self.link.is_closing() || self.link.intersects(Link::PEER_ENDED) {
-            return;
+    pub(super) fn on_failure(&mut self, core: &mut Core, token: Token, error: io::Error) -> Disposition {
+        if self.receive_rest(core, token)
+            && !A::PULLS
+            && let Err(disposition @ Disposition::Close { .. }) = self.handle_rest(core, token)
+        {
+            return disposition;
         }
+        // A protocol that a message switches to has no connection.
+        self.on_io_error(error)
+    }
+
+    /// Receives what the peer sent before the connection failed, and returns whether there is any. The connection is
+    /// about to close. A channel still yields the input that came before that, although no task reads now.
+    fn receive_rest(&mut self, core: &mut Core, token: Token) -> bool {
+        if self.link.is_stream() || self.link.is_closing() || self.link.intersects(Link::PEER_ENDED) {
+            return false;
+        }
+        let mut has_received = false;
         while self.link.input.len() < REST_BYTES
             && let Some(bytes) = core.driver.receive_rest(token)
         {
+            has_received = true;
             core.counters.received_bytes += bytes.len() as u64;
             self.link.input.append(bytes, &core.pool);
             self.link.input.compact(&core.pool);
         }
+        has_received
+    }
+
+    /// A handler or a session gets the messages that came before the connection failed.
+    fn handle_rest(&mut self, core: &mut Core, token: Token) -> Dispatched {
+        // Nothing that is written from now on leaves.
+        self.link.outbound().clear();
+        self.link.set_write_failed();
+        self.link.update_level(&self.codec);
+        self.decode(core, token, &mut DispatchBudget::rest(), false)?;
+        // The connection closes at once, so no dispatch waits for a task of its handler.
+        core.has_spawned = false;
+        if self.link.closing.as_deref().is_some_and(|reason| matches!(reason, CloseReason::Done)) {
+            // It did not end in good order.
+            self.link.closing = None;
+        }
+        Ok(())
     }
 
     /// Sends pending bytes, as far as the kernel and the budget allow.

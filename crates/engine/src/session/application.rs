@@ -242,6 +242,13 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     }
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if event == Event::Drain && !cx.is_draining() {
+            // The connection has reached its age. With its loop, each stream drains by itself.
+            let drained = cx.with_mux(|mux, _| owners(mux));
+            for token in drained {
+                cx.core_mut().dispatch(token, SlotEvent::Drain);
+            }
+        }
         if event == Event::ReadClosed {
             // The codec is finished once the streams that are left are closed.
             let ended = cx.with_mux(|mux, _| {
@@ -354,11 +361,15 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
 
 /// Closes all streams of a session that closes.
 fn close_streams(mux: &impl Mux, core: &mut Core, reason: Option<&Rc<CloseReason>>) {
-    let streams = mux.streams();
-    let tokens: Vec<_> = streams.iter().filter_map(|key| streams.owner(key)).filter_map(token).collect();
-    for token in tokens {
+    for token in owners(mux) {
         core.dispatch(token, SlotEvent::SessionClosed(reason.cloned()));
     }
+}
+
+/// The streams of a session.
+fn owners(mux: &impl Mux) -> Vec<Token> {
+    let streams = mux.streams();
+    streams.iter().filter_map(|key| streams.owner(key)).filter_map(token).collect()
 }
 
 /// Writes the complete answer of a stream that is not in its slot, and closes it. An answer that finds no window waits.

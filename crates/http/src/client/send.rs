@@ -271,7 +271,7 @@ async fn upload(exchange: Rc<dyn ClientExchange>, body: Body) -> Result<(), Clie
 
 async fn produce(exchange: &Rc<dyn ClientExchange>, body: Body) -> Result<(), Box<dyn Error>> {
     let exchange: Rc<dyn Exchange> = exchange.clone();
-    let mut writer = BodyWriter { exchange, number: 0 };
+    let writer = BodyWriter { exchange, number: 0 };
     match body.0 {
         Kind::Whole(body) => {
             writer.ready().await?;

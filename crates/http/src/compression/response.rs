@@ -208,7 +208,7 @@ impl Piecewise {
     async fn write_whole(
         mut self,
         mut body: http1::Body,
-        mut writer: BodyWriter,
+        writer: BodyWriter,
     ) -> Result<(), Box<dyn std::error::Error>> {
         while !body.is_empty() {
             let compressed = self.compress_slice(&mut body, true).await?;
@@ -217,11 +217,7 @@ impl Piecewise {
         Ok(())
     }
 
-    async fn write_received(
-        mut self,
-        mut body: Body,
-        mut writer: BodyWriter,
-    ) -> Result<(), Box<dyn std::error::Error>> {
+    async fn write_received(mut self, mut body: Body, writer: BodyWriter) -> Result<(), Box<dyn std::error::Error>> {
         let mut total = 0;
         while let Some(piece) = body.next().await.transpose()? {
             let mut piece = piece.into_body();
@@ -421,6 +417,10 @@ impl CompressingState {
 }
 
 impl Exchange for Compressing {
+    fn is_draining(&self) -> bool {
+        self.inner.is_draining()
+    }
+
     fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
         self.inner.poll_body(number, cx)
     }

@@ -23,7 +23,7 @@ pub(super) struct Shown {
 
 /// A page with the entries of a folder. `path` is that of the request, decoded.
 pub(super) fn listing(folder: OwnedFd, path: String, is_root: bool, shown: Shown) -> Response {
-    let body = Body::produce(async move |mut writer| {
+    let body = Body::produce(async move |writer| {
         // The head is sent already: an error ends the response before its end.
         let page = blocking(move || page(folder, &path, is_root, shown)).await??;
         writer.write(page).await?;

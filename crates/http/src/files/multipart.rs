@@ -28,7 +28,7 @@ pub(super) fn multipart(file: &Arc<File>, length: u64, content_type: &str, range
     }
     let end = format!("\r\n--{boundary}--\r\n");
     body_length += end.len() as u64;
-    let body = Body::produce(async move |mut writer| {
+    let body = Body::produce(async move |writer| {
         for (head, region) in parts {
             writer.write(head).await?;
             writer.write_file(region).await?;

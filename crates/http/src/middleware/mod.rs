@@ -121,8 +121,24 @@ pub struct RefusedRequest {
 pub(crate) fn refused(middleware: &MiddlewareList, reason: &CloseReason, peer: impl FnOnce() -> Address) {
     let CloseReason::Protocol(fault) = reason else { return };
     let Some(refusal) = http1::Refusal::take(fault) else { return };
-    let Ok(status) = StatusCode::from_u16(refusal.status.code()) else { return };
-    let request = RefusedRequest { peer: peer(), status, reason: refusal.reason, line: refusal.line };
+    pass_refused(middleware, refusal.status, refusal.reason, refusal.line, peer());
+}
+
+/// Passes a request to middleware that a connection of HTTP/2 has refused just now.
+#[cold]
+pub(crate) fn refused_of_http2(middleware: &MiddlewareList, status: http1::Status, peer: Address) {
+    pass_refused(middleware, status, "the head of the request is too large", Box::default(), peer);
+}
+
+fn pass_refused(
+    middleware: &MiddlewareList,
+    status: http1::Status,
+    reason: &'static str,
+    line: Box<[u8]>,
+    peer: Address,
+) {
+    let Ok(status) = StatusCode::from_u16(status.code()) else { return };
+    let request = RefusedRequest { peer, status, reason, line };
     middleware.iter().for_each(|one| one.refused(&request));
 }
 

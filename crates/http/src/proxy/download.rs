@@ -43,7 +43,7 @@ impl Download {
 
     /// Passes the body on to the client, as fast as the client takes it, behind `ahead` bytes of it. If the upstream fails,
     /// so does the body: the client sees that it is not complete.
-    pub(super) async fn pass_on(mut self, mut writer: BodyWriter, ahead: usize) -> Result<(), Box<dyn Error>> {
+    pub(super) async fn pass_on(mut self, writer: BodyWriter, ahead: usize) -> Result<(), Box<dyn Error>> {
         // Bytes that the client may have left in the queue, and a bound for them that grows as it reads: a client that reads
         // nothing has the upstream send no more than the window with which a stream begins.
         let (mut unread, mut unread_max) = (ahead, UNREAD_BYTES_FIRST);

@@ -500,7 +500,7 @@ impl LoopUpstreams {
                     }
                     return response.body(Data::from(data));
                 }
-                let body = Body::produce(move |mut writer| async move {
+                let body = Body::produce(move |writer| async move {
                     let ahead = data.len();
                     writer.push(Data::from(data))?;
                     download.pass_on(writer, ahead).await

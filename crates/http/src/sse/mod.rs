@@ -152,7 +152,7 @@ impl EventWriter {
     /// # Errors
     /// [`BodyError`]: the connection is closed, or the response is over.
     pub async fn send(&mut self, event: Event) -> Result<(), BodyError> {
-        self.writer.write(event.into_text()).await?;
+        self.writer.send(Outgoing::Data(Data::from(event.into_text()).into_body())).await?;
         self.last_sent.set(task::now());
         Ok(())
     }

@@ -10,14 +10,14 @@ use tidegate::http::client::ClientError;
 use tidegate::http::{Body, Client, Request, Response, Router};
 use tidegate::task;
 
-use crate::support::{Any, Served, read_head, run};
+use crate::support::{Any, Served, backends, read_head, run, run_on};
 
 fn router() -> Router {
     Router::new()
         .get("/", || "ebb and flow")
         .get("/empty", || ())
         .get("/pieces", || {
-            Response::new().body(Body::produce(async |mut writer| {
+            Response::new().body(Body::produce(async |writer| {
                 for piece in ["ebb", " and ", "flow"] {
                     writer.write(piece).await?;
                     task::sleep(Duration::from_millis(1)).await;
@@ -65,7 +65,7 @@ fn a_body_in_pieces_is_sent_as_fast_as_the_server_reads() {
     run(async move {
         let client = Client::new();
         for length in [None, Some(5_000_000)] {
-            let mut body = Body::produce(async |mut writer| {
+            let mut body = Body::produce(async |writer| {
                 for _ in 0..500 {
                     writer.write(vec![b'a'; 10_000]).await?;
                 }
@@ -89,7 +89,7 @@ fn a_body_goes_both_ways_at_once() {
     run(async move {
         let client = Client::new();
         for _ in 0..2 {
-            let body = Body::produce(async |mut writer| {
+            let body = Body::produce(async |writer| {
                 for number in 0..200 {
                     writer.write(vec![number; 10_000]).await?;
                 }
@@ -144,7 +144,7 @@ fn a_body_that_fails_closes_its_connection_and_is_the_error() {
     let (count, root) = (server.uri("/count"), server.uri("/"));
     run(async move {
         let client = Client::new();
-        let body = Body::produce(async |mut writer| {
+        let body = Body::produce(async |writer| {
             writer.write("a part").await?;
             Err(Any::from("the rest is missing"))
         });
@@ -175,38 +175,40 @@ fn a_response_that_is_dropped_leaves_its_connection_only_if_all_of_it_is_there()
 
 #[test]
 fn a_response_that_comes_before_the_server_resets_the_connection_is_received() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let uri = format!("http://{}/", listener.local_addr().unwrap());
-    let (notify_head, has_head) = mpsc::channel();
-    let (notify_close, has_closed) = mpsc::channel();
-    let server = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        read_head(&mut stream).unwrap();
-        // The kernel resets the connection with the close, since a part of the body is unread.
-        stream.peek(&mut [0]).unwrap();
-        notify_head.send(()).unwrap();
-        let response = "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 4\r\n\r\nmuch";
-        stream.write_all(response.as_bytes()).unwrap();
-        drop(stream);
-        notify_close.send(()).unwrap();
-    });
-    run(async move {
-        let body = Body::produce(async move |mut writer| {
-            writer.write("ebb").await?;
-            // The loop turns until the server has a part of the body. Then it stands still until the server has closed.
-            while has_head.try_recv().is_err() {
-                task::sleep(Duration::from_millis(1)).await;
-            }
-            has_closed.recv()?;
-            for _ in 0..100 {
-                writer.write(vec![b'a'; 10_000]).await?;
-            }
+    for backend in backends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("http://{}/", listener.local_addr().unwrap());
+        let (notify_head, has_head) = mpsc::channel();
+        let (notify_close, has_closed) = mpsc::channel();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_head(&mut stream).unwrap();
+            // The kernel resets the connection with the close, since a part of the body is unread.
+            stream.peek(&mut [0]).unwrap();
+            notify_head.send(()).unwrap();
+            let response = "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 4\r\n\r\nmuch";
+            stream.write_all(response.as_bytes()).unwrap();
+            drop(stream);
+            notify_close.send(()).unwrap();
+        });
+        run_on(backend, async move {
+            let body = Body::produce(async move |writer| {
+                writer.write("ebb").await?;
+                // The loop turns until the server has a part of the body. Then it stands still until the server has closed.
+                while has_head.try_recv().is_err() {
+                    task::sleep(Duration::from_millis(1)).await;
+                }
+                has_closed.recv()?;
+                for _ in 0..100 {
+                    writer.write(vec![b'a'; 10_000]).await?;
+                }
+                Ok(())
+            });
+            let response = Client::new().post(&uri).body(body).send().await?;
+            assert_eq!(response.status().as_u16(), 413);
+            assert_eq!(response.text().await?, "much");
             Ok(())
         });
-        let response = Client::new().post(&uri).body(body).send().await?;
-        assert_eq!(response.status().as_u16(), 413);
-        assert_eq!(response.text().await?, "much");
-        Ok(())
-    });
-    server.join().unwrap();
+        server.join().unwrap();
+    }
 }

@@ -40,7 +40,7 @@ fn router() -> Router {
         .get("/large", || vec![b'a'; 4_000_000])
         .post("/echo", async |request: Request| tidegate::http::Response::new().body(request.into_body()))
         .get("/endless", || {
-            tidegate::http::Response::new().body(Body::produce(async |mut writer| {
+            tidegate::http::Response::new().body(Body::produce(async |writer| {
                 loop {
                     writer.write(vec![b'a'; 10_000]).await?;
                 }

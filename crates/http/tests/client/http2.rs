@@ -25,7 +25,7 @@ fn router() -> Router {
             "late"
         })
         .get("/long", || {
-            Response::new().body(Body::produce(async |mut writer| {
+            Response::new().body(Body::produce(async |writer| {
                 for _ in 0..64 {
                     writer.write(vec![b'x'; 64 * 1024]).await?;
                 }
@@ -134,7 +134,7 @@ fn bodies_stream_both_ways_at_once() {
     run(async move {
         let client = client(|_| {});
         // What comes back is read while more is sent: neither side keeps all of it.
-        let body = Body::produce(async |mut writer| {
+        let body = Body::produce(async |writer| {
             for number in 0..200_u32 {
                 writer.write(number.to_be_bytes().repeat(4096)).await?;
             }
@@ -176,7 +176,7 @@ fn a_whole_body_is_sent_while_its_response_is_read() {
 fn trailers_come_behind_the_body() {
     let router = || {
         Router::new().get("/", || {
-            Response::new().body(Body::produce(async |mut writer| {
+            Response::new().body(Body::produce(async |writer| {
                 writer.write("tides").await?;
                 let mut fields = Fields::new();
                 fields.push("tide", "high")?;
@@ -240,7 +240,7 @@ fn a_response_that_refuses_the_body_comes_before_its_end() {
     run(async move {
         let client = client(|_| {});
         for _ in 0..5 {
-            let body = Body::produce(async |mut writer| {
+            let body = Body::produce(async |writer| {
                 loop {
                     writer.write(vec![b'x'; 64 * 1024]).await?;
                 }

@@ -10,7 +10,7 @@ use tidegate::http::client::{ClientError, ClientLimits};
 use tidegate::http::{Body, BodyError, Client};
 use tidegate::task;
 
-use crate::support::{Scripted, run};
+use crate::support::{Scripted, backends, run, run_on};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -157,7 +157,7 @@ fn a_refused_stream_is_sent_again_but_not_for_ever() {
         assert!(matches!(error, ClientError::Closed(_)), "{error}");
         assert_eq!(count.load(Ordering::SeqCst), 3 + 3);
         // A body that was a stream is gone: its request is sent once.
-        let body = Body::produce(async |mut writer| Ok(writer.write("tides").await?));
+        let body = Body::produce(async |writer| Ok(writer.write("tides").await?));
         client.post(&uri).body(body).send().await.expect_err("it is refused");
         assert_eq!(count.load(Ordering::SeqCst), 3 + 3 + 1);
         assert_eq!(client.connections(), 1);
@@ -199,7 +199,7 @@ fn responses_that_are_dropped_reset_few_streams_and_other_requests_go_on() {
         let client = Client::builder().http2_prior_knowledge(true).limits(limits).build();
         let posting = {
             let (client, uri) = (client.clone(), uri.clone());
-            let body = Body::produce(async |mut writer| Ok(writer.write("tides").await?));
+            let body = Body::produce(async |writer| Ok(writer.write("tides").await?));
             task::spawn(async move { client.post(&uri).body(body).send().await?.text().await })
         };
         for _ in 0..20 {
@@ -261,7 +261,7 @@ fn a_complete_response_counts_although_the_server_wants_no_more_of_the_request()
     run(async move {
         let client = client();
         for _ in 0..5 {
-            let body = Body::produce(async |mut writer| {
+            let body = Body::produce(async |writer| {
                 loop {
                     writer.write(vec![b'x'; 10_000]).await?;
                 }
@@ -526,7 +526,7 @@ fn a_cancelled_upload_is_a_reset_with_cancel() {
     let uri = server.uri("/");
     run(async move {
         let client = client();
-        let body = Body::produce(async |mut writer| {
+        let body = Body::produce(async |writer| {
             writer.write("a part").await?;
             task::sleep(Duration::from_secs(600)).await;
             Ok(())
@@ -537,4 +537,36 @@ fn a_cancelled_upload_is_a_reset_with_cancel() {
         Ok(())
     });
     assert_eq!(codes.recv_timeout(Duration::from_secs(20)), Ok((true, 0)));
+}
+
+#[test]
+fn a_response_that_comes_before_the_server_resets_the_connection_is_received() {
+    // Whether the client finds the reset while it sends, receives or does neither differs from round to round.
+    for backend in backends() {
+        let server = Scripted::start(|_, stream| {
+            // The kernel drops what Nagle's algorithm holds back.
+            stream.set_nodelay(true).expect("a socket");
+            let Some(mut peer) = Peer::greet(stream, &[]) else { return };
+            let Some(stream) = peer.request() else { return };
+            // `:status: 413` as a literal with the name of the static table.
+            let head = frame(HEADERS, END_HEADERS, stream, b"\x08\x03413");
+            peer.send([head, frame(DATA, END_STREAM, stream, b"much")].concat());
+        });
+        let uri = server.uri("/");
+        run_on(backend, async move {
+            for round in 0..20 {
+                let body = Body::produce(async |writer| {
+                    for _ in 0..100 {
+                        writer.write(vec![b'x'; 10_000]).await?;
+                    }
+                    Ok(())
+                });
+                let response = client().post(&uri).body(body).send().await;
+                let response = response.map_err(|error| format!("{backend:?}, round {round}: {error}"))?;
+                assert_eq!(response.status(), 413);
+                assert_eq!(response.text().await?, "much");
+            }
+            Ok(())
+        });
+    }
 }

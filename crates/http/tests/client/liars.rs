@@ -132,7 +132,7 @@ fn a_connection_that_its_server_closes_at_reuse_is_replaced_for_requests_that_ma
         let error = client.post(&uri).body("once").send().await.expect_err("a POST is not sent twice");
         assert!(matches!(error, ClientError::Closed(_)), "{error}");
         assert_eq!(fetch(&client, &uri).await?, (200, "ebb".to_owned()));
-        let body = Body::produce(async |mut writer| Ok(writer.write("once").await?));
+        let body = Body::produce(async |writer| Ok(writer.write("once").await?));
         let error = client.put(&uri).body(body).send().await.expect_err("the body has been consumed");
         assert!(matches!(error, ClientError::Closed(_)), "{error}");
         Ok(())
@@ -164,7 +164,7 @@ fn a_response_before_the_end_of_the_request_is_the_response() {
     let uri = server.uri("/");
     run(async move {
         let client = Client::new();
-        let body = Body::produce(async |mut writer| {
+        let body = Body::produce(async |writer| {
             loop {
                 writer.write("more ").await?;
                 tidegate::task::sleep(Duration::from_millis(1)).await;

@@ -20,7 +20,7 @@ fn router() -> Router {
         })
         .get("/pieces/{number}", move |request: Request| {
             let text = number(&request);
-            Response::new().body(Body::produce(async move |mut writer| {
+            Response::new().body(Body::produce(async move |writer| {
                 for digit in text.bytes() {
                     writer.write(vec![digit]).await?;
                     task::sleep(Duration::from_millis(1)).await;
@@ -38,7 +38,7 @@ async fn ask(client: &Client, address: &Address, kind: usize, number: usize) -> 
     let text = match target {
         Some(target) => client.get(format!("http://{address}{target}")).send().await?.text().await?,
         None if kind == 4 => {
-            let body = Body::produce(async move |mut writer| {
+            let body = Body::produce(async move |writer| {
                 for digit in number.to_string().bytes() {
                     writer.write(vec![digit]).await?;
                     task::sleep(Duration::from_millis(1)).await;

@@ -16,9 +16,19 @@ pub(crate) type Any = Box<dyn Error>;
 
 /// Runs a task on a loop of its own, for a minute at most.
 pub(crate) fn run<T: 'static>(future: impl Future<Output = Result<T, Any>> + 'static) -> T {
-    let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+    run_on(Backend::Auto, future)
+}
+
+/// The same on this backend.
+pub(crate) fn run_on<T: 'static>(backend: Backend, future: impl Future<Output = Result<T, Any>> + 'static) -> T {
+    let mut event_loop = EventLoop::on(backend).expect("a loop");
     let result = event_loop.block_on(task_within_a_minute(future)).expect("the loop runs");
     result.expect("the task succeeds")
+}
+
+/// The backends that the system has.
+pub(crate) fn backends() -> impl Iterator<Item = Backend> {
+    [Backend::Epoll, Backend::Uring].into_iter().filter(|backend| EventLoop::on(*backend).is_ok())
 }
 
 async fn task_within_a_minute<T>(future: impl Future<Output = Result<T, Any>>) -> Result<T, Any> {

@@ -105,6 +105,8 @@ struct Machine<K: Kernel> {
     arm_queue: VecDeque<Token>,
     /// Completions that are reported before the kernel's next event, unless the socket is closed by then.
     due_completions: VecDeque<(Token, Completion)>,
+    /// Events that a receive of the rest has passed over, in their order. They come before the kernel's next event.
+    passed_events: VecDeque<Event>,
     /// Events that may still be read in this turn.
     events_left: usize,
     /// How many more times the driver may poll the kernel for events in this turn.
@@ -134,6 +136,7 @@ impl<K: Kernel> Machine<K> {
             sends: Sends::new(),
             arm_queue: VecDeque::new(),
             due_completions: VecDeque::new(),
+            passed_events: VecDeque::new(),
             events_left: 0,
             polls_left: 0,
             takes_event: false,
@@ -273,6 +276,7 @@ impl<K: Kernel> Machine<K> {
         let starves = !self.receives_paused && !self.buffers.suffice();
         let may_block = armed
             && self.due_completions.is_empty()
+            && self.passed_events.is_empty()
             && self.arm_queue.is_empty()
             && self.direct_io.ready.is_empty()
             && !starves;
@@ -320,7 +324,7 @@ impl<K: Kernel> Machine<K> {
 
     fn next_event(&mut self) -> Option<(Token, Completion)> {
         while self.events_left > 0
-            && let Some(event) = self.kernel.next()
+            && let Some(event) = self.take_event()
         {
             self.events_left -= 1;
             if let Some(completion) = self.complete(event) {
@@ -328,6 +332,10 @@ impl<K: Kernel> Machine<K> {
             }
         }
         None
+    }
+
+    fn take_event(&mut self) -> Option<Event> {
+        self.passed_events.pop_front().or_else(|| self.kernel.next())
     }
 
     fn next_queued(&mut self, class: Class) -> Option<(Token, Completion)> {
@@ -363,17 +371,45 @@ impl<K: Kernel> Machine<K> {
         if !socket.flags.contains(Flags::RECEIVING) || socket.flags.intersects(over) {
             return false;
         }
-        self.kernel.completions() > 0 || socket::has_input(socket.descriptor.as_fd())
+        self.kernel.completions() > 0 || !self.passed_events.is_empty() || socket::has_input(socket.descriptor.as_fd())
     }
 
     fn receive_rest(&mut self, token: Token) -> Option<Slice> {
-        let socket = self.sockets.get(token).filter(|_| !self.receives_paused)?;
-        // A call must not overtake a receive that the ring has.
-        let is_alone = socket.flags.contains(Flags::POLLED) || socket.operations.is_idle(Kind::Receive);
-        if !is_alone {
+        if self.receives_paused {
             return None;
         }
+        // A call must not overtake a receive that the ring has.
+        if self.ring_receives(token) {
+            // The kernel posts the events of all bytes that have arrived. If the call fails, the events that are there
+            // are read.
+            let _ = self.kernel.wait(Some(Duration::ZERO));
+            if self.kernel.queued() == 0 {
+                self.sends.submitted();
+            }
+            self.passed_events.extend(std::iter::from_fn(|| self.kernel.next()));
+            let receive = name(token, Kind::Receive);
+            while let Some(place) = self.passed_events.iter().position(|event| event.name == receive)
+                && let Some(event) = self.passed_events.remove(place)
+            {
+                // The buffer before has been copied, or is shared: then the ring gets other memory.
+                self.buffers.reclaim();
+                if let Some((_, Completion::Received(bytes))) = self.complete(event) {
+                    return Some(bytes);
+                }
+            }
+            if self.ring_receives(token) {
+                return None;
+            }
+        }
+        let socket = self.sockets.get(token)?;
         self.direct_io.receive_space.receive_rest(token, &socket.descriptor)
+    }
+
+    /// Whether the ring has a receive of the socket, not only a poll.
+    fn ring_receives(&self, token: Token) -> bool {
+        let receives =
+            |socket: &table::Entry| !socket.flags.contains(Flags::POLLED) && !socket.operations.is_idle(Kind::Receive);
+        self.sockets.get(token).is_some_and(receives)
     }
 
     fn pause_receives(&mut self, pause: bool) {
@@ -428,7 +464,7 @@ impl<K: Kernel> Drop for Machine<K> {
                 return;
             }
             let _ = self.kernel.wait(Some(SHUTDOWN_WAIT));
-            while let Some(event) = self.kernel.next() {
+            while let Some(event) = self.take_event() {
                 self.complete(event);
             }
             fruitless_waits += u32::from(self.in_flight == in_flight);

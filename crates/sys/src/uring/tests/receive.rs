@@ -273,3 +273,23 @@ fn a_slot_keeps_nothing_of_its_previous_occupant() {
     assert_eq!(stage.take(next), received(b"for the second"));
     assert_eq!(stage.take(token), []);
 }
+
+#[test]
+fn the_rest_of_a_failed_connection_comes_from_its_receive_and_the_events_of_others_stay() {
+    let mut stage = Stage::new();
+    let (other, other_peer) = stage.receiving();
+    let (token, peer) = stage.receiving();
+    stage.write(other, &other_peer, b"neap");
+    stage.write(token, &peer, b"ebb");
+    stage.close_peer(token, peer);
+    let mut rest = Vec::new();
+    while let Some(bytes) = stage.machine.receive_rest(token) {
+        rest.extend_from_slice(&bytes);
+    }
+    assert_eq!(rest, b"ebb");
+    stage.close(token);
+    stage.run_until_idle();
+    assert_eq!(stage.take(other), received(b"neap"));
+    assert_eq!(stage.take(token), [Report::Closed]);
+    assert_none_missing(&mut stage);
+}
