@@ -5,8 +5,9 @@ use crate::command::{Failure, cargo, python};
 use crate::fuzz;
 use crate::injected;
 use crate::measure::{self, BACKENDS, server};
+use crate::new_protocol;
 use crate::release;
-use crate::steps::{NamedStep, step};
+use crate::steps::{NamedStep, step, step_apart};
 use crate::tools;
 
 pub(crate) fn steps() -> Vec<NamedStep> {
@@ -35,6 +36,7 @@ fn exhaustive() -> Vec<NamedStep> {
             cargo(test.split(' ')).env("TIDEGATE_HEADS", "100000000").run()
         }),
         step("fuzzing, ten minutes each", || fuzz::run(&fuzz::Options::all(600))),
+        step_apart("a new protocol in a copy of the tree", "target/new-protocol-build", new_protocol::check_in_a_copy),
         step("a hundred restarts", || {
             let test = "test --release --package tidegate-cli --test program -- --nocapture restarts_of";
             cargo(test.split(' ')).env("TIDEGATE_RESTARTS", "100").run()

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod chance;
+mod check;
 mod ci;
 mod command;
 mod flaky;
@@ -11,6 +12,7 @@ mod fuzz;
 mod injected;
 mod long;
 mod measure;
+mod new_protocol;
 mod passed;
 mod release;
 mod sample;
@@ -35,6 +37,16 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Check one crate after a change: format, lints, tests, and the corpora of its fuzz targets
+    Check {
+        /// The name of its folder in crates/, or of its package
+        name: String,
+    },
+    /// Create the crate of a protocol, with its tests, fuzz target and example, and name it where CI and documents list it
+    NewProtocol {
+        /// Lower-case letters and digits
+        name: String,
+    },
     /// All checks of a change, in at most half an hour; installs missing tools on Debian
     Ci(Selection),
     /// What ci samples, complete, and the long measurements: hours, on an otherwise idle machine
@@ -114,6 +126,8 @@ fn perform(task: Task) -> Result<(), Failure> {
             run_all(ci::steps(), &selection)?;
             if selection.is_complete() { passed::store(begun_on) } else { Ok(()) }
         }
+        Task::Check { name } => check::run(&name),
+        Task::NewProtocol { name } => new_protocol::create(std::path::Path::new("."), &name),
         Task::Long(selection) => {
             use_environment_of_ci();
             run_all(long::steps(), &selection)
