@@ -31,6 +31,16 @@ enum GzipState {
     Padding,
 }
 
+/// How inflating a part of a body ended.
+enum Inflated {
+    /// More follows once there is space.
+    NoSpace,
+    /// The input is used up, as far as the stream needs it.
+    All,
+    /// The body is over.
+    Ended,
+}
+
 impl GzipDecoder {
     pub(crate) fn new() -> Self {
         Self {
@@ -66,25 +76,11 @@ impl GzipDecoder {
                         self.state = GzipState::Body;
                     }
                 }
-                GzipState::Body => {
-                    let space = &mut space[done.written..];
-                    if space.is_empty() {
-                        return Ok(());
-                    }
-                    let (progress, has_ended) =
-                        self.stream.inflate(rest, space).map_err(|fault| fault.of(Algorithm::Gzip))?;
-                    self.checksum.update(&space[..progress.written]);
-                    self.length = self.length.wrapping_add(progress.written as u32);
-                    done.read += progress.read;
-                    done.written += progress.written;
-                    if has_ended {
-                        self.state = GzipState::Trailer { bytes: [0; TRAILER_BYTES], filled: 0 };
-                    } else if !progress.is_complete {
-                        return Ok(());
-                    } else if done.read == input.len() {
-                        break;
-                    }
-                }
+                GzipState::Body => match self.inflate(rest, &mut space[done.written..], done)? {
+                    Inflated::NoSpace => return Ok(()),
+                    Inflated::All if done.read == input.len() => break,
+                    Inflated::All | Inflated::Ended => {}
+                },
                 GzipState::Padding if rest.iter().all(|&byte| byte == 0) => {
                     done.read = input.len();
                     break;
@@ -107,6 +103,23 @@ impl GzipDecoder {
         }
         done.is_complete = true;
         Ok(())
+    }
+
+    /// Inflates a part of the body, which `done` then includes.
+    fn inflate(&mut self, rest: &[u8], space: &mut [u8], done: &mut Progress) -> Result<Inflated, Error> {
+        if space.is_empty() {
+            return Ok(Inflated::NoSpace);
+        }
+        let (progress, has_ended) = self.stream.inflate(rest, space).map_err(|fault| fault.of(Algorithm::Gzip))?;
+        self.checksum.update(&space[..progress.written]);
+        self.length = self.length.wrapping_add(progress.written as u32);
+        done.read += progress.read;
+        done.written += progress.written;
+        if has_ended {
+            self.state = GzipState::Trailer { bytes: [0; TRAILER_BYTES], filled: 0 };
+            return Ok(Inflated::Ended);
+        }
+        Ok(if progress.is_complete { Inflated::All } else { Inflated::NoSpace })
     }
 
     fn check(&self, trailer: [u8; TRAILER_BYTES]) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use super::cpu_time;
+use super::cpu_time::cpu_time;
 use super::results::CpuTime;
 
 /// The barrier at which all threads of a load begin.
