@@ -120,6 +120,9 @@ pub(super) const fn parse(name: u64) -> (u32, u32, Kind) {
     ((name >> 32) as u32, (name >> 8 & GENERATION_MASK) as u32, kind)
 }
 
+/// The token of operations that belong to no socket. No loop has a slot of this number.
+pub(super) const NO_SOCKET: Token = Token { slot: u32::MAX, generation: u32::MAX };
+
 /// The bits of a generation that are in a name.
 pub(super) const GENERATION_MASK: u64 = 0x00FF_FFFF;
 
