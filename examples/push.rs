@@ -58,11 +58,8 @@ impl Handler<Pipe> for Subscriber {
     }
 
     /// A subscriber has nothing to send.
-    fn message(&mut self, message: Message, _: &mut Context<'_, Pipe>) -> Outcome<Pipe> {
-        match message {
-            Message::Close(_) => Outcome::Continue,
-            _ => Outcome::Close,
-        }
+    fn message(&mut self, _: Message, _: &mut Context<'_, Pipe>) -> Outcome<Pipe> {
+        Outcome::Close
     }
 }
 

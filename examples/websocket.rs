@@ -22,34 +22,22 @@ use tidegate::{Backend, EventLoop};
 
 type Any = Box<dyn Error>;
 
-/// Sends every message back.
-async fn echo(mut channel: WebSocketChannel) -> Result<(), Any> {
-    loop {
-        match channel.recv().await {
-            Ok(Some(Message::Close(_))) => {}
-            Ok(Some(message)) => {
-                channel.send(message).map_err(|_| "a message cannot be sent")?;
-                channel.ready().await?;
-            }
-            // The codec has answered the close frame of the peer: the end waits until the answer is sent.
-            Ok(None) => return Ok(channel.close().await?),
-            Err(error) => {
-                // So it does where the peer has broken the rules: the loop has answers and a close frame to send.
-                let _ = channel.close().await;
-                return Err(error.into());
-            }
-        }
+/// Sends every message back. `recv` ends when the peer closes, and waits while the peer does not read.
+async fn echo(channel: &mut WebSocketChannel) -> Result<(), Any> {
+    while let Some(message) = channel.recv().await? {
+        channel.send(message)?;
     }
+    Ok(())
 }
 
 /// Prints every text.
-async fn print(mut channel: WebSocketChannel) -> Result<(), Any> {
+async fn print(channel: &mut WebSocketChannel) -> Result<(), Any> {
     while let Some(message) = channel.recv().await? {
         if let Message::Text(text) = message {
             println!("{text}");
         }
     }
-    Ok(channel.close().await?)
+    Ok(())
 }
 
 /// Messages up to 64 MiB, and compression where the peer has it.
@@ -79,26 +67,34 @@ fn main() -> Result<(), Any> {
     };
     let url = url.clone();
     EventLoop::on(Backend::Auto)?.block_on(async move {
-        let channel = open(&url).await?;
-        if prints { print(channel).await } else { echo(channel).await }
+        let mut channel = open(&url).await?;
+        let served = if prints { print(&mut channel).await } else { echo(&mut channel).await };
+        // The program ends when the last answers and the close frame are sent, after an error of the peer as well.
+        let closed = channel.close().await;
+        served?;
+        Ok(closed?)
     })?
 }
 
 /// A server on a route, and a client of it.
 fn demonstrate() -> Result<(), Any> {
-    let router = || Router::new().get("/ws", |upgrade: WebSocketUpgrade| upgrade.config(&config()).channel(echo));
+    let router = || {
+        Router::new().get("/ws", |upgrade: WebSocketUpgrade| {
+            upgrade.config(&config()).channel(async |mut channel| echo(&mut channel).await)
+        })
+    };
     let server = tidegate::http::Server::bind("127.0.0.1:0")?.start(router)?;
     let url = format!("ws://{}/ws", server.address());
     let answers = EventLoop::on(Backend::Auto)?.block_on(async move {
         let mut channel = open(&url).await?;
         let mut answers = Vec::new();
         for text in ["ebb", "flow", &"tide ".repeat(100)] {
-            channel.send(text.to_owned().into()).map_err(|_| "a message cannot be sent")?;
+            channel.send(text.to_owned().into())?;
             if let Some(Message::Text(text)) = channel.recv().await? {
                 answers.push(text.as_str().len());
             }
         }
-        channel.send(Close::from(CloseCode::NORMAL).into()).map_err(|_| "a message cannot be sent")?;
+        channel.send(Close::from(CloseCode::NORMAL).into())?;
         while channel.recv().await?.is_some() {}
         channel.close().await?;
         Ok::<_, Any>(answers)

@@ -8,9 +8,7 @@
 //!            0x80 refused  the reason, as text; the connection closes
 //! ```
 
-use std::fmt;
-
-use tidegate::codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
+use tidegate::codec::{Codec, Fault, Input, Output, Slice, Step};
 use tidegate::framing::{FramingError, LengthField};
 
 /// A request. On the server a name is a view of the receive buffer, which the service copies to keep it; a client has
@@ -151,36 +149,17 @@ fn write(kind: u8, body: &[&[u8]], out: &mut Output<'_>) {
 }
 
 /// Errors in received and in outgoing messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Fault)]
 pub(crate) enum Error {
+    #[fault(from)]
     Framing(FramingError),
+    #[fault(peer, "version {0} is not supported")]
     Version(u8),
+    #[fault(peer, "malformed message")]
     Malformed,
+    #[fault(caller, "a name has at most {TEXT_BYTES_MAX} bytes")]
     TooLong,
 }
-
-impl Fault for Error {
-    fn blame(&self) -> Blame {
-        match self {
-            Self::Framing(error) => error.blame(),
-            Self::Version(_) | Self::Malformed => Blame::Peer,
-            Self::TooLong => Blame::Caller,
-        }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Framing(error) => error.fmt(f),
-            Self::Version(version) => write!(f, "version {version} is not supported"),
-            Self::Malformed => f.write_str("malformed message"),
-            Self::TooLong => write!(f, "a name has at most {TEXT_BYTES_MAX} bytes"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 const VERSION: u8 = 1;
 const ADD: u8 = 0x01;

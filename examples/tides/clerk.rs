@@ -7,6 +7,9 @@ use tidegate::{Context, Event, Handler, Outcome, blocking};
 use crate::office::Office;
 use crate::protocol::{Answer, Request, Tides};
 
+/// The context of a clerk.
+type Cx<'a> = Context<'a, Tides, Saved>;
+
 /// Serves one connection.
 pub(crate) struct Clerk {
     office: Office,
@@ -21,7 +24,7 @@ impl Clerk {
     }
 
     /// Something has happened: the peer has its time anew.
-    fn stay(&self, cx: &mut Context<'_, Tides, Saved>) {
+    fn stay(&self, cx: &mut Cx<'_>) {
         if self.watches {
             cx.deadline(None);
         } else {
@@ -30,7 +33,7 @@ impl Clerk {
     }
 
     /// Sends as much of the list as the connection takes; the rest when it is writable again.
-    fn list(&mut self, cx: &mut Context<'_, Tides, Saved>) -> Outcome<Tides> {
+    fn list(&mut self, cx: &mut Cx<'_>) -> Outcome<Tides> {
         let Some(last) = &mut self.listed else { return Outcome::Continue };
         while cx.is_writable() {
             let Some((station, level)) = self.office.after(last.as_deref()) else {
@@ -47,7 +50,7 @@ impl Clerk {
     }
 
     /// Lets another thread wait for the disk. No further request is taken until it has, so answers stay in order.
-    fn save(&self, cx: &mut Context<'_, Tides, Saved>) -> Outcome<Tides> {
+    fn save(&self, cx: &mut Cx<'_>) -> Outcome<Tides> {
         let (office, remote) = (self.office.clone(), cx.remote());
         cx.pause();
         // An error means that the connection is closed: it needs no result.
@@ -63,12 +66,12 @@ pub(crate) struct Saved(bool);
 impl Handler<Tides> for Clerk {
     type Post = Saved;
 
-    fn open(&mut self, cx: &mut Context<'_, Tides, Saved>) -> Outcome<Tides> {
+    fn open(&mut self, cx: &mut Cx<'_>) -> Outcome<Tides> {
         self.stay(cx);
         Outcome::Continue
     }
 
-    fn message(&mut self, request: Request, cx: &mut Context<'_, Tides, Saved>) -> Outcome<Tides> {
+    fn message(&mut self, request: Request, cx: &mut Cx<'_>) -> Outcome<Tides> {
         self.stay(cx);
         match request {
             Request::Get { station } => cx.send(self.office.get(station)).into(),
@@ -91,7 +94,7 @@ impl Handler<Tides> for Clerk {
         }
     }
 
-    fn event(&mut self, event: Event<Saved>, cx: &mut Context<'_, Tides, Saved>) -> Outcome<Tides> {
+    fn event(&mut self, event: Event<Saved>, cx: &mut Cx<'_>) -> Outcome<Tides> {
         match event {
             Event::Writable => {
                 self.stay(cx);

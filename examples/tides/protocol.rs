@@ -10,9 +10,7 @@
 //!
 //! Any other line gets `ERROR`, and the connection closes.
 
-use std::fmt;
-
-use tidegate::codec::{Blame, Broadcast, Codec, Fault, Input, Output, Slice, Step};
+use tidegate::codec::{Broadcast, Codec, Fault, Input, Output, Slice, Step};
 use tidegate::framing::{FramingError, Lines};
 
 /// A request of a client.
@@ -159,34 +157,15 @@ fn is_station(text: &str) -> bool {
 }
 
 /// What can be wrong, sorted by whose fault it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Fault)]
 pub(crate) enum Wrong {
+    #[fault(from)]
     Line(FramingError),
+    #[fault(peer, "a line that means nothing")]
     Malformed,
+    #[fault(caller, "a station is 1 to {STATION_BYTES_MAX} letters, digits and hyphens")]
     Station,
 }
-
-impl Fault for Wrong {
-    fn blame(&self) -> Blame {
-        match self {
-            Self::Line(error) => error.blame(),
-            Self::Malformed => Blame::Peer,
-            Self::Station => Blame::Caller,
-        }
-    }
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line(error) => error.fmt(f),
-            Self::Malformed => f.write_str("a line that means nothing"),
-            Self::Station => write!(f, "a station is 1 to {STATION_BYTES_MAX} letters, digits and hyphens"),
-        }
-    }
-}
-
-impl std::error::Error for Wrong {}
 
 /// The longest station there is.
 const STATION_BYTES_MAX: usize = 40;

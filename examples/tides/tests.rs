@@ -161,18 +161,21 @@ fn texts(folder: &Path, extension: &str) -> Vec<(String, String)> {
 
 // Excerpts in the guide that are not part of the server.
 
+/// The context of a client's handler.
+type ClientCx<'a> = Context<'a, TidesClient, Request>;
+
 /// Prints the answers of the office, and sends the requests of other threads.
 struct Print;
 
 impl Handler<TidesClient> for Print {
     type Post = Request;
 
-    fn message(&mut self, answer: Answer, _: &mut Context<'_, TidesClient, Request>) -> Outcome<TidesClient> {
+    fn message(&mut self, answer: Answer, _: &mut ClientCx<'_>) -> Outcome<TidesClient> {
         println!("{answer:?}");
         Outcome::Continue
     }
 
-    fn event(&mut self, event: Event<Request>, cx: &mut Context<'_, TidesClient, Request>) -> Outcome<TidesClient> {
+    fn event(&mut self, event: Event<Request>, cx: &mut ClientCx<'_>) -> Outcome<TidesClient> {
         match event {
             Event::Posted(request) => cx.send(request).into(),
             other => other.by_default(cx),

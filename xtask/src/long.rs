@@ -13,6 +13,7 @@ use crate::fuzz;
 use crate::injected;
 use crate::interop;
 use crate::measure::{self, BACKENDS, dist_server, server};
+use crate::new_protocol;
 use crate::record::Record;
 use crate::release;
 use crate::steps::{NamedStep, Selection, run_recorded, step, step_apart};
@@ -66,6 +67,8 @@ fn exhaustive() -> Vec<NamedStep> {
             release_tests("tidegate-scan", "mutated", ("TIDEGATE_HEADS", "100000000"))
         })
         .of(CRATES),
+        step_apart("a new protocol in a copy of the tree", "target/new-protocol-build", new_protocol::check_in_a_copy)
+            .of(&["crates", "fuzz", "xtask", "examples", "README.md", "ARCHITECTURE.md", "CHANGELOG.md"]),
         step("a hundred thousand handshakes that are dropped", || {
             release_tests("tidegate-tls", "crowd::", ("TIDEGATE_HANDSHAKES", "100000"))
         })

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod chance;
+mod check;
 mod ci;
 mod command;
 mod disk;
@@ -13,6 +14,7 @@ mod injected;
 mod interop;
 mod long;
 mod measure;
+mod new_protocol;
 mod passed;
 mod record;
 mod release;
@@ -39,6 +41,16 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Check one crate after a change: format, lints, tests, and the corpora of its fuzz targets
+    Check {
+        /// The name of its folder in crates/, or of its package
+        name: String,
+    },
+    /// Create the crate of a protocol, with its tests, fuzz target and example, and name it where CI and documents list it
+    NewProtocol {
+        /// Lower-case letters and digits
+        name: String,
+    },
     /// All checks of a change, in half an hour; installs missing tools on Debian
     Ci(ci::Options),
     /// What ci samples, complete, builds of their own, all interop and the measurements: two hours, on an otherwise idle
@@ -117,6 +129,8 @@ fn perform(task: Task) -> Result<(), Failure> {
             use_environment_of_ci();
             ci::run(&options)
         }
+        Task::Check { name } => check::run(&name),
+        Task::NewProtocol { name } => new_protocol::create(std::path::Path::new("."), &name),
         Task::Long(options) => {
             use_environment_of_ci();
             long::run(&options)

@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;
 
 /// What the functions share.
-pub(crate) struct Shared {
+pub(crate) struct AdminState {
     server: ServerHandle,
     requests: HttpMetrics,
     more: Vec<WriteMetrics>,
@@ -38,8 +38,8 @@ pub(crate) fn router(
     requests: &HttpMetrics,
     more: &[WriteMetrics],
     guard: Guard,
-) -> Router<Shared> {
-    let shared = Shared {
+) -> Router<AdminState> {
+    let shared = AdminState {
         server: server.clone(),
         requests: requests.clone(),
         more: more.to_vec(),
@@ -49,15 +49,15 @@ pub(crate) fn router(
         texts: RefCell::default(),
     };
     Router::with_state(shared)
-        .get("/metrics", |State(shared): State<Shared>, request: Request| {
+        .get("/metrics", |State(shared): State<AdminState>, request: Request| {
             metrics(&shared, request.header("accept").unwrap_or_default())
         })
         .get("/health", health)
         .get("/ready", ready)
         .get("/dashboard", page::page)
-        .get("/dashboard/snapshot", |State(shared): State<Shared>| json(shared.snapshot()))
+        .get("/dashboard/snapshot", |State(shared): State<AdminState>| json(shared.snapshot()))
         .get("/dashboard/events", events)
-        .get("/dashboard/connections", async |State(shared): State<Shared>, Query(listing): Query<Listing>| {
+        .get("/dashboard/connections", async |State(shared): State<AdminState>, Query(listing): Query<Listing>| {
             match connections::list(&shared.server, &shared.lists, listing).await {
                 Some(listed) => Json(listed).into_response(),
                 None => busy(),
@@ -67,7 +67,7 @@ pub(crate) fn router(
         .with(guard)
 }
 
-impl Shared {
+impl AdminState {
     fn metrics(&self, format: Format) -> Bytes {
         self.recent(format as usize, || {
             let mut text = MetricsText::new(format);
@@ -103,7 +103,7 @@ impl Shared {
     }
 }
 
-fn metrics(shared: &Shared, accept: &[u8]) -> Response {
+fn metrics(shared: &AdminState, accept: &[u8]) -> Response {
     let format = Format::negotiate(&String::from_utf8_lossy(accept));
     let content_type = match format {
         Format::Prometheus => ContentType::from_static(Format::Prometheus.content_type()),
@@ -113,7 +113,7 @@ fn metrics(shared: &Shared, accept: &[u8]) -> Response {
     response.header("Vary", "Accept").expect("the field is valid")
 }
 
-fn health(State(shared): State<Shared>) -> (StatusCode, &'static str) {
+fn health(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
     let server = &shared.server;
     match () {
         () if server.counts().iter().any(|counts| counts.is_stalled) => {
@@ -124,7 +124,7 @@ fn health(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     }
 }
 
-fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
+fn ready(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
     let server = &shared.server;
     match () {
         () if server.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
@@ -134,7 +134,7 @@ fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     }
 }
 
-fn events(State(shared): State<Shared>) -> Response {
+fn events(State(shared): State<AdminState>) -> Response {
     if shared.pages.get() >= PAGES_MAX {
         return busy();
     }
@@ -158,7 +158,7 @@ struct Named {
     id: u64,
 }
 
-async fn close(State(shared): State<Shared>, Query(named): Query<Named>) -> StatusCode {
+async fn close(State(shared): State<AdminState>, Query(named): Query<Named>) -> StatusCode {
     if shared.server.close_connection(named.event_loop, named.id).await {
         StatusCode::NO_CONTENT
     } else {

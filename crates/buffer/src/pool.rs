@@ -26,11 +26,11 @@ use crate::slice::Slice;
 /// ```
 #[derive(Clone, Default)]
 pub struct Pool {
-    shared: Rc<Shared>,
+    shared: Rc<PoolState>,
 }
 
 /// The state that all clones of a pool share. Every borrow in here is a leaf: no application code runs inside one.
-pub(crate) struct Shared {
+pub(crate) struct PoolState {
     pub(crate) ledger: Ledger,
     pub(crate) entries: RefCell<Entries>,
     spare: RefCell<Vec<SpareBlock<SEGMENT_BYTES>>>,
@@ -165,7 +165,7 @@ impl Pool {
         self.shared.end_run();
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &PoolState {
         &self.shared
     }
 
@@ -174,7 +174,7 @@ impl Pool {
     }
 }
 
-impl Shared {
+impl PoolState {
     #[inline]
     pub(crate) fn end_run(&self) {
         if self.run.borrow().is_some() {
@@ -232,7 +232,7 @@ impl Shared {
     }
 }
 
-impl Default for Shared {
+impl Default for PoolState {
     fn default() -> Self {
         Self {
             ledger: Ledger::new(),

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use crate::pool::Shared;
+use crate::pool::PoolState;
 
 /// Bytes that one segment of the pool's recycled class holds. With its header and the allocator's own, it fills
 /// a page.
@@ -41,7 +41,7 @@ struct Header {
     filled: Cell<u32>,
     /// No view covers a byte below it: zero, except in a scratch with a headroom. The highest bit is [`RECEIVING`].
     floor: Cell<u32>,
-    pool: Rc<Shared>,
+    pool: Rc<PoolState>,
 }
 
 impl Segment {
@@ -50,7 +50,7 @@ impl Segment {
     ///
     /// # Panics
     /// If `capacity` exceeds 4 GiB.
-    pub(crate) fn allocate(pool: &Rc<Shared>, mut capacity: usize) -> Self {
+    pub(crate) fn allocate(pool: &Rc<PoolState>, mut capacity: usize) -> Self {
         assert!(capacity <= u32::MAX as usize, "segments are at most 4 GiB");
         let header = match capacity {
             SEGMENT_BYTES => pool.take_spare().unwrap_or_else(|| allocate_block(SEGMENT_BYTES)),
@@ -160,7 +160,7 @@ impl Segment {
         self.capacity() == LARGE_SEGMENT_BYTES
     }
 
-    pub(crate) fn pool(&self) -> &Rc<Shared> {
+    pub(crate) fn pool(&self) -> &Rc<PoolState> {
         &self.header().pool
     }
 
@@ -292,7 +292,7 @@ impl<const CAPACITY: usize> SpareBlock<CAPACITY> {
 
 impl<const CAPACITY: usize> Drop for SpareBlock<CAPACITY> {
     fn drop(&mut self) {
-        // SAFETY: `Shared` below keeps only blocks that were allocated for `CAPACITY` bytes, and a spare block has no
+        // SAFETY: `PoolState` below keeps only blocks that were allocated for `CAPACITY` bytes, and a spare block has no
         // other holder.
         unsafe { free_block(self.0, CAPACITY) };
     }
@@ -324,7 +324,7 @@ impl Drop for LongSpareBlock {
     }
 }
 
-impl Shared {
+impl PoolState {
     /// A block for `capacity` bytes or a few more, and for how many.
     #[inline(never)]
     fn allocate_long(&self, capacity: usize) -> (NonNull<Header>, usize) {

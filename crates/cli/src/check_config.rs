@@ -11,7 +11,7 @@ use crate::{proxy, sites};
 
 /// The flags of `check-config`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct CheckOptions {
     /// The file, in TOML
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -30,7 +30,7 @@ enum Purpose {
 
 /// Reads the file as the server would, opens the folders of its sites and reads the certificates that it names. It
 /// listens nowhere and asks no upstream.
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &CheckOptions) -> Result<(), Box<dyn Error>> {
     let file = &options.file;
     let (purpose, what) = match options.r#for.map_or_else(|| guess(file), Ok)? {
         Purpose::Serve => ("serve", sites::check(file)?),

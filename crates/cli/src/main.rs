@@ -53,16 +53,16 @@ struct Arguments {
 enum Command {
     /// Serve the files of a directory with --root, or sites with --config; otherwise /, /plaintext, /json, /bytes/N,
     /// /stream/N, /address, /echo and /sum, for demonstrations and measurements. SIGUSR1 makes it print its counts
-    Serve(Box<serve::Options>),
+    Serve(Box<serve::ServeOptions>),
     /// Pass requests on to other HTTP servers: a reverse proxy, by --upstream or by --config. SIGUSR1 makes it print its
     /// counts, SIGHUP makes it read its files again
-    Proxy(Box<proxy::Options>),
+    Proxy(Box<proxy::ProxyOptions>),
     /// Generate load on an HTTP server and report throughput, latency and errors; exit code 1 if there were errors
     Load(tidegate_load::Options),
     /// Check a file of `serve --config` or `proxy --config`, with what it names, and start nothing
-    CheckConfig(check_config::Options),
+    CheckConfig(check_config::CheckOptions),
     /// Show the figures of a running server in the terminal: what its --admin shows, every second
-    Top(top::Options),
+    Top(top::TopOptions),
     /// Print the completions of a shell
     Completions(manual::Completions),
     /// Print the manual page of the program or, with --out, write one for each subcommand into a folder
@@ -70,7 +70,7 @@ enum Command {
     /// Compare the outbound queue with two others in the same server: Netty's queue before its change #2693, and that
     /// change as published; all are built from the source tree
     #[cfg(feature = "experiment")]
-    Experiment(experiment::Options),
+    Experiment(experiment::ExperimentOptions),
 }
 
 fn main() -> ExitCode {

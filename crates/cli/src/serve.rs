@@ -25,7 +25,7 @@ use crate::tls::Tls;
 
 /// The flags of `serve`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct ServeOptions {
     #[command(flatten)]
     server: ServerOptions,
     /// Write what connections send and receive to a new file that Wireshark opens: a pcap file of up to 256 MiB, which
@@ -43,7 +43,7 @@ pub(crate) struct Options {
 
 /// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
 /// SIGUSR1 prints the counts. With TLS or sites, SIGHUP reads their files again.
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &ServeOptions) -> Result<(), Box<dyn Error>> {
     log_to_stderr(options.server.quiet, options.log_bytes);
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 }
 
 fn start(
-    options: &Options,
+    options: &ServeOptions,
     inherited: Option<Server>,
     byte_logs: Option<ByteLogs>,
     tls: Option<&Tls>,
@@ -92,21 +92,7 @@ fn start(
     let server = options.server.server(inherited);
     let limits_of_http = options.server.limits_of_http1();
     if let Some(sites) = sites {
-        let mut config = http::Config::new().limits(options.server.limits_of_http()).reload(sites.reload_handle());
-        config = config.half_close(options.server.half_close);
-        config = config.extended_connect(options.server.extends_connect());
-        config = config.strict_targets(options.server.strict_targets);
-        if let Some(metrics) = metrics {
-            config = config.metrics(metrics);
-        }
-        if let Some(tls) = tls {
-            config = config.tls(tls.config.clone());
-        }
-        if options.server.has_proxy_protocol() {
-            config = config.proxy_protocol(options.server.proxy_policy());
-        }
-        let sites = sites.clone();
-        return server.run_main(move |listener| config.serve(listener, move || sites.router()));
+        return serve_sites(options, server, tls, sites, metrics);
     }
     let metrics = metrics.cloned();
     let limits_of_http2 = http2::Limits {
@@ -146,6 +132,31 @@ fn start(
             filters.stack(http())
         }),
     }
+}
+
+/// Serves directories of files.
+fn serve_sites(
+    options: &ServeOptions,
+    server: Server,
+    tls: Option<&Tls>,
+    sites: &Arc<Sites>,
+    metrics: Option<&HttpMetrics>,
+) -> Result<ServerHandle, StartError> {
+    let mut config = http::Config::new().limits(options.server.limits_of_http()).reload(sites.reload_handle());
+    config = config.half_close(options.server.half_close);
+    config = config.extended_connect(options.server.extends_connect());
+    config = config.strict_targets(options.server.strict_targets);
+    if let Some(metrics) = metrics {
+        config = config.metrics(metrics);
+    }
+    if let Some(tls) = tls {
+        config = config.tls(tls.config.clone());
+    }
+    if options.server.has_proxy_protocol() {
+        config = config.proxy_protocol(options.server.proxy_policy());
+    }
+    let sites = sites.clone();
+    server.run_main(move |listener| config.serve(listener, move || sites.router()))
 }
 
 fn ip(address: &Address) -> Option<IpAddr> {

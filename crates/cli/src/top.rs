@@ -16,7 +16,7 @@ use tidegate::Address;
 
 /// The flags of `top`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct TopOptions {
     /// The address of --admin of the server
     #[arg(value_name = "ADDRESS")]
     address: Address,
@@ -26,7 +26,7 @@ pub(crate) struct Options {
 }
 
 /// Shows the figures until Ctrl-C, or until the server does not respond.
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &TopOptions) -> Result<(), Box<dyn Error>> {
     let has_screen = io::stdout().is_terminal() && !options.once;
     let mut before = snapshot(&options.address)?;
     loop {
@@ -90,12 +90,16 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<String> 
 /// The figures as text, with rates between two moments.
 fn draw(before: &Value, now: &Value) -> String {
     let seconds = (number(&now["at"]) - number(&before["at"])).max(1.0) / 1000.0;
-    let total = |value: &Value, name: &str| loops(value).iter().map(|one| number(&one[name])).sum::<f64>();
-    let rate = |name: &str| (total(now, name) - total(before, name)).max(0.0) / seconds;
-    let statuses = difference(&before["requests"]["statuses"], &now["requests"]["statuses"]);
-    let latency = difference(&before["requests"]["latency"], &now["requests"]["latency"]);
-    let bounds: Vec<f64> = now["requests"]["bounds_us"].as_array().into_iter().flatten().map(number).collect();
     let mut text = String::new();
+    draw_server(&mut text, now);
+    draw_rates(&mut text, (before, now), seconds);
+    draw_loops(&mut text, (before, now), seconds);
+    draw_closed(&mut text, now);
+    draw_routes(&mut text, (before, now), seconds);
+    text
+}
+
+fn draw_server(text: &mut String, now: &Value) {
     let addresses =
         now["listeners"].as_array().into_iter().flatten().flat_map(|one| one["addresses"].as_array()).flatten();
     let addresses: Vec<_> = addresses.filter_map(Value::as_str).collect();
@@ -107,6 +111,14 @@ fn draw(before: &Value, now: &Value) -> String {
         addresses.join(" "),
         plain(&now["backend"])
     );
+}
+
+fn draw_rates(text: &mut String, (before, now): (&Value, &Value), seconds: f64) {
+    let total = |value: &Value, name: &str| loops(value).iter().map(|one| number(&one[name])).sum::<f64>();
+    let rate = |name: &str| (total(now, name) - total(before, name)).max(0.0) / seconds;
+    let statuses = difference(&before["requests"]["statuses"], &now["requests"]["statuses"]);
+    let latency = difference(&before["requests"]["latency"], &now["requests"]["latency"]);
+    let bounds: Vec<f64> = now["requests"]["bounds_us"].as_array().into_iter().flatten().map(number).collect();
     let _ = writeln!(
         text,
         "requests/s {:>10}   4xx/s {:>8}   5xx/s {:>8}   p50 {:>8}   p90 {:>8}   p99 {:>8}",
@@ -125,6 +137,9 @@ fn draw(before: &Value, now: &Value) -> String {
         count(rate("accepted")),
         count(rate("handshakes")),
     );
+}
+
+fn draw_loops(text: &mut String, (before, now): (&Value, &Value), seconds: f64) {
     let _ = writeln!(text, "loop  connections  streams  busy  turns/s   longest  stalls  memory beside budget");
     for (number_of_loop, one) in loops(now).iter().enumerate() {
         let was = |name: &str| loops(before).get(number_of_loop).map_or(0.0, |before| number(&before[name]));
@@ -141,11 +156,17 @@ fn draw(before: &Value, now: &Value) -> String {
             bytes(number(&one["memory"])),
         );
     }
+}
+
+fn draw_closed(text: &mut String, now: &Value) {
     let closed = now["closed"].as_object().into_iter().flatten().filter(|(_, count)| number(count) > 0.0);
     let closed: Vec<_> = closed
         .map(|(cause, total)| format!("{} {}", plain(&Value::from(cause.as_str())), count(number(total))))
         .collect();
     let _ = writeln!(text, "\nclosed: {}", if closed.is_empty() { "none".to_owned() } else { closed.join(", ") });
+}
+
+fn draw_routes(text: &mut String, (before, now): (&Value, &Value), seconds: f64) {
     let _ = writeln!(text, "\nmethod   total      a second   route");
     for route in now["requests"]["routes"].as_array().into_iter().flatten().take(ROUTES_SHOWN_MAX) {
         let same = |one: &&Value| one["route"] == route["route"] && one["method"] == route["method"];
@@ -156,7 +177,6 @@ fn draw(before: &Value, now: &Value) -> String {
         let name = if route["route"] == "" { "(no route)".to_owned() } else { plain(&route["route"]) };
         let _ = writeln!(text, "{:<7}  {:<9}  {:<9}  {name}", plain(&route["method"]), count(total), count(a_second));
     }
-    text
 }
 
 fn loops(snapshot: &Value) -> &[Value] {

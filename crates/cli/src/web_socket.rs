@@ -18,13 +18,9 @@ impl Handler<DynOver<WebSocket>> for Echo {
     type Post = ();
 
     fn message(&mut self, message: Message, cx: &mut Context<'_, DynOver<WebSocket>>) -> Outcome<DynOver<WebSocket>> {
-        match message {
-            // The codec has answered it.
-            Message::Close(_) => Outcome::Continue,
-            message => match cx.send(message) {
-                Ok(_) => Outcome::Continue,
-                Err(error) => Outcome::fail(error),
-            },
+        match cx.send(message) {
+            Ok(_) => Outcome::Continue,
+            Err(error) => Outcome::fail(error),
         }
     }
 }

@@ -13,37 +13,21 @@ pub enum Blame {
     System,
 }
 
-/// An error of a codec or a filter.
+/// An error of a codec or a filter. [`derive(Fault)`](derive@crate::Fault) implements it, and writes the texts.
 ///
 /// ```
-/// use std::fmt;
 /// use tidegate::codec::{Blame, Fault};
 ///
-/// #[derive(Debug)]
+/// #[derive(Debug, Fault)]
 /// enum Wrong {
+///     #[fault(peer, "version {0} is not spoken here")]
 ///     Version(u8),
+///     #[fault(limit, "a message is longer than {bytes_max} bytes")]
 ///     TooLong { bytes_max: usize },
 /// }
 ///
-/// impl Fault for Wrong {
-///     fn blame(&self) -> Blame {
-///         match self {
-///             Self::Version(_) => Blame::Peer,
-///             Self::TooLong { .. } => Blame::Limit,
-///         }
-///     }
-/// }
-///
-/// impl fmt::Display for Wrong {
-///     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-///         match self {
-///             Self::Version(version) => write!(f, "version {version} is not spoken here"),
-///             Self::TooLong { bytes_max } => write!(f, "a message is longer than {bytes_max} bytes"),
-///         }
-///     }
-/// }
-///
-/// impl std::error::Error for Wrong {}
+/// assert_eq!(Wrong::Version(7).blame(), Blame::Peer);
+/// assert_eq!(Wrong::TooLong { bytes_max: 128 }.to_string(), "a message is longer than 128 bytes");
 /// ```
 pub trait Fault: std::error::Error + Send + Sync + 'static {
     /// The side that caused it.

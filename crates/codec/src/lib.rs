@@ -36,3 +36,5 @@ pub use output::{Output, Time};
 pub use over::{Over, OverError};
 pub use pipeline::{Broadcast, Pipeline, Stages};
 pub use tidegate_buffer::{Charge, FileRegion, Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
+/// An enum of errors as a [`Fault`](trait@Fault), with its texts.
+pub use tidegate_macros::Fault;

@@ -48,7 +48,7 @@ pub(crate) enum Need {
 }
 
 /// A compressing context.
-pub(crate) struct Encoder<F> {
+pub(crate) struct BlockEncoder<F> {
     format: F,
     plain: Vec<u8>,
     staged: Staged,
@@ -56,13 +56,13 @@ pub(crate) struct Encoder<F> {
     has_ended: bool,
 }
 
-impl<F> Encoder<F> {
+impl<F> BlockEncoder<F> {
     pub(crate) fn new(format: F) -> Self {
         Self { format, plain: Vec::new(), staged: Staged::default(), has_begun: false, has_ended: false }
     }
 }
 
-impl<F: WriteBlocks> Encode for Encoder<F> {
+impl<F: WriteBlocks> Encode for BlockEncoder<F> {
     fn encode(&mut self, operation: Operation, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
         let (mut read, mut written) = (0, 0);
         loop {
@@ -112,7 +112,7 @@ impl<F: WriteBlocks> Encode for Encoder<F> {
 }
 
 /// A decompressing context.
-pub(crate) struct Decoder<F> {
+pub(crate) struct BlockDecoder<F> {
     format: F,
     /// The beginning of a unit that has not come in one piece.
     gathered: Vec<u8>,
@@ -123,13 +123,13 @@ pub(crate) struct Decoder<F> {
     fault: Option<Error>,
 }
 
-impl<F> Decoder<F> {
+impl<F> BlockDecoder<F> {
     pub(crate) fn new(format: F, limits: &DecompressionLimits) -> Self {
         Self { format, gathered: Vec::new(), need: None, staged: Staged::default(), limits: *limits, fault: None }
     }
 }
 
-impl<F: ReadUnits> Decoder<F> {
+impl<F: ReadUnits> BlockDecoder<F> {
     /// A step that adds to `done`, up to an error.
     fn advance(&mut self, input: &[u8], space: &mut [u8], done: &mut Progress) -> Result<(), Error> {
         loop {
@@ -173,7 +173,7 @@ impl<F: ReadUnits> Decoder<F> {
     }
 }
 
-impl<F: ReadUnits> Decode for Decoder<F> {
+impl<F: ReadUnits> Decode for BlockDecoder<F> {
     fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
         if let Some(fault) = self.fault {
             return Err(fault);

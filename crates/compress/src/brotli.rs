@@ -10,12 +10,12 @@ use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
 /// A compressing context.
-pub(crate) struct Encoder {
+pub(crate) struct BrotliEncoder {
     state: BrotliEncoderStateStruct<StandardAlloc>,
     window_bits: u8,
 }
 
-impl Encoder {
+impl BrotliEncoder {
     pub(crate) fn new(level: u8, window_bits: u8) -> Self {
         let mut state = BrotliEncoderStateStruct::new(StandardAlloc::default());
         state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_QUALITY, level.into());
@@ -28,7 +28,7 @@ impl Encoder {
     }
 }
 
-impl Encode for Encoder {
+impl Encode for BrotliEncoder {
     fn encode(&mut self, operation: Operation, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
         let brotli_operation = match operation {
             Operation::Write => BrotliEncoderOperation::BROTLI_OPERATION_PROCESS,
@@ -71,14 +71,14 @@ impl Encode for Encoder {
 }
 
 /// A decompressing context.
-pub(crate) struct Decoder {
+pub(crate) struct BrotliDecoder {
     state: Box<BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>>,
     window_max: u32,
     window: u32,
     has_ended: bool,
 }
 
-impl Decoder {
+impl BrotliDecoder {
     pub(crate) fn new(limits: &DecompressionLimits) -> Self {
         let alloc = StandardAlloc::default;
         let state = Box::new(BrotliState::new_strict(alloc(), alloc(), alloc()));
@@ -86,7 +86,7 @@ impl Decoder {
     }
 }
 
-impl Decode for Decoder {
+impl Decode for BrotliDecoder {
     fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
         if self.has_ended {
             return if input.is_empty() { Ok(COMPLETE) } else { Err(Error::TrailingBytes) };

@@ -13,16 +13,16 @@ pub(crate) fn encoder(compression: &Compression) -> Result<Box<dyn Encode>, Erro
     match compression.algorithm() {
         #[cfg(feature = "gzip")]
         algorithm @ (Algorithm::Gzip | Algorithm::Deflate | Algorithm::RawDeflate) => {
-            Ok(Box::new(crate::deflate::Encoder::new(algorithm, level, window_bits)))
+            Ok(Box::new(crate::deflate::DeflateEncoder::new(algorithm, level, window_bits)))
         }
         #[cfg(feature = "brotli")]
-        Algorithm::Brotli => Ok(Box::new(crate::brotli::Encoder::new(level, window_bits))),
+        Algorithm::Brotli => Ok(Box::new(crate::brotli::BrotliEncoder::new(level, window_bits))),
         #[cfg(feature = "zstd")]
-        Algorithm::Zstd => Ok(Box::new(crate::zstd::Encoder::new(level, window_bits)?)),
+        Algorithm::Zstd => Ok(Box::new(crate::zstd::ZstdEncoder::new(level, window_bits)?)),
         #[cfg(feature = "snappy")]
-        Algorithm::Snappy => Ok(Box::new(crate::blocks::Encoder::new(crate::snappy::Writing::new()))),
+        Algorithm::Snappy => Ok(Box::new(crate::blocks::BlockEncoder::new(crate::snappy::Writing::new()))),
         #[cfg(feature = "lz4")]
-        Algorithm::Lz4 => Ok(Box::new(crate::blocks::Encoder::new(crate::lz4::Writing::default()))),
+        Algorithm::Lz4 => Ok(Box::new(crate::blocks::BlockEncoder::new(crate::lz4::Writing::default()))),
     }
 }
 
@@ -31,16 +31,16 @@ pub(crate) fn decoder(algorithm: Algorithm, limits: &DecompressionLimits) -> Res
     let _ = limits;
     match algorithm {
         #[cfg(feature = "gzip")]
-        Algorithm::Gzip => Ok(Box::new(crate::gzip::Decoder::new())),
+        Algorithm::Gzip => Ok(Box::new(crate::gzip::GzipDecoder::new())),
         #[cfg(feature = "gzip")]
-        Algorithm::Deflate | Algorithm::RawDeflate => Ok(Box::new(crate::deflate::Decoder::new(algorithm))),
+        Algorithm::Deflate | Algorithm::RawDeflate => Ok(Box::new(crate::deflate::DeflateDecoder::new(algorithm))),
         #[cfg(feature = "brotli")]
-        Algorithm::Brotli => Ok(Box::new(crate::brotli::Decoder::new(limits))),
+        Algorithm::Brotli => Ok(Box::new(crate::brotli::BrotliDecoder::new(limits))),
         #[cfg(feature = "zstd")]
-        Algorithm::Zstd => Ok(Box::new(crate::zstd::Decoder::new(limits)?)),
+        Algorithm::Zstd => Ok(Box::new(crate::zstd::ZstdDecoder::new(limits)?)),
         #[cfg(feature = "snappy")]
-        Algorithm::Snappy => Ok(Box::new(crate::blocks::Decoder::new(crate::snappy::Reading::default(), limits))),
+        Algorithm::Snappy => Ok(Box::new(crate::blocks::BlockDecoder::new(crate::snappy::Reading::default(), limits))),
         #[cfg(feature = "lz4")]
-        Algorithm::Lz4 => Ok(Box::new(crate::blocks::Decoder::new(crate::lz4::Reading::default(), limits))),
+        Algorithm::Lz4 => Ok(Box::new(crate::blocks::BlockDecoder::new(crate::lz4::Reading::default(), limits))),
     }
 }

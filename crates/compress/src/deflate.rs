@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
 /// A compressing context.
-pub(crate) struct Encoder {
+pub(crate) struct DeflateEncoder {
     algorithm: Algorithm,
     stream: Compress,
     window_bits: u8,
@@ -16,7 +16,7 @@ pub(crate) struct Encoder {
     staged: Vec<u8>,
 }
 
-impl Encoder {
+impl DeflateEncoder {
     pub(crate) fn new(algorithm: Algorithm, level: u8, window_bits: u8) -> Self {
         let level = flate2::Compression::new(level.into());
         let stream = match algorithm {
@@ -53,7 +53,7 @@ impl Encoder {
 /// Bytes that were read, bytes that were written, and the status of the stream.
 type Compressed = (usize, usize, Status);
 
-impl Encode for Encoder {
+impl Encode for DeflateEncoder {
     fn encode(&mut self, operation: Operation, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
         if !self.staged.is_empty() {
             let written = self.drain(space);
@@ -89,40 +89,40 @@ impl Encode for Encoder {
 }
 
 /// A decompressing context.
-pub(crate) struct Decoder {
+pub(crate) struct DeflateDecoder {
     algorithm: Algorithm,
     stream: Inflate,
-    state: State,
+    state: DeflateState,
 }
 
 #[derive(PartialEq)]
-enum State {
+enum DeflateState {
     Beginning,
     Body,
     Ended,
 }
 
-impl Decoder {
+impl DeflateDecoder {
     pub(crate) fn new(algorithm: Algorithm) -> Self {
-        Self { algorithm, stream: Inflate::new(), state: State::Beginning }
+        Self { algorithm, stream: Inflate::new(), state: DeflateState::Beginning }
     }
 }
 
-impl Decode for Decoder {
+impl Decode for DeflateDecoder {
     fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
-        let Some(&first) = input.first().or((self.state == State::Body).then_some(&0)) else {
+        let Some(&first) = input.first().or((self.state == DeflateState::Body).then_some(&0)) else {
             return Ok(Progress { is_complete: true, ..Progress::default() });
         };
-        if self.state == State::Ended {
+        if self.state == DeflateState::Ended {
             return Err(Error::TrailingBytes);
         }
-        if self.state == State::Beginning {
+        if self.state == DeflateState::Beginning {
             self.stream.restart(self.algorithm == Algorithm::Deflate && is_zlib(first));
-            self.state = State::Body;
+            self.state = DeflateState::Body;
         }
         let (progress, has_ended) = self.stream.inflate(input, space).map_err(|fault| fault.of(self.algorithm))?;
         if has_ended {
-            self.state = State::Ended;
+            self.state = DeflateState::Ended;
         }
         let is_complete = progress.read == input.len() && (has_ended || progress.is_complete);
         Ok(Progress { is_complete, ..progress })
@@ -133,11 +133,11 @@ impl Decode for Decoder {
     }
 
     fn has_ended(&self) -> bool {
-        self.state == State::Ended
+        self.state == DeflateState::Ended
     }
 
     fn reset(&mut self, _: &DecompressionLimits) -> bool {
-        self.state = State::Beginning;
+        self.state = DeflateState::Beginning;
         true
     }
 

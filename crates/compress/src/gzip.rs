@@ -9,9 +9,9 @@ use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
 /// A decompressing context.
-pub(crate) struct Decoder {
+pub(crate) struct GzipDecoder {
     stream: Inflate,
-    state: State,
+    state: GzipState,
     checksum: crc32fast::Hasher,
     /// Plain bytes of the member.
     length: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Decoder {
     fault: Option<Error>,
 }
 
-enum State {
+enum GzipState {
     Header(Header),
     Body,
     Trailer {
@@ -31,11 +31,21 @@ enum State {
     Padding,
 }
 
-impl Decoder {
+/// How inflating a part of a body ended.
+enum Inflated {
+    /// More follows once there is space.
+    NoSpace,
+    /// The input is used up, as far as the stream needs it.
+    All,
+    /// The body is over.
+    Ended,
+}
+
+impl GzipDecoder {
     pub(crate) fn new() -> Self {
         Self {
             stream: Inflate::new(),
-            state: State::Header(Header::default()),
+            state: GzipState::Header(Header::default()),
             checksum: crc32fast::Hasher::new(),
             length: 0,
             members: 0,
@@ -48,10 +58,10 @@ impl Decoder {
         loop {
             let rest = &input[done.read..];
             match &mut self.state {
-                State::Header(header) => {
+                GzipState::Header(header) => {
                     let Some(&byte) = rest.first() else { break };
                     if byte == 0 && self.members > 0 && header.position == 0 {
-                        self.state = State::Padding;
+                        self.state = GzipState::Padding;
                         continue;
                     }
                     let is_done = header.push(byte).map_err(|error| match error {
@@ -63,34 +73,20 @@ impl Decoder {
                         self.stream.restart(false);
                         self.checksum = crc32fast::Hasher::new();
                         self.length = 0;
-                        self.state = State::Body;
+                        self.state = GzipState::Body;
                     }
                 }
-                State::Body => {
-                    let space = &mut space[done.written..];
-                    if space.is_empty() {
-                        return Ok(());
-                    }
-                    let (progress, has_ended) =
-                        self.stream.inflate(rest, space).map_err(|fault| fault.of(Algorithm::Gzip))?;
-                    self.checksum.update(&space[..progress.written]);
-                    self.length = self.length.wrapping_add(progress.written as u32);
-                    done.read += progress.read;
-                    done.written += progress.written;
-                    if has_ended {
-                        self.state = State::Trailer { bytes: [0; TRAILER_BYTES], filled: 0 };
-                    } else if !progress.is_complete {
-                        return Ok(());
-                    } else if done.read == input.len() {
-                        break;
-                    }
-                }
-                State::Padding if rest.iter().all(|&byte| byte == 0) => {
+                GzipState::Body => match self.inflate(rest, &mut space[done.written..], done)? {
+                    Inflated::NoSpace => return Ok(()),
+                    Inflated::All if done.read == input.len() => break,
+                    Inflated::All | Inflated::Ended => {}
+                },
+                GzipState::Padding if rest.iter().all(|&byte| byte == 0) => {
                     done.read = input.len();
                     break;
                 }
-                State::Padding => return Err(Error::TrailingBytes),
-                State::Trailer { bytes, filled } => {
+                GzipState::Padding => return Err(Error::TrailingBytes),
+                GzipState::Trailer { bytes, filled } => {
                     let count = rest.len().min(TRAILER_BYTES - *filled);
                     bytes[*filled..*filled + count].copy_from_slice(&rest[..count]);
                     *filled += count;
@@ -101,12 +97,29 @@ impl Decoder {
                     let trailer = *bytes;
                     self.check(trailer)?;
                     self.members += 1;
-                    self.state = State::Header(Header::default());
+                    self.state = GzipState::Header(Header::default());
                 }
             }
         }
         done.is_complete = true;
         Ok(())
+    }
+
+    /// Inflates a part of the body, which `done` then includes.
+    fn inflate(&mut self, rest: &[u8], space: &mut [u8], done: &mut Progress) -> Result<Inflated, Error> {
+        if space.is_empty() {
+            return Ok(Inflated::NoSpace);
+        }
+        let (progress, has_ended) = self.stream.inflate(rest, space).map_err(|fault| fault.of(Algorithm::Gzip))?;
+        self.checksum.update(&space[..progress.written]);
+        self.length = self.length.wrapping_add(progress.written as u32);
+        done.read += progress.read;
+        done.written += progress.written;
+        if has_ended {
+            self.state = GzipState::Trailer { bytes: [0; TRAILER_BYTES], filled: 0 };
+            return Ok(Inflated::Ended);
+        }
+        Ok(if progress.is_complete { Inflated::All } else { Inflated::NoSpace })
     }
 
     fn check(&self, trailer: [u8; TRAILER_BYTES]) -> Result<(), Error> {
@@ -117,7 +130,7 @@ impl Decoder {
     }
 }
 
-impl Decode for Decoder {
+impl Decode for GzipDecoder {
     fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -133,9 +146,9 @@ impl Decode for Decoder {
 
     fn may_end(&self) -> bool {
         match &self.state {
-            State::Header(header) => self.members > 0 && header.position == 0,
-            State::Padding => true,
-            State::Body | State::Trailer { .. } => false,
+            GzipState::Header(header) => self.members > 0 && header.position == 0,
+            GzipState::Padding => true,
+            GzipState::Body | GzipState::Trailer { .. } => false,
         }
     }
 
@@ -146,7 +159,7 @@ impl Decode for Decoder {
 
     fn may_release(&self) -> bool {
         // Behind zeros there may be zeros only.
-        self.may_end() && !matches!(self.state, State::Padding)
+        self.may_end() && !matches!(self.state, GzipState::Padding)
     }
 
     fn resume(&mut self) {
@@ -154,7 +167,7 @@ impl Decode for Decoder {
     }
 
     fn reset(&mut self, _: &DecompressionLimits) -> bool {
-        self.state = State::Header(Header::default());
+        self.state = GzipState::Header(Header::default());
         self.members = 0;
         self.fault = None;
         true

@@ -56,7 +56,7 @@ impl WriteBlocks for Writing {
 /// Reads frames of any kind except those that need a dictionary and those of the format's predecessor.
 #[derive(Default)]
 pub(crate) struct Reading {
-    state: State,
+    state: Lz4State,
     frames: u64,
     flags: u8,
     block_bytes_max: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Reading {
 }
 
 #[derive(Default, Clone, Copy)]
-enum State {
+enum Lz4State {
     #[default]
     Magic,
     Skippable,
@@ -83,7 +83,7 @@ enum State {
 }
 
 impl Reading {
-    fn enter(&mut self, state: State, bytes: usize) -> Need {
+    fn enter(&mut self, state: Lz4State, bytes: usize) -> Need {
         self.state = state;
         Need::Bytes(bytes)
     }
@@ -94,13 +94,13 @@ impl Reading {
         }
         self.frames += 1;
         self.history.clear();
-        Ok(self.enter(State::Magic, MAGIC_BYTES))
+        Ok(self.enter(Lz4State::Magic, MAGIC_BYTES))
     }
 
     fn magic(&mut self, unit: &[u8]) -> Result<Need, Error> {
         match number(unit) {
-            MAGIC => Ok(self.enter(State::Flags, 2)),
-            SKIPPABLE_FIRST..=SKIPPABLE_LAST => Ok(self.enter(State::Skippable, LENGTH_BYTES)),
+            MAGIC => Ok(self.enter(Lz4State::Flags, 2)),
+            SKIPPABLE_FIRST..=SKIPPABLE_LAST => Ok(self.enter(Lz4State::Skippable, LENGTH_BYTES)),
             MAGIC_LEGACY if self.frames == 0 => Err(Error::Unsupported(Algorithm::Lz4)),
             _ if self.frames > 0 => Err(Error::TrailingBytes),
             _ => Err(CORRUPT),
@@ -126,7 +126,7 @@ impl Reading {
         // The descriptor's checksum covers these two bytes as well.
         self.history.clear();
         self.history.extend_from_slice(unit);
-        Ok(self.enter(State::Descriptor, if flags & CONTENT_SIZE == 0 { 1 } else { 9 }))
+        Ok(self.enter(Lz4State::Descriptor, if flags & CONTENT_SIZE == 0 { 1 } else { 9 }))
     }
 
     fn descriptor(&mut self, unit: &[u8]) -> Result<Need, Error> {
@@ -138,12 +138,12 @@ impl Reading {
         self.history.clear();
         self.checksum = XxHash32::default();
         self.length_left = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-        Ok(self.enter(State::Length, LENGTH_BYTES))
+        Ok(self.enter(Lz4State::Length, LENGTH_BYTES))
     }
 
     fn length(&mut self, unit: &[u8]) -> Result<Need, Error> {
         match number(unit) {
-            0 if self.flags & CONTENT_CHECKSUM != 0 => Ok(self.enter(State::Checksum, CHECKSUM_BYTES)),
+            0 if self.flags & CONTENT_CHECKSUM != 0 => Ok(self.enter(Lz4State::Checksum, CHECKSUM_BYTES)),
             0 => self.end_frame(),
             length => {
                 let bytes = (length & !UNCOMPRESSED) as usize;
@@ -151,7 +151,7 @@ impl Reading {
                     return Err(CORRUPT);
                 }
                 let checksum = if self.flags & BLOCK_CHECKSUM == 0 { 0 } else { CHECKSUM_BYTES };
-                Ok(self.enter(State::Block { is_compressed: length & UNCOMPRESSED == 0 }, bytes + checksum))
+                Ok(self.enter(Lz4State::Block { is_compressed: length & UNCOMPRESSED == 0 }, bytes + checksum))
             }
         }
     }
@@ -185,7 +185,7 @@ impl Reading {
         if self.flags & INDEPENDENT == 0 {
             self.remember(start, out);
         }
-        Ok(self.enter(State::Length, LENGTH_BYTES))
+        Ok(self.enter(Lz4State::Length, LENGTH_BYTES))
     }
 
     /// Keeps what the next block may refer to.
@@ -203,7 +203,7 @@ impl ReadUnits for Reading {
         self.frames = 0;
         self.history.clear();
         self.window_max = limits.window_max;
-        self.enter(State::Magic, MAGIC_BYTES)
+        self.enter(Lz4State::Magic, MAGIC_BYTES)
     }
 
     fn resume(&mut self) {
@@ -212,23 +212,23 @@ impl ReadUnits for Reading {
 
     fn unit(&mut self, unit: &[u8], out: &mut Vec<u8>) -> Result<Need, Error> {
         match self.state {
-            State::Magic => self.magic(unit),
-            State::Skippable => {
+            Lz4State::Magic => self.magic(unit),
+            Lz4State::Skippable => {
                 self.frames += 1;
-                self.state = State::Magic;
+                self.state = Lz4State::Magic;
                 Ok(Need::Skip(number(unit).into(), MAGIC_BYTES))
             }
-            State::Flags => self.flags(unit),
-            State::Descriptor => self.descriptor(unit),
-            State::Length => self.length(unit),
-            State::Block { is_compressed } => self.block(is_compressed, unit, out),
-            State::Checksum if number(unit) == self.checksum.finish_32() => self.end_frame(),
-            State::Checksum => Err(CORRUPT),
+            Lz4State::Flags => self.flags(unit),
+            Lz4State::Descriptor => self.descriptor(unit),
+            Lz4State::Length => self.length(unit),
+            Lz4State::Block { is_compressed } => self.block(is_compressed, unit, out),
+            Lz4State::Checksum if number(unit) == self.checksum.finish_32() => self.end_frame(),
+            Lz4State::Checksum => Err(CORRUPT),
         }
     }
 
     fn may_end(&self) -> bool {
-        self.frames > 0 && matches!(self.state, State::Magic)
+        self.frames > 0 && matches!(self.state, Lz4State::Magic)
     }
 
     fn memory_bytes(&self) -> usize {

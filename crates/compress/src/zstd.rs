@@ -9,11 +9,11 @@ use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
 /// A compressing context.
-pub(crate) struct Encoder {
+pub(crate) struct ZstdEncoder {
     context: CCtx<'static>,
 }
 
-impl Encoder {
+impl ZstdEncoder {
     pub(crate) fn new(level: u8, window_bits: u8) -> Result<Self, Error> {
         let mut context = CCtx::try_create().ok_or(SYSTEM)?;
         context.set_parameter(CParameter::CompressionLevel(level.into())).map_err(|_| SYSTEM)?;
@@ -22,7 +22,7 @@ impl Encoder {
     }
 }
 
-impl Encode for Encoder {
+impl Encode for ZstdEncoder {
     fn encode(&mut self, operation: Operation, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
         let end = match operation {
             Operation::Write => ZSTD_EndDirective::ZSTD_e_continue,
@@ -45,7 +45,7 @@ impl Encode for Encoder {
 }
 
 /// A decompressing context.
-pub(crate) struct Decoder {
+pub(crate) struct ZstdDecoder {
     context: DCtx<'static>,
     window_max: u32,
     frames: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Decoder {
     may_hold_output: bool,
 }
 
-impl Decoder {
+impl ZstdDecoder {
     pub(crate) fn new(limits: &DecompressionLimits) -> Result<Self, Error> {
         let context = DCtx::try_create().ok_or(SYSTEM)?;
         let mut decoder = Self { context, window_max: 0, frames: 0, is_between: true, may_hold_output: false };
@@ -79,7 +79,7 @@ impl Decoder {
     }
 }
 
-impl Decode for Decoder {
+impl Decode for ZstdDecoder {
     fn decode(&mut self, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {
         // The library refuses a message after sixteen calls in a row that change nothing.
         if input.is_empty() && (self.is_between || !self.may_hold_output) {

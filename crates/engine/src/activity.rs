@@ -4,11 +4,16 @@
 //! stores a label before each call, and clears it afterwards. That is one store each way. A call that no label describes
 //! well gets the label [`Label::DETAIL`] and a few bytes of text, such as the path of its request. The watchdog's thread
 //! reads both while the loop hangs, when they do not change; what it reads at any other time may be torn, and is not used.
+//!
+//! A turn that was slow, and has ended, is logged with the call that began last in it. From then on the loop measures calls
+//! for a while, and a slow turn is logged with its longest call: reading the clock costs more than most calls, so a loop
+//! whose turns are short does not read it.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What a loop executes now. A clone is that of the same loop. Protocols that call functions of an application use it;
 /// applications have no need to.
@@ -45,8 +50,19 @@ struct Published {
     label: AtomicU32,
     detail_bytes: AtomicU32,
     detail: [AtomicU64; DETAIL_WORDS],
+    /// Whether calls are measured.
+    is_measuring: AtomicBool,
+    /// The call that has begun while calls are measured, and the longest one of this turn.
+    measured: Mutex<Measured>,
     /// The texts of labels from [`FIRST_LABEL`] on.
     texts: Mutex<Vec<Box<str>>>,
+}
+
+#[derive(Default)]
+struct Measured {
+    begun: Option<Instant>,
+    longest: Duration,
+    name: Option<String>,
 }
 
 impl Activity {
@@ -67,6 +83,10 @@ impl Activity {
     /// A call begins. It ends with [`end`](Self::end), or where the next one begins.
     #[inline]
     pub fn begin(&self, label: Label) {
+        if self.0.is_measuring.load(Relaxed) {
+            self.measure_end();
+            self.measured().begun = Some(Instant::now());
+        }
         self.0.label.store(label.0, Relaxed);
     }
 
@@ -95,13 +115,63 @@ impl Activity {
     /// The call that began last has ended.
     #[inline]
     pub fn end(&self) {
-        self.begin(Label::NONE);
+        if self.0.is_measuring.load(Relaxed) {
+            self.measure_end();
+        }
+        self.0.label.store(self.0.label.load(Relaxed) | ENDED, Relaxed);
     }
 
     /// The call that has begun and not ended.
     #[must_use]
     pub fn current(&self) -> Option<String> {
-        match Label(self.0.label.load(Relaxed)) {
+        self.name(self.0.label.load(Relaxed))
+    }
+
+    /// A turn begins, in which no call has begun.
+    pub(crate) fn begin_turn(&self) {
+        self.0.label.store(Label::NONE.0, Relaxed);
+        if self.0.is_measuring.load(Relaxed) {
+            *self.measured() = Measured::default();
+        }
+    }
+
+    /// The call to name if the turn was slow: the longest one, with its time, if calls are measured, or else the one that
+    /// began last.
+    pub(crate) fn of_slow_turn(&self) -> Option<(String, Option<Duration>)> {
+        let mut measured = self.measured();
+        let longest = measured.longest;
+        match measured.name.take() {
+            Some(name) => Some((name, Some(longest))),
+            None => self.name(self.0.label.load(Relaxed) & !ENDED).map(|name| (name, None)),
+        }
+    }
+
+    /// Measures calls from now on, or no longer.
+    pub(crate) fn measure(&self, is_measuring: bool) {
+        self.0.is_measuring.store(is_measuring, Relaxed);
+        *self.measured() = Measured::default();
+    }
+
+    #[cold]
+    fn measure_end(&self) {
+        let mut measured = self.measured();
+        let Some(begun) = measured.begun.take() else { return };
+        let took = begun.elapsed();
+        if took > measured.longest {
+            measured.longest = took;
+            measured.name = self.name(self.0.label.load(Relaxed));
+        }
+    }
+
+    fn measured(&self) -> std::sync::MutexGuard<'_, Measured> {
+        self.0.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn name(&self, label: u32) -> Option<String> {
+        if label & ENDED != 0 {
+            return None;
+        }
+        match Label(label) {
             Label::NONE => None,
             Label::DETAIL => Some(String::from_utf8_lossy(&self.last_detail()).into_owned()),
             Label(number) => {
@@ -127,6 +197,8 @@ pub const DETAIL_BYTES_MAX: usize = DETAIL_WORDS * 8;
 const DETAIL_WORDS: usize = 8;
 /// The first label with a text.
 const FIRST_LABEL: u32 = 2;
+/// Is added to the label of a call that has ended.
+const ENDED: u32 = 1 << 31;
 
 #[cfg(test)]
 mod tests {
@@ -151,6 +223,33 @@ mod tests {
             activity.begin_detail(text.as_bytes());
             assert_eq!(activity.current().as_deref(), Some(text));
         }
+    }
+
+    #[test]
+    fn a_slow_turn_names_the_last_call_and_the_longest_one_once_calls_are_measured() {
+        let activity = Activity::default();
+        let (slow, quick) = (activity.label("GET /slow"), activity.label("GET /quick"));
+        let turn = || {
+            activity.begin_turn();
+            activity.begin(slow);
+            std::thread::sleep(Duration::from_millis(2));
+            activity.end();
+            activity.begin(quick);
+            activity.end();
+            assert_eq!(activity.current(), None);
+        };
+        turn();
+        assert_eq!(activity.of_slow_turn(), Some(("GET /quick".to_owned(), None)));
+        activity.measure(true);
+        turn();
+        let (name, took) = activity.of_slow_turn().unwrap();
+        assert_eq!(name, "GET /slow");
+        assert!(took.is_some_and(|took| took >= Duration::from_millis(2)), "{took:?}");
+        activity.begin_turn();
+        assert_eq!(activity.of_slow_turn(), None, "no call has begun in this turn");
+        activity.measure(false);
+        turn();
+        assert_eq!(activity.of_slow_turn(), Some(("GET /quick".to_owned(), None)));
     }
 
     #[test]

@@ -285,7 +285,6 @@ impl Published {
             busy_time,
             long_work_waits,
         ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
-        let closed = |cause: Cause| self.closed[cause as usize].load(Relaxed);
         Counts {
             connections,
             streams,
@@ -308,6 +307,14 @@ impl Published {
             slow_turns,
             stalls: self.stalls.load(Relaxed),
             is_stalled: self.busy_turn().is_some_and(|turn| turn == self.stalled_turn.load(Relaxed)),
+            ..self.read_closed()
+        }
+    }
+
+    /// The counts of closed connections by cause; all others are zero.
+    fn read_closed(&self) -> Counts {
+        let closed = |cause: Cause| self.closed[cause as usize].load(Relaxed);
+        Counts {
             closed_done: closed(Cause::Done),
             closed_aborted: closed(Cause::Aborted),
             closed_broken: closed(Cause::Broken),
@@ -324,6 +331,7 @@ impl Published {
             closed_shed: closed(Cause::Shed),
             closed_too_slow: closed(Cause::TooSlow),
             closed_drained: closed(Cause::Drained),
+            ..Counts::default()
         }
     }
 }

@@ -28,8 +28,9 @@ use crate::companion::Companion;
 use crate::counters::{Counts, ListenerCounts, Published};
 use crate::group::{Delivery, DeliveryBudget, GroupMessage};
 use crate::limits::{
-    ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LIGHT_TIME, MESSAGES_PER_ITEM,
-    MESSAGES_PER_TURN_MAX, NEW_TIME, STALL_MIN, TIMER_TIME, TIMERS_PER_TURN_MAX, WAITS_FAILED_MAX,
+    ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LIGHT_TIME, MEASURED_AFTER_SLOW_TURN,
+    MESSAGES_PER_ITEM, MESSAGES_PER_TURN_MAX, NEW_TIME, SLOW_TURN, STALL_MIN, TIMER_TIME, TIMERS_PER_TURN_MAX,
+    WAITS_FAILED_MAX,
 };
 use crate::load_balancing::LoopHandle;
 use crate::local::{Entered, Local};
@@ -92,6 +93,8 @@ pub struct EventLoop {
     last_turn_end: Instant,
     /// How long it took.
     last_turn_time: Duration,
+    /// Until when calls are measured, after a slow turn.
+    measure_until: Option<Instant>,
     memory: MemoryGuard,
     /// How often waiting has failed in a row.
     waits_failed: u32,
@@ -118,6 +121,7 @@ impl EventLoop {
         Self {
             last_turn_end,
             last_turn_time: Duration::ZERO,
+            measure_until: None,
             local: Local::new(core, published.activity()),
             published,
             messages: Vec::new().into_iter(),
@@ -278,6 +282,7 @@ impl EventLoop {
         let _entered = self.local.enter();
         let begun = self.wait(timeout)?;
         self.published.begin_turn(self.local.core.borrow().counters.turns + 1);
+        self.local.activity.begin_turn();
         self.local.tasks.begin_turn();
         let mut paused = self.memory.is_exhausted();
         self.complete(Class::Light, &mut paused);
@@ -304,8 +309,16 @@ impl EventLoop {
         self.last_turn_time = took;
         core.counters.count_turn(took);
         self.published.count_turn_time(took);
-        if took >= STALL_MIN {
-            core.log.slow_turn(self.last_turn_end, took);
+        if took > SLOW_TURN {
+            self.measure_until = Some(self.last_turn_end + MEASURED_AFTER_SLOW_TURN);
+            let call = self.local.activity.of_slow_turn();
+            if call.is_some() || took >= STALL_MIN {
+                core.log.slow_turn(self.last_turn_end, took, call);
+            }
+            self.local.activity.measure(true);
+        } else if self.measure_until.is_some_and(|until| until <= self.last_turn_end) {
+            self.measure_until = None;
+            self.local.activity.measure(false);
         }
         self.published.publish(&core.counters, core.pool.ledger());
         self.published.end_turn();

@@ -196,6 +196,9 @@ pub(crate) const GRACE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// A turn that takes longer delays the other connections of the loop noticeably.
 pub(crate) const SLOW_TURN: Duration = Duration::from_millis(100);
 
+/// How long a loop measures the calls of functions after a slow turn.
+pub(crate) const MEASURED_AFTER_SLOW_TURN: Duration = Duration::from_secs(60);
+
 /// Lines that a loop logs within a second; further ones are counted, and one line reports their number.
 pub(crate) const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 

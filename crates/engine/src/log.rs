@@ -85,12 +85,29 @@ impl Log {
         }
     }
 
-    /// Logs a slow turn that has ended.
-    pub(crate) fn slow_turn(&mut self, now: Instant, took: Duration) {
+    /// Logs a slow turn that has ended, with a call that it made: the longest one and its time, or the last one.
+    pub(crate) fn slow_turn(&mut self, now: Instant, took: Duration, call: Option<(String, Option<Duration>)>) {
         if self.allows_line(now) {
             let busy_ms = took.as_millis() as u64;
             let reason = "a handler or a task did not yield";
-            catch_and_log(|| tracing::warn!(subsystem = "loop", busy_ms, reason, "slow turn"));
+            let (longest, last) = match call {
+                Some((name, Some(took))) => (Some((name, took.as_millis() as u64)), None),
+                Some((name, None)) => (None, Some(name)),
+                None => (None, None),
+            };
+            let (longest_call, longest_call_ms) = longest.unzip();
+            let (longest_call, last_call) = (longest_call.as_deref(), last.as_deref());
+            catch_and_log(|| {
+                tracing::warn!(
+                    subsystem = "loop",
+                    busy_ms,
+                    longest_call,
+                    longest_call_ms,
+                    last_call,
+                    reason,
+                    "slow turn"
+                );
+            });
         }
     }
 

@@ -19,7 +19,7 @@ use crate::charges::Charges;
 use crate::close_reason::CloseReason;
 use crate::connection::Settings;
 use crate::counters::Counters;
-use crate::group::{Delivery, DeliveryOutcome, Groups, Shared};
+use crate::group::{Delivery, DeliveryOutcome, GroupShared, Groups};
 use crate::limits::{LAG_MIN, Limits, SCHEDULED_KEPT_MAX, UNREAD_GRACE};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
@@ -309,7 +309,7 @@ impl Core {
         outcome
     }
 
-    pub(crate) fn join(&mut self, group: &Arc<Shared>, token: Token) {
+    pub(crate) fn join(&mut self, group: &Arc<GroupShared>, token: Token) {
         self.groups.join(group, &self.mailbox, &mut self.slots, token);
     }
 

@@ -51,18 +51,7 @@ fn a_crowd_of_streams_leaves_nothing() {
     let mut messages = 0;
     let mut wave = |event_loop: &mut EventLoop, number: usize| {
         for peer in &mut peers {
-            let mut wire = Vec::new();
-            for stream in 0..WAVE {
-                let id = (2 * (number * WAVE + stream) + 1) as u32;
-                wire.extend(ToyMux::frame(OPEN, 0, id, &[(stream % 8) as u8]));
-                // Every fourth is reset, the others end both ways.
-                let is_reset = stream % 4 == 0;
-                wire.extend(ToyMux::frame(DATA, u8::from(!is_reset), id, b"ebb and flow\n"));
-                if is_reset {
-                    wire.extend(ToyMux::frame(RESET, 0, id, &[0; 4]));
-                }
-            }
-            peer.write_all(&wire).expect("the socket's buffer has room");
+            peer.write_all(&wire_of_wave(number)).expect("the socket's buffer has room");
         }
         messages += (SESSIONS * WAVE) as u64;
         loop {
@@ -95,6 +84,22 @@ fn a_crowd_of_streams_leaves_nothing() {
     assert!(grown <= 1024, "{grown} bytes");
     // The loop's scratch, into which it receives, is allocated with the first bytes.
     assert!(kept <= (RECEIVE_BYTES_MAX + HEADROOM_BYTES + 16 * 1024) as i64, "{kept} bytes, beside spare segments");
+}
+
+/// The frames of the streams of a wave: each is opened and sends a line.
+fn wire_of_wave(number: usize) -> Vec<u8> {
+    let mut wire = Vec::new();
+    for stream in 0..WAVE {
+        let id = (2 * (number * WAVE + stream) + 1) as u32;
+        wire.extend(ToyMux::frame(OPEN, 0, id, &[(stream % 8) as u8]));
+        // Every fourth is reset, the others end both ways.
+        let is_reset = stream % 4 == 0;
+        wire.extend(ToyMux::frame(DATA, u8::from(!is_reset), id, b"ebb and flow\n"));
+        if is_reset {
+            wire.extend(ToyMux::frame(RESET, 0, id, &[0; 4]));
+        }
+    }
+    wire
 }
 
 /// Bytes that were allocated and not freed.

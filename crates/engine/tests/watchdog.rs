@@ -12,10 +12,14 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
+use tidegate_engine::activity::Activity;
 use tidegate_engine::{Context, Handler, Outcome, Server};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
+
+/// Longer than the time from which on a turn is slow.
+const SLOW: Duration = Duration::from_millis(150);
 
 /// The logged lines.
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -61,16 +65,23 @@ impl Handler<Lines> for Stuck {
     type Post = ();
 
     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
-        if &*line == b"hang" {
-            let _ = self.0.recv();
+        let activity = Activity::of_this_loop();
+        activity.begin(activity.label(&format!("line {}", line.escape_ascii())));
+        match &*line {
+            b"hang" => {
+                let _ = self.0.recv();
+            }
+            b"slow" => std::thread::sleep(SLOW),
+            _ => {}
         }
+        activity.end();
         cx.send(line.into()).into()
     }
 }
 
 #[test]
 fn only_a_handler_that_blocks_is_logged_and_counted_as_stalled() {
-    tracing::subscriber::set_global_default(Collect).expect("the only test here");
+    let _ = tracing::subscriber::set_global_default(Collect);
     let quiet = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| (Lines::new(), Stuck(channel().1))).unwrap();
     let (release, released) = channel();
     let released = Mutex::new(Some(released));
@@ -103,6 +114,21 @@ fn only_a_handler_that_blocks_is_logged_and_counted_as_stalled() {
     assert_eq!(server.counts()[1 - stuck].stalls, 0);
     assert_eq!(quiet.counts()[0].stalls, 0);
     assert_eq!(lines_with("loop stalled").len(), 1);
+}
+
+#[test]
+fn a_call_that_holds_its_loop_is_named_when_its_turn_has_ended() {
+    let _ = tracing::subscriber::set_global_default(Collect);
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| (Lines::new(), Stuck(channel().1))).unwrap();
+    let mut client = TcpStream::connect(server.address().ip().unwrap()).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"slow\n").unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+    until(|| lines_with("slow turn").iter().any(|line| line.starts_with("WARN") && line.contains("line slow")));
+    // After a slow turn the loop measures: the longest call is named, and not the last one.
+    client.write_all(b"slow\nebb\n").unwrap();
+    client.read_exact(&mut [0; 9]).unwrap();
+    until(|| lines_with("slow turn").iter().any(|line| line.contains("longest_call=\"line slow\"")));
 }
 
 fn lines_with(text: &str) -> Vec<String> {

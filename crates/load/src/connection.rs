@@ -11,20 +11,8 @@ use tidegate::codec::Stages;
 use tidegate::{CloseReason, Context, Event, Handler, Outcome, Remote};
 
 use super::pipeline::{Batch, Responses};
+use super::role::Role;
 use super::worker::Worker;
-
-/// The role of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// It sends requests, waits for all responses, and repeats; at scheduled times, if there is a rate.
-    Active,
-    /// It sends one request, and is idle after the response.
-    Idle,
-    /// It sends requests and never reads.
-    NeverRead,
-    /// It receives broadcasts on a WebSocket, and sends none.
-    Listener,
-}
 
 /// The handler of one connection of a load.
 pub(crate) struct LoadConnection {

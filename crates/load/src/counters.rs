@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::connection::Role;
 use super::results::{Errors, Held, Interval};
+use super::role::Role;
 
 /// The counts of one loop. They live on that loop's thread; `shared` is what other threads may read meanwhile.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use std::rc::Rc;
 
 use tidegate::task;
 
-use super::connection::{Connector, Role};
+use super::connection::Connector;
+use super::role::Role;
 use super::worker::{CONNECTING_MAX, Part, TICK, Worker, WorkerConfig};
 
 /// Source addresses of the connections that are yet to be opened.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `lib.rs` | the flags, the threads, and the sums over them |
 //! | `worker.rs` | one thread: its loop and its share of the connections |
+//! | `role.rs` | what a connection is for |
 //! | `connection.rs` | the handler of a connection |
 //! | `pipeline.rs` | its codec: sends batches of requests and checks each response |
 //! | `messages.rs` | the codec of a connection that is a WebSocket: its handshake, messages, broadcasts |
@@ -17,7 +18,7 @@
 //! | `request.rs`, `url.rs` | the request, as the flags describe it and encoded; the server and the target |
 //! | `schedule.rs` | `--rate`: when each batch is due |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
-//! | `start_barrier.rs` | all threads begin at one moment |
+//! | `start_barrier.rs`, `cpu_time.rs` | all threads begin at one moment; the CPU time of a process |
 //! | `counters.rs`, `results.rs` | the counters of a loop, and the results of all threads |
 //! | `outputs.rs`, `report/` | the results as a table, JSON, a page with charts, and a progress bar |
 
@@ -25,6 +26,7 @@
 
 mod connection;
 mod counters;
+mod cpu_time;
 mod frames;
 mod http2;
 mod idle;
@@ -34,6 +36,7 @@ mod pipeline;
 mod report;
 mod request;
 mod results;
+mod role;
 mod schedule;
 mod sockets;
 mod start_barrier;
@@ -56,6 +59,8 @@ use tidegate::Backend;
 use tidegate::tls::{ClientConfig, Provider};
 
 use self::counters::SharedStats;
+use self::cpu_time::cpu_time;
+pub use self::cpu_time::cpu_time_of;
 use self::outputs::Outputs;
 use self::report::progress::Progress;
 pub use self::report::units;
@@ -369,24 +374,6 @@ fn allow_descriptors(needed: usize) -> Result<(), String> {
     }
     let raised = Rlimit { current: Some(needed), ..limit };
     setrlimit(Resource::Nofile, raised).map_err(|error| format!("cannot have {needed} descriptors: {error}"))
-}
-
-/// CPU time of this process so far.
-fn cpu_time() -> CpuTime {
-    // Where there is /proc, a process can always read its own.
-    cpu_time_of("self").unwrap_or_default()
-}
-
-/// CPU time so far of the process with this number. `None`, and not zero, if the process has exited.
-pub fn cpu_time_of(process: &str) -> Option<CpuTime> {
-    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is a name in parentheses, which may contain any character.
-    let mut fields = text.rsplit(')').next()?.split_ascii_whitespace().skip(11);
-    let mut seconds = || {
-        let ticks: u64 = fields.next()?.parse().ok()?;
-        Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
-    };
-    Some(CpuTime { user: seconds()?, system: seconds()? })
 }
 
 /// A number that may end in k or M.

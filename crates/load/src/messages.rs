@@ -26,13 +26,13 @@ use super::pipeline::{Batch, Exchange, Responses};
 #[derive(Debug)]
 pub(crate) struct Messages {
     exchange: Rc<Exchange>,
-    state: State,
+    state: UpgradeState,
     /// Messages that have not come back. In a broadcast, those of this connection.
     owed: u32,
 }
 
 #[derive(Debug)]
-enum State {
+enum UpgradeState {
     /// The response to the handshake has not come.
     Opening(Box<(Client, Handshake)>),
     Open(Box<WebSocket>),
@@ -41,11 +41,11 @@ enum State {
 impl Messages {
     pub(crate) fn new(exchange: Rc<Exchange>) -> Self {
         let opening = (Client::new(exchange.encoded.config.clone()), Handshake::new(frames::config()));
-        Self { exchange, state: State::Opening(Box::new(opening)), owed: 0 }
+        Self { exchange, state: UpgradeState::Opening(Box::new(opening)), owed: 0 }
     }
 
     fn send_handshake(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
-        let State::Opening(opening) = &mut self.state else { return Ok(()) };
+        let UpgradeState::Opening(opening) = &mut self.state else { return Ok(()) };
         let (client, handshake) = &mut **opening;
         let mut request = self.exchange.encoded.request.clone();
         for (name, value) in handshake.fields() {
@@ -56,11 +56,11 @@ impl Messages {
 
     /// The response to the handshake. The connection is open then.
     fn opened(&mut self, head: &ResponseHead) -> Result<Responses, Error> {
-        let State::Opening(opening) = &self.state else { return Ok(Responses { all: 0, good: 0 }) };
+        let UpgradeState::Opening(opening) = &self.state else { return Ok(Responses { all: 0, good: 0 }) };
         let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
         let completed = opening.1.complete(head.status().code(), fields);
         match completed {
-            Ok((codec, _)) => self.state = State::Open(Box::new(codec)),
+            Ok((codec, _)) => self.state = UpgradeState::Open(Box::new(codec)),
             Err(error) => {
                 let stats = &self.exchange.stats;
                 if matches!(error, HandshakeError::Status(_)) {
@@ -75,10 +75,10 @@ impl Messages {
     }
 
     fn next(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<Step<Responses>, Error> {
-        if matches!(self.state, State::Opening(_)) {
+        if matches!(self.state, UpgradeState::Opening(_)) {
             return self.next_of_handshake(input, reply, ended);
         }
-        let Self { exchange, state: State::Open(codec), owed } = self else { return Ok(Step::NeedMore) };
+        let Self { exchange, state: UpgradeState::Open(codec), owed } = self else { return Ok(Step::NeedMore) };
         let mut responses = Responses { all: 0, good: 0 };
         loop {
             let before = input.len();
@@ -115,7 +115,7 @@ impl Messages {
         reply: &mut Output<'_>,
         ended: bool,
     ) -> Result<Step<Responses>, Error> {
-        let State::Opening(opening) = &mut self.state else { return Ok(Step::NeedMore) };
+        let UpgradeState::Opening(opening) = &mut self.state else { return Ok(Step::NeedMore) };
         loop {
             let before = input.len();
             let client = &mut opening.0;
@@ -184,7 +184,7 @@ impl Codec for Messages {
             out.link_bytes(bytes.clone());
             return Ok(());
         }
-        let State::Open(codec) = &mut self.state else { return Ok(()) };
+        let UpgradeState::Open(codec) = &mut self.state else { return Ok(()) };
         let length = encoded.message.as_ref().map_or(0, Bytes::len);
         for _ in 0..count {
             let mut text = stamp(self.exchange.author(), self.exchange.stats.since_epoch());
@@ -200,29 +200,29 @@ impl Codec for Messages {
 
     fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
         match &mut self.state {
-            State::Opening(opening) => Ok(opening.0.on(event, out)?),
-            State::Open(codec) => Ok(codec.on(event, out)?),
+            UpgradeState::Opening(opening) => Ok(opening.0.on(event, out)?),
+            UpgradeState::Open(codec) => Ok(codec.on(event, out)?),
         }
     }
 
     fn status(&self) -> CodecStatus {
         match &self.state {
-            State::Opening(_) => CodecStatus { reports_finish: true, ..CodecStatus::default() },
-            State::Open(codec) => codec.status(),
+            UpgradeState::Opening(_) => CodecStatus { reports_finish: true, ..CodecStatus::default() },
+            UpgradeState::Open(codec) => codec.status(),
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
-            State::Opening(_) => None,
-            State::Open(codec) => codec.poll_timeout(),
+            UpgradeState::Opening(_) => None,
+            UpgradeState::Open(codec) => codec.poll_timeout(),
         }
     }
 
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
         match &mut self.state {
-            State::Opening(_) => Ok(()),
-            State::Open(codec) => Ok(codec.handle_timeout(reply)?),
+            UpgradeState::Opening(_) => Ok(()),
+            UpgradeState::Open(codec) => Ok(codec.handle_timeout(reply)?),
         }
     }
 }

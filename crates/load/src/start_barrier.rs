@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use super::cpu_time;
+use super::cpu_time::cpu_time;
 use super::results::CpuTime;
 
 /// The barrier at which all threads of a load begin.
 #[derive(Debug, Default)]
-pub(crate) struct StartBarrier(Mutex<State>);
+pub(crate) struct StartBarrier(Mutex<BarrierState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct BarrierState {
     /// Runners that are not ready.
     preparing: usize,
     begun: Option<Begun>,
@@ -52,7 +52,7 @@ impl StartBarrier {
         .await
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BarrierState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,7 +16,7 @@ use tidegate::codec::{DynOver, Filters};
 use tidegate::tls::{ClientConfig, Tls};
 use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, WaterMarks, task};
 
-use super::connection::{Connector, LoadConnection, Role};
+use super::connection::{Connector, LoadConnection};
 use super::counters::{SharedStats, WorkerStats};
 use super::http2::{Multiplexed, StreamsConnection};
 use super::idle;
@@ -24,6 +24,7 @@ use super::messages::Messages;
 use super::pipeline::{Exchange, Pipeline};
 use super::request::{BadRequest, RequestTemplate};
 use super::results::{Errors, Held, Interval};
+use super::role::Role;
 use super::schedule::Schedule;
 use super::sockets::{AddressPair, established};
 use super::start_barrier::Runner;

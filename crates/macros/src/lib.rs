@@ -1,19 +1,21 @@
 //! The attributes `#[tidegate::main]` and `#[tidegate::test]`: an async function without arguments becomes a function that
-//! runs it on an event loop.
+//! runs it on an event loop. The derive `Fault`: an enum of errors, sorted by blame, with its texts.
 //!
 //! The function keeps its attributes, its name and its result. The async function that was written stands within it, so
 //! the compiler reports errors where they are. Read next: `arguments.rs` for the arguments of an attribute, `function.rs`
-//! for what is read of the function.
+//! for what is read of the function, `fault.rs` for the derive.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod fault;
 mod function;
 mod mistake;
 
 use proc_macro::TokenStream;
 
 use crate::arguments::Arguments;
+use crate::fault::FaultEnum;
 use crate::function::{Function, Kind};
 
 /// Runs an async `main` on an event loop of its own: on it tasks, clients, timers and channels work.
@@ -78,6 +80,39 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(arguments, item, Kind::Test)
+}
+
+/// Implements `Fault`, `Display` and `Error` for an enum of errors.
+///
+/// Each variant names the side that it blames, `peer`, `caller`, `limit` or `system`, and its text. A variant with
+/// `#[fault(from)]` has another error as its only field: the blame and the text are those of that error, and `?` converts it.
+///
+/// ```
+/// use tidegate::codec::{Blame, Fault};
+/// use tidegate::framing::FramingError;
+///
+/// #[derive(Debug, Fault)]
+/// enum Wrong {
+///     #[fault(peer, "version {0} is not spoken here")]
+///     Version(u8),
+///     #[fault(limit, "a message is longer than {bytes_max} bytes")]
+///     TooLong { bytes_max: usize },
+///     #[fault(from)]
+///     Framing(FramingError),
+/// }
+///
+/// assert_eq!(Wrong::Version(7).to_string(), "version 7 is not spoken here");
+/// assert_eq!(Wrong::TooLong { bytes_max: 128 }.blame(), Blame::Limit);
+/// assert_eq!(Wrong::from(FramingError::TooLong { bytes_max: 7 }).blame(), Blame::Limit);
+/// ```
+///
+/// A crate that does not import `tidegate` names the crate of the trait at the enum: `#[fault(crate = tidegate_codec)]`.
+#[proc_macro_derive(Fault, attributes(fault))]
+pub fn fault(item: TokenStream) -> TokenStream {
+    match FaultEnum::read(item) {
+        Ok(errors) => errors.expand(),
+        Err(mistake) => mistake.into_tokens(),
+    }
 }
 
 fn expand(arguments: TokenStream, item: TokenStream, kind: Kind) -> TokenStream {

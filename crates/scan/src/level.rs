@@ -1,9 +1,10 @@
 //! `Level`: the instruction set in use. [`run`] detects once what the processor supports.
 
+use crate::field::{Field, Stop};
 #[cfg(target_arch = "aarch64")]
 use crate::neon::Neon;
 use crate::portable::Portable;
-use crate::scanner::Task;
+use crate::scanner::{Scanner, Task};
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{Avx2, Ssse3};
 
@@ -94,6 +95,37 @@ impl Level {
 #[inline]
 pub fn run<T: Task>(task: T) -> T::Output {
     best().run(task)
+}
+
+/// Calls `visit` with each field from `at` on: [`Scanner::fields`] with the best level of the processor.
+///
+/// For more work on a head than this, a [`Task`] selects the level only once.
+///
+/// # Errors
+///
+/// See [`Scanner::fields`].
+#[inline]
+pub fn fields<'b, E>(
+    bytes: &'b [u8],
+    at: usize,
+    visit: impl FnMut(Field<'b>) -> Result<(), E>,
+) -> Result<usize, Stop<E>> {
+    run(Fields { bytes, at, visit })
+}
+
+struct Fields<'b, V> {
+    bytes: &'b [u8],
+    at: usize,
+    visit: V,
+}
+
+impl<'b, E, V: FnMut(Field<'b>) -> Result<(), E>> Task for Fields<'b, V> {
+    type Output = Result<usize, Stop<E>>;
+
+    #[inline(always)]
+    fn run<S: Scanner>(self, scanner: S) -> Self::Output {
+        scanner.fields(self.bytes, self.at, self.visit)
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

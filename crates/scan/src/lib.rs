@@ -48,5 +48,5 @@ mod x86;
 
 pub use classes::{is_control, is_host, is_token};
 pub use field::{Field, FieldError, Stop};
-pub use level::{Level, run};
-pub use scanner::{Scanner, Task, fields};
+pub use level::{Level, fields, run};
+pub use scanner::{Scanner, Task};

@@ -1,7 +1,6 @@
 //! `Scanner`: the searches, independent of the instruction set.
 
 use crate::field::{Field, Stop};
-use crate::level::run;
 
 /// Finds things in the bytes of a head, with the instructions of one [`Level`](crate::Level).
 ///
@@ -83,37 +82,6 @@ pub trait Task {
     /// Runs it. Only inlined code is compiled for the scanner's instructions, so this function must be
     /// `#[inline(always)]`, and so must the functions that it calls with the scanner.
     fn run<S: Scanner>(self, scanner: S) -> Self::Output;
-}
-
-/// Calls `visit` with each field from `at` on: [`Scanner::fields`] with the best level of the processor.
-///
-/// For more work on a head than this, a [`Task`] selects the level only once.
-///
-/// # Errors
-///
-/// See [`Scanner::fields`].
-#[inline]
-pub fn fields<'b, E>(
-    bytes: &'b [u8],
-    at: usize,
-    visit: impl FnMut(Field<'b>) -> Result<(), E>,
-) -> Result<usize, Stop<E>> {
-    run(Fields { bytes, at, visit })
-}
-
-struct Fields<'b, V> {
-    bytes: &'b [u8],
-    at: usize,
-    visit: V,
-}
-
-impl<'b, E, V: FnMut(Field<'b>) -> Result<(), E>> Task for Fields<'b, V> {
-    type Output = Result<usize, Stop<E>>;
-
-    #[inline(always)]
-    fn run<S: Scanner>(self, scanner: S) -> Self::Output {
-        scanner.fields(self.bytes, self.at, self.visit)
-    }
 }
 
 pub(crate) mod sealed {

@@ -43,7 +43,7 @@ use crate::{v4, v5};
 #[derive(Debug)]
 pub struct Client {
     plan: Box<Plan>,
-    state: State,
+    state: ClientState,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Plan {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ClientState {
     /// The proxy selects a method.
     Method,
     /// The proxy accepts the credentials or not.
@@ -92,7 +92,7 @@ impl Client {
 
     fn new(version: Version, target: Target, user_id: Box<[u8]>) -> Self {
         let plan = Plan { version, target, credentials: None, user_id, timeout: HANDSHAKE_TIMEOUT, until: None };
-        let state = if version == Version::Five { State::Method } else { State::Reply };
+        let state = if version == Version::Five { ClientState::Method } else { ClientState::Reply };
         Self { plan: Box::new(plan), state }
     }
 
@@ -121,11 +121,11 @@ impl Client {
     /// Whether the proxy has connected to the target or refused to.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ClientState::Done
     }
 
     fn done(&mut self, result: Result<Target, Refusal>) -> Step<Result<Target, Refusal>> {
-        self.state = State::Done;
+        self.state = ClientState::Done;
         Step::Message(result)
     }
 
@@ -137,32 +137,32 @@ impl Client {
     ) -> Result<Option<Result<Target, Refusal>>, Violation> {
         loop {
             match self.state {
-                State::Method => {
+                ClientState::Method => {
                     let Some((method, length)) = v5::method(input.bytes())? else { return Ok(None) };
                     input.consume(length);
                     self.state = match (method, &self.plan.credentials) {
                         (v5::METHOD_NONE, _) => {
                             out.write(&v5::write_request(&self.plan.target));
-                            State::Reply
+                            ClientState::Reply
                         }
                         (v5::METHOD_PASSWORD, Some(credentials)) => {
                             out.write(&v5::write_credentials(credentials));
-                            State::Verdict
+                            ClientState::Verdict
                         }
                         (v5::NO_METHOD, _) => return Ok(Some(Err(Refusal::NoMethod))),
                         (method, _) => return Err(Violation::Method(method)),
                     };
                 }
-                State::Verdict => {
+                ClientState::Verdict => {
                     let Some((is_right, length)) = v5::verdict(input.bytes())? else { return Ok(None) };
                     input.consume(length);
                     if !is_right {
                         return Ok(Some(Err(Refusal::Credentials)));
                     }
                     out.write(&v5::write_request(&self.plan.target));
-                    self.state = State::Reply;
+                    self.state = ClientState::Reply;
                 }
-                State::Reply | State::Done => {
+                ClientState::Reply | ClientState::Done => {
                     let parsed = match self.plan.version {
                         Version::Four => v4::reply(input.bytes())?,
                         Version::Five => v5::reply(input.bytes())?,
@@ -186,7 +186,7 @@ impl Codec for Client {
     }
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Error> {
-        if self.state == State::Done {
+        if self.state == ClientState::Done {
             // The application did not switch: no second message, and the bytes stay.
             return Ok(Step::End);
         }
@@ -225,11 +225,11 @@ impl Codec for Client {
 
     fn status(&self) -> CodecStatus {
         // The bytes of the target wait in the kernel until the application switches.
-        CodecStatus { is_blocked: self.state == State::Done, ..CodecStatus::default() }
+        CodecStatus { is_blocked: self.state == ClientState::Done, ..CodecStatus::default() }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.plan.until.filter(|_| self.state != State::Done)
+        self.plan.until.filter(|_| self.state != ClientState::Done)
     }
 
     fn handle_timeout(&mut self, _: &mut Output<'_>) -> Result<(), Error> {

@@ -97,12 +97,12 @@ pub enum Authentication {
 #[derive(Debug, Default)]
 pub struct Server {
     config: Config,
-    state: State,
+    state: ServerState,
     until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum ServerState {
     /// Nothing is complete yet.
     #[default]
     Greeting,
@@ -130,14 +130,14 @@ impl Server {
     /// Whether the application has answered [`Connected`](Answer::Connected): it is time to switch.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ServerState::Done
     }
 
     /// Decodes one message of the client, and replies to those that need no application.
     fn advance(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Event>, Error> {
         loop {
             match self.state {
-                State::Greeting => match input.bytes().first() {
+                ServerState::Greeting => match input.bytes().first() {
                     Some(&v4::VERSION) => return self.version_4(input, reply),
                     _ => {
                         let Some((methods, length)) = v5::greeting(input.bytes())? else { return Ok(Step::NeedMore) };
@@ -145,29 +145,29 @@ impl Server {
                         reply.write(&[v5::VERSION, method]);
                         input.consume(length);
                         self.state = match method {
-                            v5::METHOD_NONE => State::Request,
-                            v5::METHOD_PASSWORD => State::Password,
+                            v5::METHOD_NONE => ServerState::Request,
+                            v5::METHOD_PASSWORD => ServerState::Password,
                             _ => return Err(Violation::NoMethod.into()),
                         };
                     }
                 },
-                State::Password => {
+                ServerState::Password => {
                     let parsed = v5::credentials(input.bytes());
                     let parsed = parsed.inspect_err(|_| reply.write(&[v5::PASSWORD_VERSION, DENIED]))?;
                     let Some((credentials, length)) = parsed else { return Ok(Step::NeedMore) };
                     input.consume(length);
-                    self.state = State::Verdict;
+                    self.state = ServerState::Verdict;
                     return Ok(Step::Message(Event::Credentials(credentials)));
                 }
-                State::Request => {
+                ServerState::Request => {
                     let parsed = v5::request(input.bytes());
                     let parsed = parsed.inspect_err(|&violation| {
                         reply.write(&v5::write_reply(Err(refusal_of(violation))));
                     })?;
                     return Ok(self.requested(parsed, input));
                 }
-                State::Verdict | State::Reply(_) => return Ok(Step::NeedMore),
-                State::Done | State::Finished => return Ok(Step::End),
+                ServerState::Verdict | ServerState::Reply(_) => return Ok(Step::NeedMore),
+                ServerState::Done | ServerState::Finished => return Ok(Step::End),
             }
         }
     }
@@ -186,7 +186,7 @@ impl Server {
     fn requested(&mut self, parsed: Option<v5::Parsed<Request>>, input: &mut Input) -> Step<Event> {
         let Some((request, length)) = parsed else { return Step::NeedMore };
         input.consume(length);
-        self.state = State::Reply(request.version);
+        self.state = ServerState::Reply(request.version);
         Step::Message(Event::Connect(request))
     }
 
@@ -205,7 +205,7 @@ impl Server {
     }
 
     fn waits_for_client(&self) -> bool {
-        matches!(self.state, State::Greeting | State::Password | State::Request)
+        matches!(self.state, ServerState::Greeting | ServerState::Password | ServerState::Request)
     }
 }
 
@@ -224,22 +224,22 @@ impl Codec for Server {
 
     fn encode(&mut self, answer: Answer, out: &mut Output<'_>) -> Result<(), Error> {
         self.state = match (answer, self.state) {
-            (Answer::Authenticated, State::Verdict) => {
+            (Answer::Authenticated, ServerState::Verdict) => {
                 out.write(&[v5::PASSWORD_VERSION, 0]);
                 self.start_time(out.now());
-                State::Request
+                ServerState::Request
             }
-            (Answer::Denied, State::Verdict) => {
+            (Answer::Denied, ServerState::Verdict) => {
                 out.write(&[v5::PASSWORD_VERSION, DENIED]);
-                State::Finished
+                ServerState::Finished
             }
-            (Answer::Connected(bound), State::Reply(version)) => {
+            (Answer::Connected(bound), ServerState::Reply(version)) => {
                 write_reply(version, Ok(bound), out);
-                State::Done
+                ServerState::Done
             }
-            (Answer::Refused(refusal), State::Reply(version)) => {
+            (Answer::Refused(refusal), ServerState::Reply(version)) => {
                 write_reply(version, Err(refusal), out);
-                State::Finished
+                ServerState::Finished
             }
             (Answer::Authenticated | Answer::Denied, _) => return Err(Error::Caller(Misuse::NoCredentials)),
             (Answer::Connected(_) | Answer::Refused(_), _) => return Err(Error::Caller(Misuse::NoRequest)),
@@ -250,7 +250,7 @@ impl Codec for Server {
     /// A client that ends the stream before its first byte has only checked whether the server listens.
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Event>, Error> {
         match self.advance(input, reply)? {
-            Step::NeedMore if self.state == State::Greeting && input.is_empty() => Ok(Step::End),
+            Step::NeedMore if self.state == ServerState::Greeting && input.is_empty() => Ok(Step::End),
             Step::NeedMore if self.waits_for_client() => Err(Violation::Truncated.into()),
             step => Ok(step),
         }
@@ -265,7 +265,7 @@ impl Codec for Server {
 
     fn status(&self) -> CodecStatus {
         CodecStatus {
-            is_finished: self.state == State::Finished,
+            is_finished: self.state == ServerState::Finished,
             is_blocked: !self.waits_for_client(),
             ..CodecStatus::default()
         }

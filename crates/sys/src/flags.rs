@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 
 /// A set of flags of the kind `F`, in two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Flags<F>(u16, PhantomData<F>);
+pub(crate) struct FlagSet<F>(u16, PhantomData<F>);
 
-impl<F: Copy> Flags<F> {
+impl<F: Copy> FlagSet<F> {
     pub(crate) const NONE: Self = Self(0, PhantomData);
 
     /// The set of one flag, which has this number, of sixteen.

@@ -19,7 +19,7 @@ use tidegate_engine::{Channel, Counts, EventLoop, Handler, Limits, Remote};
 use tidegate_sys::Socket;
 
 use crate::peer::Peer;
-use crate::wire::{self, State, Wire};
+use crate::wire::{self, SharedWire, Wire};
 
 /// A connection whose peer is the test: the test sends byte slices, reads what was written, and advances the clock.
 ///
@@ -68,7 +68,7 @@ use crate::wire::{self, State, Wire};
 #[derive(Debug)]
 pub struct Embedded<P: Send + 'static> {
     event_loop: EventLoop,
-    state: State,
+    state: SharedWire,
     /// `None` if a channel serves the connection.
     remote: Option<Remote<P>>,
     pool: Pool,
@@ -167,7 +167,7 @@ impl<P: Send + 'static> Embedded<P> {
     fn without_connection(limits: &Limits) -> Self {
         let pool = Pool::new();
         pool.ledger().set_budget(limits.memory_max);
-        let state = State::default();
+        let state = SharedWire::default();
         let event_loop = EventLoop::new(Box::new(Wire::new(state.clone(), &pool)), pool.clone());
         Self { event_loop, state, remote: None, pool }
     }

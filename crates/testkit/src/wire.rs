@@ -12,7 +12,7 @@ use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side
 
 /// The state that the test and the driver share.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct State(Rc<RefCell<WireState>>);
+pub(crate) struct SharedWire(Rc<RefCell<WireState>>);
 
 /// Both ends of the connection, and the time.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct WireState {
     receive_hint: Option<ReceiveHint>,
 }
 
-impl State {
+impl SharedWire {
     pub(crate) fn read<T>(&self, read: impl FnOnce(&WireState) -> T) -> T {
         read(&self.0.borrow())
     }
@@ -85,7 +85,7 @@ impl Default for WireState {
 /// The driver.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    state: State,
+    state: SharedWire,
     scratch: Scratch,
     /// A listener that has not accepted the one stream yet.
     listener: Option<Token>,
@@ -95,7 +95,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(state: State, pool: &Pool) -> Self {
+    pub(crate) fn new(state: SharedWire, pool: &Pool) -> Self {
         Self { state, scratch: Scratch::new(pool), listener: None, token: None, turn: 0 }
     }
 }

@@ -147,18 +147,7 @@ fn bytes_of_all_streams_arrive_whole_and_in_order_through_any_windows() {
                 _ => pass(&mut sides, which, 1 + random.below(3_000)),
             }
         }
-        // Everything is consumed and passed on, until nothing moves.
-        for _ in 0..200_000 {
-            let count = sides.iter().map(|side| side.held.len()).collect::<Vec<_>>();
-            sides[0].consume(count[0]);
-            sides[1].consume(count[1]);
-            let before: Vec<_> = sides.iter().map(|side| side.harness.queue().sent()).collect();
-            pass(&mut sides, 0, 60_000);
-            pass(&mut sides, 1, 60_000);
-            if before == sides.iter().map(|side| side.harness.queue().sent()).collect::<Vec<_>>() {
-                break;
-            }
-        }
+        drain(&mut sides);
         for (which, other) in [(0, 1), (1, 0)] {
             sent[which].retain(|_, bytes| !bytes.is_empty());
             assert!(sides[other].received == sent[which], "seed {seed:#x}: other bytes have arrived");
@@ -169,6 +158,21 @@ fn bytes_of_all_streams_arrive_whole_and_in_order_through_any_windows() {
             let codec = sides[which].harness.codec();
             assert_eq!(codec.mux().unconsumed_bytes(), 0, "seed {seed:#x}");
             assert_eq!(codec.status().buffered_bytes, 0, "seed {seed:#x}");
+        }
+    }
+}
+
+/// Consumes and passes on everything, until nothing moves.
+fn drain(sides: &mut [Side; 2]) {
+    for _ in 0..200_000 {
+        let count = sides.iter().map(|side| side.held.len()).collect::<Vec<_>>();
+        sides[0].consume(count[0]);
+        sides[1].consume(count[1]);
+        let before: Vec<_> = sides.iter().map(|side| side.harness.queue().sent()).collect();
+        pass(sides, 0, 60_000);
+        pass(sides, 1, 60_000);
+        if before == sides.iter().map(|side| side.harness.queue().sent()).collect::<Vec<_>>() {
+            break;
         }
     }
 }

@@ -73,7 +73,7 @@
 //! | `tls` | TLS 1.2 and 1.3, server and client, with the feature `tls` |
 //! | `websocket`, by the feature of that name | WebSocket, both roles, with compression |
 //! | `compress` | gzip, deflate, brotli and zstd with the feature of that name; snappy and lz4 with theirs |
-//! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`] |
+//! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`](trait@codec::Fault) |
 //! | `compat` | connections as streams of tokio and futures-io, codecs over streams of tokio; with the features `tokio-io` and `futures-io` |
 //! | [`buffer`] | queues, pools and the ledger of memory |
 //! | [`sys`] | the author of a driver, and applications that run an [`EventLoop`] themselves |

@@ -31,9 +31,9 @@ use crate::error::ConfigError;
 /// # Ok::<(), tidegate_tls::ConfigError>(())
 /// ```
 #[derive(Clone)]
-pub struct ClientAuthorities(Arc<Store>);
+pub struct ClientAuthorities(Arc<AuthorityStore>);
 
-struct Store {
+struct AuthorityStore {
     files: Vec<PathBuf>,
     roots: RwLock<Arc<RootCertStore>>,
     /// How often the roots were replaced. It changes after them.
@@ -63,7 +63,7 @@ impl ClientAuthorities {
         if roots.is_empty() {
             return Err(ConfigError::NoRoots);
         }
-        Ok(Self(Arc::new(Store { files, roots: RwLock::new(Arc::new(roots)), version: AtomicU64::new(0) })))
+        Ok(Self(Arc::new(AuthorityStore { files, roots: RwLock::new(Arc::new(roots)), version: AtomicU64::new(0) })))
     }
 
     /// Reads the files again.

@@ -36,9 +36,9 @@ use crate::provider::Provider;
 /// # Ok::<(), tidegate_tls::ConfigError>(())
 /// ```
 #[derive(Clone)]
-pub struct Certificates(Arc<Store>);
+pub struct Certificates(Arc<CertificateStore>);
 
-struct Store {
+struct CertificateStore {
     provider: Provider,
     files: Vec<PemFiles>,
     table: RwLock<Arc<Table>>,
@@ -74,7 +74,7 @@ impl Certificates {
         let pairs = pairs.into_iter().map(|(chain, key)| PemFiles { chain: chain.into(), key: key.into() });
         let files: Vec<_> = pairs.collect();
         let table = RwLock::new(Arc::new(Table::read(provider, &files)?));
-        Ok(Self(Arc::new(Store { provider: provider.clone(), files, table })))
+        Ok(Self(Arc::new(CertificateStore { provider: provider.clone(), files, table })))
     }
 
     /// One chain with its private key, both as PEM text; [`reload`](Self::reload) changes nothing.
@@ -86,7 +86,7 @@ impl Certificates {
         let mut table = Table::default();
         table.add(&certified, Path::new("certificate"))?;
         let table = RwLock::new(Arc::new(table));
-        Ok(Self(Arc::new(Store { provider: provider.clone(), files: Vec::new(), table })))
+        Ok(Self(Arc::new(CertificateStore { provider: provider.clone(), files: Vec::new(), table })))
     }
 
     /// Reads the files again.

@@ -18,9 +18,9 @@ use crate::tickets::{BoundTickets, Tickets, binding};
 
 /// The configuration of the server's side. A clone is another handle of the same configuration.
 #[derive(Clone)]
-pub struct ServerConfig(Arc<Shared>);
+pub struct ServerConfig(Arc<ServerConfigState>);
 
-struct Shared {
+struct ServerConfigState {
     settings: ServerBuilder,
     tickets: TicketSource,
     current: RwLock<Current>,
@@ -155,7 +155,7 @@ impl ServerConfig {
 
     /// What rustls works with, for a connection that begins now.
     pub(crate) fn tls(&self) -> Arc<rustls::ServerConfig> {
-        let current = |shared: &Shared| {
+        let current = |shared: &ServerConfigState| {
             let current = shared.current.read().unwrap_or_else(PoisonError::into_inner);
             (current.tls.clone(), current.version)
         };
@@ -190,7 +190,7 @@ impl ServerConfig {
         let settings = ServerBuilder { alpn: protocols, ..self.0.settings.clone() };
         // The same settings have made a configuration before.
         let Ok(current) = settings.make(&self.0.tickets) else { return self };
-        Self(Arc::new(Shared { settings, tickets: self.0.tickets.clone(), current: RwLock::new(current) }))
+        Self(Arc::new(ServerConfigState { settings, tickets: self.0.tickets.clone(), current: RwLock::new(current) }))
     }
 
     pub(crate) fn placement(&self) -> Placement {
@@ -266,7 +266,7 @@ impl ServerBuilder {
         check_protocols(&self.alpn)?;
         let tickets = self.ticket_source()?;
         let current = RwLock::new(self.make(&tickets)?);
-        let config = ServerConfig(Arc::new(Shared { settings: self, tickets, current }));
+        let config = ServerConfig(Arc::new(ServerConfigState { settings: self, tickets, current }));
         // rustls checks some settings only here.
         Tls::server(&config)?;
         Ok(config)

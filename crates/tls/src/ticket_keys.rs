@@ -43,9 +43,9 @@ use crate::provider::AEAD_KEY_BYTES;
 /// # Ok::<(), tidegate_tls::ConfigError>(())
 /// ```
 #[derive(Clone)]
-pub struct TicketKeys(Arc<Store>);
+pub struct TicketKeys(Arc<TicketKeyStore>);
 
-struct Store {
+struct TicketKeyStore {
     files: Vec<PathBuf>,
     keys: RwLock<Arc<[TicketKey]>>,
 }
@@ -100,7 +100,7 @@ impl TicketKeys {
         if keys.is_empty() {
             return Err(ConfigError::NoTicketKeys);
         }
-        Ok(Self(Arc::new(Store { files, keys: RwLock::new(keys) })))
+        Ok(Self(Arc::new(TicketKeyStore { files, keys: RwLock::new(keys) })))
     }
 
     /// Reads the files again.

@@ -86,10 +86,10 @@ where
             None => None,
             Some(value) => match timeout(value.as_bytes()) {
                 Some(after) => Some(after),
-                None => return Call { state: State::Malformed },
+                None => return Call { state: CallState::Malformed },
             },
         };
-        Call { state: State::Running { future: self.0.call(request), deadline: after.map(task::sleep) } }
+        Call { state: CallState::Running { future: self.0.call(request), deadline: after.map(task::sleep) } }
     }
 }
 
@@ -97,13 +97,13 @@ pin_project! {
     /// The future of a call.
     pub struct Call<F> {
         #[pin]
-        state: State<F>,
+        state: CallState<F>,
     }
 }
 
 pin_project! {
     #[project = StateProjection]
-    enum State<F> {
+    enum CallState<F> {
         // The deadline of the client is malformed.
         Malformed,
         Running {
@@ -138,7 +138,7 @@ where
             },
             StateProjection::Done => return Poll::Pending,
         };
-        state.set(State::Done);
+        state.set(CallState::Done);
         Poll::Ready(response)
     }
 }

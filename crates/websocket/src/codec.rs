@@ -30,9 +30,10 @@ use crate::utf8::{Invalid, Utf8};
 
 /// The codec of a connection after its handshake.
 ///
-/// It answers pings, sends pings of its own, and carries out the closing handshake: a close frame of the peer is
-/// answered, then yielded. An application that closes sends [`Message::Close`] and receives until there are no more
-/// messages. A connection that is closed without one, or drained, sends a close frame by itself.
+/// It answers pings, sends pings of its own, and carries out the closing handshake: it answers the close frame of the peer,
+/// and yields nothing more. An application that closes sends [`Message::Close`] and receives until there are no more
+/// messages. A connection that is closed without one, or drained, sends a close frame by itself. An application that needs
+/// the peer's code sets [`Config::yields_control`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -47,10 +48,7 @@ use crate::utf8::{Invalid, Utf8};
 ///     type Post = ();
 ///
 ///     fn message(&mut self, message: Message, cx: &mut Context<'_, WebSocket>) -> Outcome<WebSocket> {
-///         match message {
-///             Message::Close(_) => Outcome::Continue,
-///             message => cx.send(message).into(),
-///         }
+///         cx.send(message).into()
 ///     }
 /// }
 ///
@@ -549,7 +547,7 @@ impl WebSocket {
                 }
                 Message::Ping(payload.into())
             }
-            Opcode::Close => return self.closed(&payload, reply).map(|message| Some(Step::Message(message))),
+            Opcode::Close => self.closed(&payload, reply)?,
             _ => Message::Pong(payload.into()),
         };
         Ok(self.config.yields_control.then_some(Step::Message(message)))

@@ -34,7 +34,8 @@ pub struct Config {
     pub pong_timeout: Duration,
     /// How long the peer may take to answer a close frame; 5 seconds unless set.
     pub close_timeout: Duration,
-    /// Whether pings and pongs are yielded as messages. False unless set; the codec answers pings in any case.
+    /// Whether pings, pongs and the close frame are yielded as messages. False unless set; the codec answers pings and the
+    /// close frame in any case.
     pub yields_control: bool,
     /// Compression, if the peer offers or accepts it. `None` unless set.
     pub deflate: Option<Deflate>,

@@ -19,7 +19,8 @@ pub enum Message {
     /// A part of a message, in order. Received ones come if [`Config::pieces_after`](crate::Config::pieces_after) is
     /// set; any message can be sent so, a frame a piece, without compression.
     Piece(Piece),
-    /// A ping, with at most 125 bytes. The codec answers those of the peer.
+    /// A ping, with at most 125 bytes. The codec answers those of the peer. Control frames of the peer come if
+    /// [`Config::yields_control`](crate::Config::yields_control) is set.
     Ping(Payload),
     /// A pong, with at most 125 bytes.
     Pong(Payload),

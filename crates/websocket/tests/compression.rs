@@ -145,9 +145,14 @@ fn pieces_of_a_compressed_message_wait_for_the_application() {
     config.message_bytes_max = 1 << 30;
     config.deflate.as_mut().unwrap().ratio_max = u32::MAX;
     let mut harness = CodecHarness::new(server_with(config, without_takeover()));
+    let used = |harness: &CodecHarness<WebSocket>| harness.pool().ledger().used();
+    let before = used(&harness);
     harness.receive(&zeros(10_000_000));
     let (mut total, mut pieces, mut ended) = (0, 0, false);
     while let Step::Message(message) = harness.step().unwrap() {
+        // The compressed bytes, a context, and this piece: what is not asked for is not decompressed.
+        let bytes = used(&harness).saturating_sub(before);
+        assert!(bytes <= 256 * 1024, "{bytes} bytes of memory with piece {pieces}");
         let Message::Piece(Piece { bytes, is_last, .. }) = message else { panic!("{message:?}") };
         assert!(bytes.as_ref().len() <= 16 * 1024 && !ended);
         total += bytes.as_ref().len();

@@ -60,11 +60,11 @@ pub struct Capture(Arc<Owner>);
 
 /// Closes the buffer when nothing can add to it any more.
 struct Owner {
-    shared: Arc<Shared>,
+    shared: Arc<CaptureState>,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
-struct Shared {
+struct CaptureState {
     buffer: Mutex<Buffer>,
     /// The thread waits for frames, or for the end.
     changed: Condvar,
@@ -99,7 +99,7 @@ impl Capture {
 
     fn into(mut file: File, options: CaptureOptions) -> io::Result<Self> {
         file.write_all(&file_header())?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CaptureState {
             buffer: Mutex::default(),
             changed: Condvar::new(),
             options,
@@ -181,7 +181,7 @@ impl Drop for Owner {
     }
 }
 
-impl Shared {
+impl CaptureState {
     fn lock(&self) -> MutexGuard<'_, Buffer> {
         // No code that holds the lock panics.
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)

@@ -87,8 +87,6 @@ impl Handler<Pipe> for Guest {
     fn message(&mut self, message: Message, cx: &mut Cx<'_>) -> Outcome<Pipe> {
         match message {
             Message::Text(text) => self.text(text.as_str(), cx),
-            // The codec has answered it.
-            Message::Close(_) => Outcome::Continue,
             _ => cx.send(Close::new(CloseCode::UNSUPPORTED_DATA, "messages are texts").into()).into(),
         }
     }

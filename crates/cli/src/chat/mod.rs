@@ -53,15 +53,15 @@ impl ChatOptions {
         limits.history_max = self.chat_history.unwrap_or(HISTORY).into();
         let rate = self.chat_rate.unwrap_or(RATE);
         let (origins, rooms) = (self.chat_origin.clone(), Rooms::new(Slow::Skip, limits));
-        Chat(Arc::new(Shared { rooms, rate, origins, has_tls, guests: AtomicU32::new(0) }))
+        Chat(Arc::new(ChatState { rooms, rate, origins, has_tls, guests: AtomicU32::new(0) }))
     }
 }
 
 /// The rooms of a server; clones are the same.
 #[derive(Clone)]
-pub(crate) struct Chat(Arc<Shared>);
+pub(crate) struct Chat(Arc<ChatState>);
 
-struct Shared {
+struct ChatState {
     rooms: Rooms<DynOver<WebSocket>, Arc<str>>,
     rate: u32,
     origins: Vec<String>,

@@ -31,7 +31,7 @@ use tidegate_load::CpuTime;
 
 /// The flags of `experiment`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct ExperimentOptions {
     /// Duration of the load on each server in each round: 10, 30s, 2m
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = tidegate_load::duration)]
     duration: Duration,
@@ -66,7 +66,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// Those that the user can correct.
-pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+pub(crate) fn run(options: &ExperimentOptions) -> Result<bool, Box<dyn Error>> {
     let given = [&options.array, &options.linked, &options.ours].map(Option::as_deref);
     if cfg!(debug_assertions) {
         if given.contains(&None) {
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     }
 }
 
-fn compare(options: &Options, given: [Option<&Path>; 3], stop: &StopFlag) -> Result<(), String> {
+fn compare(options: &ExperimentOptions, given: [Option<&Path>; 3], stop: &StopFlag) -> Result<(), String> {
     let programs = Programs::find(given, stop)?;
     let cores = two_cores();
     if cores.is_none() {
@@ -113,7 +113,12 @@ fn compare(options: &Options, given: [Option<&Path>; 3], stop: &StopFlag) -> Res
 }
 
 /// Starts one server, runs the load on it, and ends the server.
-fn measure(program: &Path, options: &Options, cores: Option<[usize; 2]>, stop: &StopFlag) -> Result<Round, String> {
+fn measure(
+    program: &Path,
+    options: &ExperimentOptions,
+    cores: Option<[usize; 2]>,
+    stop: &StopFlag,
+) -> Result<Round, String> {
     let [server_core, load_core] = cores.map_or([None; 2], |cores| cores.map(Some));
     let server = Serving::start(program, &options.backend, server_core, stop)?;
     let before = server.cpu_time();

@@ -14,7 +14,7 @@ use crate::sites::AccessLogFormat;
 
 /// The flags of `proxy`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct ProxyOptions {
     #[command(flatten)]
     pub(crate) server: ServerOptions,
     /// Server to pass requests on to, may be repeated: http://HOST:PORT, https://HOST:PORT, h2c://HOST:PORT, unix:PATH or
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     config: Option<PathBuf>,
 }
 
-impl Options {
+impl ProxyOptions {
     pub(super) fn routes(&self, access_log: &LineLog) -> Result<Routes, Box<dyn Error>> {
         if let Some(path) = self.config.clone() {
             return Routes::new(Source::File(path), access_log);

@@ -14,7 +14,7 @@ use signal_hook::consts::SIGHUP;
 use tidegate::{Server, StartError, http};
 
 use self::config::Config;
-pub(crate) use self::flags::Options;
+pub(crate) use self::flags::ProxyOptions;
 use self::routes::Routes;
 use crate::log::{self, log_to_stderr};
 use crate::server::{CUT_SHORT_STATUS, announce, signals, supervise};
@@ -26,7 +26,7 @@ pub(crate) fn check(file: &Path) -> Result<String, Box<dyn Error>> {
 
 /// Passes requests on until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all
 /// connections. SIGUSR1 prints the counts, SIGHUP reads the files again.
-pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &ProxyOptions) -> Result<(), Box<dyn Error>> {
     log_to_stderr(options.server.quiet, false);
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;

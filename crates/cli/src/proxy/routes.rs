@@ -14,7 +14,7 @@ use tidegate::http::{AccessLog, LineLog, LogFormat, Reload, Router, Slashes, Sta
 use tidegate::metrics::MetricsText;
 use tidegate::tls::{ClientConfig, Provider};
 
-use super::config::{Config, RESPONSE_TIMEOUT_MAX, Route, UpstreamGroup, edits};
+use super::config::{Config, GroupLimits, RESPONSE_TIMEOUT_MAX, Route, UpstreamGroup, edits};
 use crate::sites::host_key;
 
 /// Where it is read from which requests are passed on.
@@ -195,7 +195,6 @@ fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
         };
         builder = builder.tls(tls.alpn(["http/1.1"]).build()?);
     }
-    let seconds = |set: Option<u32>, default: Duration| set.map_or(default, |set| Duration::from_secs(set.into()));
     if let Some(given) = &group.health_check {
         let given = given.get_ref();
         let mut check = HealthCheck::default();
@@ -220,7 +219,12 @@ fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
     retries.per_request = given.per_request.unwrap_or(retries.per_request);
     retries.percent = given.percent.unwrap_or(retries.percent);
     retries.reserve = given.reserve.unwrap_or(retries.reserve);
-    let (given, mut limits) = (&group.limits, UpstreamLimits::default());
+    Ok(builder.ejection(ejection).retries(retries).limits(limits(&group.limits)).build()?)
+}
+
+/// The limits of an upstream, with the defaults of those that the file does not set.
+fn limits(given: &GroupLimits) -> UpstreamLimits {
+    let mut limits = UpstreamLimits::default();
     limits.requests_max = given.requests.unwrap_or(limits.requests_max);
     let per_address_max = given.requests_per_address.unwrap_or(limits.requests_per_address_max);
     limits.requests_per_address_max = per_address_max;
@@ -237,7 +241,11 @@ fn built(group: &UpstreamGroup) -> Result<Upstreams, Box<dyn Error>> {
     limits.response_timeout = seconds(given.response_timeout, limits.response_timeout);
     limits.body_timeout = seconds(given.body_timeout, limits.body_timeout);
     limits.tunnel_idle_timeout = seconds(given.tunnel_idle_timeout, limits.tunnel_idle_timeout);
-    Ok(builder.ejection(ejection).retries(retries).limits(limits).build()?)
+    limits
+}
+
+fn seconds(set: Option<u32>, default: Duration) -> Duration {
+    set.map_or(default, |set| Duration::from_secs(set.into()))
 }
 
 impl PreparedRoute {

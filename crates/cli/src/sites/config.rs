@@ -12,6 +12,9 @@ use toml::Spanned;
 
 use super::{host_key, refuse_host, refuse_variable};
 
+/// A mistake in the file: where it begins, if that is known, and a text.
+type Mistake = (Option<usize>, String);
+
 /// The file: sites, and what they have in common.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -140,10 +143,7 @@ impl std::error::Error for ConfigError {}
 impl ConfigError {
     /// Reads a file, and parses it with `parse`, which gets its directory too. An error of that has the offset of the
     /// mistake.
-    pub(crate) fn reading<T>(
-        path: &Path,
-        parse: impl FnOnce(&str, &Path) -> Result<T, (Option<usize>, String)>,
-    ) -> Result<T, Self> {
+    pub(crate) fn reading<T>(path: &Path, parse: impl FnOnce(&str, &Path) -> Result<T, Mistake>) -> Result<T, Self> {
         let failed = |place, text| Self { path: path.to_owned(), place, text };
         let source = std::fs::read_to_string(path).map_err(|error| failed(None, error.to_string()))?;
         let parsed = parse(&source, path.parent().unwrap_or(Path::new(".")));
@@ -152,7 +152,7 @@ impl ConfigError {
 }
 
 /// Parses a file of TOML. An error has the offset of the mistake, and one line of text.
-pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(source: &str) -> Result<T, (Option<usize>, String)> {
+pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(source: &str) -> Result<T, Mistake> {
     toml::from_str(source).map_err(|error| {
         let text = error.message().lines().collect::<Vec<_>>().join("; ");
         (error.span().map(|span| span.start), text)
@@ -166,7 +166,7 @@ impl Config {
     }
 
     /// Parses and checks. An error has the offset of the mistake.
-    fn parse(source: &str, directory: &Path) -> Result<Self, (Option<usize>, String)> {
+    fn parse(source: &str, directory: &Path) -> Result<Self, Mistake> {
         let mut config: Self = parse_toml(source)?;
         if config.site.is_empty() {
             return Err((None, "there is no [[site]]".into()));
@@ -193,12 +193,19 @@ impl Config {
 }
 
 impl Site {
-    pub(super) fn check(&mut self, directory: &Path) -> Result<(), (Option<usize>, String)> {
+    pub(super) fn check(&mut self, directory: &Path) -> Result<(), Mistake> {
         resolve(&mut self.root, directory);
         let root = self.root.get_ref();
         if !root.is_dir() {
             return Err((Some(self.root.span().start), format!("`{}` is not a directory", root.display())));
         }
+        self.check_cache_control()?;
+        self.check_redirects()?;
+        self.check_error_pages(directory)?;
+        self.check_users()
+    }
+
+    fn check_cache_control(&self) -> Result<(), Mistake> {
         if let Some(value) = &self.cache_control {
             let checked = Response::new().header("Cache-Control", value.get_ref());
             checked.map_err(|error| (Some(value.span().start), field_error(value.get_ref(), error)))?;
@@ -206,6 +213,10 @@ impl Site {
                 return Err((Some(value.span().start), format!("cache-control: {text}")));
             }
         }
+        Ok(())
+    }
+
+    fn check_redirects(&self) -> Result<(), Mistake> {
         let mut from = HashSet::new();
         for redirect in &self.redirects {
             let at = Some(redirect.span().start);
@@ -229,6 +240,10 @@ impl Site {
                 return Err((at, format!("`{}`: {text}", redirect.to)));
             }
         }
+        Ok(())
+    }
+
+    fn check_error_pages(&mut self, directory: &Path) -> Result<(), Mistake> {
         for (status, page) in &mut self.error_pages {
             if error_status(status.get_ref()).is_none() {
                 let text = format!("`{}` is not the status of an error, 400 to 599", status.get_ref());
@@ -245,6 +260,10 @@ impl Site {
                 Err(error) => return Err((at, format!("`{}`: {error}", page.get_ref().display()))),
             }
         }
+        Ok(())
+    }
+
+    fn check_users(&self) -> Result<(), Mistake> {
         if let Some(auth) = &self.basic_auth {
             let at = Some(auth.span().start);
             if auth.get_ref().users.is_empty() {

@@ -6,6 +6,8 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::load::{Server, errors, load, only_errors, requests};
 use crate::support::program::{Directory, Program, skip, until};
 use crate::tls::Files;
@@ -49,14 +51,22 @@ fn streams_are_as_many_as_requested_and_as_the_server_permits() {
 #[test]
 fn a_load_over_tls_agrees_on_http2() {
     let files = Files::new(&["localhost"]);
-    let program = files.serve(&["localhost"], &[]);
+    let pcap = files.path("decrypted.pcap");
+    let mut program = files.serve(&["localhost"], &["--pcap", &pcap]);
     let (url, ca) = (format!("https://{}/plaintext", program.ip()), files.path("ca.pem"));
     for trust in [&["--insecure"][..], &["--root", &ca]] {
-        let arguments = [&[&url, "--http2", "-d", "1", "-c", "4", "-m", "16"], trust].concat();
+        let arguments = [&[&url, "--http2", "-d", "300ms", "-c", "4", "-m", "16"], trust].concat();
         let (code, figures, _) = load(&arguments);
         assert_eq!((code, errors(&figures)), (Some(0), vec![]), "{figures}");
         assert!(requests(&figures) > 100, "{figures}");
     }
+    program.signal(Signal::TERM);
+    program.until_ended();
+    // Each of the connections begins with the preface, within TLS.
+    let capture = std::fs::read(&pcap).unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let prefaces = capture.windows(preface.len()).filter(|window| window == preface).count();
+    assert_eq!(prefaces, 2 * 4);
 }
 
 /// nghttpd, which ends when it is dropped.

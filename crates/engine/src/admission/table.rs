@@ -40,7 +40,7 @@ struct Shard(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    by_address: HashMap<u64, Entry>,
+    by_address: HashMap<u64, AddressEntry>,
     /// Addresses that lost their last connection, the longest ago first. Each is here at most once; it may have
     /// connections again meanwhile.
     idle: VecDeque<u64>,
@@ -48,7 +48,7 @@ struct Entries {
 
 /// What is known of an address.
 #[derive(Debug)]
-struct Entry {
+struct AddressEntry {
     /// The theoretical arrival time of the next connection at the sustained rate.
     arrival: u64,
     connections: u32,
@@ -98,7 +98,7 @@ impl AddressTable {
         }
         let forgotten = shard.forget_idle(now, FORGOTTEN_MAX);
         self.addresses.fetch_sub(forgotten, Relaxed);
-        let mut entry = Entry { arrival: now, connections: 0, is_queued: false };
+        let mut entry = AddressEntry { arrival: now, connections: 0, is_queued: false };
         if let Err(refusal) = entry.admit(&self.caps, now) {
             return Some(Err(refusal));
         }
@@ -184,7 +184,7 @@ impl Entries {
     }
 }
 
-impl Entry {
+impl AddressEntry {
     /// One more connection, at `now` nanoseconds, if the caps admit it. Otherwise nothing changes.
     fn admit(&mut self, caps: &Caps, now: u64) -> Result<(), Refusal> {
         if self.connections >= caps.connections_max {

@@ -13,7 +13,7 @@ use tidegate_buffer::Slice;
 use tidegate_codec::Output;
 use tidegate_sys::Token;
 
-use super::{GroupMessage, Shared, Slow};
+use super::{GroupMessage, GroupShared, Slow};
 use crate::mailbox::Mailbox;
 use crate::slots::Slots;
 
@@ -27,7 +27,7 @@ pub(crate) struct Groups {
 
 /// The members of one group.
 pub(super) struct LocalMembers {
-    group: Weak<Shared>,
+    group: Weak<GroupShared>,
     pub(super) mailbox: Arc<Mailbox>,
     /// By slot: a delivery that continues in the next turn finds the next member whatever has joined or left meanwhile.
     /// The set is as small as a list, and a list would have to be searched when a connection joins a second time.
@@ -39,7 +39,7 @@ pub(super) struct LocalMembers {
 impl Groups {
     pub(crate) fn join(
         &mut self,
-        group: &Arc<Shared>,
+        group: &Arc<GroupShared>,
         mailbox: &Arc<Mailbox>,
         slots: &mut Slots<impl ?Sized>,
         token: Token,
@@ -59,7 +59,7 @@ impl Groups {
         }
     }
 
-    pub(crate) fn leave(&mut self, group: &Shared, token: Token) {
+    pub(crate) fn leave(&mut self, group: &GroupShared, token: Token) {
         let Some(local) = self.groups.get_mut(&group.number) else { return };
         if local.members.remove(&key(token)) {
             group.members.fetch_sub(1, Relaxed);
@@ -83,7 +83,7 @@ impl Groups {
 }
 
 impl LocalMembers {
-    fn new(group: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> Self {
+    fn new(group: &Arc<GroupShared>, mailbox: &Arc<Mailbox>) -> Self {
         group.loops().of(mailbox).has_members = true;
         Self { group: Arc::downgrade(group), mailbox: mailbox.clone(), members: BTreeSet::new(), swept: 0 }
     }

@@ -87,7 +87,7 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 /// let requests = Group::<http1::Server>::new(Slow::Skip);
 /// ```
 pub struct Group<C> {
-    shared: Arc<Shared>,
+    shared: Arc<GroupShared>,
     kind: PhantomData<fn(C)>,
 }
 
@@ -108,7 +108,7 @@ impl<C: Broadcast> Group<C> {
     /// A group without members.
     #[must_use]
     pub fn new(slow: Slow) -> Self {
-        let shared = Shared {
+        let shared = GroupShared {
             number: NUMBERS.fetch_add(1, Relaxed),
             slow,
             kind: TypeId::of::<C>(),
@@ -226,7 +226,7 @@ impl<C> Group<C> {
         self.shared.skipped.load(Relaxed)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<GroupShared> {
         &self.shared
     }
 }
@@ -275,7 +275,7 @@ impl fmt::Debug for Member {
 }
 
 /// The state that the clones of a group, and its messages in transit, share.
-pub(crate) struct Shared {
+pub(crate) struct GroupShared {
     /// Unique among groups; loops look groups up by it.
     number: u64,
     slow: Slow,
@@ -296,7 +296,7 @@ fn write_encoded<C: Broadcast>(codec: &mut dyn Any, bytes: Slice, out: &mut Outp
     codec.downcast_mut::<C>().is_some_and(|codec| codec.write_encoded(bytes, out).is_ok())
 }
 
-impl Shared {
+impl GroupShared {
     fn loops(&self) -> MutexGuard<'_, Loops> {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -339,7 +339,7 @@ impl Loops {
 
 /// A message on its way to the loops.
 pub(crate) struct GroupMessage {
-    group: Arc<Shared>,
+    group: Arc<GroupShared>,
     bytes: Bytes,
     audience: Audience,
 }

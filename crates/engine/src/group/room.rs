@@ -73,16 +73,16 @@ impl Default for RoomLimits {
 /// # Ok::<(), tidegate::engine::GroupFull>(())
 /// ```
 pub struct Room<C, P = ()> {
-    shared: Arc<Shared<C, P>>,
+    shared: Arc<RoomShared<C, P>>,
 }
 
-struct Shared<C, P> {
+struct RoomShared<C, P> {
     group: Group<C>,
     limits: RoomLimits,
-    state: Mutex<State<C, P>>,
+    state: Mutex<RoomState<C, P>>,
 }
 
-struct State<C, P> {
+struct RoomState<C, P> {
     /// The last messages, oldest first.
     history: VecDeque<Encoded<C>>,
     history_bytes: usize,
@@ -103,8 +103,8 @@ impl<C: Broadcast, P> Room<C, P> {
     /// A room without members.
     #[must_use]
     pub fn new(slow: Slow, limits: RoomLimits) -> Self {
-        let state = State { history: VecDeque::new(), history_bytes: 0, present: BTreeMap::new(), visits: 0 };
-        Self { shared: Arc::new(Shared { group: Group::new(slow), limits, state: Mutex::new(state) }) }
+        let state = RoomState { history: VecDeque::new(), history_bytes: 0, present: BTreeMap::new(), visits: 0 };
+        Self { shared: Arc::new(RoomShared { group: Group::new(slow), limits, state: Mutex::new(state) }) }
     }
 
     /// Makes a connection a member, from any thread. It gets the greeting first, then the history, and then every
@@ -192,12 +192,12 @@ impl<C, P> Room<C, P> {
         &self.shared.group
     }
 
-    fn state(&self) -> MutexGuard<'_, State<C, P>> {
+    fn state(&self) -> MutexGuard<'_, RoomState<C, P>> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C, P> State<C, P> {
+impl<C, P> RoomState<C, P> {
     fn remember(&mut self, message: &Encoded<C>, limits: &RoomLimits) {
         if limits.history_max == 0 || message.len() > limits.history_bytes_max {
             return;
@@ -279,7 +279,7 @@ struct SharedRooms<C, P> {
     by_name: Mutex<ByName<C, P>>,
 }
 
-type ByName<C, P> = HashMap<Box<str>, Weak<Shared<C, P>>>;
+type ByName<C, P> = HashMap<Box<str>, Weak<RoomShared<C, P>>>;
 
 impl<C: Broadcast, P> Rooms<C, P> {
     /// No rooms yet; up to 10,000 at a time, unless [`rooms_max`](Self::rooms_max) says otherwise.

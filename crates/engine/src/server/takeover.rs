@@ -145,13 +145,13 @@ fn has_hung_up(error: &io::Error) -> bool {
 /// The thread that waits for a successor. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct TakeoverListener {
-    shared: Arc<Shared>,
+    shared: Arc<Interruption>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What can interrupt the thread.
 #[derive(Debug)]
-struct Shared {
+struct Interruption {
     blocked_on: Mutex<BlockedOn>,
     ending: Condvar,
 }
@@ -168,7 +168,7 @@ struct BlockedOn {
 impl TakeoverListener {
     fn start(socket: ControlSocket, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Self> {
         let blocked_on = BlockedOn { ending: false, listener: Some(socket.listener.clone()), stream: None };
-        let shared = Arc::new(Shared { blocked_on: Mutex::new(blocked_on), ending: Condvar::new() });
+        let shared = Arc::new(Interruption { blocked_on: Mutex::new(blocked_on), ending: Condvar::new() });
         // Before the thread runs: by the time it waits, connections may have used up the descriptors.
         let reserve = Some(reserve_descriptor(&socket)?);
         let mut keeper = TakeoverThread { socket, reserve, listeners, shared: shared.clone(), accept_failed: None };
@@ -207,7 +207,7 @@ impl Drop for TakeoverListener {
     }
 }
 
-impl Shared {
+impl Interruption {
     fn lock(&self) -> MutexGuard<'_, BlockedOn> {
         self.blocked_on.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -282,7 +282,7 @@ struct TakeoverThread {
     /// `None` after `accept` needed it, until another descriptor is free.
     reserve: Option<OwnedFd>,
     listeners: Vec<Socket>,
-    shared: Arc<Shared>,
+    shared: Arc<Interruption>,
     /// When a failure to accept was last logged.
     accept_failed: Option<Instant>,
 }

@@ -53,7 +53,7 @@ impl fmt::Display for SessionError {
 
 impl std::error::Error for SessionError {}
 
-type Entry<P> = Connection<P, SessionApplication>;
+type SessionConnection<P> = Connection<P, SessionApplication>;
 
 impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Session<P> {
     pub(crate) fn new(local: Rc<Local>, token: Token) -> Self {
@@ -90,8 +90,9 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Session<P> {
     fn open_with(&self, make: impl FnOnce(&mut Core, Token, crate::connection::Link)) -> Result<Token, SessionError> {
         let mut core = self.local.core.try_borrow_mut().map_err(|_| SessionError::Busy)?;
         let session = self.token;
-        let opened =
-            core.with(session, |entry: &mut Entry<P>, core| (entry.open_stream(core, session), Disposition::Keep));
+        let opened = core.with(session, |entry: &mut SessionConnection<P>, core| {
+            (entry.open_stream(core, session), Disposition::Keep)
+        });
         let (token, link) = opened.ok_or(SessionError::Closed)??;
         make(&mut core, token, link);
         Ok(token)
@@ -104,7 +105,7 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Session<P> {
     pub fn with_mux<T>(&self, act: impl FnOnce(&mut P::Codec) -> T) -> Result<T, SessionError> {
         let mut core = self.local.core.try_borrow_mut().map_err(|_| SessionError::Busy)?;
         let session = self.token;
-        let done = core.with(session, |entry: &mut Entry<P>, core| {
+        let done = core.with(session, |entry: &mut SessionConnection<P>, core| {
             let is_open = !entry.application().is_session_closed();
             (is_open.then(|| entry.with_mux(core, session, act)), Disposition::Keep)
         });
@@ -182,7 +183,7 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Drop for Session<P> {
     fn drop(&mut self) {
         let token = self.token;
         self.local.with_core(move |core| {
-            let closed = core.with(token, |entry: &mut Entry<P>, core| {
+            let closed = core.with(token, |entry: &mut SessionConnection<P>, core| {
                 let is_closed = entry.on_session_handle_dropped(core, token);
                 (is_closed, Disposition::Keep)
             });

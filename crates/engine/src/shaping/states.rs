@@ -20,13 +20,13 @@ pub(crate) struct ShapingStates {
     /// Some connection is or was shaped.
     is_used: bool,
     start: Instant,
-    states: SlotTable<State>,
-    shared: Slab<Shared>,
+    states: SlotTable<ShapingState>,
+    shared: Slab<SharedBuckets>,
 }
 
 /// What a loop stores for a shaped connection.
 #[derive(Debug, Clone, Copy, Default)]
-struct State {
+struct ShapingState {
     receive_rate: Option<Rate>,
     send_rate: Option<Rate>,
     receive: Bucket,
@@ -65,7 +65,7 @@ impl Hold {
 
 /// The buckets of the connections with the same rates of the loop.
 #[derive(Debug)]
-struct Shared {
+struct SharedBuckets {
     receive_rate: Option<Rate>,
     send_rate: Option<Rate>,
     receive: Bucket,
@@ -99,14 +99,14 @@ impl ShapingStates {
         holds.iter_mut().for_each(|hold| hold.until = hold.until.min(now));
         self.remove(slot);
         let bucket = |rate: Option<Rate>| rate.map_or_else(Bucket::default, |rate| Bucket::full(rate, now));
-        let state = State {
+        let state = ShapingState {
             receive_rate: shaping.receive,
             send_rate: shaping.send,
             receive: bucket(shaping.receive),
             send: bucket(shaping.send),
             shared: self.join(shaping, now),
             holds,
-            ..State::default()
+            ..ShapingState::default()
         };
         self.states.set(slot, state);
     }
@@ -129,7 +129,7 @@ impl ShapingStates {
         self.shared.retain(|_, shared| shared.members > 0 || !shared.is_full(now));
         let bucket = |rate: Option<Rate>| rate.map_or_else(Bucket::default, |rate| Bucket::full(rate, now));
         let (receive, send) = (bucket(receive_rate), bucket(send_rate));
-        Some(self.shared.insert(Shared { receive_rate, send_rate, receive, send, members: 1 }) as u32)
+        Some(self.shared.insert(SharedBuckets { receive_rate, send_rate, receive, send, members: 1 }) as u32)
     }
 
     /// A connection is gone. What it did not use of its turn is there for others.
@@ -284,7 +284,7 @@ impl ShapingStates {
     }
 }
 
-impl Shared {
+impl SharedBuckets {
     fn is_full(&mut self, now: Nanos) -> bool {
         let is_full = |rate: Option<Rate>, bucket: &mut Bucket| {
             rate.is_none_or(|rate| bucket.refill(rate, now) >= rate.burst_bytes().cast_signed())
@@ -293,7 +293,7 @@ impl Shared {
     }
 }
 
-const _: () = assert!(size_of::<State>() <= 144);
+const _: () = assert!(size_of::<ShapingState>() <= 144);
 
 const RECEIVE: usize = 0;
 const SEND: usize = 1;

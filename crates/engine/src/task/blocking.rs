@@ -5,7 +5,7 @@
 //! that is refused at once, while the caller can still react. That is the difference to the crate of the same name,
 //! which has five hundred threads and an unbounded queue.
 //!
-//! Invariants. Waiting work is in `State::waiting` under its ticket, and nowhere else: the thread, or the drop of the
+//! Invariants. Waiting work is in `BlockingState::waiting` under its ticket, and nowhere else: the thread, or the drop of the
 //! future, that removes it owns it. The state of a job is one [`Stage`] under one lock: the step that stores the result
 //! takes the waker out, so it is woken once, and a poll either stores its waker before that step or finds the result
 //! after it. No user code runs under either lock, except the clone of a waker.
@@ -231,12 +231,12 @@ struct ThreadPool {
     waiting_max: usize,
     /// How long a thread waits for work before it ends.
     idle_max: Duration,
-    state: Mutex<State>,
+    state: Mutex<BlockingState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct BlockingState {
     /// By ticket, so in the order of submission.
     waiting: BTreeMap<u64, Work>,
     tickets: u64,
@@ -292,7 +292,7 @@ impl ThreadPool {
         Ok(ticket)
     }
 
-    fn spawn(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+    fn spawn(self: &Arc<Self>, state: &mut BlockingState) -> io::Result<()> {
         let threads = self.clone();
         thread::Builder::new().name("tidegate-blocking".into()).spawn(move || threads.work())?;
         state.threads += 1;
@@ -324,7 +324,7 @@ impl ThreadPool {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BlockingState> {
         locked(&self.state)
     }
 }

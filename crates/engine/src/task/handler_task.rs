@@ -22,10 +22,10 @@ use crate::slot_entry::SlotEvent;
 pub struct HandlerTask<T> {
     tasks: Rc<Tasks>,
     token: Token,
-    output: Rc<Cell<State<T>>>,
+    output: Rc<Cell<OutputState<T>>>,
 }
 
-enum State<T> {
+enum OutputState<T> {
     Running,
     Finished(T),
     Taken,
@@ -33,7 +33,7 @@ enum State<T> {
 
 impl<T: 'static> HandlerTask<T> {
     pub(crate) fn new(tasks: &Rc<Tasks>, connection: Token, future: impl Future<Output = T> + 'static) -> Self {
-        let output = Rc::new(Cell::new(State::Running));
+        let output = Rc::new(Cell::new(OutputState::Running));
         let serving = ServingGuard::of(tasks);
         let token = tasks.spawn(Box::pin(Reporting { future, connection, output: output.clone(), serving }));
         Self { tasks: tasks.clone(), token, output }
@@ -45,8 +45,8 @@ impl<T> HandlerTask<T> {
     /// is meant by an event.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        let state = self.output.replace(State::Taken);
-        let is_running = matches!(state, State::Running);
+        let state = self.output.replace(OutputState::Taken);
+        let is_running = matches!(state, OutputState::Running);
         self.output.set(state);
         !is_running
     }
@@ -54,9 +54,9 @@ impl<T> HandlerTask<T> {
     /// The output of the future, once, if it is complete. There is none if the future has panicked.
     #[must_use]
     pub fn take_output(&mut self) -> Option<T> {
-        match self.output.replace(State::Taken) {
-            State::Finished(output) => Some(output),
-            state @ (State::Running | State::Taken) => {
+        match self.output.replace(OutputState::Taken) {
+            OutputState::Finished(output) => Some(output),
+            state @ (OutputState::Running | OutputState::Taken) => {
                 self.output.set(state);
                 None
             }
@@ -66,7 +66,7 @@ impl<T> HandlerTask<T> {
 
 impl<T> Drop for HandlerTask<T> {
     fn drop(&mut self) {
-        if matches!(self.output.replace(State::Taken), State::Running) {
+        if matches!(self.output.replace(OutputState::Taken), OutputState::Running) {
             let token = self.token;
             // Within a dispatch the future would find the handles that it has to be busy.
             self.tasks.defer(move || {
@@ -90,7 +90,7 @@ pin_project! {
         #[pin]
         future: F,
         connection: Token,
-        output: Rc<Cell<State<F::Output>>>,
+        output: Rc<Cell<OutputState<F::Output>>>,
         serving: ServingGuard,
     }
 }
@@ -104,10 +104,10 @@ impl<F: Future> Future for Reporting<F> {
         if matches!(polled, Ok(Poll::Pending)) {
             return Poll::Pending;
         }
-        let is_awaited = matches!(this.output.replace(State::Taken), State::Running);
+        let is_awaited = matches!(this.output.replace(OutputState::Taken), OutputState::Running);
         let panic = match polled {
             Ok(Poll::Ready(output)) if is_awaited => {
-                this.output.set(State::Finished(output));
+                this.output.set(OutputState::Finished(output));
                 None
             }
             Ok(_) => None,

@@ -60,7 +60,7 @@ use crate::local::Local;
 /// If no event loop runs on this thread.
 pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
     let local = Local::current().expect(NO_LOOP);
-    let shared = Rc::new(RefCell::new(State::Running(None)));
+    let shared = Rc::new(RefCell::new(TaskState::Running(None)));
     let finish = Finish(shared.clone());
     let token = local.tasks.spawn(Box::pin(async move {
         let value = future.await;
@@ -79,7 +79,7 @@ pub fn can_spawn() -> bool {
 pub struct Task<T> {
     local: Rc<Local>,
     token: Token,
-    shared: Rc<RefCell<State<T>>>,
+    shared: Rc<RefCell<TaskState<T>>>,
 }
 
 impl<T> Task<T> {
@@ -91,7 +91,7 @@ impl<T> Task<T> {
     /// Whether the task has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        !matches!(*self.shared.borrow(), State::Running(_))
+        !matches!(*self.shared.borrow(), TaskState::Running(_))
     }
 }
 
@@ -102,10 +102,10 @@ impl<T> Future for Task<T> {
     /// If it is polled after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.shared.borrow_mut();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Running(_) => *state = State::Running(Some(cx.waker().clone())),
-            State::Finished(result) => return Poll::Ready(result),
-            State::Taken => panic!("a task was awaited after it was ready"),
+        match std::mem::replace(&mut *state, TaskState::Taken) {
+            TaskState::Running(_) => *state = TaskState::Running(Some(cx.waker().clone())),
+            TaskState::Finished(result) => return Poll::Ready(result),
+            TaskState::Taken => panic!("a task was awaited after it was ready"),
         }
         Poll::Pending
     }
@@ -138,7 +138,7 @@ impl fmt::Display for TaskError {
 
 impl std::error::Error for TaskError {}
 
-enum State<T> {
+enum TaskState<T> {
     /// The waker is that of the task that awaits this one.
     Running(Option<Waker>),
     Finished(Result<T, TaskError>),
@@ -146,12 +146,12 @@ enum State<T> {
 }
 
 /// The task's side: reports how the task ended, also if its future was dropped.
-struct Finish<T>(Rc<RefCell<State<T>>>);
+struct Finish<T>(Rc<RefCell<TaskState<T>>>);
 
 impl<T> Finish<T> {
     fn with(&self, result: Result<T, TaskError>) {
-        let before = std::mem::replace(&mut *self.0.borrow_mut(), State::Finished(result));
-        if let State::Running(Some(waker)) = before {
+        let before = std::mem::replace(&mut *self.0.borrow_mut(), TaskState::Finished(result));
+        if let TaskState::Running(Some(waker)) = before {
             waker.wake();
         }
     }
@@ -159,7 +159,7 @@ impl<T> Finish<T> {
 
 impl<T> Drop for Finish<T> {
     fn drop(&mut self) {
-        if matches!(*self.0.borrow(), State::Running(_)) {
+        if matches!(*self.0.borrow(), TaskState::Running(_)) {
             self.with(Err(if std::thread::panicking() { TaskError::Panicked } else { TaskError::Cancelled }));
         }
     }

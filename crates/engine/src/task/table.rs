@@ -21,7 +21,7 @@ use crate::unwind::{catch_and_log, discard};
 /// The tasks of one loop.
 pub(crate) struct Tasks {
     mailbox: Arc<Mailbox>,
-    table: RefCell<Pages<Entry>>,
+    table: RefCell<Pages<TaskEntry>>,
     /// Tasks that were woken and have not run yet. The memory is reused.
     woken: RefCell<Woken>,
     /// Actions to run outside of any dispatch.
@@ -46,7 +46,7 @@ pub(crate) struct Tasks {
 type Deferred = Box<dyn FnOnce()>;
 
 #[derive(Default)]
-struct Entry {
+struct TaskEntry {
     /// `None` while the task is polled.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     waker: Option<Arc<TaskWaker>>,
@@ -89,7 +89,7 @@ impl Tasks {
         let waker = TaskWaker::new(self.mailbox.clone(), token);
         waker.wake_by_ref();
         if let Some(entry) = table.get_mut(token) {
-            *entry = Entry { future: Some(future), waker: Some(waker) };
+            *entry = TaskEntry { future: Some(future), waker: Some(waker) };
         }
         token
     }
@@ -305,4 +305,4 @@ const SPAWNS_AT_END_MAX: u32 = 10_000;
 /// A token that no task has.
 const NO_TASK: Token = Token { slot: u32::MAX, generation: u32::MAX };
 
-const _: () = assert!(place_bytes::<Entry>() == 32);
+const _: () = assert!(place_bytes::<TaskEntry>() == 32);

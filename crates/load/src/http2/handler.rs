@@ -9,7 +9,8 @@ use tidegate::tls::Tls;
 use tidegate::{CloseReason, Context, Event, Handler, Outcome, Remote};
 
 use super::codec::{Multiplexed, Received, Send};
-use crate::connection::{Connector, Role};
+use crate::connection::Connector;
+use crate::role::Role;
 use crate::schedule::Schedule;
 use crate::worker::Worker;
 

@@ -19,7 +19,7 @@ pub(super) struct Entry {
 }
 
 /// The flags of a socket.
-pub(super) type Flags = flags::Flags<SocketFlag>;
+pub(super) type Flags = flags::FlagSet<SocketFlag>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SocketFlag {}

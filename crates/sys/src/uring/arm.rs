@@ -9,7 +9,7 @@ use tidegate_buffer::injected::{self, Bug};
 
 use super::Machine;
 use super::kernel::{Kernel, RecvMode, Request};
-use super::operation::{Kind, State, Transition, name};
+use super::operation::{Kind, OperationState, Transition, name};
 use super::table::{Flags, SendRoom, SocketKind};
 use crate::address::Address;
 use crate::driver::{Completion, Token};
@@ -164,18 +164,18 @@ impl<K: Kernel> Machine<K> {
         self.note_paused(token);
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         match socket.operations.state(Kind::Receive) {
-            State::Idle if is_heavy && !flags.contains(Flags::FAILED) => {
+            OperationState::Idle if is_heavy && !flags.contains(Flags::FAILED) => {
                 socket.flags.set(Flags::POLLED, true);
                 let events = libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP;
                 self.arm(token, Kind::Receive, Request::Poll { fd, events, multishot: true })
             }
-            State::Idle if wanted && socket.load.is_new() && flags.contains(Flags::READABLE) => {
+            OperationState::Idle if wanted && socket.load.is_new() && flags.contains(Flags::READABLE) => {
                 // A call finds out whether its bytes are there already, in the turn's time for new connections.
                 socket.flags.set(Flags::POLLED, false);
                 self.poll_socket_later(token);
                 Ok(())
             }
-            State::Idle if wanted && !flags.contains(Flags::STARVED) => {
+            OperationState::Idle if wanted && !flags.contains(Flags::STARVED) => {
                 socket.flags.set(Flags::POLLED, false);
                 // A multishot receive may bring far more than is wanted, so only a socket that brings little gets one:
                 // not a new socket, nor one that has more bytes than the last receive brought.
@@ -187,15 +187,15 @@ impl<K: Kernel> Machine<K> {
                 };
                 self.arm(token, Kind::Receive, Request::Receive { fd, mode })
             }
-            State::Armed if flags.contains(Flags::POLLED) && is_heavy => {
+            OperationState::Armed if flags.contains(Flags::POLLED) && is_heavy => {
                 if wanted && flags.contains(Flags::READABLE) {
                     self.poll_socket_later(token);
                 }
                 Ok(())
             }
-            State::Armed if flags.contains(Flags::POLLED) || is_heavy => self.cancel(token, Kind::Receive),
+            OperationState::Armed if flags.contains(Flags::POLLED) || is_heavy => self.cancel(token, Kind::Receive),
             // A single-shot receive may complete; and a socket of a paused driver has not stopped receiving.
-            State::Armed if !wanted && !flags.intersects(Flags::ONE_SHOT.union(Flags::RECEIVING)) => {
+            OperationState::Armed if !wanted && !flags.intersects(Flags::ONE_SHOT.union(Flags::RECEIVING)) => {
                 socket.flags.set(Flags::ONE_SHOT, true);
                 self.cancel(token, Kind::Receive)
             }
@@ -238,7 +238,7 @@ impl<K: Kernel> Machine<K> {
 
     fn cancel(&mut self, token: Token, kind: Kind) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
-        if socket.operations.state(kind) == State::Armed {
+        if socket.operations.state(kind) == OperationState::Armed {
             self.kernel.push(Request::Cancel { name: name(token, kind) }, name(token, Kind::Cancel))?;
             socket.operations.step(kind, Transition::Cancel);
             if injected::is_injected(Bug::CancelDoneAtSubmit) {

@@ -12,9 +12,8 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::time::Duration;
 
-use super::NO_SOCKET;
 use super::kernel::{Event, Kernel, RecvMode, Request};
-use super::operation::{GENERATION_MASK, Kind, name, parse};
+use super::operation::{GENERATION_MASK, Kind, NO_SOCKET, name, parse};
 use crate::driver::Token;
 
 /// A kind of fault.

@@ -49,7 +49,7 @@ use tidegate_buffer::{Pool, ReceiveHint, Slice};
 use self::arm::is_busy;
 use self::direct_io::DirectIo;
 use self::kernel::{Event, Kernel, Request};
-use self::operation::{Kind, Transition, name, parse};
+use self::operation::{Kind, NO_SOCKET, Transition, name, parse};
 use self::receive::Buffers;
 use self::ring::Ring;
 use self::send::Sends;
@@ -577,9 +577,6 @@ impl Wake for EventWaker {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
-
-/// The token of operations that belong to no socket. No loop has a slot of this number.
-const NO_SOCKET: Token = Token { slot: u32::MAX, generation: u32::MAX };
 
 /// The most events that are read in one turn; the others keep their place.
 const EVENTS_PER_TURN_MAX: usize = 2048;

@@ -34,7 +34,7 @@ impl Kind {
 /// The state of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum State {
+pub(super) enum OperationState {
     /// There is none.
     Idle,
     /// The kernel has it.
@@ -56,7 +56,7 @@ pub(super) enum Transition {
     Last,
 }
 
-impl State {
+impl OperationState {
     /// The state after a step; `None` if the step is not allowed in this state.
     pub(super) const fn after(self, step: Transition) -> Option<Self> {
         match (self, step) {
@@ -75,11 +75,11 @@ impl State {
 pub(super) struct OpStates(u16);
 
 impl OpStates {
-    pub(super) const fn state(self, kind: Kind) -> State {
+    pub(super) const fn state(self, kind: Kind) -> OperationState {
         match self.0 >> (2 * kind as u8) & 3 {
-            0 => State::Idle,
-            1 => State::Armed,
-            _ => State::Cancelling,
+            0 => OperationState::Idle,
+            1 => OperationState::Armed,
+            _ => OperationState::Cancelling,
         }
     }
 
@@ -91,7 +91,7 @@ impl OpStates {
     }
 
     pub(super) const fn is_idle(self, kind: Kind) -> bool {
-        matches!(self.state(kind), State::Idle)
+        matches!(self.state(kind), OperationState::Idle)
     }
 
     /// Whether the kernel has no operation of the socket.
@@ -120,6 +120,9 @@ pub(super) const fn parse(name: u64) -> (u32, u32, Kind) {
     ((name >> 32) as u32, (name >> 8 & GENERATION_MASK) as u32, kind)
 }
 
+/// The token of operations that belong to no socket. No loop has a slot of this number.
+pub(super) const NO_SOCKET: Token = Token { slot: u32::MAX, generation: u32::MAX };
+
 /// The bits of a generation that are in a name.
 pub(super) const GENERATION_MASK: u64 = 0x00FF_FFFF;
 
@@ -130,10 +133,16 @@ mod tests {
     #[test]
     fn only_an_operation_in_flight_completes_and_only_once() {
         let steps = [Transition::Arm, Transition::Cancel, Transition::More, Transition::Last];
-        let table = |state: State| steps.map(|step| state.after(step));
-        assert_eq!(table(State::Idle), [Some(State::Armed), None, None, None]);
-        assert_eq!(table(State::Armed), [None, Some(State::Cancelling), Some(State::Armed), Some(State::Idle)]);
-        assert_eq!(table(State::Cancelling), [None, None, Some(State::Cancelling), Some(State::Idle)]);
+        let table = |state: OperationState| steps.map(|step| state.after(step));
+        assert_eq!(table(OperationState::Idle), [Some(OperationState::Armed), None, None, None]);
+        assert_eq!(
+            table(OperationState::Armed),
+            [None, Some(OperationState::Cancelling), Some(OperationState::Armed), Some(OperationState::Idle)]
+        );
+        assert_eq!(
+            table(OperationState::Cancelling),
+            [None, None, Some(OperationState::Cancelling), Some(OperationState::Idle)]
+        );
     }
 
     #[test]
@@ -146,7 +155,16 @@ mod tests {
         assert!(!operations.step(Kind::Send, Transition::Arm), "it is not over");
         assert!(operations.step(Kind::Receive, Transition::Last));
         let states = Kind::OF_SOCKETS.map(|kind| operations.state(kind));
-        assert_eq!(states, [State::Idle, State::Cancelling, State::Armed, State::Armed, State::Armed]);
+        assert_eq!(
+            states,
+            [
+                OperationState::Idle,
+                OperationState::Cancelling,
+                OperationState::Armed,
+                OperationState::Armed,
+                OperationState::Armed
+            ]
+        );
         for kind in [Kind::Send, Kind::Writable, Kind::HangUp, Kind::Accept] {
             assert!(!operations.are_over());
             assert!(operations.step(kind, Transition::Last));

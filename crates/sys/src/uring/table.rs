@@ -65,7 +65,7 @@ pub(super) enum SendRoom {
 }
 
 /// Yes-or-no facts about a socket.
-pub(super) type Flags = flags::Flags<SocketFlag>;
+pub(super) type Flags = flags::FlagSet<SocketFlag>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SocketFlag {}

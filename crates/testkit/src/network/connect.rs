@@ -10,7 +10,7 @@ use tidegate_sys::{Address, Completion};
 use super::event_queue::Event;
 use super::faults::NetworkFault;
 use super::stream::{BACKLOG_MAX, Endpoint, Listener, Owner};
-use super::world::{SocketRef, World};
+use super::world::{PORT_FIRST, SocketRef, World};
 
 impl World {
     /// Listens on a host. Unix paths and abstract names are shared by the whole network.
@@ -157,9 +157,6 @@ impl World {
         port
     }
 }
-
-/// The first ephemeral port of a connecting socket.
-pub(super) const PORT_FIRST: u16 = 49_152;
 
 /// How long a kernel tries to connect to a host that does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(127);

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use tidegate_sys::{Address, Completion, Load, ReadyQueue, Token};
 
 use super::Link;
-use super::connect::PORT_FIRST;
 use super::event_queue::{Event, EventQueue};
 use super::faults::{FaultCounts, FaultRates, NetworkFault};
 use super::stream::{Endpoint, Listener, Owner, Route, SEND_BUFFER_BYTES};
@@ -396,6 +395,9 @@ impl World {
         self.links.get(&route).copied().unwrap_or(self.link)
     }
 }
+
+/// The first ephemeral port of a connecting socket.
+pub(super) const PORT_FIRST: u16 = 49_152;
 
 /// How late a completion may come after receiving or accepting was stopped.
 const CANCEL_MAX: Duration = Duration::from_millis(5);
