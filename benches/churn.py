@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Short connections, one request each, as fast as one core of load can open them, without leaks or delayed clients.
 
-During the load a probe client connects repeatedly, and the server must answer it. Afterwards the server must
-have as many descriptors as before, and as much memory, plus at most --growth-max. Works with any server that answers
-/plaintext. The README in this folder describes how to repeat it.
+During the load a probe client connects repeatedly, and the server must answer it. Afterwards the server must have as many
+descriptors as before, and as much memory, plus at most --growth-max. Works with any server that answers /plaintext. The
+README in this folder describes how to repeat it.
 """
 
 import argparse

@@ -3,8 +3,9 @@
 
 It prints JSON: for each window, the throughput of the slowest connection relative to the mean. A window takes a second
 or longer: until a connection has had several batches on average. One batch more or less, by where the window begins and
-ends, is then a small part of them. It uses one thread and epoll. `tidegate load` is the faster generator, but has no counts per connection, so `light.py` measures latencies
-under that one; here only the proportions between connections matter.
+ends, is then a small part of them. It uses one thread and epoll. `tidegate load` is the faster generator, but has no
+counts per connection, so `light.py` measures latencies under that one; here only the proportions between connections
+matter.
 """
 
 import argparse
@@ -26,7 +27,7 @@ UPLOAD_BYTES = 64 * 1024 * 1024
 SEND_BYTES = 256 * 1024
 SILENCE_SECONDS_MAX = 60
 # Batches of the mean connection in a window: pipelines that were answered, or pieces of an upload.
-BATCHES_MIN = 20
+BATCHES = 20
 REQUEST = request("/plaintext")
 # Two batches: a send starts within the first request, and covers up to a whole batch from there.
 REQUESTS = memoryview(REQUEST * (DEPTH + 1))
@@ -173,9 +174,9 @@ class Load:
             self.epoll.modify(descriptor, select.EPOLLIN | (select.EPOLLOUT if waits else 0))
             (self.waits.add if waits else self.waits.discard)(descriptor)
 
-    def drive_window(self, seconds):
-        """Drives for so long, and on until the mean connection has had enough batches."""
-        wanted = sum(self.counts()) + BATCHES_MIN * self.connections[0].batch * len(self.connections)
+    def drive_window(self, seconds, batches):
+        """Drives for so long, and on until the mean connection has had so many batches."""
+        wanted = sum(self.counts()) + batches * self.connections[0].batch * len(self.connections)
         self.drive_until(time.monotonic() + seconds)
         before, give_up = 0, time.monotonic() + SILENCE_SECONDS_MAX
         while (done := sum(self.counts())) < wanted:
@@ -201,6 +202,7 @@ def main():
     parser.add_argument("--kind", choices=KINDS, default="plaintext")
     parser.add_argument("--connections", type=int, default=256)
     parser.add_argument("--seconds", type=int, default=3, help="windows, of a second each or longer")
+    parser.add_argument("--batches", type=int, default=BATCHES, help="of the mean connection in a window, at least")
     parser.add_argument("port", type=int)
     options = parser.parse_args()
     allow_descriptors(options.connections)
@@ -210,10 +212,12 @@ def main():
     load.drive_until(time.monotonic() + 1)
     start, windows, before, done = time.monotonic(), [], load.counts(), sum(load.counts())
     for _ in range(options.seconds):
-        load.drive_window(1)
+        load.drive_window(1, options.batches)
         after = load.counts()
         windows.append(shares(before, after))
         before = after
+    if not all(windows):
+        raise Failure("the server answered nothing for a second")
     seconds = time.monotonic() - start
     print(json.dumps({"per_second": (sum(before) - done) / seconds, "windows": windows}))
 

@@ -3,8 +3,8 @@
 
 One server loop runs on one core. On the other core run the heavy load and the light client, which sends `GET /plaintext`
 every 2 ms (`light_client.py` describes how it counts latencies, and how it gets its share of that core). Then
-`heavy_client.py` measures the throughput of the slowest heavy connection, relative to the mean. Servers take
-turns round by round, each started afresh. The README in this folder describes how to repeat it.
+`heavy_client.py` measures the throughput of the slowest heavy connection, relative to the mean. Servers take turns round
+by round, each started afresh. The README in this folder describes how to repeat it.
 
 Kinds: `plaintext`, heavy connections pipeline `GET /plaintext` 256 deep; `uploads`, heavy connections upload to `/sum`
 without end; `connect`, as `plaintext`, and the light client opens a new connection every 20 ms.
@@ -121,7 +121,7 @@ def beside(server, heavy, core, seconds, kind="plaintext", interval=INTERVAL_SEC
 
 def heavy_command(server, options, seconds):
     if options.kind == "uploads":
-        arguments = ["--kind", "uploads", "--connections", options.heavy, "--seconds", seconds - 1, server.port]
+        arguments = ["--kind", "uploads", "--connections", options.heavy, "--seconds", seconds - 1, "--batches", 0, server.port]
         return python(options.load_core, "heavy_client.py", *arguments)
     work = load.Work("/plaintext", DEPTH, options.heavy)
     return options.generator.command(f"http://127.0.0.1:{server.port}", work, seconds)

@@ -105,9 +105,9 @@ class Fairness(unittest.TestCase):
                     connection.done += pipelines * connection.batch
 
         load = Slow()
-        load.drive_window(1)
-        # Three pipelines of two connections each time.
-        self.assertEqual(load.drives, -(-2 * heavy_client.BATCHES_MIN // 3))
+        load.drive_window(1, 20)
+        # Three pipelines of both connections each time, and 40 in all.
+        self.assertEqual(load.drives, 14)
 
     def test_a_window_in_which_nothing_is_answered_is_a_failure(self):
         class Silent(heavy_client.Load):
@@ -120,7 +120,7 @@ class Fairness(unittest.TestCase):
         now = [0.0]
         with mock.patch.object(heavy_client.time, "monotonic", lambda: now[0]):
             with self.assertRaises(Failure):
-                Silent().drive_window(1)
+                Silent().drive_window(1, 20)
 
 
 class LightJob(unittest.TestCase):

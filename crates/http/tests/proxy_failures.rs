@@ -7,8 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::http::proxy::{Proxy, UpstreamLimits, Upstreams, UpstreamsBuilder};
 use tidegate::framing::Raw;
+use tidegate::http::proxy::{Proxy, UpstreamLimits, Upstreams, UpstreamsBuilder};
 use tidegate::http::{Client, Config, Method, Router};
 use tidegate::metrics::{Format, MetricsText};
 use tidegate::task::Task;
