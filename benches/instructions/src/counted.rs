@@ -3,6 +3,7 @@
 //! Callgrind toggles counting on entry to that function, and again on exit. So the setup of a job is not counted, and
 //! neither is, within a job, the work that a kernel would do.
 
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The pattern of the function at which callgrind toggles counting, for every mangling.
@@ -23,7 +24,11 @@ pub(crate) fn leave_out<T>(work: impl FnOnce() -> T) -> T {
 
 #[inline(never)]
 fn switch<T>(work: impl FnOnce() -> T) -> T {
-    work()
+    let done = work();
+    // After a tail call, the function would not be on the stack any more: callgrind would take the end of the work for no
+    // exit of it.
+    black_box(&done);
+    done
 }
 
 /// The program has one thread.
