@@ -196,7 +196,7 @@ fn variants(tokens: &[TokenTree]) -> Result<Vec<Variant>, Mistake> {
         let fields = match rest.get(1) {
             Some(TokenTree::Group(fields)) if fields.delimiter() == Delimiter::Parenthesis => {
                 let fields: Vec<_> = fields.stream().into_iter().collect();
-                Fields::Tuple(parts(&fields).map(|field| type_of(field)).collect())
+                Fields::Tuple(parts(&fields).map(type_of).collect())
             }
             Some(TokenTree::Group(_)) => Fields::Named,
             _ => Fields::Unit,

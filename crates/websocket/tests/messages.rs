@@ -93,8 +93,7 @@ fn control_frames_are_yielded_where_the_application_wants_them() {
 fn a_close_frame_is_answered_and_nothing_follows_it() {
     let mut yielding = config();
     yielding.yields_control = true;
-    let frames = |payload| [(FIN | TEXT, &b"ebb"[..]), (FIN | CLOSE, payload), (FIN | TEXT, b"late")];
-    let closed = |payload: &[u8]| seen(&yielding, &frames(payload));
+    let closed = |payload: &[u8]| seen(&yielding, &around_close(payload));
     let with_code = closed(&code(1001, "the tide turns"));
     assert_eq!(with_code.messages.len(), 2);
     assert!(with_code.messages[1].contains("1001"), "{:?}", with_code.messages);
@@ -106,9 +105,14 @@ fn a_close_frame_is_answered_and_nothing_follows_it() {
         assert_eq!(closed(&code(valid, "")).replies[5..], plain(FIN | CLOSE, &code(valid, "")));
     }
     // Without the option the messages end with the close frame.
-    let ended = seen(&config(), &frames(&code(1001, "the tide turns")));
+    let ended = seen(&config(), &around_close(&code(1001, "the tide turns")));
     assert_eq!(ended.messages, ["text ebb"]);
     assert_eq!((ended.replies, ended.outcome), (with_code.replies, with_code.outcome));
+}
+
+/// A text, a close frame, and a text behind it.
+fn around_close(payload: &[u8]) -> [(u8, &[u8]); 3] {
+    [(FIN | TEXT, b"ebb"), (FIN | CLOSE, payload), (FIN | TEXT, b"late")]
 }
 
 #[test]

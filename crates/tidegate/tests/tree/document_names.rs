@@ -13,7 +13,8 @@ use crate::sources::{files, root, rust_files};
 /// Items of other crates that documents name.
 const FOREIGN: &[(&str, &str)] = &[
     ("Config", "connect_raw"), // tokio-postgres
-    ("Signals", "forever"),    // signal-hook
+    ("Duration", "MAX"),
+    ("Signals", "forever"), // signal-hook
     ("Signals", "new"),
     ("StreamExt", "split"), // futures-util
 ];
