@@ -1,9 +1,8 @@
 //! The contract of all codecs, kept by the server: whatever the pieces, the same requests, errors and responses.
 
-mod support;
-
-use support::contract;
 use tidegate_http1::{Config, Limits};
+
+use crate::support::contract;
 
 const GOOD: &[&[u8]] = &[
     b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -1,7 +1,5 @@
 //! Shared by the tests: a codec of whole requests, and a connection that a test drives.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 pub(crate) mod agreement;
 
 use std::sync::Arc;

@@ -1,10 +1,9 @@
 //! Requests that the application processes ahead of the responses to those before them (RFC 9112 §9.3.2).
 
-mod support;
-
-use support::Talk;
 use tidegate_codec::Lifecycle;
 use tidegate_http1::{Error, Misuse, Outgoing, Response, Status, StreamedResponse};
+
+use crate::support::Talk;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 

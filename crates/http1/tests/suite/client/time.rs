@@ -9,7 +9,7 @@ use tidegate_http1::{Client, Error, Exceeded, Method, StreamedRequest};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::filters::StripPrefix;
 
-use crate::support::{Talk, config, get};
+use crate::client::support::{Talk, config, get};
 
 fn too_long(exceeded: Exceeded) -> Result<(), Error> {
     Err(Error::Limit(exceeded))

@@ -81,7 +81,7 @@ fn check(ledger: &str, tests: &BTreeSet<String>) -> Result<Counts, Vec<String>> 
 #[test]
 fn each_demand_of_the_rfcs_has_a_test_or_a_reason() {
     let ledger = read(&root().join("docs/rfc9112.md"));
-    let tests = tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"), "");
+    let tests = tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite"), "");
     let counts = check(&ledger, &tests).unwrap_or_else(|wrong| panic!("docs/rfc9112.md:\n{}", wrong.join("\n")));
     assert!(counts.rows >= ROWS_MIN, "rows were lost: {counts:?}");
     let Counts { rows, held, open, not_kept, not_ours } = counts;

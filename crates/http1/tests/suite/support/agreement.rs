@@ -1,7 +1,5 @@
 //! Another parser as a second opinion: `httparse` accepts what was accepted, with the same meaning.
 
-use tidegate_http1::ResponseHead;
-
 use super::Request;
 
 /// Checks the first request in `wire`, unless its target is not UTF-8, which `httparse` refuses.
@@ -22,24 +20,8 @@ pub(crate) fn of_request(request: &Request, wire: &[u8]) {
     assert_eq!(request.headers, other.headers.iter().map(text).collect::<Vec<_>>());
 }
 
-/// Checks the response head that is all of `wire`.
-///
-/// # Panics
-/// If `httparse` refuses it, or sees something else.
-pub(crate) fn of_response(head: &ResponseHead, wire: &[u8]) {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut other = httparse::Response::new(&mut headers);
-    let wire = with_known_version(wire);
-    let status = other.parse(&wire);
-    assert_eq!(status, Ok(httparse::Status::Complete(wire.len())), "{head:?}");
-    assert_eq!((other.code, other.version), (Some(head.status().code()), Some(u8::from(head.version() > OLD))));
-    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers: Vec<_> = head.headers().map(|(name, value)| (lossy(name), lossy(value))).collect();
-    assert_eq!(headers, other.headers.iter().map(text).collect::<Vec<_>>());
-}
-
 /// The same bytes, with HTTP/1.1 on their first line in place of a higher minor version, which `httparse` refuses.
-fn with_known_version(wire: &[u8]) -> Vec<u8> {
+pub(crate) fn with_known_version(wire: &[u8]) -> Vec<u8> {
     let mut wire = wire.to_vec();
     let start = wire.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let length = wire[start..].iter().position(|byte| *byte == b'\r').unwrap_or(0);
@@ -51,11 +33,9 @@ fn with_known_version(wire: &[u8]) -> Vec<u8> {
     wire
 }
 
-fn text(header: &httparse::Header<'_>) -> (String, String) {
+pub(crate) fn text(header: &httparse::Header<'_>) -> (String, String) {
     (header.name.to_owned(), String::from_utf8_lossy(header.value).trim_matches([' ', '\t']).to_owned())
 }
 
-const OLD: tidegate_http1::Version = tidegate_http1::Version::Http10;
-
 /// As many as the codec accepts.
-const HEADERS_MAX: usize = 100;
+pub(crate) const HEADERS_MAX: usize = 100;

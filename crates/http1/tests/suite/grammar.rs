@@ -1,10 +1,9 @@
 //! For every request and every answer the codec writes a valid message of RFC 9112, and its body can be read in one way
 //! only. Every request is answered in every manner with every status, and the bytes are read as a client reads them.
 
-mod support;
-
-use support::Talk;
 use tidegate_http1::{Body, Chunk, Error, Fields, Interim, Misuse, Outgoing, Response, Status, StreamedResponse};
+
+use crate::support::Talk;
 
 const REQUESTS: &[&str] = &[
     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",

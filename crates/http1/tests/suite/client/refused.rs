@@ -3,7 +3,7 @@
 use tidegate_http1::client::Limits;
 use tidegate_http1::{Error, Exceeded, Violation};
 
-use crate::support::{Talk, broken, get};
+use crate::client::support::{Talk, broken, get};
 
 #[track_caller]
 fn refused(wire: &str, violation: Violation) {

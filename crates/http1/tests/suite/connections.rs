@@ -1,14 +1,13 @@
 //! The life of a connection: order, persistence, unread bodies, time-outs, and the end.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{GET, Talk};
 use tidegate_codec::{Lifecycle, Step};
 use tidegate_http1::{
     Config, Error, Exceeded, Incoming, Limits, Misuse, Outgoing, Response, Status, StreamedResponse, Violation,
 };
+
+use crate::support::{GET, Talk};
 
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
 

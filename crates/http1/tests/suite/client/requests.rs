@@ -6,7 +6,7 @@ use tidegate_http1::{
 };
 use tidegate_testkit::CodecHarness;
 
-use crate::support::{Talk, get, misuse};
+use crate::client::support::{Talk, get, misuse};
 
 fn streamed() -> StreamedRequest {
     StreamedRequest::new(Method::Put, "/").expect("it is a target")

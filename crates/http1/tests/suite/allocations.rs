@@ -5,10 +5,7 @@ use std::time::{Instant, SystemTime};
 use tidegate_buffer::Scratch;
 use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
 use tidegate_http1::{Error, Fields, Incoming, Response, Server, Status};
-use tidegate_testkit::allocations::{CountingAllocator, Region};
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+use tidegate_testkit::allocations::Region;
 
 #[test]
 fn requests_with_and_without_body_allocate_nothing() {

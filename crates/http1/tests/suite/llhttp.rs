@@ -6,8 +6,6 @@
 //! to its user what this crate decides: [`DEVIATIONS`] lists where the two differ, and why, and [`EXCLUDED`] the cases
 //! that cannot be compared.
 
-mod support;
-#[path = "support/vectors.rs"]
 mod vectors;
 
 use std::collections::BTreeSet;
@@ -17,7 +15,8 @@ use tidegate_codec::Step;
 use tidegate_http1::{Client, Error, Incoming, Method, Request, RequestHead, Response, ResponseHead, Server, Status};
 use tidegate_http1::{Version, Violation, client};
 use tidegate_testkit::CodecHarness;
-use vectors::{Account, Case, GUIDED, LENIENT, Message, OTHER_PROTOCOL, PAUSING, Verdict};
+
+use self::vectors::{Account, Case, GUIDED, LENIENT, Message, OTHER_PROTOCOL, PAUSING, Verdict};
 
 /// Where our verdict differs on purpose: file, case, our verdict, and the reason.
 const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[

@@ -1,10 +1,9 @@
 //! The head of a request, RFC 9112 §2 to §5: how it is read, and which bytes are never part of it.
 
-mod support;
-
-use support::{Seen, Talk, seen};
 use tidegate_codec::Step;
 use tidegate_http1::{Error, Incoming, RequestHead, Version, Violation};
+
+use crate::support::{Seen, Talk, seen};
 
 fn refused(wire: &[u8], violation: Violation) {
     let seen = seen(wire);

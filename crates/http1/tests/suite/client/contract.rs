@@ -3,7 +3,7 @@
 use tidegate_codec::Blame;
 use tidegate_http1::client::Limits;
 
-use crate::support::contract;
+use crate::client::support::contract;
 
 /// Requests, and the bytes that came back.
 const GOOD: &[(&[&str], &[u8])] = &[

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use tidegate_codec::Step;
 use tidegate_http1::client::{Client, Config, Incoming, Limits, Outgoing};
 use tidegate_http1::{BodyLength, Error, Method, Misuse, Request, ResponseHead, StreamedRequest, Version, Violation};
-
 use tidegate_testkit::CodecHarness;
 
-use crate::support::{Talk, broken, get, misuse};
+use crate::client::support::{Talk, broken, get, misuse};
 
 fn asked(method: Method) -> Talk {
     let target = if method == Method::Connect { "a:1" } else { "/" };

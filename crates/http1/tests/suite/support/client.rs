@@ -1,7 +1,5 @@
 //! Shared by the tests: a connection that a test drives, and a codec of whole responses.
 
-#![allow(dead_code, reason = "fuzzing uses a part of it")]
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,19 +1,18 @@
 //! Encoded responses: framing, the fields that the codec adds, and the messages that it refuses.
 
-mod support;
-
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::{GET, Talk};
 use tidegate_codec::{FileRegion, Step};
 use tidegate_http1::{
     Body, Chunk, Config, ContentType, Error, Fields, Interim, InvalidField, Limits, Misuse, Outgoing, Response, Server,
     Status, StreamedResponse,
 };
 use tidegate_testkit::CodecHarness;
+
+use crate::support::{GET, Talk};
 
 const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
 

@@ -1,10 +1,9 @@
 //! Pipelined requests, RFC 9112 §9: they are answered in their order, and requests after the last one are not
 //! processed.
 
-mod support;
-
-use support::{GET, Talk, seen};
 use tidegate_http1::{Response, Status};
+
+use crate::support::{GET, Talk, seen};
 
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 

@@ -1,12 +1,11 @@
 //! The messages of fifteen years of request smuggling: each is an error that closes the connection, and each error has
 //! its status.
 
-mod support;
-
-use support::{seen, seen_with};
 use tidegate_codec::Step;
 use tidegate_http1::{Config, Error, Exceeded, Incoming, Limits, Server, Violation};
 use tidegate_testkit::CodecHarness;
+
+use crate::support::{seen, seen_with};
 
 fn refused(wire: &str, error: Error, status: u16) {
     let seen = seen(wire.as_bytes());

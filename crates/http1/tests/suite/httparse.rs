@@ -1,10 +1,9 @@
 //! Another parser as a second opinion: `httparse` accepts what this codec accepts, with the same meaning.
 
-mod support;
-
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use support::seen;
+
+use crate::support::{self, seen};
 
 /// Pieces of heads, valid and malformed; a head is some of them in a row.
 const PIECES: &[&str] = &[

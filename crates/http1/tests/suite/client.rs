@@ -4,6 +4,6 @@ mod contract;
 mod refused;
 mod requests;
 mod responses;
-#[path = "../support/client.rs"]
+#[path = "support/client.rs"]
 mod support;
 mod time;

@@ -1,10 +1,9 @@
 //! The end of a request's body, RFC 9112 §6 to §8.
 
-mod support;
-
-use support::{GET, Seen, Talk, seen, seen_with};
 use tidegate_codec::Step;
 use tidegate_http1::{BodyLength, Config, Error, Incoming, Limits, Violation};
+
+use crate::support::{GET, Seen, Talk, seen, seen_with};
 
 fn chunked(body: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
