@@ -1,13 +1,11 @@
 //! What is received, decoded, kept and let go: `Input`, `Scratch`, `Slice` and `Pool`.
 
-#[path = "support/properties.rs"]
-mod properties;
-mod support;
-
 use bytes::Bytes;
 use proptest::prelude::*;
-use support::bytes;
 use tidegate_buffer::{HEADROOM_BYTES, Input, Pool, RECEIVE_BYTES_MAX, SEGMENT_BYTES, Scratch, Slice};
+
+use crate::properties;
+use crate::support::bytes;
 
 fn receive(scratch: &mut Scratch, bytes: &[u8]) -> Slice {
     scratch.space(bytes.len()).copy_from_slice(bytes);

@@ -1,14 +1,12 @@
 //! Outbound queues that share a pool, against a plain model: the bytes that have to come out, and when.
 
-#[path = "support/properties.rs"]
-mod properties;
-mod support;
-
 use std::os::unix::fs::FileExt;
 
 use proptest::prelude::*;
-use support::model::{FILE, FILE_BYTES, LENGTH_MAX, Operation, QUEUES, RESERVED_MAX, World};
 use tidegate_buffer::SEGMENT_BYTES;
+
+use crate::properties;
+use crate::support::model::{FILE, FILE_BYTES, LENGTH_MAX, Operation, QUEUES, RESERVED_MAX, World};
 
 fn operation() -> impl Strategy<Value = Operation> {
     use Operation::*;

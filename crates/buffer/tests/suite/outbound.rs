@@ -1,12 +1,11 @@
 //! The outbound queue: what comes out of it, in which order, and when.
 
-mod support;
-
 use std::io::ErrorKind;
 
 use bytes::Bytes;
-use support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
 use tidegate_buffer::{LINK_BYTES_MIN, LoadError, Outbound, Pool, SEGMENT_BYTES, Short, WritePosition};
+
+use crate::support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
 
 /// A queue with every kind of entry in it, and what has to come out.
 fn mixed(pool: &Pool) -> (Outbound, Vec<u8>) {

@@ -1,17 +1,16 @@
 //! The outbound queue: what it costs, what it shares, and that all of it is given back, once.
 
-mod support;
-
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
 use tidegate_buffer::{
     ENTRY_BYTES, LARGE_SEGMENT_BYTES, LINK_BYTES_MIN, Outbound, Pool, RECEIVE_BYTES_MAX, SEGMENT_BYTES, Scratch,
 };
+
+use crate::support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
 
 /// Something that puts bytes into a queue.
 type Write<'a> = dyn Fn(&mut Outbound) + 'a;

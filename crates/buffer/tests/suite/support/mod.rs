@@ -1,7 +1,5 @@
 //! What the tests of this crate share: files, and the far end of a queue. `fuzz/src/outbound.rs` shares it as well.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 pub(crate) mod model;
 
 use std::fs::File;
