@@ -1,14 +1,10 @@
 //! Another parser's opinion, on heads that are whole but for a few bytes. `support/opinion.rs` lists the differences.
 //!
 //! `TIDEGATE_HEADS` is how many heads there are. A hundred million take two minutes on one core:
-//! `TIDEGATE_HEADS=100000000 cargo test --release -p tidegate-scan --test httparse -- --nocapture`.
+//! `TIDEGATE_HEADS=100000000 cargo test --release -p tidegate-scan --test suite httparse -- --nocapture`.
 
-#[path = "support/opinion.rs"]
-mod opinion;
-mod support;
-
-use opinion::{compare_fields, compare_request};
-use support::{From, agreed, check};
+use crate::support::opinion::{compare_fields, compare_request};
+use crate::support::{From, agreed, check};
 
 #[test]
 fn a_browsers_head_is_the_same_for_both() {

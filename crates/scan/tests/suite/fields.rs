@@ -1,9 +1,8 @@
 //! Every level finds what the rules say: at every split, with every byte at every place, in every rest of a window.
 
-mod support;
-
-use support::{From, agreed, check};
 use tidegate_scan::{FieldError, Level, Scanner, Stop, Task, fields};
+
+use crate::support::{self, From, agreed, check};
 
 const BROWSER: &[u8] = include_bytes!("support/browser.txt");
 

@@ -1,5 +1,7 @@
 //! What a scanner has to find, byte by byte as the RFCs say it.
 
+pub(crate) mod opinion;
+
 use tidegate_scan::{Field, FieldError, Level, Scanner, Stop, Task};
 
 /// A scan of fields, with all that was noted.

@@ -2,7 +2,7 @@
 
 use tidegate_scan::{FieldError, Level, Scanner, Stop, Task};
 
-use super::support::{From, Seen, agreed};
+use super::{From, Seen, agreed};
 
 /// What `httparse` finds in the fields that begin at `at` has to be the same. All differences are that it takes LF for
 /// CR LF.
