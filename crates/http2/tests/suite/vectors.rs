@@ -2,14 +2,13 @@
 //!
 //! They lie beside the repository, in `../shared/vectors`; without them the tests print a line and pass.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use support::{Peer, SETTINGS, frame};
 use tidegate::http2::hpack::Decoder;
 use tidegate::http2::{ErrorCode, Limits};
+
+use crate::support::{self, Peer, SETTINGS, frame};
 
 /// The files of a folder, in their order. `None` if there is no such folder.
 fn files(folder: &str) -> Option<Vec<(PathBuf, Value)>> {

@@ -1,16 +1,15 @@
 //! Peers that break the protocol, or keep it only to cost the server more than it costs them; and what must not trip a
 //! limit.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{
+use tidegate::http2::hpack::{Encoder, Indexing};
+use tidegate::http2::{ErrorCode, Limits};
+
+use crate::support::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, Peer, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, frame,
 };
-use tidegate::http2::hpack::{Encoder, Indexing};
-use tidegate::http2::{ErrorCode, Limits};
 
 const CALM: ErrorCode = ErrorCode::ENHANCE_YOUR_CALM;
 

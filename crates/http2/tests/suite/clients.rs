@@ -1,16 +1,15 @@
 //! The client's side, against the server's side.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use support::{GOAWAY, Peer, frame};
 use tidegate::codec::mux::{OpenError, RawStreams, ResetCause, StreamCommand, StreamEvent, StreamKey};
 use tidegate::http1::client::{self, Incoming, Outgoing};
 use tidegate::http1::{Fields, Method, Request, StreamedRequest};
 use tidegate::http2::{ClientStream, Config, Connection, ErrorCode, Limits};
 use tidegate_testkit::CodecHarness;
+
+use crate::support::{self, GOAWAY, Peer, frame};
 
 /// A client, and the server that it is connected to.
 struct Pair {

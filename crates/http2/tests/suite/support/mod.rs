@@ -1,8 +1,5 @@
 //! A peer that is written by hand: it sends frames to a server on a real loop, and reads what comes back.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-#![allow(clippy::allow_attributes, reason = "whether an item is used depends on the test")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

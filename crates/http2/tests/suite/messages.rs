@@ -1,14 +1,13 @@
 //! Requests and responses over one connection.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{
-    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PREFACE, Peer, RST_STREAM, SETTINGS,
+use tidegate::http2::{ErrorCode, Limits};
+
+use crate::support::{
+    self, ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PREFACE, Peer, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, frame,
 };
-use tidegate::http2::{ErrorCode, Limits};
 
 #[test]
 fn a_request_gets_its_response() {

@@ -1,12 +1,11 @@
 //! Single frames: what each must and must not do.
 
-mod support;
+use tidegate::http2::{ErrorCode, Limits};
 
-use support::{
+use crate::support::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PRIORITY, Peer, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, error_code, frame,
 };
-use tidegate::http2::{ErrorCode, Limits};
 
 /// A connection on which stream 1 waits for its body.
 fn open() -> Peer {

@@ -1,16 +1,15 @@
 //! What a connection does about a silent peer: PING, by option, and the deadline for the acknowledgement of SETTINGS.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{ACK, DATA, PING, PREFACE, Peer, SETTINGS, WINDOW_UPDATE, frame, frames};
 use tidegate::codec::mux::{RawStreams, StreamCommand};
 use tidegate::http2::{Config, Connection, Error, ErrorCode, Exceeded, Limits};
 use tidegate_codec::{Over, OverError, Stages};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::filters::StripPrefix;
+
+use crate::support::{ACK, DATA, PING, PREFACE, Peer, SETTINGS, WINDOW_UPDATE, frame, frames};
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

@@ -1,13 +1,12 @@
 //! Requests that are answered within the batch of frames in which they come, and heads that come again.
 
-mod support;
+use tidegate::http2::hpack::{Decoder, Encoder, Indexing};
+use tidegate::http2::{ErrorCode, Limits};
 
-use support::{
+use crate::support::{
     DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, Peer, RST_STREAM, SETTINGS, WINDOW_UPDATE, error_code,
     frame,
 };
-use tidegate::http2::hpack::{Decoder, Encoder, Indexing};
-use tidegate::http2::{ErrorCode, Limits};
 
 const FIELDS: [(&str, &str); 5] =
     [(":method", "GET"), (":scheme", "http"), (":path", "/hello"), (":authority", "sea"), ("tide", "ebb")];
