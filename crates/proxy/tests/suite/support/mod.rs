@@ -1,7 +1,5 @@
 //! Headers byte by byte, independent of the builder.
 
-#![allow(dead_code, reason = "each test file uses a part of these")]
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 

@@ -9,10 +9,7 @@ use std::time::{Instant, SystemTime};
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Codec, Input, Lifecycle, Outbound, Output, Pool, Time};
 use tidegate_proxy::{Networks, Policy, Proxied};
-use tidegate_testkit::allocations::{CountingAllocator, Region};
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+use tidegate_testkit::allocations::Region;
 
 #[test]
 fn an_idle_connection_keeps_eight_bytes_and_its_header_until_that_is_taken() {

@@ -1,17 +1,16 @@
 //! Whose headers count, in whatever pieces they arrive: as a filter and as a codec.
 
-mod support;
-
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{optional, required, tlv, v2, v4};
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Lifecycle, Over, OverError, Step};
 use tidegate_proxy::{Announced, Builder, Error, Exceeded, Limits, Networks, Policy, Proxied, Strip, Violation};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::{self, Contract};
+
+use crate::support::{self, optional, required, tlv, v2, v4};
 
 const TRUSTED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const UNTRUSTED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));

@@ -1,11 +1,10 @@
 //! Headers of both versions: what they mean, and what is refused.
 
-mod support;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{at, overlong, tlv, v2, v4};
 use tidegate_proxy::{Builder, Error, Exceeded, Header, Misuse, SslBuilder, Tlv, Transport, Version, Violation};
+
+use crate::support::{at, overlong, tlv, v2, v4};
 
 fn refused(bytes: &[u8]) -> Violation {
     match Header::parse(bytes) {
