@@ -1,8 +1,5 @@
 //! Messages, and coding them in pieces.
 
-#![allow(dead_code, reason = "each test uses some of it")]
-#![allow(clippy::allow_attributes, reason = "which ones are unused depends on the test")]
-
 use tidegate_compress::{
     Algorithm, Compression, Compressor, DecompressionLimits, Decompressor, Error, Operation, Progress,
 };

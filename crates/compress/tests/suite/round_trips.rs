@@ -1,10 +1,9 @@
 //! What is compressed is decompressed to the same bytes, however it is divided.
 
-mod support;
-
-use support::{compress, decompress, decompress_pieces, noise, step_all, text};
 use tidegate_compress::{Algorithm, Compression, Compressor, DecompressionLimits, Decompressor, Error, Operation};
 use tidegate_testkit::{Random, seed};
+
+use crate::support::{compress, decompress, decompress_pieces, noise, step_all, text};
 
 fn new(algorithm: Algorithm) -> Decompressor {
     Decompressor::new(algorithm, DecompressionLimits::default())

@@ -2,17 +2,13 @@
 //!
 //! The library of zstd allocates by itself, so its contexts are counted by their own word.
 
-mod support;
-
-use support::{compress, text};
 use tidegate_compress::{
     Algorithm, Compressor, DecompressionLimits, Decompressor, SPARE_BYTES_MAX, spare_bytes, trim_spare,
 };
 use tidegate_testkit::Random;
-use tidegate_testkit::allocations::{CountingAllocator, Region};
+use tidegate_testkit::allocations::Region;
 
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+use crate::support::{self, compress, text};
 
 fn in_use(region: &Region) -> isize {
     let change = region.change();

@@ -1,13 +1,12 @@
 //! Other implementations, and other interfaces of the same libraries, read what this crate writes, and the reverse.
 
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
-use support::{compress, decompress, text};
 use tidegate_compress::{Algorithm, Compression, Error};
 use tidegate_testkit::Random;
+
+use crate::support::{compress, decompress, text};
 
 fn plain() -> Vec<u8> {
     text(300_000, &mut Random::new(1))

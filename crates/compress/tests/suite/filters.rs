@@ -1,16 +1,15 @@
 //! The filter `Compress` below a codec keeps the contract of codecs.
 
-mod support;
-
 use std::fmt::Write as _;
 
-use support::{compress, text};
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Blame, Lifecycle, Output, Over, OverError, Pipeline, Slice, Stages, Step};
 use tidegate_compress::{Algorithm, Compress, Compression, Compressor, DecompressionLimits, Decompressor, Error};
 use tidegate_testkit::contract::{Contract, Outcome};
 use tidegate_testkit::filters::ToyTls;
 use tidegate_testkit::{CodecHarness, Random, seed};
+
+use crate::support::{compress, text};
 
 type Stack = Over<Compress, Lines>;
 

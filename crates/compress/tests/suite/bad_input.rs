@@ -1,11 +1,10 @@
 //! Messages that are invalid, truncated, too large, or made to exhaust memory.
 
-mod support;
-
-use support::{compress, decompress, decompress_pieces, decompress_with, noise, text};
 use tidegate_codec::{Blame, Fault};
 use tidegate_compress::{Algorithm, Compression, Compressor, DecompressionLimits, Decompressor, Error};
 use tidegate_testkit::{Random, seed};
+
+use crate::support::{compress, decompress, decompress_pieces, decompress_with, noise, text};
 
 fn new(algorithm: Algorithm) -> Decompressor {
     Decompressor::new(algorithm, DecompressionLimits::default())
