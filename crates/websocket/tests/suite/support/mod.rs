@@ -1,7 +1,5 @@
 //! Frames byte by byte, independent of the codec.
 
-#![allow(dead_code, reason = "each test file uses a part of these")]
-
 use std::sync::Arc;
 
 use tidegate_codec::{Codec, Output};

@@ -1,14 +1,13 @@
 //! What long messages cost: memory for bytes that came, and one copy of what comes in parts.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{BINARY, FIN, config, masked, plain};
 use tidegate::{Context, Handler, Outcome};
 use tidegate_codec::Codec;
 use tidegate_testkit::{CodecHarness, Embedded};
 use tidegate_websocket::{Message, WebSocket};
+
+use crate::support::{BINARY, FIN, config, masked, plain};
 
 struct Echo;
 

@@ -2,8 +2,6 @@
 //!
 //! The allocator counts for each thread, so other threads of the test do not count.
 
-#![forbid(unsafe_code)]
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -12,10 +10,7 @@ use std::time::Duration;
 use tidegate::sys::{ListenOptions, Socket};
 use tidegate::websocket::{Config, Deflate, Message, Parameters, WebSocket};
 use tidegate::{Context, EventLoop, Handler, Limits, Outcome, Room, RoomLimits, Slow, Visit};
-use tidegate_testkit::allocations::{CountingAllocator, Region};
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+use tidegate_testkit::allocations::Region;
 
 struct Echo;
 

@@ -1,20 +1,19 @@
 //! Messages of all shapes, in every split, in both roles.
 
-mod support;
-
 use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{
-    BINARY, CLOSE, CONTINUATION, FIN, PING, PONG, TEXT, client, code, config, echo, frame, frames, masked, plain,
-    server, unmasked,
-};
 use tidegate_codec::framing::Payload;
 use tidegate_codec::{Codec, Lifecycle};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::{Contract, Outcome, Transcript};
 use tidegate_websocket::{Close, CloseCode, Config, Error, Kind, Message, Misuse, Piece, WebSocket};
+
+use crate::support::{
+    BINARY, CLOSE, CONTINUATION, FIN, PING, PONG, TEXT, client, code, config, echo, frame, frames, masked, plain,
+    server, unmasked,
+};
 
 /// What both roles make of the frames, which have to be the same; messages come as text.
 fn seen(config: &Config, frames: &[(u8, &[u8])]) -> Transcript {

@@ -1,18 +1,17 @@
 //! What a peer may not send: each closes with the code for it, and none makes memory grow.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{
-    BINARY, CLOSE, CONTINUATION, FIN, PING, RSV1, TEXT, client, code, config, deflating, frames, masked, plain, server,
-    without_takeover,
-};
 use tidegate_codec::{Blame, Codec, Fault};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::{Contract, Outcome};
 use tidegate_websocket::{CloseCode, Error, Exceeded, Message, Violation, WebSocket};
+
+use crate::support::{
+    self, BINARY, CLOSE, CONTINUATION, FIN, PING, RSV1, TEXT, client, code, config, deflating, frames, masked, plain,
+    server, without_takeover,
+};
 
 /// The error and the close code, which are the same in every split.
 fn refused(make: impl Fn() -> WebSocket, wire: &[u8]) -> (String, Option<u16>) {

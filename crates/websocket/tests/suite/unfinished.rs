@@ -1,18 +1,17 @@
 //! Messages that do not end: their memory counts as their connection's, and they have a deadline.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{
-    BINARY, CLOSE, CONTINUATION, FIN, PING, PONG, RSV1, code, deflating, frames, masked, server, without_takeover,
-};
 use tidegate::{Context, Handler, Limits, Outcome};
 use tidegate_codec::Codec;
 use tidegate_compress::{Algorithm, Compressor};
 use tidegate_testkit::{CodecHarness, Embedded};
 use tidegate_websocket::{Error, Exceeded, Message, Parameters, WebSocket};
+
+use crate::support::{
+    self, BINARY, CLOSE, CONTINUATION, FIN, PING, PONG, RSV1, code, deflating, frames, masked, server, without_takeover,
+};
 
 struct Discard;
 

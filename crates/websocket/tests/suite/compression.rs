@@ -1,18 +1,17 @@
 //! permessage-deflate: the examples of the RFC, both roles, with takeover and without, and what a peer may not send.
 
-mod support;
-
 use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{
-    BINARY, CONTINUATION, FIN, PING, RSV1, TEXT, config, deflating, echo, frames, masked, plain, without_takeover,
-};
 use tidegate_codec::{Blame, Broadcast, Encoded, Pool, Step};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::Contract;
 use tidegate_websocket::{Config, Error, Exceeded, Message, Parameters, Piece, WebSocket};
+
+use crate::support::{
+    self, BINARY, CONTINUATION, FIN, PING, RSV1, TEXT, config, deflating, echo, frames, masked, plain, without_takeover,
+};
 
 fn server_with(config: Config, agreed: Parameters) -> WebSocket {
     WebSocket::server(Arc::new(config), Some(agreed))
