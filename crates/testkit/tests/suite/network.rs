@@ -24,7 +24,7 @@ use tidegate_sys::Address;
 use tidegate_testkit::network::{FaultCounts, FaultRates, Link, Network, NetworkFault};
 use tidegate_testkit::{Random, seeds};
 
-use crate::pair::{Pair, SECOND, Served, echo, exchange, without_messages};
+use crate::network::pair::{Pair, SECOND, Served, echo, exchange, without_messages};
 
 /// Four exchanges at once, large and byte by byte, with handlers and with tasks.
 pub(crate) fn exchange_all(seed: u64, faults: FaultRates) -> (u64, FaultCounts, usize) {

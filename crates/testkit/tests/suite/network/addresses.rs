@@ -12,8 +12,8 @@ use tidegate_sys::Address;
 use tidegate_testkit::network::{FaultRates, Network, NetworkFault};
 use tidegate_testkit::seeds;
 
-use crate::journal::{Begun, Done, Journal, Seen};
-use crate::pair::{Echo, Pair, SECOND, echo, exchange};
+use crate::network::journal::{Begun, Done, Journal, Seen};
+use crate::network::pair::{Echo, Pair, SECOND, echo, exchange};
 
 fn path() -> Address {
     Address::Unix("/run/app.sock".into())

@@ -1,6 +1,6 @@
 //! Many connections, some of which misbehave: each of them ends, and is accounted for.
 //!
-//! `TIDEGATE_CONNECTIONS=1000000 cargo test --release -p tidegate-testkit --test network crowd` is the long run.
+//! `TIDEGATE_CONNECTIONS=1000000 cargo test --release -p tidegate-testkit --test suite network::crowd` is the long run.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use tidegate_sys::Address;
 use tidegate_testkit::network::{FaultCounts, FaultRates, Network, NetworkFault, SimNode};
 use tidegate_testkit::{Random, seeds};
 
-use crate::pair::{Echo, SECOND, Served, echo, exchange, weather, without_messages};
+use crate::network::pair::{Echo, SECOND, Served, echo, exchange, weather, without_messages};
 
 /// What a client does with its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

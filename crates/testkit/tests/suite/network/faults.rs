@@ -15,9 +15,9 @@ use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, SocketOptio
 use tidegate_testkit::network::{FaultCounts, FaultRates, Network, NetworkFault, SimNode};
 use tidegate_testkit::seeds;
 
-use crate::exchange_all;
-use crate::journal::{Begun, Done, Journal, Seen};
-use crate::pair::{Pair, SECOND, Served, echo, exchange, without_messages};
+use crate::network::exchange_all;
+use crate::network::journal::{Begun, Done, Journal, Seen};
+use crate::network::pair::{Pair, SECOND, Served, echo, exchange, without_messages};
 
 #[test]
 fn no_benign_fault_does_harm_however_often_it_strikes() {

@@ -1,7 +1,5 @@
 //! `Embedded`: the test is the peer and moves the clock.
 
-#![forbid(unsafe_code)]
-
 use std::time::Duration;
 
 use tidegate_codec::framing::Lines;

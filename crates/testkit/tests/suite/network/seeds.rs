@@ -7,8 +7,8 @@ use std::process::Command;
 use tidegate_testkit::network::{FaultCounts, FaultRates, Network, NetworkFault};
 use tidegate_testkit::seeds;
 
-use crate::exchange_all;
-use crate::pair::{Pair, SECOND, exchange};
+use crate::network::exchange_all;
+use crate::network::pair::{Pair, SECOND, exchange};
 
 #[test]
 fn the_same_seed_gives_the_same_events_and_another_seed_others() {
@@ -52,7 +52,7 @@ fn fails_on_purpose() {
 fn a_test_that_fails_prints_the_command_that_runs_it_again() {
     let run = |seed: Option<&str>| {
         let mut command = Command::new(env::current_exe().expect("it runs"));
-        command.args(["--exact", "seeds::fails_on_purpose", "--nocapture", "--test-threads=2"]);
+        command.args(["--exact", "network::seeds::fails_on_purpose", "--nocapture", "--test-threads=2"]);
         command.env(FAILS, "1").env_remove("TIDEGATE_SEED");
         command.env("CARGO_PKG_NAME", env!("CARGO_PKG_NAME")).env("CARGO_MANIFEST_DIR", env!("CARGO_MANIFEST_DIR"));
         command.envs(seed.map(|seed| ("TIDEGATE_SEED", seed)));
@@ -66,7 +66,7 @@ fn a_test_that_fails_prints_the_command_that_runs_it_again() {
     let words: Vec<_> = line.split(' ').filter(|word| *word != "--release").collect();
     assert_eq!(
         words.join(" "),
-        "TIDEGATE_SEED=0x2a cargo test -p tidegate-testkit --test network -- --exact seeds::fails_on_purpose"
+        "TIDEGATE_SEED=0x2a cargo test -p tidegate-testkit --test suite -- --exact network::seeds::fails_on_purpose"
     );
     assert!(run(Some("0x2a")).contains(line));
 }

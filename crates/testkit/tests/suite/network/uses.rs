@@ -16,7 +16,7 @@ use tidegate_testkit::filters::ToyTls;
 use tidegate_testkit::network::{FaultCounts, FaultRates, Network, NetworkFault, SimNode};
 use tidegate_testkit::{Random, seeds};
 
-use crate::pair::{SECOND, Served, weather, without_messages};
+use crate::network::pair::{SECOND, Served, weather, without_messages};
 
 /// Lines in, lines and files out.
 struct Mixed(Lines);
