@@ -10,7 +10,7 @@ use tidegate::{Companion, ServerHandle, tower};
 use tidegate_testkit::Postgres;
 use tokio_postgres::{Client, NoTls};
 
-use crate::requests;
+use crate::companion::requests;
 
 /// A client whose connection is a task of the companion.
 async fn connect(settings: &str) -> Client {

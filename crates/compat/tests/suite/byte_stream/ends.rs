@@ -9,7 +9,7 @@ use tidegate_engine::{Channel, CloseReason, task};
 use tidegate_testkit::Embedded;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{Journal, Plain, Served, Stack, Toy, marks};
+use crate::byte_stream::support::{Journal, Plain, Served, Stack, Toy, marks};
 
 #[test]
 fn after_the_peers_end_the_stream_still_writes() {

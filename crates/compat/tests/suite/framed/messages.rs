@@ -11,7 +11,7 @@ use tidegate_codec::{Codec, FileRegion, Input, Output, Over, Pipeline, Slice, St
 use tidegate_compat::Framed;
 use tidegate_testkit::filters::ToyTls;
 
-use crate::script::{Piece, Script};
+use crate::framed::script::{Piece, Script};
 
 const KEY: u8 = 0x33;
 

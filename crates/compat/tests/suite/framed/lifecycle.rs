@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
 use tidegate_compat::Framed;
 
-use crate::script::{Piece, Script};
+use crate::framed::script::{Piece, Script};
 
 /// Every byte is a message; notes its calls.
 struct Noted {

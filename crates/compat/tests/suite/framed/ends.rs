@@ -9,7 +9,7 @@ use tidegate_compat::Framed;
 use tidegate_compat::framed::FramedError;
 use tidegate_engine::SendError;
 
-use crate::script::{Piece, Script};
+use crate::framed::script::{Piece, Script};
 
 #[tokio::test]
 async fn after_the_peers_end_messages_are_still_sent() {

@@ -7,7 +7,7 @@ use tidegate_compat::Framed;
 use tidegate_compat::framed::FramedLimits;
 use tidegate_engine::SendError;
 
-use crate::script::{Piece, Script};
+use crate::framed::script::{Piece, Script};
 
 fn marks(high: u64, low: u64) -> FramedLimits {
     FramedLimits { water: WaterMarks::new(high, low), ..FramedLimits::default() }

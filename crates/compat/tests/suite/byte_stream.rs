@@ -1,8 +1,6 @@
 //! Channels as streams of bytes: over byte vectors with a clock that the test moves, and over real and simulated
 //! sockets.
 
-#![forbid(unsafe_code)]
-
 mod ends;
 mod flow;
 mod futures_traits;

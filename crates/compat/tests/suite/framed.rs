@@ -1,7 +1,5 @@
 //! Codecs over streams of tokio: scripted ones, pairs in memory, and sockets.
 
-#![forbid(unsafe_code)]
-
 mod ends;
 mod flow;
 mod lifecycle;

@@ -12,7 +12,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
-use crate::requests::{self, PATIENCE};
+use crate::companion::requests::{self, PATIENCE};
 
 #[test]
 fn a_function_that_waits_for_tokio_forever_is_answered_for() {

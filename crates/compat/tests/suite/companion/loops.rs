@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::framing::Lines;
 use tidegate::{Backend, Channel, Companion, Context, Event, EventLoop, Handler, Outcome, Server, Slice, task};
 
-use crate::requests::{PATIENCE, address};
+use crate::companion::requests::{PATIENCE, address};
 
 /// Answers each line from a task of tokio, which posts the answer.
 struct PostsFromTokio;

@@ -1,7 +1,5 @@
 //! The companion: crates of tokio in functions, tasks and callbacks of our loops, and our loops within programs of tokio.
 
-#![forbid(unsafe_code)]
-
 mod database;
 mod functions;
 mod loops;

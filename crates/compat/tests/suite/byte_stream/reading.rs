@@ -10,7 +10,7 @@ use tidegate_engine::{Channel, task};
 use tidegate_testkit::Embedded;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{Journal, Plain, Served, Stack, Toy, poll_once};
+use crate::byte_stream::support::{Journal, Plain, Served, Stack, Toy, poll_once};
 
 const TEXT: &[u8] = b"ebb, slack water and flow";
 

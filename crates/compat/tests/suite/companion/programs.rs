@@ -8,7 +8,7 @@ use tidegate::{Companion, ServerHandle};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::requests::address;
+use crate::companion::requests::address;
 
 /// The number of workers of the runtime that a function finds.
 fn workers() -> Router {
@@ -45,7 +45,7 @@ async fn a_server_does_not_rely_on_a_runtime_of_one_thread() {
     assert_eq!(fetch(&server).await.unwrap(), "2");
     let shared = Server::bind("127.0.0.1:0").unwrap().loops(1).start(workers).unwrap();
     // The thread of this runtime blocks meanwhile.
-    assert_eq!(crate::requests::get(&shared, "/"), "1");
+    assert_eq!(crate::companion::requests::get(&shared, "/"), "1");
 }
 
 /// Given by name it is used all the same: here the test drives it.

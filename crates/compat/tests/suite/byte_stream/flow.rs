@@ -8,7 +8,7 @@ use tidegate_engine::{Channel, task};
 use tidegate_testkit::Embedded;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{Journal, Plain, Served, Stack, Toy, marks, poll_once};
+use crate::byte_stream::support::{Journal, Plain, Served, Stack, Toy, marks, poll_once};
 
 #[test]
 fn a_write_takes_what_the_marks_admit_and_waits_for_the_peer() {

@@ -5,7 +5,7 @@ use tidegate_compat::ByteStream;
 use tidegate_engine::task;
 use tidegate_testkit::Embedded;
 
-use crate::support::{Journal, Plain, Served, Stack, marks};
+use crate::byte_stream::support::{Journal, Plain, Served, Stack, marks};
 
 #[test]
 fn lines_vectors_and_the_end_are_read_and_vectors_written() {

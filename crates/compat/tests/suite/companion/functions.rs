@@ -9,7 +9,7 @@ use tidegate::{Companion, ServerHandle, tower};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use crate::requests::{self, address};
+use crate::companion::requests::{self, address};
 
 async fn spawns() -> String {
     let other = tokio::spawn(async { std::thread::current().name().unwrap_or_default().to_owned() }).await;

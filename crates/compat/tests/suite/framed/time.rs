@@ -9,7 +9,7 @@ use tidegate_compat::Framed;
 use tidegate_compat::framed::{FramedError, FramedLimits};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::script::{Piece, Script};
+use crate::framed::script::{Piece, Script};
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_head_is_refused_by_the_codecs_deadline() {
