@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use tidegate_buffer::Outbound;
 use tidegate_sys::{Operation, SocketOptions};
 
-use crate::connect::busy_listener;
-use crate::harness::{Family, Harness, PATIENCE, any_port, pattern, reset};
-use crate::which::{Which, open_descriptors};
+use crate::driver::connect::busy_listener;
+use crate::driver::harness::{Family, Harness, PATIENCE, any_port, pattern, reset};
+use crate::driver::which::{Which, open_descriptors};
 
 pub(crate) fn a_driver_dropped_with_operations_in_flight_leaks_nothing(driver: Which) {
     driver.alone("shutdown::a_driver_dropped_with_operations_in_flight_leaks_nothing", || {

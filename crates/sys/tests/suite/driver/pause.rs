@@ -10,8 +10,8 @@ use std::thread;
 use tidegate_buffer::Outbound;
 use tidegate_sys::Completion;
 
-use crate::harness::{Family, Harness, Report, any_port, assert_same, pattern, read, reset};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, Report, any_port, assert_same, pattern, read, reset};
+use crate::driver::which::Which;
 
 pub(crate) fn bytes_that_arrive_while_paused_are_reported_on_resume(driver: Which) {
     for family in Family::BOTH {
@@ -60,7 +60,7 @@ pub(crate) fn a_pause_within_a_turn_applies_to_the_rest_of_the_turn(driver: Whic
     }
     let mut first = None;
     while first.is_none() {
-        harness.driver.wait(Some(crate::harness::PATIENCE)).unwrap();
+        harness.driver.wait(Some(crate::driver::harness::PATIENCE)).unwrap();
         first = harness.next();
     }
     let Some((first, Completion::Received(_))) = first else { panic!("{first:?}") };

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use crate::harness::{Family, Harness, Report, assert_same, pattern};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, Report, assert_same, pattern};
+use crate::driver::which::Which;
 
 pub(crate) fn a_watched_end_behind_unread_bytes_is_reported_once(driver: Which) {
     for family in Family::BOTH {

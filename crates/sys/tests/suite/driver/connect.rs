@@ -9,8 +9,8 @@ use tidegate_buffer::Outbound;
 use tidegate_sys::{Address, Operation, Side, SocketOptions, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Harness, PATIENCE, Report, reset};
-use crate::which::Which;
+use crate::driver::harness::{Harness, PATIENCE, Report, reset};
+use crate::driver::which::Which;
 
 fn connect(harness: &mut Harness, address: &Address) -> Token {
     connect_from(harness, address, None)

@@ -2,7 +2,5 @@
 
 mod abstract_name;
 mod address;
-#[path = "../support/directory.rs"]
-mod directory;
 mod options;
 mod unix_path;

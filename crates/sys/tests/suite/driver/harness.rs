@@ -17,7 +17,7 @@ use socket2::{Domain, SockAddr, Type};
 use tidegate_buffer::{Outbound, Pool};
 use tidegate_sys::{Accepted, Address, Completion, Driver, ListenOptions, Operation, Socket, Token};
 
-use crate::which::Which;
+use crate::driver::which::Which;
 
 /// A completion in a form that can be compared. Consecutive receives are merged.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -72,7 +72,9 @@ impl Which {
         }
         // A user who cannot read the program's directory can execute it by this path.
         let mut command = Command::new("/proc/self/exe");
-        command.args(["--exact", &format!("{self}::{name}"), "--test-threads=1", "--nocapture"]).env(CHILD, "1");
+        command
+            .args(["--exact", &format!("driver::{self}::{name}"), "--test-threads=1", "--nocapture"])
+            .env(CHILD, "1");
         if as_nobody {
             command.uid(NOBODY).gid(NOBODY);
         }

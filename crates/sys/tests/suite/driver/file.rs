@@ -8,8 +8,8 @@ use std::thread;
 use tidegate_buffer::{FileRegion, Outbound};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, Report, assert_same, pattern, read};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, Report, assert_same, pattern, read};
+use crate::driver::which::Which;
 
 fn file(directory: &Directory, name: &str, bytes: &[u8]) -> Arc<File> {
     std::fs::write(directory.path(name), bytes).unwrap();

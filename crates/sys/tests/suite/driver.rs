@@ -3,8 +3,6 @@
 //! Each test is written once and runs on each driver; few tests depend on the driver. Tests use loopback, with ports
 //! that the kernel chooses, or a directory of their own. Read first: `harness.rs`.
 
-#[path = "../support/directory.rs"]
-mod directory;
 mod harness;
 mod which;
 
@@ -29,8 +27,8 @@ mod watch;
 /// Lists the tests, and creates one of each for each driver.
 macro_rules! drivers {
     ($($module:ident { $($name:ident),* $(,)? })*) => {
-        mod epoll { tests! { crate::which::Which::Epoll, $($module { $($name),* })* } }
-        mod uring { tests! { crate::which::Which::Uring, $($module { $($name),* })* } }
+        mod epoll { tests! { crate::driver::which::Which::Epoll, $($module { $($name),* })* } }
+        mod uring { tests! { crate::driver::which::Which::Uring, $($module { $($name),* })* } }
     };
 }
 
@@ -39,7 +37,7 @@ macro_rules! tests {
         $(mod $module {
             $(#[test]
             fn $name() {
-                $driver.run(crate::$module::$name);
+                $driver.run(crate::driver::$module::$name);
             })*
         })*
     };

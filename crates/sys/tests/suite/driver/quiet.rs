@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
-use crate::harness::{Family, Harness, Report, pattern, reset};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, Report, pattern, reset};
+use crate::driver::which::Which;
 
 impl Harness {
     /// Checks that waits block. Each wait has a timeout. A driver that spins returns from all of them at once; one with

@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Write};
 use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
-use crate::harness::{Family, Harness, Report, pattern, read, reset};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, Report, pattern, read, reset};
+use crate::driver::which::Which;
 
 pub(crate) fn bytes_before_a_reset_are_reported_first(driver: Which) {
     for length in [10, 100_000] {

@@ -8,8 +8,8 @@ use std::thread;
 use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
-use crate::harness::{Family, Harness, Report, assert_same, pattern, read, reset};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, Report, assert_same, pattern, read, reset};
+use crate::driver::which::Which;
 
 pub(crate) fn more_parts_than_fit_one_call_arrive_in_order(driver: Which) {
     for family in Family::BOTH {

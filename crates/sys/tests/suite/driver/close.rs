@@ -6,8 +6,8 @@ use std::thread;
 use tidegate_buffer::Outbound;
 use tidegate_sys::Side;
 
-use crate::harness::{Family, Harness, PATIENCE, assert_same, pattern, read};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, PATIENCE, assert_same, pattern, read};
+use crate::driver::which::Which;
 
 pub(crate) fn an_orderly_close_ends_the_stream_after_the_sent_bytes(driver: Which) {
     for family in Family::BOTH {

@@ -7,8 +7,8 @@ use std::thread;
 use tidegate_buffer::{BULK_RECEIVE_BYTES, Outbound, RECEIVE_BYTES_MAX, ReceiveHint, Slice};
 use tidegate_sys::{Completion, Operation};
 
-use crate::harness::{Family, Harness, Report, any_port, assert_same, pattern, read};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, Report, any_port, assert_same, pattern, read};
+use crate::driver::which::Which;
 
 pub(crate) fn a_long_stream_arrives_whole(driver: Which) {
     for family in Family::BOTH {

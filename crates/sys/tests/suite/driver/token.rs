@@ -6,8 +6,8 @@ use std::io::{ErrorKind, Read, Write};
 use tidegate_buffer::Outbound;
 use tidegate_sys::{Completion, Operation, Side, Socket, Token};
 
-use crate::harness::{Family, Harness, PATIENCE, read, reset};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, PATIENCE, read, reset};
+use crate::driver::which::Which;
 
 pub(crate) fn an_old_token_has_no_effect(driver: Which) {
     let mut harness = Harness::on(driver);

@@ -5,8 +5,8 @@ use std::io::Write;
 use tidegate_buffer::Outbound;
 use tidegate_sys::{Class, Completion, Token};
 
-use crate::harness::{Family, Harness, PATIENCE, Report, any_port, pattern};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, PATIENCE, Report, any_port, pattern};
+use crate::driver::which::Which;
 
 /// Sockets that have received so much that they are heavy, with their peers.
 fn heavy_pairs(harness: &mut Harness, family: Family, count: usize) -> Vec<(Token, socket2::Socket)> {

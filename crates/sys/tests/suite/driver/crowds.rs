@@ -9,8 +9,8 @@ use tidegate_buffer::{LINK_BYTES_MIN, Outbound};
 use tidegate_sys::{Operation, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, PATIENCE, Report, any_port, assert_same, pattern, read, reset};
-use crate::which::{Which, open_descriptors, raise_descriptor_limit};
+use crate::driver::harness::{Family, Harness, PATIENCE, Report, any_port, assert_same, pattern, read, reset};
+use crate::driver::which::{Which, open_descriptors, raise_descriptor_limit};
 
 /// Streams of the driver, all receiving and idle, and their peers.
 fn crowd(harness: &mut Harness, count: usize) -> Vec<(Token, socket2::Socket)> {

@@ -9,8 +9,8 @@ use tidegate_buffer::Pool;
 use tidegate_sys::uring::Uring;
 use tidegate_sys::{Address, Operation};
 
-use crate::harness::{Family, Harness, Report, any_port, read};
-use crate::which::{Which, open_descriptors};
+use crate::driver::harness::{Family, Harness, Report, any_port, read};
+use crate::driver::which::{Which, open_descriptors};
 
 /// Leaves room for `count` more descriptors.
 fn leave_descriptors(count: usize) {

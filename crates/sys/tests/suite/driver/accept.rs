@@ -10,8 +10,8 @@ use socket2::{Domain, Type};
 use tidegate_sys::{Address, Completion, ListenOptions, Operation, Side, Socket, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, Report, any_port, unix};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, Report, any_port, unix};
+use crate::driver::which::Which;
 
 pub(crate) fn an_accepted_connection_has_the_address_of_its_peer(driver: Which) {
     for host in ["127.0.0.1:0", "[::1]:0"] {

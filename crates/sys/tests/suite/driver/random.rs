@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::Outbound;
 use tidegate_sys::{Completion, Operation, Token};
 
-use crate::harness::{Family, Harness, PATIENCE, reset};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, PATIENCE, reset};
+use crate::driver::which::Which;
 
 pub(crate) fn random_operations_lose_nothing(driver: Which) {
     for seed in 1..=SEEDS {

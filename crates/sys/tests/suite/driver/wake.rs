@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_sys::Completion;
 
-use crate::harness::{Family, Harness, PATIENCE, Report};
-use crate::which::Which;
+use crate::driver::harness::{Family, Harness, PATIENCE, Report};
+use crate::driver::which::Which;
 
 /// Waits until a turn has wake-ups, and returns their number. A wait may end without one, but the whole is bounded by
 /// `PATIENCE`.
