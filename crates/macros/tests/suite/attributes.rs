@@ -1,7 +1,5 @@
 //! The attributes on functions of several forms.
 
-#![forbid(unsafe_code)]
-
 use std::time::Duration;
 
 use tidegate::task;
