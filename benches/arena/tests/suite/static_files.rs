@@ -1,7 +1,5 @@
 //! Files with precompressed variants: what this server sends, and nginx as the comparison configures it, is the same.
 
-#![forbid(unsafe_code)]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};

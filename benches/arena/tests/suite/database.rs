@@ -1,7 +1,5 @@
 //! The workloads of a database, beyond speed: with the connection on the companion, and on each loop.
 
-#![forbid(unsafe_code)]
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! What the workloads require of a server, beyond speed.
 
-#![forbid(unsafe_code)]
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
