@@ -27,11 +27,11 @@ fn exhaustive() -> Vec<NamedStep> {
         step("the contract with all injected bugs", || injected::run(&injected::Options::all())),
         step("a million simulated connections", || measure::simulated_crowd(1_000_000)),
         step("a million streams on 64 sessions", || {
-            let test = "test --release --package tidegate-engine --test stream_memory -- --nocapture";
+            let test = "test --release --package tidegate-engine --test suite -- --nocapture stream_memory::";
             cargo(test.split(' ')).env("TIDEGATE_STREAMS", "1000000").run()
         }),
         step("a hundred million heads beside httparse", || {
-            let test = "test --release --package tidegate-scan --test httparse -- --nocapture mutated";
+            let test = "test --release --package tidegate-scan --test suite -- --nocapture httparse::mutated";
             cargo(test.split(' ')).env("TIDEGATE_HEADS", "100000000").run()
         }),
         step("fuzzing, ten minutes each", || fuzz::run(&fuzz::Options::all(600))),
@@ -64,7 +64,7 @@ fn exhaustive() -> Vec<NamedStep> {
             python("interop/tls.py").arg("--testssl").run()
         }),
         step("a hundred thousand handshakes that are dropped", || {
-            let test = "test --release --package tidegate-tls --test tls -- --nocapture crowd::";
+            let test = "test --release --package tidegate-tls --test suite -- --nocapture crowd::";
             cargo(test.split(' ')).env("TIDEGATE_HANDSHAKES", "100000").run()
         }),
         step("smuggled requests", || python("interop/smuggling.py").args(["--timeout", "10"]).run()),

@@ -32,7 +32,8 @@ pub(crate) fn contract_seeds(count: u64, first: Option<u64>) -> Result<(), Failu
 
 /// Many simulated connections under all faults.
 pub(crate) fn simulated_crowd(connections: u64) -> Result<(), Failure> {
-    let test = cargo("test --release --package tidegate-testkit --test network -- --nocapture crowd::".split(' '));
+    let test =
+        cargo("test --release --package tidegate-testkit --test suite -- --nocapture network::crowd::".split(' '));
     test.env("TIDEGATE_CONNECTIONS", connections.to_string()).run()
 }
 

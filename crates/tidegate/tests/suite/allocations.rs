@@ -10,10 +10,7 @@ use tidegate::http1::{Incoming, Response, Server};
 use tidegate::sys::Socket;
 use tidegate::sys::readiness::Readiness;
 use tidegate::{Address, Context, EventLoop, Handler, Limits, Outcome};
-use tidegate_testkit::allocations::{CountingAllocator, Region};
-
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+use tidegate_testkit::allocations::Region;
 
 struct Hello;
 
