@@ -3,7 +3,8 @@
 //!
 //! The first byte is the seed of the split, the second one chooses the configuration; the rest is the peer's output.
 
-#[path = "../../crates/http1/tests/support/mod.rs"]
+#[expect(dead_code, reason = "the tests of the crate use the rest of it")]
+#[path = "../../crates/http1/tests/suite/support/mod.rs"]
 pub(crate) mod support;
 
 use std::sync::{Arc, LazyLock};

@@ -2,7 +2,8 @@
 //!
 //! Every operation is a byte for its kind and its queue, and bytes for lengths.
 
-#[path = "../../crates/buffer/tests/support/mod.rs"]
+#[expect(dead_code, reason = "the tests of the crate use the rest of it")]
+#[path = "../../crates/buffer/tests/suite/support/mod.rs"]
 mod support;
 
 use self::support::model::{FILE_BYTES, LENGTH_MAX, Operation, QUEUES, World};

@@ -4,7 +4,8 @@
 //! The first byte is the seed of the split, the second one chooses the limits, and the third one the requests; the rest
 //! is the peer's output.
 
-#[path = "../../crates/http1/tests/support/client.rs"]
+#[expect(dead_code, reason = "the tests of the crate use the rest of it")]
+#[path = "../../crates/http1/tests/suite/support/client.rs"]
 mod support;
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use tidegate_testkit::CodecHarness;
 
 use self::support::{Talk, config, contract, get};
 use crate::choices::Choices;
-use crate::http1::support::agreement;
+use crate::http1::support::agreement::{HEADERS_MAX, text, with_known_version};
 
 /// A client that gathers bodies.
 pub fn responses(data: &[u8]) {
@@ -39,9 +40,28 @@ fn agrees(wire: &[u8]) {
     talk.say(get("/")).expect("it is ready");
     talk.harness.receive(wire);
     if let Ok(Step::Message(Incoming::Interim(head) | Incoming::Head(head))) = talk.harness.step() {
-        agreement::of_response(&head, head.bytes());
+        agrees_with_httparse(&head, head.bytes());
         described(&head);
     }
+}
+
+/// Checks the response head that is all of `wire`.
+///
+/// # Panics
+/// If `httparse` refuses it, or sees something else.
+fn agrees_with_httparse(head: &ResponseHead, wire: &[u8]) {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut other = httparse::Response::new(&mut headers);
+    let wire = with_known_version(wire);
+    let status = other.parse(&wire);
+    assert_eq!(status, Ok(httparse::Status::Complete(wire.len())), "{head:?}");
+    assert_eq!(
+        (other.code, other.version),
+        (Some(head.status().code()), Some(u8::from(head.version() > Version::Http10)))
+    );
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let headers: Vec<_> = head.headers().map(|(name, value)| (lossy(name), lossy(value))).collect();
+    assert_eq!(headers, other.headers.iter().map(text).collect::<Vec<_>>());
 }
 
 /// A client that takes white space before colons reads what another client accepts in the same way.

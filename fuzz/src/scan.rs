@@ -3,12 +3,10 @@
 //!
 //! The first byte is the start offset, the rest is the input.
 
-#[path = "../../crates/scan/tests/support/opinion.rs"]
-mod opinion;
-#[path = "../../crates/scan/tests/support/mod.rs"]
+#[path = "../../crates/scan/tests/suite/support/mod.rs"]
 mod support;
 
-use self::opinion::{compare_fields, compare_request};
+use self::support::opinion::{compare_fields, compare_request};
 use self::support::{From, agreed, check};
 use crate::choices::Choices;
 

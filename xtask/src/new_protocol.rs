@@ -293,13 +293,14 @@ const TRIED: &str = "ebb";
 const TARGET: &str = "../new-protocol-build";
 
 /// The templates, and the files that they become.
-const TEMPLATES: [(&str, &str); 9] = [
+const TEMPLATES: [(&str, &str); 10] = [
     (include_str!("../templates/protocol/Cargo.toml.in"), "crates/@name@/Cargo.toml"),
     (include_str!("../templates/protocol/lib.rs.in"), "crates/@name@/src/lib.rs"),
     (include_str!("../templates/protocol/codec.rs.in"), "crates/@name@/src/codec.rs"),
     (include_str!("../templates/protocol/frame.rs.in"), "crates/@name@/src/frame.rs"),
     (include_str!("../templates/protocol/error.rs.in"), "crates/@name@/src/error.rs"),
-    (include_str!("../templates/protocol/tests.rs.in"), "crates/@name@/tests/frames.rs"),
+    (include_str!("../templates/protocol/suite.rs.in"), "crates/@name@/tests/suite/main.rs"),
+    (include_str!("../templates/protocol/frames.rs.in"), "crates/@name@/tests/suite/frames.rs"),
     (include_str!("../templates/protocol/fuzz.rs.in"), "fuzz/src/@name@.rs"),
     (include_str!("../templates/protocol/fuzz_target.rs.in"), "fuzz/targets/@name@.rs"),
     (include_str!("../templates/protocol/example.rs.in"), "examples/@name@.rs"),

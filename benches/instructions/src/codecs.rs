@@ -26,7 +26,7 @@ pub(crate) const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nServer: tidegate\r\n\
     Content-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
 
 const BROWSER_LINE: &[u8] = b"GET /products/overview?category=books&page=3 HTTP/1.1\r\n";
-const BROWSER_FIELDS: &[u8] = include_bytes!("../../../crates/scan/tests/support/browser.txt");
+const BROWSER_FIELDS: &[u8] = include_bytes!("../../../crates/scan/tests/suite/support/browser.txt");
 
 /// The number of pipelined messages, where it is not one.
 pub(crate) const DEPTH: usize = 16;

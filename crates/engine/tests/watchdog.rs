@@ -1,5 +1,7 @@
 //! A handler that does not yield: it is counted and logged while it still blocks its loop, and once more when it
 //! returns.
+//!
+//! A program of its own: the test collects the log lines of the process, and counts those of stalled loops.
 
 #![forbid(unsafe_code)]
 

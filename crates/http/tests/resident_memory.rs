@@ -1,11 +1,12 @@
 //! The resident memory of a server whose functions collect bodies stays near its budget, and goes back to the system
 //! afterwards: on both backends.
 //!
-//! A single test, since resident memory is that of the process.
+//! A program of its own: resident memory is that of the process, so other tests would count. It has a single test.
 
 #![forbid(unsafe_code)]
 
-#[path = "support/http2_peer.rs"]
+#[expect(dead_code, reason = "the other tests use the rest of it")]
+#[path = "suite/support/http2_peer.rs"]
 mod http2_peer;
 
 use std::future::pending;

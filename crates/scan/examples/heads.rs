@@ -17,7 +17,7 @@ const PLAINTEXT: &[u8] = b"GET /plaintext HTTP/1.1\r\n\
     Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n\
     Connection: keep-alive\r\n\r\n";
 
-const BROWSER: &[u8] = include_bytes!("../tests/support/browser.txt");
+const BROWSER: &[u8] = include_bytes!("../tests/suite/support/browser.txt");
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();

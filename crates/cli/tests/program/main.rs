@@ -2,6 +2,8 @@
 //!
 //! All connections use loopback, with ports that the kernel chooses, or Unix sockets in a temporary directory. No test
 //! asserts durations; [`PATIENCE`](support::program::PATIENCE) bounds every wait. Read first: `support/`.
+//!
+//! A program of its own: the crate has no library, so these are its only tests, and CI repeats them on epoll.
 
 mod admin;
 mod backends;

@@ -16,6 +16,8 @@
 //! | system calls that fail | `injected_errors.rs` |
 //! | the scenarios | a file for each subject, and the list below |
 //!
+//! A program of its own: `cargo xtask injected` builds it once for each injected bug, and nothing else.
+//!
 //! A new driver is one more test backend, and one more module in `contract!`.
 
 mod backends;

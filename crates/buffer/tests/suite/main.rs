@@ -1,0 +1,9 @@
+//! The tests of `tidegate-buffer` through its public interface: one program, a module for each noun.
+
+mod input;
+mod lending;
+mod model;
+mod outbound;
+mod outbound_memory;
+mod properties;
+mod support;

@@ -1,0 +1,7 @@
+//! The tests of `tidegate-compat` through its public interface: one program, a module for each noun.
+
+#![forbid(unsafe_code)]
+
+mod byte_stream;
+mod companion;
+mod framed;

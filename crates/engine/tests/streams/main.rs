@@ -1,6 +1,0 @@
-//! Sessions and streams on real sockets: an application on a stream is an application on a connection.
-
-#![forbid(unsafe_code)]
-
-mod basics;
-mod support;

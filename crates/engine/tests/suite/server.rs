@@ -1,0 +1,12 @@
+//! A server on real sockets: its addresses, its limits, its end, and misbehaving peers.
+
+mod addresses;
+mod admission;
+mod connections;
+mod ending;
+mod listeners;
+mod posts;
+mod spread;
+mod support;
+mod takeover;
+mod trouble;

@@ -1,0 +1,191 @@
+//! The access log: whole lines of a format, also for requests that no function sees.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tidegate::Limits;
+use tidegate::http::proxy::{Proxy, Upstreams};
+use tidegate::http::{AccessLog, Body, Client, Config, LineLog, LogFormat, Request, Router};
+use tidegate_testkit::Embedded;
+use tidegate_testkit::network::Network;
+
+use crate::support::http2_peer::Peer;
+
+/// An output that a test reads.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The lines that a connection leaves in its log.
+fn lines(format: LogFormat, router: Router, converse: impl FnOnce(&mut Embedded<()>)) -> Vec<String> {
+    let written = Written::default();
+    let log = LineLog::new("test", written.clone());
+    let (codec, handler) = Config::new().connections(router.with(AccessLog::new(format).to(&log)))();
+    converse(&mut Embedded::new(codec, handler));
+    assert!(log.flush(Duration::from_secs(86_400)));
+    let all = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    all.lines().map(str::to_owned).collect()
+}
+
+fn router() -> Router {
+    Router::new().get("/", || "hello").post("/", |body: Vec<u8>| format!("{}", body.len()))
+}
+
+#[test]
+fn the_time_of_a_function_that_does_not_wait_is_measured() {
+    let router = Router::new().get("/", || {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(3) {}
+        ""
+    });
+    let lines = lines(LogFormat::Json, router, |pipe| pipe.receive(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n"));
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).expect(&lines[0]);
+    assert!(line["microseconds"].as_u64().unwrap() >= 3_000, "{line}");
+}
+
+#[test]
+fn the_time_of_a_function_that_waits_is_that_of_its_loop() {
+    let router = Router::new().get("/", async |_: Request| {
+        tidegate::task::sleep(Duration::from_secs(5)).await;
+        ""
+    });
+    let lines = lines(LogFormat::Json, router, |pipe| {
+        pipe.receive(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n");
+        pipe.advance(Duration::from_secs(5));
+    });
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).expect(&lines[0]);
+    assert!((5_000_000..6_000_000).contains(&line["microseconds"].as_u64().unwrap()), "{line}");
+}
+
+#[test]
+fn a_request_that_the_codec_refuses_is_logged_with_its_line() {
+    let long = format!("GET / HTTP/1.1\r\nHost: sea\r\nA: {}", "a".repeat(100_000));
+    for (wire, status, first_line) in [
+        (&b"GET /a\"b HTTP/1.1\r\nHost sea\r\n\r\n"[..], 400, "GET /a\"b HTTP/1.1"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, "GET / HTTP/1.1"),
+        (b"\x16\x03\x01\n\r\n", 400, "\u{16}\u{3}\u{1}"),
+        (b"GET / HTTP/3.7\r\nHost: sea\r\n\r\n", 505, "GET / HTTP/3.7"),
+        (long.as_bytes(), 431, "GET / HTTP/1.1"),
+    ] {
+        let logged = lines(LogFormat::Json, router(), |pipe| pipe.receive(wire));
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        let line: serde_json::Value = serde_json::from_str(&logged[0]).expect(&logged[0]);
+        assert_eq!((line["status"].as_u64(), line["line"].as_str()), (Some(status), Some(first_line)), "{line}");
+        assert!(!line["refused"].as_str().unwrap().is_empty());
+        let logged = lines(LogFormat::Combined, router(), |pipe| pipe.receive(wire));
+        assert!(logged[0].ends_with(&format!("\" {status} - \"-\" \"-\"")), "{logged:?}");
+        assert!(logged[0].is_ascii() && !logged[0].contains('\u{16}'), "{logged:?}");
+    }
+}
+
+#[test]
+fn late_and_long_requests_are_logged_and_no_request_twice() {
+    let logged = lines(LogFormat::Common, router(), |pipe| {
+        pipe.receive(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\nGET / HT");
+        pipe.advance(Duration::from_secs(60));
+    });
+    assert_eq!(logged.len(), 2, "{logged:?}");
+    assert!(logged[0].contains("\"GET / HTTP/1.1\" 200 5") && logged[1].ends_with("\"-\" 408 -"), "{logged:?}");
+    let logged = lines(LogFormat::Common, router(), |pipe| {
+        pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 99999999999\r\n\r\nabc");
+    });
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    assert!(logged[0].contains(" 413 "), "{logged:?}");
+    let logged = lines(LogFormat::Common, router(), |pipe| {
+        pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX");
+    });
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    assert!(logged[0].contains(" 400 "), "{logged:?}");
+}
+
+#[test]
+fn a_body_that_the_codec_refuses_while_a_function_reads_it_is_logged_with_the_status_that_the_client_gets() {
+    let reads = || {
+        Router::new().post("/", async |mut body: Body| {
+            let mut bytes = 0;
+            while let Some(piece) = body.next().await {
+                match piece {
+                    Ok(piece) => bytes += piece.len(),
+                    Err(_) => return "an excuse".to_owned(),
+                }
+            }
+            bytes.to_string()
+        })
+    };
+    let chunked = b"POST / HTTP/1.1\r\nHost: sea\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    let malformed = lines(LogFormat::Common, reads(), |pipe| {
+        pipe.receive(chunked);
+        pipe.receive(b"no chunk\r\n");
+        assert!(pipe.take_written().starts_with(b"HTTP/1.1 400 "));
+    });
+    assert_eq!(malformed.len(), 1, "{malformed:?}");
+    assert!(malformed[0].contains("\"POST / HTTP/1.1\" 400 "), "{malformed:?}");
+    let late = lines(LogFormat::Common, reads(), |pipe| {
+        pipe.receive(chunked);
+        pipe.advance(Duration::from_secs(120));
+        assert!(pipe.take_written().starts_with(b"HTTP/1.1 408 "));
+    });
+    assert_eq!(late.len(), 1, "{late:?}");
+    assert!(late[0].contains("\"POST / HTTP/1.1\" 408 "), "{late:?}");
+}
+
+#[test]
+fn a_head_that_a_connection_of_http2_refuses_is_logged() {
+    let written = Written::default();
+    let log = LineLog::new("test", written.clone());
+    let logged = router().with(AccessLog::new(LogFormat::Json).to(&log));
+    let (codec, handler) = Config::new().connections(logged)();
+    let mut peer = Peer::new(Embedded::new(codec, handler));
+    let many: Vec<_> = (0..200).map(|_| ("a", "b")).collect();
+    peer.request(1, "GET", "/", &many, true);
+    peer.read_until(|peer| peer.is_over(1));
+    assert_eq!(peer.stream(1).status(), "431");
+    assert!(log.flush(Duration::from_secs(86_400)));
+    let line: serde_json::Value = serde_json::from_slice(&written.0.lock().unwrap()).expect("one line");
+    assert_eq!((line["status"].as_u64(), line["line"].as_str()), (Some(431), Some("")), "{line}");
+    assert!(line["refused"].as_str().unwrap().contains("too large"), "{line}");
+}
+
+#[test]
+fn a_request_of_a_proxy_is_logged_with_its_upstream_and_the_reason_of_its_failure() {
+    let network = Network::new(0);
+    let upstream = network.host("10.0.1.1").node();
+    let connections = Config::new().connections(Router::new().fallback(|| "a response"));
+    upstream.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
+    let written = Written::default();
+    let log = LineLog::new("test", written.clone());
+    let gateway = network.host("10.0.0.1").node();
+    let set = |url| Upstreams::new([url]).expect("an upstream");
+    let router = Router::new()
+        .get("/there", Proxy::new(&set("http://10.0.1.1")))
+        .get("/refuses", Proxy::new(&set("http://10.0.1.1:81")))
+        .get("/own", || "no upstream");
+    let connections = Config::new().connections(router.with(AccessLog::new(LogFormat::Json).to(&log)));
+    let address = gateway.listen(80, Limits::default(), move |_| connections()).expect("the port is free");
+    let client = network.host("10.0.0.2").node();
+    let asked = client.spawn(async move {
+        for (path, status) in [("/there", 200), ("/refuses", 502), ("/own", 200)] {
+            let response = Client::new().get(format!("http://{address}{path}")).send().await.expect("a response");
+            assert_eq!(response.status().as_u16(), status, "{path}");
+        }
+    });
+    network.run_task(Duration::from_secs(600), asked);
+    assert!(log.flush(Duration::from_secs(86_400)));
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let upstreams: Vec<_> = lines.iter().map(|line| line["upstream"].as_str()).collect();
+    assert_eq!(upstreams, [Some("http://10.0.1.1:80"), Some("http://10.0.1.1:81"), None], "{text}");
+    let errors: Vec<_> = lines.iter().map(|line| line["upstream_error"].as_str()).collect();
+    assert!(matches!(errors[..], [None, Some(error), None] if error.contains("refused")), "{text}");
+}

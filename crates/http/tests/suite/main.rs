@@ -1,0 +1,53 @@
+//! The tests of `tidegate-http` through its public interface: one program, a module for each noun.
+
+#![forbid(unsafe_code)]
+
+mod access_log;
+mod client;
+mod client_idle_bytes;
+mod collected_memory;
+mod compression;
+mod connection_state;
+mod drain;
+mod exchanges;
+mod extended_connect;
+mod extract;
+mod files;
+mod half_close;
+mod held_requests;
+mod http2;
+mod http2_attacks;
+mod http2_keep_alive;
+mod idle_bytes;
+mod long_work;
+mod metrics;
+mod middleware;
+mod network;
+mod proxy;
+mod proxy_cancellations;
+mod proxy_connect_http2;
+mod proxy_failures;
+mod proxy_http2;
+mod proxy_idle_bytes;
+mod proxy_interims;
+mod proxy_names;
+mod proxy_network;
+mod proxy_pipelines;
+mod proxy_rules;
+mod proxy_smuggling;
+mod proxy_upstream_http2;
+mod proxy_websocket_http2;
+mod proxy_websocket_upstream_http2;
+mod route_paths;
+mod serving;
+mod support;
+mod targets;
+mod tasks;
+mod upgrade;
+mod websocket;
+
+use tidegate_testkit::allocations::CountingAllocator;
+
+/// It counts for each thread, so a test sees what its own thread allocates.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,0 +1,135 @@
+//! Middleware, nested routers and hosts, without a network.
+
+use tidegate::http::{
+    BasicAuth, Config, HttpHandler, IntoResponse, Middleware, Request, RequestId, RequestIds, RequestInfo, Response,
+    Router, StatusCode, TraceContext, TraceContexts,
+};
+use tidegate::http1::Server;
+use tidegate_testkit::Embedded;
+
+fn ask<S: 'static>(router: Router<S>, wires: &[&str]) -> Vec<String> {
+    let connections = Config::new().connections(router);
+    let (codec, handler): (Server, HttpHandler) = connections();
+    let mut pipe = Embedded::new(codec, handler);
+    wires
+        .iter()
+        .map(|wire| {
+            pipe.receive(wire.as_bytes());
+            String::from_utf8(pipe.take_written()).expect("text")
+        })
+        .collect()
+}
+
+fn get(path: &str, fields: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: sea\r\n{fields}\r\n")
+}
+
+/// Appends a letter to the field `Trail` of each response.
+struct Letter(char);
+
+impl Middleware for Letter {
+    fn after(&self, _: &RequestInfo, response: &mut Response) {
+        let mut trail = response.field("trail").unwrap_or_default().to_vec();
+        trail.push(self.0 as u8);
+        *response = std::mem::take(response).header("Trail", trail).expect("letters");
+    }
+}
+
+/// Refuses everything.
+struct Refuse;
+
+impl Middleware for Refuse {
+    fn before(&self, _: &mut Request) -> Result<(), Response> {
+        Err(StatusCode::FORBIDDEN.into_response())
+    }
+}
+
+#[test]
+fn middleware_sees_responses_in_reverse_order_and_those_of_refusals() {
+    let router = || Router::new().get("/", || "hello").with(Letter('a')).with(Letter('b'));
+    let answers = ask(router(), &[&get("/", ""), &get("/nowhere", "")]);
+    assert!(answers[0].contains("\r\nTrail: b\r\n") && answers[0].contains("\r\nTrail: ba\r\n"), "{}", answers[0]);
+    assert!(answers[1].starts_with("HTTP/1.1 404 ") && answers[1].contains("\r\nTrail: ba\r\n"), "{}", answers[1]);
+    let refused = ask(router().with(Refuse).with(Letter('c')), &[&get("/", "")]);
+    assert!(refused[0].starts_with("HTTP/1.1 403 ") && refused[0].contains("\r\nTrail: ba\r\n"), "{}", refused[0]);
+    assert!(!refused[0].contains("Trail: c"), "middleware behind the refusal has not seen the request");
+}
+
+#[test]
+fn middleware_of_a_nested_router_is_for_its_routes() {
+    let inner =
+        || Router::new().get("/", || "root").get("/in", || "in").get("/later", async || "later").with(Letter('i'));
+    let router = Router::new().get("/out", || "out").nest("/nest", inner()).with(Letter('o'));
+    let answers = ask(router, &[&get("/out", ""), &get("/nest/in", ""), &get("/nest", ""), &get("/nest/later", "")]);
+    assert!(answers[0].ends_with("out") && !answers[0].contains("Trail: i"));
+    for (answer, body) in answers[1..].iter().zip(["in", "root", "later"]) {
+        assert!(answer.ends_with(body) && answer.contains("\r\nTrail: io\r\n"), "{answer}");
+    }
+}
+
+#[test]
+fn a_host_has_a_router_of_its_own() {
+    let router = Router::new().get("/", || "any").host("Sea.example.", Router::new().get("/", || "sea"));
+    let at = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let hosts = ["other.example", "sea.example", "SEA.example:8080", "sea.example.", "sea.example.org", "[::1]:80"];
+    let wires = hosts.map(at);
+    let answers = ask(router, &wires.each_ref().map(String::as_str));
+    let bodies: Vec<_> = answers.iter().map(|answer| answer.rsplit_once("\r\n").unwrap().1).collect();
+    assert_eq!(bodies, ["any", "sea", "sea", "sea", "any", "any"]);
+}
+
+#[test]
+fn names_and_passwords_are_asked_for() {
+    let router = Router::new().get("/", || "secret").with(BasicAuth::new("sea").user("ebb", "flow").user("a", ""));
+    let with = |credentials: &str| get("/", &format!("Authorization: {credentials}\r\n"));
+    // ebb:flow, a:, ebb:flo, ebb:flow2
+    let wires = [
+        with("Basic ZWJiOmZsb3c="),
+        with("bAsIc YTo="),
+        with("Basic ZWJiOmZsbw=="),
+        with("Basic ZWJiOmZsb3cy"),
+        with("Basic ZWJiOmZsb3c"),
+        with("Bearer ZWJiOmZsb3c="),
+        with("Basic"),
+        get("/", ""),
+    ];
+    let answers = ask(router, &wires.each_ref().map(String::as_str));
+    for (number, answer) in answers.iter().enumerate() {
+        if number < 2 {
+            assert!(answer.ends_with("secret"), "{number}: {answer}");
+        } else {
+            let challenge = "\r\nWWW-Authenticate: Basic realm=\"sea\", charset=\"UTF-8\"\r\n";
+            assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains(challenge), "{number}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn each_request_has_an_id_and_a_trace() {
+    let describe = |request: Request| {
+        let (id, trace) = (request.extensions().get::<RequestId>(), request.extensions().get::<TraceContext>());
+        let (id, trace) = (id.expect("an id"), trace.expect("a trace"));
+        format!("{id} {} {:?} {}", trace.trace_id(), trace.parent_id(), trace.traceparent())
+    };
+    let router = || Router::new().get("/", describe).with(RequestIds::new()).with(TraceContexts::new());
+    let parent = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
+    let wires = [
+        get("/", &format!("X-Request-Id: harbour-7\r\n{parent}")),
+        get("/", "X-Request-Id: with space\r\n"),
+        get("/", "X-Request-Id: \r\ntraceparent: 00-0\r\n"),
+    ];
+    let answers = ask(router(), &wires.each_ref().map(String::as_str));
+    assert!(answers[0].contains("\r\nX-Request-Id: harbour-7\r\n"), "{}", answers[0]);
+    assert!(answers[0].contains(
+        "harbour-7 4bf92f3577b34da6a3ce929d0e0e4736 Some(\"00f067aa0ba902b7\") 00-4bf92f3577b34da6a3ce929d0e0e4736-"
+    ));
+    let ids = answers[1..].iter().map(|answer| {
+        let field = answer.split("X-Request-Id: ").nth(1).expect("an id").split("\r\n").next().unwrap();
+        assert!(field.len() == 32 && field.bytes().all(|byte| byte.is_ascii_hexdigit()), "{answer}");
+        field.to_owned()
+    });
+    let ids: Vec<_> = ids.collect();
+    assert_ne!(ids[0], ids[1]);
+    let ignoring = Router::new().get("/", || "").with(RequestIds::new().ignoring_peers());
+    assert!(!ask(ignoring, &[&wires[0]])[0].contains("harbour-7"));
+}
