@@ -68,7 +68,7 @@ fn router(count: &Count) -> Router {
                 let _alive = rows.begin();
                 writer.write("one\n").await?;
                 task::sleep(Duration::from_secs(1)).await;
-                Ok(writer.write("two\n").await?)
+                writer.write("two\n").await
             }))
         })
         .post("/upload", async move |mut request: Request| {
