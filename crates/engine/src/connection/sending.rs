@@ -86,9 +86,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.outbound().clear();
         self.link.set_write_failed();
         self.link.update_level(&self.codec);
-        self.decode(core, token, &mut DispatchBudget::rest(), false)?;
+        let decoded = self.decode(core, token, &mut DispatchBudget::rest(), false);
         // The connection closes at once, so no dispatch waits for a task of its handler.
         core.has_spawned = false;
+        decoded?;
         if self.link.closing.as_deref().is_some_and(|reason| matches!(reason, CloseReason::Done)) {
             // It did not end in good order.
             self.link.closing = None;

@@ -242,7 +242,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     }
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
-        if event == Event::Drain && !cx.is_draining() {
+        if event == Event::Drain && self.make.is_some() && !cx.is_draining() {
             // The connection has reached its age. With its loop, each stream drains by itself.
             let drained = cx.with_mux(|mux, _| owners(mux));
             for token in drained {

@@ -62,11 +62,12 @@ struct Name {
 }
 
 impl Names {
-    /// Every name is due at `due`.
+    /// Every name is due at `due`, and sooner if an address of it cannot be connected to.
     pub(super) fn new(shared: &Shared, due: Instant) -> Self {
+        let rests_until = due.min(task::now() + LOOKUP_PAUSE);
         let is_name = |place: &usize| matches!(shared.urls[*place].0.place, Place::Name(..));
         let places = (0..shared.urls.len()).filter(is_name);
-        Self(places.map(|place| Name { place, due, rests_until: due, lookup: None }).collect())
+        Self(places.map(|place| Name { place, due, rests_until, lookup: None }).collect())
     }
 
     /// Begins the lookups that are due, and takes the results of those that are done. A name is due again after `again`,
@@ -209,6 +210,8 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use tidegate_engine::EventLoop;
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -221,6 +224,34 @@ mod tests {
         let mut places: Vec<_> = found.into_iter().map(|(place, _)| place).collect();
         places.sort_unstable();
         places
+    }
+
+    /// Counts its lookups.
+    #[derive(Debug, Clone, Default)]
+    struct Counting(Arc<AtomicUsize>);
+
+    impl Resolve for Counting {
+        fn resolve(&self, _: &str, port: u16) -> Resolving {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Box::pin(std::future::ready(Ok(vec![SocketAddr::from(([10, 0, 0, 1], port))])))
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_due_is_resolved_once_an_address_of_it_refuses() {
+        let counting = Counting::default();
+        let upstreams = Upstreams::builder().server("http://app.test".parse().expect("a URL"));
+        let upstreams = upstreams.resolver(counting.clone()).build().expect("all is set");
+        let polls = async move {
+            let shared = &upstreams.0;
+            let mut names = Names::new(shared, task::now() + Duration::from_secs(3_600));
+            task::sleep(LOOKUP_PAUSE).await;
+            poll_fn(|cx| Poll::Ready(names.poll(shared, None, cx))).await;
+            shared.wants_lookup[0].store(true, Relaxed);
+            poll_fn(|cx| Poll::Ready(names.poll(shared, None, cx))).await;
+        };
+        EventLoop::readiness().expect("a loop").block_on(polls).expect("it runs");
+        assert_eq!(counting.0.load(Ordering::SeqCst), 1);
     }
 
     #[test]

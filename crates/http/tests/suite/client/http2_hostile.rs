@@ -157,7 +157,7 @@ fn a_refused_stream_is_sent_again_but_not_for_ever() {
         assert!(matches!(error, ClientError::Closed(_)), "{error}");
         assert_eq!(count.load(Ordering::SeqCst), 3 + 3);
         // A body that was a stream is gone: its request is sent once.
-        let body = Body::produce(async |writer| Ok(writer.write("tides").await?));
+        let body = Body::produce(async |writer| writer.write("tides").await);
         client.post(&uri).body(body).send().await.expect_err("it is refused");
         assert_eq!(count.load(Ordering::SeqCst), 3 + 3 + 1);
         assert_eq!(client.connections(), 1);
@@ -199,7 +199,7 @@ fn responses_that_are_dropped_reset_few_streams_and_other_requests_go_on() {
         let client = Client::builder().http2_prior_knowledge(true).limits(limits).build();
         let posting = {
             let (client, uri) = (client.clone(), uri.clone());
-            let body = Body::produce(async |writer| Ok(writer.write("tides").await?));
+            let body = Body::produce(async |writer| writer.write("tides").await);
             task::spawn(async move { client.post(&uri).body(body).send().await?.text().await })
         };
         for _ in 0..20 {

@@ -132,7 +132,7 @@ fn a_connection_that_its_server_closes_at_reuse_is_replaced_for_requests_that_ma
         let error = client.post(&uri).body("once").send().await.expect_err("a POST is not sent twice");
         assert!(matches!(error, ClientError::Closed(_)), "{error}");
         assert_eq!(fetch(&client, &uri).await?, (200, "ebb".to_owned()));
-        let body = Body::produce(async |writer| Ok(writer.write("once").await?));
+        let body = Body::produce(async |writer| writer.write("once").await);
         let error = client.put(&uri).body(body).send().await.expect_err("the body has been consumed");
         assert!(matches!(error, ClientError::Closed(_)), "{error}");
         Ok(())

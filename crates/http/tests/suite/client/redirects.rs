@@ -101,7 +101,7 @@ fn a_body_from_a_stream_is_not_sent_again() {
     let (server, _other) = served();
     let uri = server.uri("");
     run(async move {
-        let body = || Body::produce(async |writer| Ok(writer.write("body").await?));
+        let body = || Body::produce(async |writer| writer.write("body").await);
         let client = Client::new();
         let response = client.post(format!("{uri}/307")).body(body()).send().await?;
         assert_eq!(response.status(), StatusCode::TEMPORARY_REDIRECT);
