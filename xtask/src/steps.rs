@@ -206,7 +206,7 @@ mod tests {
         let steps = [("a", true), ("b", false), ("c", true)].map(|(name, passes)| {
             let sender = sender.clone();
             step(name, move || {
-                drop(sender.send(name));
+                let _ = sender.send(name);
                 if passes { Ok(()) } else { Err(Failure("no".into())) }
             })
         });
