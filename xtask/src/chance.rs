@@ -20,7 +20,9 @@ pub(crate) fn cargo_test(step: Step) -> Result<(), Failure> {
     if report.passed {
         return Ok(());
     }
-    run_again(report, &test_programs::build()?, &environment)
+    // What does not compile would fail to compile once more.
+    let programs = if report.can_run_again() { test_programs::build()? } else { Vec::new() };
+    run_again(report, &programs, &environment)
 }
 
 /// Runs the tests of a package's test programs that these arguments select, in the build of the whole workspace. At least
@@ -61,7 +63,7 @@ pub(crate) fn run_program(
 
 /// Runs the failed tests of a report again.
 fn run_again(report: Report, programs: &[TestProgram], environment: &[(OsString, OsString)]) -> Result<(), Failure> {
-    if report.failed.is_empty() || !report.crashed.is_empty() {
+    if !report.can_run_again() {
         return Err(Failure(format!("no test can run again: {}", report.crashed.join("; "))));
     }
     for test in report.failed {
@@ -150,6 +152,11 @@ struct Report {
 }
 
 impl Report {
+    /// Whether a run of the failed tests can show that they failed by chance.
+    fn can_run_again(&self) -> bool {
+        !self.failed.is_empty() && self.crashed.is_empty()
+    }
+
     fn read(&mut self, line: &str) {
         let indented = line.strip_prefix("    ").filter(|name| !name.is_empty() && !name.starts_with(' '));
         match (line, indented) {
