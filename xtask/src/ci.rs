@@ -90,10 +90,18 @@ fn measurements() -> Vec<NamedStep> {
         step("memory", measure::memory),
         step("crowds", || measure::crowds().run()),
         step("short connections", || measure::churn(5, &[])),
-        step("system calls", || python("benches/calls.py").args(["--seconds", "1", "--depths", "16"]).env("TIDEGATE_PROFILE", "release").run()),
+        step("system calls", || {
+            python("benches/calls.py")
+                .args(["--seconds", "1", "--depths", "16"])
+                .env("TIDEGATE_PROFILE", "release")
+                .run()
+        }),
         step("memory of an upload", || {
             let max = (512 * 1024).to_string();
-            python("benches/upload.py").args(["--alone", "--rounds", "1", "--max", &max]).env("TIDEGATE_PROFILE", "release").run()
+            python("benches/upload.py")
+                .args(["--alone", "--rounds", "1", "--max", &max])
+                .env("TIDEGATE_PROFILE", "release")
+                .run()
         }),
         step("no descriptors", measure::descriptors),
         step("behind nginx and HAProxy", || python("interop/proxies.py").run()),
