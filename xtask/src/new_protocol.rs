@@ -176,6 +176,10 @@ impl<'r> Protocol<'r> {
         self.edit("xtask/src/ci.rs", |text| {
             let text = insert_after(text, "    \"socks_server\",", &format!("    \"{}\",", self.name))?;
             count_up(&text, "const EXAMPLES: [&str; ")
+        })?;
+        self.edit("xtask/src/touched.rs", |text| {
+            let row = format!("    row(\"crates/{}\", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),", self.name);
+            insert_after(text, "    row(\"crates/socks\",", &row)
         })
     }
 
@@ -339,7 +343,7 @@ mod tests {
             let targets = package["targets"].as_array().into_iter().flatten();
             targets.filter_map(|target| Some(target["name"].as_str()?.to_owned())).collect()
         };
-        assert!(targets("tidegate-ebb").contains(&"frames".to_owned()));
+        assert!(targets("tidegate-ebb").contains(&"suite".to_owned()));
         assert!(targets("tidegate-fuzz").contains(&TRIED.to_owned()));
         assert!(targets("tidegate-examples").contains(&TRIED.to_owned()));
         let places = [

@@ -70,9 +70,7 @@ pub(crate) fn run(options: &ExperimentOptions) -> Result<bool, Box<dyn Error>> {
     let given = [&options.array, &options.linked, &options.ours].map(Option::as_deref);
     if cfg!(debug_assertions) {
         if given.contains(&None) {
-            return Err(
-                "this is a debug build, and is compared with builds that are optimised: use --profile dist".into()
-            );
+            return Err("this is a debug build, and is compared with others: use --profile dist".into());
         }
         eprintln!("tidegate: this is a debug build: its load generator is slow");
     }

@@ -111,18 +111,8 @@ fn build(
     let target = queue.map_or(target.clone(), |queue| target.join("experiment").join(queue));
     eprintln!("building the server and the probe with the queue: {name}");
     let mut cargo = Command::new(cargo);
-    cargo.args([
-        "build",
-        "--profile",
-        "dist",
-        "--quiet",
-        "--package",
-        "tidegate-cli",
-        "--package",
-        PROBE,
-        "--target-dir",
-    ]);
-    cargo.arg(&target).current_dir(tree).stdin(Stdio::null()).stdout(Stdio::null());
+    cargo.args(["build", "--profile", "dist", "--quiet", "--package", "tidegate-cli", "--package", PROBE]);
+    cargo.arg("--target-dir").arg(&target).current_dir(tree).stdin(Stdio::null()).stdout(Stdio::null());
     if let Some(queue) = queue {
         let flags = env::var("RUSTFLAGS").unwrap_or_default();
         cargo.env("RUSTFLAGS", format!("{flags} --cfg tidegate_queue=\"{queue}\""));

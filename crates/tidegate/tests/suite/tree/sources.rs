@@ -5,17 +5,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The root of the repository.
-pub(crate) fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The Rust files below these folders of the repository, by their paths in it.
-pub(crate) fn rust_files(folders: &[&str]) -> BTreeMap<String, String> {
+pub(super) fn rust_files(folders: &[&str]) -> BTreeMap<String, String> {
     files(folders, "rs")
 }
 
 /// The files with this extension below these folders of the repository, by their paths in it.
-pub(crate) fn files(folders: &[&str], extension: &str) -> BTreeMap<String, String> {
+pub(super) fn files(folders: &[&str], extension: &str) -> BTreeMap<String, String> {
     let root = root();
     let mut paths = Vec::new();
     folders.iter().for_each(|folder| collect(&root.join(folder), extension, &mut paths));
@@ -43,7 +43,7 @@ fn collect(folder: &Path, extension: &str, paths: &mut Vec<PathBuf>) {
 
 /// Compares the counts above a bound with the list of those that are allowed. The list may only shrink: a count that is
 /// larger fails, and so does one that is smaller than listed, so that it cannot grow back.
-pub(crate) fn differences(found: &BTreeMap<String, usize>, allowed: &[(&str, usize)]) -> Vec<String> {
+pub(super) fn differences(found: &BTreeMap<String, usize>, allowed: &[(&str, usize)]) -> Vec<String> {
     let allowed: BTreeMap<_, _> = allowed.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
     let beyond = found.iter().filter(|(name, _)| !allowed.contains_key(*name));
     let beyond = beyond.map(|(name, count)| format!("{name}: {count}, which is beyond the bound"));
