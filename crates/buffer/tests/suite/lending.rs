@@ -1,4 +1,4 @@
-//! Room at the end of a queue that another queue writes into. The old queues of `docs/queue-experiment.md` have none.
+//! Room at the end of a queue that another queue writes into.
 
 use tidegate_buffer::{Outbound, Pool, Room};
 

@@ -11,5 +11,4 @@ mod http2;
 #[path = "../../../http/tests/suite/support/http2_peer.rs"]
 mod http2_peer;
 mod layers;
-mod limits;
 mod upgrades;

@@ -1,4 +1,8 @@
 //! Limits that axum does not have: what they refuse, what the log says then, and what lifts them.
+//!
+//! A program of its own: a process logs each limit once, so the requests of other tests would take that line.
+
+#![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
