@@ -51,7 +51,7 @@ fn operation(choices: &mut Choices<'_>) -> Operation {
         11 if choice < 128 => Take(queue, other),
         11 => TakeUpTo(queue, other, length()),
         12 => Load(queue, length()),
-        13 => [Clear, Clear, Compact, Shrink][choice / 64](queue),
+        13 => [Clear, Settle, Compact, Shrink][choice / 64](queue),
         14 => [Forget(queue, length() % 4096), Trim][choice / 128].clone(),
         _ => Replace(queue),
     }

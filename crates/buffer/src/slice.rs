@@ -76,6 +76,23 @@ impl Slice {
         Pool::of(&self.segment).copy(&self)
     }
 
+    /// The same bytes in memory of which they fill at least three quarters, for a queue whose peer may read nothing: copied
+    /// out where they fill less of their segment.
+    ///
+    /// ```
+    /// use tidegate::codec::Pool;
+    ///
+    /// let pool = Pool::new();
+    /// let part = pool.copy(&[7; 64_000]).slice(..16_000).fit();
+    /// assert!(pool.ledger().used() < 16_100);
+    /// # drop(part);
+    /// ```
+    #[must_use]
+    pub fn fit(self) -> Self {
+        let capacity = self.segment.capacity();
+        if self.len() >= capacity - capacity / UNFIT_PART { self } else { Pool::of(&self.segment).copy(&self) }
+    }
+
     /// A copy that may leave the loop's thread.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
@@ -146,6 +163,9 @@ fn bounds(range: &impl RangeBounds<usize>, length: usize) -> (usize, usize) {
 
 /// A view of less than this part of its segment, a sixteenth, is copied when it is detached.
 pub(crate) const DETACHED_PART: usize = 16;
+
+/// A view that fits leaves at most this part of its segment, a quarter, unused.
+const UNFIT_PART: usize = 4;
 
 /// Bytes of a small batch that a message may pin beyond the sixteenth: less than a copy costs besides its bytes.
 pub(crate) const SHARED_BYTES: usize = 24;

@@ -90,8 +90,8 @@ pub(crate) struct Core {
     is_forsaken: bool,
     /// The queue of the stream that was answered last, within the dispatch of its session.
     answer_queue: Outbound,
-    /// [`CloseReason::Done`], which the streams that are answered at once share.
-    done: Rc<CloseReason>,
+    /// [`CloseReason::Done`], which streams share: one that waits to be closed has no copy of its own.
+    pub(crate) done: Rc<CloseReason>,
 }
 
 impl Core {

@@ -492,6 +492,14 @@ impl Data {
         self.0
     }
 
+    /// The same bytes in memory of about their size.
+    pub(crate) fn fit(self) -> Self {
+        match self.0 {
+            http1::Body::Slice(slice) => Self(http1::Body::Slice(slice.fit())),
+            other => Self(other),
+        }
+    }
+
     /// The same bytes, which may be kept: a short view of the loop's memory is copied.
     pub(crate) fn kept(&self) -> Self {
         match &self.0 {

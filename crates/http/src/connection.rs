@@ -50,11 +50,11 @@ pub struct HttpHandler {
     pub(crate) more: Option<Box<More>>,
 }
 
-/// What few connections have.
+/// What few connections have. One that waits for a function has neither of the large parts, which are boxed.
 #[derive(Default)]
 pub(crate) struct More {
-    collecting: Option<Collecting>,
-    held: Option<Held>,
+    collecting: Option<Box<Collecting>>,
+    held: Option<Box<Held>>,
     pub(crate) awaited: Option<Awaited>,
     /// The requests behind the one that is awaited.
     pub(crate) behind: Option<Box<Behind>>,
@@ -139,18 +139,18 @@ impl HttpHandler {
     }
 
     fn collecting(&mut self) -> Option<&mut Collecting> {
-        self.more.as_mut()?.collecting.as_mut()
+        self.more.as_mut()?.collecting.as_deref_mut()
     }
 
     fn held(&mut self) -> Option<&mut Held> {
-        self.more.as_mut()?.held.as_mut()
+        self.more.as_mut()?.held.as_deref_mut()
     }
 
-    fn take_collecting(&mut self) -> Option<Collecting> {
+    fn take_collecting(&mut self) -> Option<Box<Collecting>> {
         self.take_of_more(|more| more.collecting.take())
     }
 
-    fn take_held(&mut self) -> Option<Held> {
+    fn take_held(&mut self) -> Option<Box<Held>> {
         self.take_of_more(|more| more.held.take())
     }
 
@@ -261,7 +261,7 @@ impl HttpHandler {
                 if C::HOLDS_REQUESTS && held::may_hold(&request, endpoint) && self.may_poll(cx) =>
             {
                 let held = Held::new(request, endpoint.clone(), passed);
-                self.more.get_or_insert_default().held = Some(held);
+                self.more.get_or_insert_default().held = Some(Box::new(held));
                 cx.notify_after_dispatch();
                 Outcome::Continue
             }
@@ -514,14 +514,14 @@ impl HttpHandler {
             return Outcome::fail(error);
         }
         cx.deadline_after(self.app.limits.receive_timeout);
-        self.more.get_or_insert_default().collecting = Some(Collecting {
+        self.more.get_or_insert_default().collecting = Some(Box::new(Collecting {
             request: request.detach(),
             endpoint,
             passed,
             body: Collected::new(bytes_max).charged_to(Some(cx.account())),
             whole: Body::empty(),
             length,
-        });
+        }));
         Outcome::Continue
     }
 
@@ -554,7 +554,8 @@ impl HttpHandler {
     /// Gives a request whose body is not complete to a task, with what has come of it.
     #[inline(never)]
     fn begin_held<C: HttpCodec>(&mut self) -> Outcome<C> {
-        let Some(Held { request, endpoint, passed, body, .. }) = self.take_held() else { return Outcome::Continue };
+        let Some(held) = self.take_held() else { return Outcome::Continue };
+        let Held { request, endpoint, passed, body, .. } = *held;
         let begun = Begun { pieces: body.into_pieces(), trailers: None };
         self.take_over(Work::begun(request.detach(), endpoint, passed, begun))
     }
@@ -562,7 +563,8 @@ impl HttpHandler {
     /// Only a task keeps the trailers of a request.
     #[cold]
     fn on_trailers<C: HttpCodec>(&mut self, trailers: Trailers) -> Outcome<C> {
-        let Some(Held { request, endpoint, passed, body, .. }) = self.take_held() else { return Outcome::Continue };
+        let Some(held) = self.take_held() else { return Outcome::Continue };
+        let Held { request, endpoint, passed, body, .. } = *held;
         let begun = Begun { pieces: body.into_pieces(), trailers: Some(trailers.detach()) };
         self.take_over(Work::begun(request.detach(), endpoint, passed, begun))
     }
@@ -585,11 +587,11 @@ impl HttpHandler {
     #[inline(never)]
     fn on_end<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         if let Some(held) = self.take_held() {
-            return self.on_held_end(held, cx);
+            return self.on_held_end(*held, cx);
         }
         let Some(collecting) = self.take_collecting() else { return Outcome::Continue };
         cx.deadline(None);
-        let Collecting { mut request, endpoint, passed, body, whole, .. } = collecting;
+        let Collecting { mut request, endpoint, passed, body, whole, .. } = *collecting;
         request.set_body(match body.into_bytes() {
             bytes if bytes.is_empty() => whole,
             bytes => bytes.into(),

@@ -25,14 +25,11 @@ pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
     let config = sessions.config.clone();
     let codec = cx.codec();
     let is_secure = codec.is_secure();
-    let reported =
-        codec.reported_peer().map(|peer| Rc::new(Reported { peer, destination: codec.reported_destination() }));
-    let make = |reported: Option<Rc<Reported>>, state: Option<SharedState>| {
+    let reported = codec.reported_peer().map(|peer| Reported { peer, destination: codec.reported_destination() });
+    let make = |reported: Option<Reported>, state: Option<SharedState>| {
         let (config, app) = (sessions.config.clone(), app.clone());
-        Streams::handle(move || {
-            let client = StreamClient { reported: reported.clone(), state: state.clone(), is_secure };
-            (ServerStream::with_data(config.clone(), client), handler(app.clone()))
-        })
+        let client = StreamClient(Rc::new(SessionClient { reported, state, is_secure }));
+        Streams::handle(move || (ServerStream::with_data(config.clone(), client.clone()), handler(app.clone())))
     };
     let state = app.table().connection_state.is_some().then(SharedState::default);
     let streams = match (reported, state) {
@@ -48,10 +45,14 @@ pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
     Outcome::session(move |codec: C| codec.into_http2(connection), &streams)
 }
 
-/// What a stream knows of its connection.
+/// What a stream knows of its connection: one word of each stream.
+#[derive(Debug, Clone)]
+pub struct StreamClient(Rc<SessionClient>);
+
+/// What all streams of a connection know of it.
 #[derive(Debug)]
-pub struct StreamClient {
-    reported: Option<Rc<Reported>>,
+struct SessionClient {
+    reported: Option<Reported>,
     /// If the router makes a state for each connection.
     state: Option<SharedState>,
     is_secure: bool,
@@ -74,19 +75,19 @@ impl HttpCodec for ServerStream<StreamClient> {
     }
 
     fn reported_peer(&self) -> Option<Address> {
-        self.data().reported.as_ref().map(|reported| reported.peer.clone())
+        self.data().0.reported.as_ref().map(|reported| reported.peer.clone())
     }
 
     fn reported_destination(&self) -> Option<Address> {
-        self.data().reported.as_ref().and_then(|reported| reported.destination.clone())
+        self.data().0.reported.as_ref().and_then(|reported| reported.destination.clone())
     }
 
     fn is_secure(&self) -> bool {
-        self.data().is_secure
+        self.data().0.is_secure
     }
 
     fn shared_state(&self) -> Option<&SharedState> {
-        self.data().state.as_ref()
+        self.data().0.state.as_ref()
     }
 
     fn into_filters(self) -> Filters {

@@ -17,7 +17,8 @@ mod request;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
+use tidegate_buffer::BULK_RECEIVE_BYTES;
+use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, ReceiveHint, Slice, Step};
 
 pub use self::config::{Config, Limits};
 pub use self::head::ResponseHead;
@@ -65,7 +66,7 @@ pub struct Client {
     since: Option<Instant>,
     /// What is left of the body or of the chunk.
     remaining: u64,
-    /// How many more bytes of the body the limits allow.
+    /// How many more bytes of the body the limits allow; the length of a body that has announced one.
     budget: u64,
     /// How many more bytes of the request's body must follow.
     owed: u64,
@@ -316,7 +317,7 @@ impl Client {
             UNTIL_CLOSE => Inbound::UntilClose,
             length if length > self.budget => return Err(Error::Limit(Exceeded::Body)),
             length => {
-                self.remaining = length;
+                (self.remaining, self.budget) = (length, length);
                 Inbound::Length
             }
         };
@@ -401,6 +402,16 @@ impl Client {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.inbound == Inbound::Head && self.count == 0 && self.outbound == Outbound::Idle
+    }
+
+    /// Whether a response is awaited, or little of its body has come.
+    fn is_beginning(&self) -> bool {
+        match self.inbound {
+            Inbound::Head => self.count > 0,
+            Inbound::Closed | Inbound::Switched | Inbound::Await => false,
+            Inbound::Length => self.budget - self.remaining < BEGINNING_BYTES,
+            _ => self.config.limits().body_bytes_max - self.budget < BEGINNING_BYTES,
+        }
     }
 
     /// Stops reading and writing.
@@ -526,6 +537,18 @@ impl Codec for Client {
         if matches!(self.inbound, Inbound::Length | Inbound::ChunkData) { self.remaining } else { 0 }
     }
 
+    #[inline]
+    fn receive_hint(&self) -> Option<ReceiveHint> {
+        let missing_bytes = u32::try_from(self.bulk_bytes()).unwrap_or(u32::MAX);
+        match self.config.first_receive_bytes() {
+            Some(bytes_max) if self.is_beginning() => {
+                Some(ReceiveHint { missing_bytes, bytes_max, ..ReceiveHint::default() })
+            }
+            _ => (missing_bytes as usize >= BULK_RECEIVE_BYTES)
+                .then(|| ReceiveHint { missing_bytes, ..ReceiveHint::default() }),
+        }
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.deadline().map(|(at, _)| at)
     }
@@ -561,6 +584,9 @@ const PEER_HTTP_10: u8 = 4;
 const UNSOLICITED: u8 = 8;
 /// The peer has closed while the body of the request was in progress: the rest of the body is not sent.
 const WRITE_FAILED: u8 = 16;
+
+/// The bytes with which a body begins.
+const BEGINNING_BYTES: u64 = 64 * 1024;
 
 /// Three bits are free.
 const _: () = assert!((AWAITING_BODY | EXPECTS | PEER_HTTP_10 | UNSOLICITED | WRITE_FAILED).count_zeros() == 3);

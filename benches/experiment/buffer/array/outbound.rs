@@ -173,6 +173,9 @@ impl Outbound {
     /// Moves nothing either.
     pub fn shrink(&mut self) {}
 
+    /// Nothing waits in a page of its own here.
+    pub fn settle(&mut self) {}
+
     /// Puts what is to be sent next into `parts`, at most `bytes_max` bytes of it. A piece of a file comes alone.
     pub fn gather<'a, 'q>(&'q self, parts: &'a mut [MaybeUninit<IoSlice<'q>>], bytes_max: usize) -> Gathered<'a, 'q> {
         let mut own = self.parts.take();

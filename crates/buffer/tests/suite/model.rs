@@ -32,6 +32,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         8 => (queue.clone(), 1..20_usize, bytes_max.clone(), any::<u8>()).prop_map(|(q, p, b, t)| Send(q, p, b, t)),
         2 => queue.clone().prop_map(Compact),
         3 => queue.clone().prop_map(Shrink),
+        3 => queue.clone().prop_map(Settle),
         1 => queue.clone().prop_map(Clear),
         3 => two.clone().prop_map(|(to, from)| Take(to, from)),
         3 => (two, bytes_max.clone()).prop_map(|((to, from), b)| TakeUpTo(to, from, b)),

@@ -130,6 +130,73 @@ fn heads_that_wait_between_linked_bodies_leave_their_page() {
 }
 
 #[test]
+#[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
+fn a_settled_queue_costs_its_entries_and_little_beside_its_bytes() {
+    let pool = Pool::new();
+    for (what, sent, copied, entries) in [("head and body", 0, 2_000, 2), ("body", 2_000, 0, 1)] {
+        let mut queue = Outbound::new(&pool);
+        queue.write(&[b'h'; 2_000]);
+        queue.link_static(&[b'b'; LINK_BYTES_MIN]);
+        queue.flush();
+        queue.advance(sent);
+        let before = pool.ledger().used();
+        assert!(before > SEGMENT_BYTES, "{what}: the rest of the page is there for later writes");
+        queue.settle();
+        let memory = if copied > 0 { segment_cost(&pool, copied) } else { 0 };
+        assert_eq!(pool.ledger().used(), memory + entries * ENTRY_BYTES, "{what}");
+        queue.settle();
+        assert_eq!(pool.ledger().used(), memory + entries * ENTRY_BYTES, "{what}: it is where it is");
+        queue.write(b"more");
+        let mut expected = [vec![b'h'; copied], vec![b'b'; LINK_BYTES_MIN]].concat();
+        assert_eq!(queue.pending(), expected.len() as u64 + 4);
+        queue.settle();
+        queue.flush();
+        expected.extend(b"more");
+        assert_eq!(send_all(&mut queue, usize::MAX), expected, "{what}");
+        drop(queue);
+        assert_eq!(pool.ledger().used(), 0, "{what}");
+    }
+}
+
+#[test]
+#[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
+fn views_that_show_little_of_what_was_received_leave_it_when_a_queue_settles() {
+    let pool = Pool::new();
+    for (parts, leaves) in [(1, true), (4, false)] {
+        let mut scratch = Scratch::new(&pool);
+        scratch.space(RECEIVE_BYTES_MAX).fill(b'x');
+        let received = scratch.received(RECEIVE_BYTES_MAX);
+        drop(scratch);
+        let mut queue = Outbound::new(&pool);
+        for part in 0..parts {
+            queue.link_shared(received.slice(part * 16_384..(part + 1) * 16_384));
+        }
+        drop(received);
+        queue.flush();
+        let before = pool.ledger().used();
+        queue.settle();
+        let after = pool.ledger().used();
+        assert_eq!(after < before, leaves, "{parts} parts");
+        assert!(!leaves || after < 16_384 + 200, "{after} bytes");
+        assert_eq!(send_all(&mut queue, usize::MAX), vec![b'x'; parts * 16_384]);
+        drop(queue);
+        assert_eq!(pool.ledger().used(), 0);
+    }
+}
+
+#[test]
+#[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
+fn bytes_that_fill_most_of_their_page_stay_when_a_queue_settles() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    queue.write(&[b'x'; SEGMENT_BYTES * 3 / 4 + 1]);
+    queue.flush();
+    let (before, place) = (pool.ledger().used(), queue.front().map(<[u8]>::as_ptr));
+    queue.settle();
+    assert_eq!((pool.ledger().used(), queue.front().map(<[u8]>::as_ptr)), (before, place));
+}
+
+#[test]
 fn full_pages_and_bytes_in_many_entries_are_not_compacted() {
     let pool = Pool::new();
     let writes: [(&str, &Write<'_>); 3] = [

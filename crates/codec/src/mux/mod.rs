@@ -194,7 +194,14 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
     while out.pending() < bytes_max {
         let Some(key) = mux.streams_mut().next_ready() else { break };
         let Some(owner) = mux.streams().owner(key) else { continue };
-        queues.with(owner, |queue, ends| mux.write_turn(key, queue, ends, out));
+        queues.with(owner, |queue, ends| {
+            let is_all = mux.write_turn(key, queue, ends, out);
+            if !is_all && mux.streams().send_allowance(key) == 0 {
+                // It waits for the peer, for an unknown time.
+                queue.settle();
+            }
+            is_all
+        });
     }
     while let Some(key) = mux.streams_mut().next_stopped() {
         if let Some(owner) = mux.streams().owner(key) {

@@ -479,7 +479,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             }
             self.link.set(Link::HAS_BACKLOG, !starved);
             if !self.link.is_closing() && self.codec.status().is_finished {
-                self.link.closing = Some(Rc::new(CloseReason::Done));
+                self.link.closing = Some(core.done.clone());
             }
             if !A::PULLS && std::mem::take(&mut core.has_spawned) && self.awaits_task(core, token) {
                 return Err(Disposition::Keep);
@@ -824,7 +824,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     fn apply_outcome(&mut self, core: &mut Core, token: Token, outcome: Outcome<C>) -> Dispatched {
         match outcome {
             Outcome::Continue => {}
-            Outcome::Close => self.link.closing = Some(Rc::new(CloseReason::Done)),
+            Outcome::Close => self.link.closing = Some(core.done.clone()),
             Outcome::Abort => return Err(Disposition::reset(CloseReason::Aborted)),
             Outcome::Reset(code) => return Err(Disposition::reset(CloseReason::StreamReset { code, by_peer: false })),
             Outcome::Fail(error) if self.codec.status().is_close_delimited => {

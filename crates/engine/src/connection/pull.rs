@@ -660,7 +660,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     /// Begins to close in good order.
     pub(crate) fn close(&mut self, core: &mut Core, token: Token) {
         if !self.application.intersects(ChannelState::CLOSED) && !self.link.is_closing() {
-            self.link.closing = Some(Rc::new(CloseReason::Done));
+            self.link.closing = Some(core.done.clone());
             self.schedule_unless_pending(core, token);
         }
     }

@@ -248,7 +248,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         if self.link.intersects(Link::READ_CLOSED) && self.link.is_write_shut() {
             // Nothing more will come, and nothing more will be sent.
-            self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Done));
+            self.link.closing.get_or_insert_with(|| core.done.clone());
         }
         if self.link.is_closing() && self.link.intersects(Link::PEER_ENDED) {
             return Err(self.close_now());

@@ -310,7 +310,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
             link.close_in_order();
         }
         if codec.codec().streams().is_empty() {
-            core.sessions.release_requests(self.session);
+            core.sessions.release_requests();
             let (mux, _) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
             mux.streams_mut().release();
         }

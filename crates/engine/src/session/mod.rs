@@ -29,13 +29,17 @@ use crate::connection::PeerAddress;
 
 /// The sessions of a loop, as their streams see them.
 #[derive(Default)]
-pub(crate) struct Sessions(Slab<SessionLinks>);
+pub(crate) struct Sessions {
+    links: Slab<SessionLinks>,
+    /// The memory for requests of the session that is dispatched next. A session keeps none while its streams wait.
+    spare: Option<Box<Requests>>,
+}
 
 /// What the streams of a session share with it.
 pub(crate) struct SessionLinks {
     token: Token,
     peer: PeerAddress,
-    /// What streams have requested since the session looked. Without memory in an idle session.
+    /// What streams have requested since the session looked.
     requests: Option<Box<Requests>>,
     /// For how many requests there was room, when there were some last. Growing to it once more would cost more than they.
     room: u16,
@@ -98,29 +102,30 @@ pub(crate) struct StreamId {
 impl Sessions {
     /// Adds a session. `None` if the loop has as many as it can number.
     pub(crate) fn add(&mut self, token: Token, peer: PeerAddress) -> Option<u32> {
-        if self.0.len() >= SESSIONS_MAX {
+        if self.links.len() >= SESSIONS_MAX {
             return None;
         }
-        if self.0.len() == self.0.capacity() {
+        if self.links.len() == self.links.capacity() {
             // By a quarter: doubling would waste half a record for each session.
-            self.0.reserve_exact((self.0.len() / 4).max(4));
+            self.links.reserve_exact((self.links.len() / 4).max(4));
         }
         let links = SessionLinks { token, peer, requests: None, room: 0, is_scheduled: false };
-        Some(self.0.insert(links) as u32)
+        Some(self.links.insert(links) as u32)
     }
 
     pub(crate) fn remove(&mut self, session: u32) {
-        self.0.try_remove(session as usize);
-        if self.0.is_empty() {
-            self.0 = Slab::new();
+        self.links.try_remove(session as usize);
+        if self.links.is_empty() {
+            *self = Self::default();
         }
     }
 
     /// Takes note of a request. Returns the session if it has to be dispatched for that.
     pub(crate) fn request(&mut self, stream: StreamId, kind: StreamRequestKind) -> Option<Token> {
-        let links = self.0.get_mut(stream.session as usize)?;
-        let room = links.room;
-        let requests = links.requests.get_or_insert_with(|| Box::new(Requests::with_room(room)));
+        let links = self.links.get_mut(stream.session as usize)?;
+        let (room, spare) = (links.room, &mut self.spare);
+        let make = || spare.take().unwrap_or_else(|| Box::new(Requests::with_room(room)));
+        let requests = links.requests.get_or_insert_with(make);
         requests.has_send |= matches!(kind, StreamRequestKind::Send);
         requests.list.push(StreamRequest { index: stream.index, kind });
         (!std::mem::replace(&mut links.is_scheduled, true)).then_some(links.token)
@@ -128,14 +133,14 @@ impl Sessions {
 
     /// The session is dispatched: it looks at requests before that is over.
     pub(crate) fn begin_dispatch(&mut self, session: u32) {
-        if let Some(links) = self.0.get_mut(session as usize) {
+        if let Some(links) = self.links.get_mut(session as usize) {
             links.is_scheduled = true;
         }
     }
 
     /// The dispatch of the session is over. Returns whether there are requests that it has not seen.
     pub(crate) fn end_dispatch(&mut self, session: u32) -> bool {
-        let Some(links) = self.0.get_mut(session as usize) else { return false };
+        let Some(links) = self.links.get_mut(session as usize) else { return false };
         links.is_scheduled = links.requests.as_ref().is_some_and(|requests| !requests.list.is_empty());
         links.is_scheduled
     }
@@ -143,44 +148,41 @@ impl Sessions {
     /// Whether streams have requested that their queues be sent, and the session has not seen that.
     #[inline]
     pub(crate) fn has_send_requests(&self, session: u32) -> bool {
-        let links = self.0.get(session as usize);
+        let links = self.links.get(session as usize);
         links.is_some_and(|links| links.requests.as_ref().is_some_and(|requests| requests.has_send))
     }
 
     /// What the streams have requested.
     pub(crate) fn take_requests(&mut self, session: u32) -> Option<Box<Requests>> {
-        self.0.get_mut(session as usize)?.requests.take_if(|requests| !requests.list.is_empty())
+        self.links.get_mut(session as usize)?.requests.take_if(|requests| !requests.list.is_empty())
     }
 
-    /// Gives the memory of requests back, to be used again.
+    /// Gives the memory of requests back, to be used again by any session.
     pub(crate) fn recycle(&mut self, session: u32, mut requests: Box<Requests>) {
-        if let Some(links) = self.0.get_mut(session as usize)
-            && links.requests.is_none()
-            && requests.list.capacity() <= REQUESTS_KEPT_MAX
-        {
-            links.room = requests.list.len() as u16;
-            requests.list.clear();
-            requests.has_send = false;
-            links.requests = Some(requests);
+        if requests.list.capacity() > REQUESTS_KEPT_MAX {
+            return;
         }
+        if let Some(links) = self.links.get_mut(session as usize) {
+            links.room = requests.list.len() as u16;
+        }
+        requests.list.clear();
+        requests.has_send = false;
+        self.spare = Some(requests);
+    }
+
+    /// A session has no stream left: the loop keeps no memory for requests while nothing happens.
+    pub(crate) fn release_requests(&mut self) {
+        self.spare = None;
     }
 
     /// The token and the peer of a stream's session.
     pub(crate) fn of(&self, stream: StreamId) -> Option<(Token, Address)> {
-        self.0.get(stream.session as usize).map(|links| (links.token, links.peer.address()))
-    }
-
-    /// A session without streams keeps no memory for requests.
-    pub(crate) fn release_requests(&mut self, session: u32) {
-        if let Some(links) = self.0.get_mut(session as usize) {
-            links.requests.take_if(|requests| requests.list.is_empty());
-        }
+        self.links.get(stream.session as usize).map(|links| (links.token, links.peer.address()))
     }
 }
 
 /// How many sessions a loop can number: three bytes of a stream's identity.
 const SESSIONS_MAX: usize = 1 << 24;
 
-/// A session keeps the memory of so many requests while it is not idle: three each of as many streams as a peer may have by
-/// default.
+/// A loop keeps the memory of so many requests: three each of as many streams as a peer may have by default.
 const REQUESTS_KEPT_MAX: usize = 512;

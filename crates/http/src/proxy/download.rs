@@ -60,10 +60,13 @@ impl Download {
             .await?;
             match self.next().await {
                 Ok(Some(Incoming::Data(data))) => {
+                    let mut data = Data::from(data);
                     if unread_max <= UNREAD_BYTES_LAST {
                         unread += data.len();
+                        // It may wait for long, and must not keep the memory of a whole receive.
+                        data = data.fit();
                     }
-                    writer.push(Data::from(data))?;
+                    writer.push(data)?;
                 }
                 Ok(Some(Incoming::Trailers(trailers))) => {
                     let trailers = fields::trailers(trailers.iter(), &self.options.response_edits, |_| false);

@@ -502,7 +502,7 @@ impl LoopUpstreams {
                 }
                 let body = Body::produce(move |writer| async move {
                     let ahead = data.len();
-                    writer.push(Data::from(data))?;
+                    writer.push(Data::from(data).fit())?;
                     download.pass_on(writer, ahead).await
                 });
                 return response.body(body.with_length(length));

@@ -588,7 +588,9 @@ impl UpstreamsBuilder {
             #[cfg(feature = "tls")]
             tls_http2,
             client: Arc::new(
-                client::Config::new(client::Limits { pipeline_max, ..streams.clone() }).trim_field_names(true),
+                client::Config::new(client::Limits { pipeline_max, ..streams.clone() })
+                    .trim_field_names(true)
+                    .first_receive_bytes_max(FIRST_RECEIVE_BYTES_MAX),
             ),
             streams: Arc::new(streams),
             http2: Arc::new(http2::Config::new(http2)),
@@ -619,6 +621,9 @@ const PIPELINING_PAUSE: Duration = Duration::from_secs(600);
 
 /// The largest weight.
 pub const WEIGHT_MAX: u32 = 1_000;
+
+/// How many bytes one receive brings while a response begins: what a client that reads nothing makes a stream keep.
+const FIRST_RECEIVE_BYTES_MAX: u32 = 16 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -40,6 +40,7 @@ mod proxy_websocket_http2;
 mod proxy_websocket_upstream_http2;
 mod route_paths;
 mod serving;
+mod stream_bytes;
 mod support;
 mod targets;
 mod tasks;

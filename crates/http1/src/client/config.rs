@@ -73,6 +73,7 @@ pub struct Config {
     /// The line of the `Host` field, or nothing.
     host: Box<[u8]>,
     trims_names: bool,
+    first_receive_bytes_max: u32,
 }
 
 impl Config {
@@ -83,7 +84,7 @@ impl Config {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         limits.check();
-        Self { limits, host: Box::default(), trims_names: false }
+        Self { limits, host: Box::default(), trims_names: false, first_receive_bytes_max: u32::MAX }
     }
 
     /// Sets the host of requests that name none, with its port unless that is the default one.
@@ -101,6 +102,14 @@ impl Config {
         Self { trims_names: trims, ..self }
     }
 
+    /// Bounds how many bytes one receive brings while a response begins, which are its head and the first 64 KiB of its
+    /// body: for an application that stops reading as soon as it has a piece that no peer takes. A connection that has
+    /// served long responses receives 64 KiB at a time otherwise. Unset there is no bound.
+    #[must_use]
+    pub fn first_receive_bytes_max(self, bytes_max: u32) -> Self {
+        Self { first_receive_bytes_max: bytes_max, ..self }
+    }
+
     /// The limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
@@ -109,6 +118,10 @@ impl Config {
 
     pub(super) fn trims_field_names(&self) -> bool {
         self.trims_names
+    }
+
+    pub(super) fn first_receive_bytes(&self) -> Option<u32> {
+        Some(self.first_receive_bytes_max).filter(|bytes_max| *bytes_max < u32::MAX)
     }
 
     pub(super) fn host_line(&self) -> &[u8] {

@@ -44,6 +44,7 @@ pub(crate) enum Operation {
     Send(usize, usize, usize, u8),
     Compact(usize),
     Shrink(usize),
+    Settle(usize),
     Clear(usize),
     Take(usize, usize),
     TakeUpTo(usize, usize, usize),
@@ -230,6 +231,7 @@ impl World {
             }
             Operation::Compact(queue) => self.queues[queue].compact(),
             Operation::Shrink(queue) => self.queues[queue].shrink(),
+            Operation::Settle(queue) => self.queues[queue].settle(),
             Operation::Clear(queue) => {
                 self.queues[queue].clear();
                 let Model { sent, unwritable, .. } = self.models[queue];

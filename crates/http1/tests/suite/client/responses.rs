@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_codec::Step;
+use tidegate_codec::{Codec, Step};
 use tidegate_http1::client::{Client, Config, Incoming, Limits, Outgoing};
 use tidegate_http1::{BodyLength, Error, Method, Misuse, Request, ResponseHead, StreamedRequest, Version, Violation};
 use tidegate_testkit::CodecHarness;
@@ -421,6 +421,29 @@ fn equal_lengths_of_a_response_are_one() {
         ["Content-Length: 5\r\ncontent-length: 5", "Content-Length: 5, 5", "Content-Length: 5,5\r\nContent-Length: 05"]
     {
         assert_eq!(head_of(&format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\n")).body(), BodyLength::Known(5), "{lines}");
+    }
+}
+
+#[test]
+fn receives_are_short_while_a_response_begins_by_choice() {
+    let bytes_max = |harness: &CodecHarness<Client>| harness.codec().receive_hint().map(|hint| hint.bytes_max);
+    for (first, expected) in [(None, [None; 5]), (Some(16_384), [None, Some(16_384), Some(16_384), None, None])] {
+        let mut config = Config::default().host("a").unwrap();
+        if let Some(first) = first {
+            config = config.first_receive_bytes_max(first);
+        }
+        let mut harness = CodecHarness::new(Client::new(Arc::new(config)));
+        let mut found = vec![bytes_max(&harness)];
+        harness.encode(get("/").into()).unwrap();
+        found.push(bytes_max(&harness));
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n";
+        for bytes in [&[&head[..], &[b'x'; 60_000]].concat(), &[b'x'; 6_000][..], &[b'x'; 4_000]] {
+            harness.receive(bytes);
+            while let Step::Message(_) = harness.step().unwrap() {}
+            harness.compact();
+            found.push(bytes_max(&harness));
+        }
+        assert_eq!(found, expected);
     }
 }
 
