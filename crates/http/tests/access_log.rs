@@ -180,7 +180,7 @@ fn a_request_of_a_proxy_is_logged_with_its_upstream_and_the_reason_of_its_failur
     let client = network.host("10.0.0.2").node();
     let asked = client.spawn(async move {
         for (path, status) in [("/there", 200), ("/refuses", 502), ("/own", 200)] {
-            let response = Client::new().get(&format!("http://{address}{path}")).send().await.expect("a response");
+            let response = Client::new().get(format!("http://{address}{path}")).send().await.expect("a response");
             assert_eq!(response.status().as_u16(), status, "{path}");
         }
     });

@@ -313,7 +313,7 @@ fn an_upstream_of_http2_can_be_a_unix_socket() {
             .get("/host", |request: Request| request.host().to_owned())
             .post("/echo", async |request: Request| Response::new().body(request.into_body()))
     };
-    let server = Server::bind(&*format!("unix:{}", path.display())).expect("a socket").loops(1).start(router);
+    let server = Server::bind(&format!("unix:{}", path.display())).expect("a socket").loops(1).start(router);
     let _server = Running(server.expect("it starts"));
     for (scheme, version) in [("unix+h2c", "HTTP/2.0"), ("unix", "HTTP/1.1")] {
         let upstreams = Upstreams::new([&*format!("{scheme}:{}", path.display())]).expect("upstreams");
