@@ -61,9 +61,11 @@ impl Peer {
         let mut read = Vec::new();
         while !read.ends_with(marker.as_bytes()) {
             let mut byte = [0];
-            let count = self.0.read(&mut byte).unwrap_or_else(|error| panic!("{error} after {read:?}"));
-            assert!(count == 1, "it ended after {}", read.escape_ascii());
-            read.push(byte[0]);
+            // It reads again after a signal.
+            match self.0.read_exact(&mut byte) {
+                Ok(()) => read.push(byte[0]),
+                Err(error) => panic!("{error} after {}", read.escape_ascii()),
+            }
         }
         read
     }
