@@ -76,8 +76,8 @@ impl Slice {
         Pool::of(&self.segment).copy(&self)
     }
 
-    /// The same bytes in memory of which they fill at least three quarters, for a queue whose peer may read nothing: copied
-    /// out where they fill less of their segment.
+    /// The same bytes in memory of which they fill at least three quarters: copied out where they fill less of their
+    /// segment. A queue whose peer may read nothing takes them so.
     ///
     /// ```
     /// use tidegate::codec::Pool;

@@ -62,9 +62,9 @@ impl Outbound {
         self.move_copied(|bytes, pages| pages >= SEGMENT_BYTES && bytes <= pages / SHRUNK_PART);
     }
 
-    /// The same for a queue that waits for its peer's window: all copied bytes leave pages that they do not fill, views leave
-    /// memory that the loop has received into and that they do not fill, and an empty rest of a page, kept for later writes,
-    /// is given up. What waits then costs little beside its bytes.
+    /// The same for a queue that waits for its peer's window. Copied bytes leave pages that they do not fill. Views
+    /// leave memory that the loop has received into and that they do not fill. An empty rest of a page, kept for later
+    /// writes, is given up. So the queue costs little beside its bytes.
     ///
     /// ```
     /// use tidegate::codec::{Outbound, Pool};

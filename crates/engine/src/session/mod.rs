@@ -124,8 +124,8 @@ impl Sessions {
     pub(crate) fn request(&mut self, stream: StreamId, kind: StreamRequestKind) -> Option<Token> {
         let links = self.links.get_mut(stream.session as usize)?;
         let (room, spare) = (links.room, &mut self.spare);
-        let make = || spare.take().unwrap_or_else(|| Box::new(Requests::with_room(room)));
-        let requests = links.requests.get_or_insert_with(make);
+        let empty = || spare.take().unwrap_or_else(|| Box::new(Requests::with_room(room)));
+        let requests = links.requests.get_or_insert_with(empty);
         requests.has_send |= matches!(kind, StreamRequestKind::Send);
         requests.list.push(StreamRequest { index: stream.index, kind });
         (!std::mem::replace(&mut links.is_scheduled, true)).then_some(links.token)

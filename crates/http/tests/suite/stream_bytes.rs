@@ -262,6 +262,6 @@ const WORKING_BYTES_MAX: usize = 3500;
 /// What a proxy receives for a stream whose client reads nothing, at least.
 const PROXIED_BYTES_MIN: usize = 16 * 1024;
 
-/// The most bytes of a stream that a proxy forwards: the window with which a stream begins, and the state of two streams and
-/// the task between them.
+/// The most bytes of a stream that a proxy forwards: the window with which a stream begins, and the state of two
+/// streams and the task between them.
 const PROXIED_BYTES_MAX: usize = 64 * 1024 + 5 * 1024;
