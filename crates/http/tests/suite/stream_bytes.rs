@@ -53,7 +53,7 @@ static BLOCK: [u8; 16 * 1024] = [7; 16 * 1024];
 
 fn router() -> Router<()> {
     let produced = || {
-        Body::produce(async |mut writer| {
+        Body::produce(async |writer| {
             // The window lets none of it pass, so the second piece is never sent.
             writer.write("ebb").await?;
             pending::<()>().await;
@@ -77,7 +77,7 @@ fn router() -> Router<()> {
 fn upstream() -> ServerHandle {
     let router = || {
         let endless = || {
-            Body::produce(async |mut writer| {
+            Body::produce(async |writer| {
                 loop {
                     writer.write(&BLOCK[..]).await?;
                 }
