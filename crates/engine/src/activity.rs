@@ -84,8 +84,7 @@ impl Activity {
     #[inline]
     pub fn begin(&self, label: Label) {
         if self.0.is_measuring.load(Relaxed) {
-            self.measure_end();
-            self.measured().begun = Some(Instant::now());
+            self.measure_begin();
         }
         self.0.label.store(label.0, Relaxed);
     }
@@ -150,6 +149,12 @@ impl Activity {
     pub(crate) fn measure(&self, is_measuring: bool) {
         self.0.is_measuring.store(is_measuring, Relaxed);
         *self.measured() = Measured::default();
+    }
+
+    #[cold]
+    fn measure_begin(&self) {
+        self.measure_end();
+        self.measured().begun = Some(Instant::now());
     }
 
     #[cold]
