@@ -386,7 +386,7 @@ impl Input {
         if !self.has_room(more.len()) {
             let grown = match self.len() {
                 ..=SLACK_BYTES => total,
-                // What fits the window of a stream that nothing reads leaves little of its memory unused.
+                // The unread bytes of a stream fit its window: they leave little of their memory unused.
                 length @ FRAME_BYTES_MIN..WINDOW_BYTES => total.max(length + length / 4),
                 length => total.max(2 * length).min(BYTES_MAX),
             };

@@ -50,7 +50,8 @@ pub struct HttpHandler {
     pub(crate) more: Option<Box<More>>,
 }
 
-/// What few connections have. One that waits for a function has neither of the large parts, which are boxed.
+/// Optional state, boxed to keep most connections small. Its large parts are boxed as well, since a connection that waits
+/// for a function has neither.
 #[derive(Default)]
 pub(crate) struct More {
     collecting: Option<Box<Collecting>>,

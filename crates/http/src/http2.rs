@@ -45,11 +45,11 @@ pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
     Outcome::session(move |codec: C| codec.into_http2(connection), &streams)
 }
 
-/// What a stream knows of its connection: one word of each stream.
+/// The facts of a connection, shared by its streams: one word in each.
 #[derive(Debug, Clone)]
 pub struct StreamClient(Rc<SessionClient>);
 
-/// What all streams of a connection know of it.
+/// The facts of a connection: its reported peer, its state, its security.
 #[derive(Debug)]
 struct SessionClient {
     reported: Option<Reported>,

@@ -28,7 +28,7 @@ enum Fields {
     Named,
 }
 
-/// What the attribute of a variant says.
+/// The parsed attribute of a variant.
 enum Meaning {
     /// The variant of `Blame`, and the text, a string literal for `write!`.
     Blamed { blame: &'static str, text: Text },

@@ -95,7 +95,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// What is there before: the usual folders of a system, and a checkout with a build of the profile `dist`.
+    /// Creates the usual folders of a system, and a checkout with a build of the profile `dist`.
     fn new() -> Self {
         let directory = Directory::new();
         let folder = |name: &str| std::fs::create_dir_all(directory.path(name)).expect("a folder");

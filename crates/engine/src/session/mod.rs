@@ -39,7 +39,7 @@ pub(crate) struct Sessions {
 pub(crate) struct SessionLinks {
     token: Token,
     peer: PeerAddress,
-    /// What streams have requested since the session looked.
+    /// Requests of streams that the session has not seen.
     requests: Option<Box<Requests>>,
     /// For how many requests there was room, when there were some last. Growing to it once more would cost more than they.
     room: u16,

@@ -259,7 +259,7 @@ const WAITING_BYTES_MAX: usize = 400;
 /// The same of one with a task of its own, or with a head that a function awaits.
 const WORKING_BYTES_MAX: usize = 3500;
 
-/// What a proxy receives for a stream whose client reads nothing, at least.
+/// The fewest bytes that a proxy receives for a stream whose client reads nothing.
 const PROXIED_BYTES_MIN: usize = 16 * 1024;
 
 /// The most bytes of a stream that a proxy forwards: the window with which a stream begins, and the state of two

@@ -192,13 +192,25 @@ impl Program {
 
     /// The part of it that is not code or tables of the program file, in bytes.
     pub(crate) fn anonymous(&self) -> u64 {
-        self.memory("Anonymous:")
+        let (mut is_of_file, mut bytes) = (false, 0);
+        for line in self.read("smaps").lines() {
+            match line.strip_prefix("Anonymous:") {
+                Some(size) if !is_of_file => bytes += parse_kilobytes(size),
+                Some(_) => {}
+                // The first line of a mapping begins with its addresses, and ends with its file.
+                None if !line.split(' ').next().is_some_and(|word| word.ends_with(':')) => {
+                    is_of_file = line.ends_with(env!("CARGO_BIN_EXE_tidegate"));
+                }
+                None => {}
+            }
+        }
+        bytes
     }
 
     fn memory(&self, name: &str) -> u64 {
         let rollup = self.read("smaps_rollup");
         let line = rollup.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel reports it");
-        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+        parse_kilobytes(line)
     }
 
     fn read(&self, name: &str) -> String {
@@ -342,6 +354,11 @@ fn raise_descriptor_limit() {
         // If the limit cannot be raised, the tests that need more fail with their own messages.
         let _ = rustix::process::setrlimit(Resource::Nofile, raised);
     });
+}
+
+/// The bytes of a size as the kernel prints it, such as ` 12 kB`.
+fn parse_kilobytes(size: &str) -> u64 {
+    size.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
 /// A temporary directory, removed on drop.
