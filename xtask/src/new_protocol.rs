@@ -151,18 +151,16 @@ impl<'r> Protocol<'r> {
             let text = insert_before(&text, "### `crates/socks/src`", &files)?;
             insert_after(&text, "| `socks.rs` | handshakes", &format!("| `{name}.rs` | frames of {name} |"))
         })?;
-        self.edit("README.md", |text| {
+        self.edit("docs/README.md", |text| {
             let row = format!(
                 "| {name}, by the feature `{name}` | frames of a kind and a body, both sides: \
-                 [`examples/{name}.rs`](examples/{name}.rs) |"
+                 [`examples/{name}.rs`](../examples/{name}.rs) |"
             );
-            insert_after(text, "| SOCKS, by the feature `socks` |", &row)
-        })?;
-        self.edit("docs/README.md", |text| {
+            let text = insert_after(text, "| SOCKS, by the feature `socks` |", &row)?;
             let row = format!(
                 "| [`examples/{name}.rs`](../examples/{name}.rs) | a server of {name} that sends frames back |"
             );
-            insert_after(text, "| [`examples/socks_server.rs`]", &row)
+            insert_after(&text, "| [`examples/socks_server.rs`]", &row)
         })?;
         self.edit("CHANGELOG.md", |text| {
             let entry =
@@ -349,8 +347,7 @@ mod tests {
         let places = [
             ("ARCHITECTURE.md", 6),
             ("CHANGELOG.md", 1),
-            ("README.md", 1),
-            ("docs/README.md", 1),
+            ("docs/README.md", 2),
             ("crates/tidegate/src/lib.rs", 3),
             ("fuzz/coverage.py", 1),
             ("fuzz/src/lib.rs", 4),
