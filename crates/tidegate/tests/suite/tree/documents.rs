@@ -70,6 +70,21 @@ fn the_map_of_the_guide_has_each_chapter_in_its_order() {
     }
 }
 
+/// The index of the decisions has each of them once, with its number and its heading.
+#[test]
+fn the_index_has_each_decision_by_its_heading() {
+    let documents = markdown();
+    let index = &documents["docs/decisions/README.md"];
+    for (path, text) in documents.iter().filter(|(path, _)| path.starts_with("docs/decisions/0")) {
+        let file = path.rsplit('/').next().unwrap_or_default();
+        let heading = text.lines().next().unwrap_or_default();
+        let (number, title) = heading.trim_start_matches("# ").split_once(". ").expect("a number and a title");
+        assert_eq!(file[..4].parse::<u32>().ok(), number.parse().ok(), "{path}: {heading}");
+        let row = format!("| {} | [{title}]({file}) |\n", &file[..4]);
+        assert_eq!(index.matches(&row).count(), 1, "docs/decisions/README.md: {row}");
+    }
+}
+
 fn count(text: &str) -> usize {
     text.split_whitespace().count()
 }
