@@ -97,7 +97,7 @@ const TABLE: &[Row] = &[
     row(".gitignore", Of(&[])),
     row("ARCHITECTURE.md", Of(&[])).tests(&["tidegate"]),
     row("CHANGELOG.md", Of(&[])),
-    row("CONTRIBUTING.md", Of(&[])),
+    row("CONTRIBUTING.md", Of(&[])).tests(&["tidegate"]),
     row("LICENSE-APACHE", Of(&[])).tests(&["tidegate"]),
     row("LICENSE-MIT", Of(&[])).tests(&["tidegate"]),
     row("README.md", Of(&[DOCUMENTATION, PROGRAM])).tests(&["tidegate"]),
