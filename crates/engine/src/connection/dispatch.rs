@@ -31,9 +31,7 @@ use crate::wheel::DeadlineTick;
 enum Next {
     /// Decoding, flushing, notifying.
     Process,
-    /// The same for a stream that is plain (`receive.rs`): after decoding it may be over.
-    ProcessPlain,
-    /// The same for a stream that has come with all bytes of its peer (`receive.rs`): after decoding it may be answered.
+    /// The same for a stream that has come with all bytes of its peer (`opening.rs`): after decoding it may be answered.
     ProcessOpening,
     /// Nothing but the update of receiving and the timer.
     UpdateInterest,
@@ -68,10 +66,9 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
             self.application.begin_session_dispatch(core);
         }
         let dispatched = match self.on_event(core, token, event) {
-            Ok(next @ (Next::Process | Next::ProcessPlain | Next::ProcessOpening)) => {
-                match self.process(core, token, &next) {
-                    Ok(true) if matches!(next, Next::ProcessOpening) => return Disposition::Answered,
-                    Ok(true) => return Disposition::Send,
+            Ok(next @ (Next::Process | Next::ProcessOpening)) => {
+                match self.process(core, token, matches!(next, Next::ProcessOpening)) {
+                    Ok(true) => return Disposition::Answered,
                     processed => processed.map(drop),
                 }
             }
@@ -231,10 +228,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     #[inline]
     fn on_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<Next> {
         match event {
-            SlotEvent::Received(bytes) => {
-                let Some(bytes) = self.receive_plain(core, bytes) else { return Ok(Next::ProcessPlain) };
-                return Ok(self.take_in(core, token, bytes));
-            }
+            SlotEvent::Received(bytes) => return Ok(self.take_in(core, token, bytes)),
             SlotEvent::ReceivedLast(bytes) => {
                 self.link.set(Link::PEER_ENDED, true);
                 return Ok(self.take_in(core, token, bytes));
@@ -451,23 +445,18 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up. Returns
-    /// whether all is done but sending: only with [`Next::ProcessPlain`] and [`Next::ProcessOpening`].
-    fn process(&mut self, core: &mut Core, token: Token, next: &Next) -> Dispatched<bool> {
+    /// whether all is done but sending, which only a stream can be that is `opening` ([`Next::ProcessOpening`]).
+    fn process(&mut self, core: &mut Core, token: Token, mut opening: bool) -> Dispatched<bool> {
         let mut budget = DispatchBudget {
             messages: MESSAGES_PER_DISPATCH_MAX,
             sends: SENDS_PER_DISPATCH_MAX,
             watched: true,
             work: Work::begin(),
         };
-        let mut is_short = !matches!(next, Next::Process);
         loop {
-            let starved = self.decode(core, token, &mut budget, is_short)?;
-            if std::mem::take(&mut is_short) {
-                let is_done = match next {
-                    Next::ProcessOpening => self.is_answered(core),
-                    _ => self.is_done_plain(core, starved),
-                };
-                if is_done {
+            let starved = self.decode(core, token, &mut budget)?;
+            if std::mem::take(&mut opening) {
+                if self.is_answered(core) {
                     return Ok(true);
                 }
                 if self.link.outbound_is_empty() {
@@ -516,15 +505,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             && (self.link.is_writable() || self.application.reads_while_unwritable())
     }
 
-    /// Decodes and handles messages. Returns whether it stopped for want of input. With `is_short`, which is worth a
-    /// comparison where few messages come at a time, it does not try an empty input if that is in vain.
-    fn decode(
-        &mut self,
-        core: &mut Core,
-        token: Token,
-        budget: &mut DispatchBudget,
-        is_short: bool,
-    ) -> Dispatched<bool> {
+    /// Decodes and handles messages. Returns whether it stopped for want of input.
+    fn decode(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<bool> {
         if self.link.intersects(Link::HANDSHAKE) {
             self.advance_handshake(core, token)?;
         }
@@ -535,9 +517,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         while !A::PULLS && self.may_decode() && budget.messages > 0 {
             let ended = self.link.intersects(Link::PEER_ENDED);
             let (outbound, input) = self.link.queues();
-            if is_short && !ended && input.is_empty() && self.codec.status().needs_input {
-                return Ok(true);
-            }
             let before = (outbound.written(), self.codec.buffered_bytes());
             let mut reply = Output::new(outbound, &core.pool, &core.time);
             let step =

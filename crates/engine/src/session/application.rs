@@ -7,10 +7,7 @@ use std::sync::Arc;
 
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Outbound, Slice};
-use tidegate_codec::mux::{
-    Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, answers_at_once, forgo_room, lend_room, transmit,
-    transmit_at_once, transmits_at_once,
-};
+use tidegate_codec::mux::{Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, answers_at_once, transmit};
 use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
 
@@ -124,31 +121,17 @@ impl SessionApplication {
         if is_free && answers_at_once(mux, key) { mux.take_opening(key) } else { None }
     }
 
-    /// Passes bytes of the peer to a stream. What it replies is written at once, if nothing else waits: then nothing can
-    /// overtake it in any case.
+    /// Passes bytes of the peer to a stream.
     fn receive<C: Pipeline<Codec: Mux>>(&mut self, key: StreamKey, bytes: Slice, cx: &mut Context<'_, C>) {
-        let (codec, link, core) = cx.parts();
-        let Some(token) = codec.codec().streams().owner(key).and_then(token) else { return };
-        let is_free = link.is_free() && codec.is_established() && !core.sessions.has_send_requests(self.session);
-        let room = if is_free { room_for_streams(codec, link) } else { 0 };
-        let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
-        if room == 0 || !transmits_at_once(mux) {
-            if !mux.streams().has_peer_ended(key) {
-                return core.dispatch(token, SlotEvent::Received(bytes));
-            }
-            // One dispatch for the last bytes and the end.
-            self.ended = key.id();
-            return core.dispatch(token, SlotEvent::ReceivedLast(bytes));
+        let (codec, _, core) = cx.parts();
+        let streams = codec.codec().streams();
+        let Some(token) = streams.owner(key).and_then(token) else { return };
+        if !streams.has_peer_ended(key) {
+            return core.dispatch(token, SlotEvent::Received(bytes));
         }
-        lend_room::<C::Codec>(&mut core.room, &mut out);
-        let (queue, room, pool, time) = core.receive(token, bytes);
-        let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
-        let Some(queue) = queue else { return forgo_room(room, &mut out) };
-        mux.streams_mut().set_unread(key, 0);
-        if !transmit_at_once(mux, key, queue, room, &mut out) && !queue.is_empty() {
-            // It waits for a window.
-            core.dispatch(token, SlotEvent::Scheduled);
-        }
+        // One dispatch for the last bytes and the end.
+        self.ended = key.id();
+        core.dispatch(token, SlotEvent::ReceivedLast(bytes));
     }
 
     /// Handles what streams have requested of the session.
@@ -289,7 +272,6 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     }
 
     fn end_session_dispatch(&mut self, core: &mut Core) -> bool {
-        core.room.release();
         core.release_answer_queue();
         core.sessions.end_dispatch(self.session)
     }
