@@ -12,7 +12,7 @@ use std::rc::Rc;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Outbound, Slice};
 use tidegate_codec::work::Work;
-use tidegate_codec::{Lifecycle, Output, Pipeline, Step};
+use tidegate_codec::{Output, Pipeline, Step};
 use tidegate_sys::{Operation, Token};
 
 use super::{Application, Connection, Link, Switch};
@@ -28,7 +28,7 @@ use crate::slot_entry::{Dispatched, Disposition, SlotEntry, SlotEvent, SocketSta
 use crate::wheel::DeadlineTick;
 
 /// What follows once the event is taken in.
-enum Next {
+pub(super) enum Next {
     /// Decoding, flushing, notifying.
     Process,
     /// The same for a stream that has come with all bytes of its peer (`opening.rs`): after decoding it may be answered.
@@ -261,121 +261,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         Next::Process
     }
 
-    /// Events that do not come with every message; apart, so that those that do stay close together in the cache.
-    #[cold]
-    fn on_rare_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<Next> {
-        match event {
-            SlotEvent::Received(_)
-            | SlotEvent::ReceivedLast(_)
-            | SlotEvent::OpenedWith(_)
-            | SlotEvent::Sent(_)
-            | SlotEvent::Scheduled => {}
-            SlotEvent::Ended => {
-                self.link.set(Link::PEER_ENDED, true);
-                if self.link.is_shut() && self.link.is_closing() {
-                    return Err(self.close_now());
-                }
-                self.application.wake_reader();
-            }
-            SlotEvent::HungUp => self.notify(core, token, Event::HungUp)?,
-            // Both sides have ended it already: what was received stays.
-            SlotEvent::StreamReset(_)
-                if self.link.intersects(Link::PEER_ENDED)
-                    && self.link.is_shut()
-                    && !injected::is_injected(Bug::ResetAfterEnd) => {}
-            SlotEvent::StreamReset(code) => {
-                return Err(Disposition::reset(CloseReason::StreamReset { code, by_peer: true }));
-            }
-            SlotEvent::SessionClosed(reason) => {
-                let why = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-                let error = io::Error::new(io::ErrorKind::ConnectionAborted, format!("its session is closed{why}"));
-                return Err(self.on_io_error(error));
-            }
-            SlotEvent::Failed(error) => {
-                self.receive_rest(core, token);
-                return Err(self.on_io_error(error));
-            }
-            SlotEvent::Opened => {
-                match self.link.stream() {
-                    Some(_) => core.counters.streams += 1,
-                    None => core.counters.connections += 1,
-                }
-                if self.link.settings().is_shaped && !self.link.is_stream() {
-                    self.begin_shaping(core, token);
-                }
-                self.open(core, token)?;
-            }
-            SlotEvent::Switched => {
-                self.link.reset_for_next_handler();
-                self.open(core, token)?;
-                if core.is_draining() {
-                    self.on_switch_in_drain(core, token)?;
-                }
-            }
-            SlotEvent::ApplicationReplaced => {
-                self.link.reset_for_next_handler();
-                // A task that did not request a message had suspended decoding.
-                self.link.resume_codec(&mut self.codec, core);
-                self.call(core, token, |application, cx| application.open(cx))?;
-            }
-            SlotEvent::Timer => self.on_timer(core, token)?,
-            SlotEvent::Posted(post) => {
-                if let Ok(post) = post.downcast() {
-                    self.notify(core, token, Event::Posted(*post))?;
-                }
-                // Posts come in batches: their output is flushed once, at the end of the pass.
-                self.schedule(core, token);
-                return Ok(Next::UpdateInterest);
-            }
-            SlotEvent::TaskFinished => {
-                self.notify(core, token, Event::TaskFinished)?;
-                // Another task of the handler runs with those that run now; no dispatch waits for it.
-                core.has_spawned = false;
-                if core.pending_reader != Some(token) {
-                    self.continue_after_task(core, token);
-                }
-                return Ok(Next::AwaitTasks);
-            }
-            SlotEvent::DispatchOver => self.notify(core, token, Event::DispatchOver)?,
-            SlotEvent::Drain => self.drain(core, token)?,
-            SlotEvent::ServingDone => self.on_serving_done(core),
-            SlotEvent::DrainTimeout => {
-                let reset = !self.link.outbound_is_empty() || self.codec.status().is_close_delimited;
-                return Err(Disposition::Close { reason: Rc::new(CloseReason::Drained), reset });
-            }
-            SlotEvent::Shed => return Err(Disposition::reset(CloseReason::Shed)),
-            SlotEvent::Panicked if self.codec.status().is_close_delimited => {
-                return Err(Disposition::reset(CloseReason::Panicked));
-            }
-            SlotEvent::Panicked => self.fail_codec(core, Rc::new(CloseReason::Panicked)),
-            SlotEvent::Accepted(_) | SlotEvent::Connected(_) | SlotEvent::Closed => {}
-        }
-        Ok(Next::Process)
-    }
-
-    /// The codec and the application get the connection.
-    pub(super) fn open(&mut self, core: &mut Core, token: Token) -> Dispatched {
-        let opened = self.notify_codec(core, Lifecycle::Opened);
-        self.link.close_on_error(opened);
-        self.link.set(Link::HANDSHAKE, !self.codec.is_established());
-        if self.link.has_peer_deadlines(core) {
-            core.deadline_states.set_used();
-        }
-        self.call(core, token, |application, cx| application.open(cx))
-    }
-
-    /// What the handler has sent leaves at the end of the pass. If there are more messages, others come first: each may be
-    /// one that the handler waits for.
-    fn continue_after_task(&mut self, core: &mut Core, token: Token) {
-        if self.link.input.is_empty() {
-            return self.schedule(core, token);
-        }
-        if !self.link.take(Link::SCHEDULED) {
-            core.continue_later(token);
-        }
-        self.link.set(Link::SCHEDULED, true);
-    }
-
     fn on_received(&mut self, core: &mut Core, token: Token, bytes: Slice) {
         if self.link.is_stream() {
             self.link.set(Link::CONSUMED, true);
@@ -395,53 +280,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if !self.link.is_closing() || self.wants_input() {
             self.link.input.append(bytes, &core.pool);
         }
-    }
-
-    pub(super) fn drain(&mut self, core: &mut Core, token: Token) -> Dispatched {
-        if self.link.is_closing() {
-            return Ok(());
-        }
-        if self.application.observes_drain() {
-            self.drain_codec(core);
-        }
-        self.notify(core, token, Event::Drain)
-    }
-
-    /// The connection has changed its protocol during a drain, of which the new codec and the new handler know nothing. A
-    /// channel knows of it.
-    #[cold]
-    fn on_switch_in_drain(&mut self, core: &mut Core, token: Token) -> Dispatched {
-        if A::PULLS {
-            if self.application.observes_drain() && !self.link.is_closing() {
-                self.drain_codec(core);
-            }
-            return Ok(());
-        }
-        self.drain(core, token)
-    }
-
-    /// None of the tasks that serve is left: now a drain also concerns the connections that they made.
-    fn on_serving_done(&mut self, core: &mut Core) {
-        if !self.link.is_closing() && !self.application.observes_drain() {
-            self.drain_codec(core);
-        }
-        self.application.on_serving_done(self.codec.status().reports_finish);
-    }
-
-    fn drain_codec(&mut self, core: &mut Core) {
-        let drained = self.notify_codec(core, Lifecycle::Drain);
-        self.link.close_on_error(drained);
-    }
-
-    /// The application failed: the codec writes its error reply, if it has one, and the connection closes.
-    pub(super) fn fail_codec(&mut self, core: &Core, reason: Rc<CloseReason>) {
-        self.link.closing = Some(reason);
-        let failed = self.notify_codec(core, Lifecycle::Fail);
-        self.link.close_on_error(failed);
-    }
-
-    fn notify_codec(&mut self, core: &Core, event: Lifecycle) -> Result<(), C::Error> {
-        self.codec.on(event, &mut Output::new(self.link.outbound(), &core.pool, &core.time))
     }
 
     /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up. Returns
@@ -775,7 +613,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Calls the handler and follows its outcome.
     #[inline]
-    fn call(
+    pub(super) fn call(
         &mut self,
         core: &mut Core,
         token: Token,

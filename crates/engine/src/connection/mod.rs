@@ -14,6 +14,7 @@ mod link;
 mod opening;
 mod peer;
 mod pull;
+mod rare_events;
 mod sending;
 mod settings;
 mod shaping;
