@@ -18,7 +18,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         &["entries", "part", "pool", "run", "segment", "slice"],
         "memory returns to the pool that it comes from, and the pool keeps the entries of queues, which hold slices",
     ),
-    ("engine", &["loop_core", "slot_entry"], "the loop dispatches an entry, and lends it the loop's state meanwhile"),
+    (
+        "engine",
+        &["loop_core", "loop_core::closing", "slot_entry"],
+        "the loop dispatches an entry, such as a closing one, and lends it the loop's state meanwhile",
+    ),
     (
         "http",
         &["connection", "pipelined", "task"],

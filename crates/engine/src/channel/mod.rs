@@ -432,7 +432,7 @@ impl<C: Pipeline> Channel<C> {
     /// Whether the loop drains: it accepts no more connections, and waits for those it has to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.handle.with(|_, core, _| core.is_draining()).unwrap_or(false)
+        self.handle.with(|_, core, _| core.drain.is_under_way()).unwrap_or(false)
     }
 
     /// Reads or changes the codec.

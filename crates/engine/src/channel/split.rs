@@ -76,7 +76,7 @@ impl<C: Pipeline> ReadHalf<C> {
     /// As [`Channel::is_draining`].
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.handle.with(|_, core, _| core.is_draining()).unwrap_or(false)
+        self.handle.with(|_, core, _| core.drain.is_under_way()).unwrap_or(false)
     }
 
     /// As [`Channel::set_deadline`]; the deadline applies to both halves.

@@ -313,7 +313,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             let notified = self.notify_edges(core, token, &mut budget)?;
             if budget.messages == 0 || budget.sends == 0 {
                 if !self.link.take(Link::SCHEDULED) {
-                    core.continue_later(token);
+                    core.queues.continue_later(token);
                 }
                 self.link.set(Link::SCHEDULED, true);
                 return Ok(false);
@@ -660,7 +660,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     #[inline(never)]
     pub(super) fn schedule(&mut self, core: &mut Core, token: Token) {
         if !self.link.take(Link::SCHEDULED) {
-            core.schedule(token);
+            core.queues.schedule(token);
         }
         self.link.set(Link::SCHEDULED, true);
     }

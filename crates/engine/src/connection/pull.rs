@@ -432,7 +432,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         }
         // After the loop was delayed, bytes that came meanwhile are not late.
         let deadline = self.application.deadline();
-        let is_late = deadline == DeadlineTick::PASSED || self.is_overdue(core) && !core.was_delayed();
+        let is_late = deadline == DeadlineTick::PASSED || self.is_overdue(core) && !core.lag.was_delayed();
         if !gone && (is_late || !self.may_decode()) {
             return Some(self.register_reader(core, token, waker));
         }

@@ -82,7 +82,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     fn on_switched(&mut self, core: &mut Core, token: Token) -> Dispatched {
         self.link.reset_for_next_handler();
         self.open(core, token)?;
-        if core.is_draining() {
+        if core.drain.is_under_way() {
             self.on_switch_in_drain(core, token)?;
         }
         Ok(())
@@ -146,7 +146,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             return self.schedule(core, token);
         }
         if !self.link.take(Link::SCHEDULED) {
-            core.continue_later(token);
+            core.queues.continue_later(token);
         }
         self.link.set(Link::SCHEDULED, true);
     }

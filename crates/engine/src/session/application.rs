@@ -1,6 +1,5 @@
 //! `SessionApplication`: the application of a session, which passes events on to streams and writes their bytes.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use crate::connection::{Application, Link, Settings};
 use crate::context::Context;
 use crate::handler::{Event, Outcome};
 use crate::limits::Limits;
-use crate::loop_core::Core;
+use crate::loop_core::{Core, DispatchQueues};
 use crate::slot_entry::{SlotEntry, SlotEvent};
 use crate::slots::Slots;
 use crate::unwind::discard;
@@ -114,7 +113,7 @@ impl SessionApplication {
         let (codec, link, core) = cx.parts();
         let is_free = link.is_free()
             && codec.is_established()
-            && !core.is_draining()
+            && !core.drain.is_under_way()
             && !core.sessions.has_send_requests(self.session)
             && room_for_streams(codec, link) > 0;
         let (mux, _) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
@@ -294,11 +293,11 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
         }
         // Those bytes are bound that one send takes, and no more: what is more urgent may come meanwhile.
         let room = room_for_streams(codec, link);
-        let (slots, scheduled, pool, time) = core.stream_parts();
+        let (slots, dispatches, pool, time) = core.stream_parts();
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
         let before = out.written();
         let bytes_max = out.pending() + room;
-        let mut queues = Queues { slots, scheduled, stopped: Vec::new() };
+        let mut queues = Queues { slots, dispatches, stopped: Vec::new() };
         transmit(mux, &mut queues, bytes_max, &mut out);
         let has_more = mux.streams().has_ready() && (out.written() > before || room == 0);
         for token in queues.stopped {
@@ -374,7 +373,7 @@ fn reset<C: Pipeline<Codec: Mux>>(key: StreamKey, cause: ResetCause, cx: &mut Co
 /// The queues of streams, in their slots.
 struct Queues<'a> {
     slots: &'a mut Slots<dyn SlotEntry>,
-    scheduled: &'a mut VecDeque<Token>,
+    dispatches: &'a mut DispatchQueues,
     /// Streams whose peer sends no more, without an event.
     stopped: Vec<Token>,
 }
@@ -386,7 +385,7 @@ impl StreamQueues for Queues<'_> {
         let mut act = Some(act);
         let mut once = |queue: &mut Outbound, ends| act.take().is_some_and(|act| act(queue, ends));
         if entry.transmit(&mut once) {
-            self.scheduled.push_back(token);
+            self.dispatches.schedule(token);
         }
     }
 
