@@ -89,8 +89,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The settings of a connection of a client with these limits, counted. Connections that are shaped have settings of
-    /// their own, and so a rate of their own.
+    /// The settings of a connection of a client with these limits, counted. Connections that are shaped have settings
+    /// of their own, and so a rate of their own.
     pub(crate) fn settings_of_client(&mut self, limits: &Limits) -> Rc<Settings> {
         if let Some(settings) = self.client_settings.as_ref().filter(|settings| settings.limits == *limits) {
             settings.live.fetch_add(1, Ordering::Relaxed);
@@ -317,8 +317,8 @@ impl Core {
         self.notify_drain(token);
     }
 
-    /// The same for a stream with all bytes of its peer, whose session writes its answer at once. Returns the stream if the
-    /// answer is complete: it is not in its slot, and either [closed](Self::close_answered) or dispatched again.
+    /// The same for a stream with all bytes of its peer, whose session writes its answer at once. Returns the stream if
+    /// the answer is complete: it is not in its slot, and either [closed](Self::close_answered) or dispatched again.
     #[inline]
     pub(crate) fn answer_stream(
         &mut self,
@@ -398,8 +398,8 @@ impl Core {
         }
     }
 
-    /// Returns `true` in a drain when none of the tasks that serve is left, and again whenever others have begun and ended
-    /// since.
+    /// Returns `true` in a drain when none of the tasks that serve is left, and again whenever others have begun and
+    /// ended since.
     pub(crate) fn take_serving_done(&mut self) -> bool {
         self.drain.take_serving_done(self.tasks.serving())
     }

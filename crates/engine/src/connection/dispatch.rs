@@ -1,5 +1,5 @@
-//! One dispatch of a connection: it takes the event in, decodes and handles messages, flushes the output (`sending.rs`),
-//! notifies the application of edges, and updates receiving and the timer.
+//! One dispatch of a connection: it takes the event in, decodes and handles messages, flushes the output
+//! (`sending.rs`), notifies the application of edges, and updates receiving and the timer.
 //!
 //! Everything is bounded: messages, sends and rounds. A connection with work left continues after the others.
 //!
@@ -31,7 +31,8 @@ use crate::wheel::DeadlineTick;
 pub(super) enum Next {
     /// Decoding, flushing, notifying.
     Process,
-    /// The same for a stream that has come with all bytes of its peer (`opening.rs`): after decoding it may be answered.
+    /// The same for a stream that has come with all bytes of its peer (`opening.rs`): after decoding it may be
+    /// answered.
     ProcessOpening,
     /// Nothing but the update of receiving and the timer.
     UpdateInterest,
@@ -324,8 +325,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
     }
 
-    /// The handler waits for a future, which the loop polls as soon as the dispatch is over. Returns whether the dispatch
-    /// goes on after that, so that the rest of the input stays where it is, and one flush sends all replies.
+    /// The handler waits for a future, which the loop polls as soon as the dispatch is over. Returns whether the
+    /// dispatch goes on after that, so that the rest of the input stays where it is, and one flush sends all replies.
     fn awaits_task(&mut self, core: &mut Core, token: Token) -> bool {
         if !core.may_await_tasks || core.pending_reader.is_some() || self.link.is_stream() || self.link.is_closing() {
             return false;

@@ -25,7 +25,7 @@ use std::io;
 use tidegate_codec::Pipeline;
 use tidegate_sys::{Address, Socket};
 
-pub(crate) use self::application::Application;
+pub(crate) use self::application::{Application, MessageReader, SessionHooks};
 pub(crate) use self::link::Link;
 pub(crate) use self::peer::PeerAddress;
 pub(crate) use self::pull::{ChannelState, Half, Refusal};

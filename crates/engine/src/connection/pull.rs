@@ -16,7 +16,7 @@ use tidegate_sys::Token;
 
 use super::application::HandlerApplication;
 use super::dispatch::DispatchBudget;
-use super::{Application, Connection, Link, Switch};
+use super::{Application, Connection, Link, MessageReader, SessionHooks, Switch};
 use crate::channel::ChannelError;
 use crate::close_reason::CloseReason;
 use crate::context::Context;
@@ -163,10 +163,10 @@ impl ChannelState {
 
     /// The next request for a message that has not arrived yet returns `None`, unless the protocol or the application
     /// finds its end by itself.
-    fn drain<C: Pipeline>(&mut self, reports_finish: bool) {
+    fn drain(&mut self, reports_finish: bool) {
         if !reports_finish && !self.intersects(Self::IGNORES_DRAIN) {
             self.set(Self::DRAIN_DUE, true);
-            Application::<C>::wake_reader(self);
+            self.wake_reader();
         }
     }
 
@@ -216,7 +216,7 @@ impl<C: Pipeline> Application<C> for ChannelState {
             Event::Writable | Event::Established => {
                 self.set(Self::REPLIES_BLOCKED, false);
                 self.wake_writer();
-                Application::<C>::wake_reader(self);
+                self.wake_reader();
             }
             Event::Flushed => self.wake_writer(),
             Event::HungUp => {
@@ -227,10 +227,10 @@ impl<C: Pipeline> Application<C> for ChannelState {
                 // A waiting task checks whether the deadline was its own, and sets the next.
                 self.note_deadline(cx);
                 self.wake_writer();
-                Application::<C>::wake_reader(self);
+                self.wake_reader();
             }
             Event::Drain if self.intersects(Self::OUTBOUND) => {}
-            Event::Drain => self.drain::<C>(cx.codec().status().reports_finish),
+            Event::Drain => self.drain(cx.codec().status().reports_finish),
             Event::Posted(()) | Event::TaskFinished | Event::DispatchOver | Event::ReadClosed => {}
         }
         Outcome::Continue
@@ -239,9 +239,28 @@ impl<C: Pipeline> Application<C> for ChannelState {
     fn closed(&mut self, _: &CloseReason) {
         self.set(Self::CLOSED, true);
         self.wake_writer();
-        Application::<C>::wake_reader(self);
+        self.wake_reader();
     }
 
+    fn reads_while_unwritable(&self) -> bool {
+        self.intersects(Self::SPLIT) && !self.intersects(Self::REPLIES_BLOCKED)
+            || injected::is_injected(Bug::NoBackPressure)
+    }
+
+    fn observes_drain(&self) -> bool {
+        !self.intersects(Self::OUTBOUND)
+    }
+
+    fn has_handles(&self) -> bool {
+        self.intersects(Self::READER | Self::WRITER)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.intersects(Self::CLOSED)
+    }
+}
+
+impl MessageReader for ChannelState {
     fn wants_message(&self) -> bool {
         self.reader.is_some()
     }
@@ -251,11 +270,6 @@ impl<C: Pipeline> Application<C> for ChannelState {
         waker.wake();
         self.set(Self::READER_NOTIFIED, true);
         true
-    }
-
-    fn reads_while_unwritable(&self) -> bool {
-        self.intersects(Self::SPLIT) && !self.intersects(Self::REPLIES_BLOCKED)
-            || injected::is_injected(Bug::NoBackPressure)
     }
 
     fn suspended(&mut self) -> bool {
@@ -273,29 +287,19 @@ impl<C: Pipeline> Application<C> for ChannelState {
         self.last_message_bytes
     }
 
-    fn observes_drain(&self) -> bool {
-        !self.intersects(Self::OUTBOUND)
-    }
-
     fn on_serving_done(&mut self, reports_finish: bool) {
         if self.intersects(Self::OUTBOUND) {
-            self.drain::<C>(reports_finish);
+            self.drain(reports_finish);
         }
     }
 
     fn on_closing(&mut self) {
         self.wake_writer();
-        Application::<C>::wake_reader(self);
-    }
-
-    fn has_handles(&self) -> bool {
-        self.intersects(Self::READER | Self::WRITER)
-    }
-
-    fn is_closed(&self) -> bool {
-        self.intersects(Self::CLOSED)
+        self.wake_reader();
     }
 }
+
+impl<C: Pipeline> SessionHooks<C> for ChannelState {}
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     pub(super) fn is_closed(&self) -> bool {
@@ -548,7 +552,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         core.unflushed += self.link.outbound().written().0 - before.0;
         if self.application.reader.is_some() && sent.is_ok() {
             // The codec may have waited for this before it could decode on.
-            Application::<C>::wake_reader(&mut self.application);
+            self.application.wake_reader();
         }
         self.schedule_unless_pending(core, token);
         sent
@@ -674,7 +678,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     pub(crate) fn pause(&mut self, core: &mut Core, token: Token, pause: bool) {
         if self.link.pause(pause) && !pause {
             self.link.resume_codec(&mut self.codec, core);
-            Application::<C>::wake_reader(&mut self.application);
+            self.application.wake_reader();
         }
         self.schedule_unless_pending(core, token);
     }
@@ -689,7 +693,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         }
         // Waiting tasks have a new deadline.
         self.application.wake_writer();
-        Application::<C>::wake_reader(&mut self.application);
+        self.application.wake_reader();
         self.schedule_unless_pending(core, token);
     }
 

@@ -1,5 +1,5 @@
-//! Events that do not come with every message, apart from those that do (`dispatch.rs`): the beginning of a connection, its
-//! end, a change of its codec or its application, timers, posts and drains.
+//! Events that do not come with every message, apart from those that do (`dispatch.rs`): the beginning of a connection,
+//! its end, a change of its codec or its application, timers, posts and drains.
 //!
 //! One function takes in one kind of event, and says what follows. They are apart in the program as well, so that the
 //! frequent events stay close together in the cache.
@@ -139,8 +139,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         Ok(Next::AwaitTasks)
     }
 
-    /// What the handler has sent leaves at the end of the pass. If there are more messages, others come first: each may be
-    /// one that the handler waits for.
+    /// What the handler has sent leaves at the end of the pass. If there are more messages, others come first: each may
+    /// be one that the handler waits for.
     fn continue_after_task(&mut self, core: &mut Core, token: Token) {
         if self.link.input.is_empty() {
             return self.schedule(core, token);
@@ -161,8 +161,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.notify(core, token, Event::Drain)
     }
 
-    /// The connection has changed its protocol during a drain, of which the new codec and the new handler know nothing. A
-    /// channel knows of it.
+    /// The connection has changed its protocol during a drain, of which the new codec and the new handler know nothing.
+    /// A channel knows of it.
     #[cold]
     fn on_switch_in_drain(&mut self, core: &mut Core, token: Token) -> Dispatched {
         if A::PULLS {

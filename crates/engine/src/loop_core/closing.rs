@@ -1,4 +1,5 @@
-//! `Closing`: what is left of a connection that is closed, in its slot, and `Tombstone`, the entry of a slot without one.
+//! `Closing`: what is left of a connection that is closed, in its slot, and `Tombstone`, the entry of a slot without
+//! one.
 
 use std::any::Any;
 use std::rc::Rc;

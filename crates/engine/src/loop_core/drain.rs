@@ -87,17 +87,17 @@ impl DrainState {
         self.closing_memory.get()
     }
 
-    /// Returns `true` in a drain when none of the tasks that serve is left, and again whenever others have begun and ended
-    /// since. `serving` is how many of these tasks there are.
+    /// Returns `true` in a drain when none of the tasks that serve is left, and again whenever others have begun and
+    /// ended since. `serving` is how many of these tasks there are.
     pub(super) fn take_serving_done(&mut self, serving: usize) -> bool {
         let is_done = self.is_under_way() && serving == 0;
         let was_done = std::mem::replace(&mut self.has_notified_serving_done, is_done);
         is_done && !was_done
     }
 
-    /// Whether a new entry has to be notified that none of the tasks that serve is left, as the others were. If such a task
-    /// has begun since, on a connection that had a handler before, it needs the new entry, which is notified once no such
-    /// task is left again.
+    /// Whether a new entry has to be notified that none of the tasks that serve is left, as the others were. If such a
+    /// task has begun since, on a connection that had a handler before, it needs the new entry, which is notified once
+    /// no such task is left again.
     #[inline]
     pub(super) fn was_serving_done(&mut self, serving: impl FnOnce() -> usize) -> bool {
         self.has_notified_serving_done = self.has_notified_serving_done && serving() == 0;

@@ -12,7 +12,7 @@ use tidegate_sys::Token;
 
 use super::{MakeStream, StreamId, StreamRequest, StreamRequestKind};
 use crate::close_reason::CloseReason;
-use crate::connection::{Application, Link, Settings};
+use crate::connection::{Application, Link, MessageReader, SessionHooks, Settings};
 use crate::context::Context;
 use crate::handler::{Event, Outcome};
 use crate::limits::Limits;
@@ -265,7 +265,11 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     fn is_closed(&self) -> bool {
         self.is_closed
     }
+}
 
+impl MessageReader for SessionApplication {}
+
+impl<C: Pipeline<In = StreamEvent, Codec: Mux>> SessionHooks<C> for SessionApplication {
     fn begin_session_dispatch(&mut self, core: &mut Core) {
         core.sessions.begin_dispatch(self.session);
     }
