@@ -24,7 +24,7 @@ use tidegate::codec::Pipeline;
 use tidegate::http1::{
     BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
-use tidegate::proxy::{Networks, Policy, Proxied};
+use tidegate::proxy_protocol::{Networks, Policy, Proxied};
 use tidegate::sniff::{self, Match};
 use tidegate::{
     Admission, Channel, ConnectionRate, Context, Deadlines, Handler, Limits, Outcome, Protocol, Protocols, Server,

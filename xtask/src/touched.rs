@@ -117,7 +117,7 @@ const TABLE: &[Row] = &[
     row("crates/load", Of(&[DOCUMENTATION, PROGRAM, TLS])),
     row("crates/macros", Of(&[DOCUMENTATION, EXAMPLES])),
     row("crates/metrics", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),
-    row("crates/proxy", Of(&[DOCUMENTATION, EXAMPLES, PROXY_PROTOCOL])).long(DECODER),
+    row("crates/proxy-protocol", Of(&[DOCUMENTATION, EXAMPLES, PROXY_PROTOCOL])).long(DECODER),
     row("crates/scan", Of(&[DOCUMENTATION, HTTP, INSTRUCTIONS, PROGRAM])).long(UNSAFE),
     row("crates/socks", Of(&[DOCUMENTATION, EXAMPLES, SOCKS])).long(DECODER),
     row("crates/testkit", Of(&[DOCUMENTATION, INSTRUCTIONS, SEEDS])),

@@ -10,7 +10,7 @@ use signal_hook::consts::SIGHUP;
 use tidegate::codec::Filters;
 use tidegate::http1::Config;
 use tidegate::metrics::HttpMetrics;
-use tidegate::proxy::{Proxied, Strip};
+use tidegate::proxy_protocol::{Proxied, Strip};
 use tidegate::{Address, Over, Server, ServerHandle, StartError, http, http1, http2};
 
 use crate::byte_log::ByteLogs;

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
-use tidegate::proxy::{Networks, Policy};
+use tidegate::proxy_protocol::{Networks, Policy};
 use tidegate::{
     Address, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, StartError, http, http1,
 };

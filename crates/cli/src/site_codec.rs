@@ -10,7 +10,7 @@ use tidegate::framing::Raw;
 use tidegate::http::SessionCodec;
 use tidegate::http1::{Incoming, Outgoing, Server};
 use tidegate::http2::{Connection, ServerStream};
-use tidegate::proxy::{Proxied, Strip};
+use tidegate::proxy_protocol::{Proxied, Strip};
 use tidegate::tls::Tls;
 
 use crate::byte_log::Sink;

@@ -13,8 +13,8 @@ use tidegate_http1 as http1;
 use tidegate_http2 as http2;
 use tidegate_metrics::{HttpMetrics, HttpRecorder};
 #[cfg(feature = "tls")]
-use tidegate_proxy::Strip;
-use tidegate_proxy::{Policy, Proxied};
+use tidegate_proxy_protocol::Strip;
+use tidegate_proxy_protocol::{Policy, Proxied};
 use tidegate_sys::{Address, ListenOptions};
 #[cfg(feature = "tls")]
 use tidegate_tls::ServerConfig;

@@ -66,7 +66,7 @@
 //! | `http2`, by the feature of that name | HTTP/2: connections, streams, HPACK |
 //! | `admin`, by the feature of that name | metrics, health and a live page of a running server, on a listener of its own |
 //! | `metrics`, by the feature of that name | what loops count, and requests of HTTP, as text for Prometheus |
-//! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
+//! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
@@ -144,9 +144,9 @@ pub use tidegate_macros::{main, test};
 #[doc(inline)]
 pub use tidegate_metrics as metrics;
 /// The PROXY protocol.
-#[cfg(feature = "proxy")]
+#[cfg(feature = "proxy-protocol")]
 #[doc(inline)]
-pub use tidegate_proxy as proxy;
+pub use tidegate_proxy_protocol as proxy_protocol;
 /// SOCKS 4, 4a and 5.
 #[cfg(feature = "socks")]
 #[doc(inline)]

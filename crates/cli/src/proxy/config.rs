@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use tidegate::http::proxy::{Balance, Edit, HashKey, UpstreamUrl, WEIGHT_MAX};
 use tidegate::http::{Slashes, normal_path};
-use tidegate::proxy::Networks;
+use tidegate::proxy_protocol::Networks;
 use tidegate::{ConnectionRate, IpNet};
 use toml::Spanned;
 

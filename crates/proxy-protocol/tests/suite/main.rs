@@ -1,4 +1,4 @@
-//! The tests of `tidegate-proxy` through its public interface: one program, a module for each noun.
+//! The tests of `tidegate-proxy-protocol` through its public interface: one program, a module for each noun.
 
 mod allocations;
 mod headers;

@@ -24,7 +24,7 @@ use crate::receiver::Receiver;
 /// use std::sync::Arc;
 /// use tidegate::codec::Over;
 /// use tidegate::framing::Lines;
-/// use tidegate::proxy::{Networks, Policy, Strip};
+/// use tidegate::proxy_protocol::{Networks, Policy, Strip};
 /// use tidegate::{Context, Handler, Outcome, Slice};
 ///
 /// struct Whoami;

@@ -11,7 +11,7 @@ use crate::v2::{HEAD_BYTES, LOCAL, PROXY, START, UNIX_ADDRESS_BYTES};
 /// A header to send. Errors come when it is built.
 ///
 /// ```
-/// use tidegate::proxy::Builder;
+/// use tidegate::proxy_protocol::Builder;
 ///
 /// let header = Builder::new("192.0.2.1:50000".parse()?, "198.51.100.1:443".parse()?);
 /// assert_eq!(header.build_v1()?, b"PROXY TCP4 192.0.2.1 198.51.100.1 50000 443\r\n");

@@ -7,14 +7,14 @@ use std::str::FromStr;
 /// A set of networks. The empty set trusts no peer.
 ///
 /// ```
-/// use tidegate::proxy::Networks;
+/// use tidegate::proxy_protocol::Networks;
 ///
 /// let proxies: Networks = "10.1.0.0/16, 2001:db8::/32, 192.0.2.7, unix".parse()?;
 /// assert!(proxies.contains(Some([10, 1, 2, 3].into())));
 /// assert!(!proxies.contains(Some([10, 2, 2, 3].into())));
 /// // A peer on a Unix socket has no IP address.
 /// assert!(proxies.contains(None));
-/// # Ok::<(), tidegate::proxy::InvalidNetwork>(())
+/// # Ok::<(), tidegate::proxy_protocol::InvalidNetwork>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Networks {

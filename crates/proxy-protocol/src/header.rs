@@ -7,7 +7,7 @@ use crate::tlv::{Tlv, Tlvs};
 /// A header that was received and is valid: 64 bytes, and memory of their own for Unix addresses and TLVs.
 ///
 /// ```
-/// use tidegate::proxy::{Builder, Header};
+/// use tidegate::proxy_protocol::{Builder, Header};
 ///
 /// let (source, destination) = ("192.0.2.1:50000".parse()?, "198.51.100.1:443".parse()?);
 /// let bytes = Builder::new(source, destination).authority("sea.example").build_v2()?;

@@ -10,7 +10,7 @@ use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
 ///
 /// ```
 /// use tidegate::framing::Lines;
-/// use tidegate::proxy::{Announced, Builder};
+/// use tidegate::proxy_protocol::{Announced, Builder};
 ///
 /// let header = Builder::new("192.0.2.1:50000".parse()?, "198.51.100.1:7000".parse()?).build_v2()?;
 /// let codec = Announced::new(header, Lines::new());

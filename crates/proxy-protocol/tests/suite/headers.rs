@@ -2,7 +2,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_proxy::{Builder, Error, Exceeded, Header, Misuse, SslBuilder, Tlv, Transport, Version, Violation};
+use tidegate_proxy_protocol::{
+    Builder, Error, Exceeded, Header, Misuse, SslBuilder, Tlv, Transport, Version, Violation,
+};
 
 use crate::support::{at, overlong, tlv, v2, v4};
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tidegate_proxy::{Networks, Policy};
+use tidegate_proxy_protocol::{Networks, Policy};
 
 pub(crate) fn at(text: &str) -> SocketAddr {
     text.parse().expect("an address")

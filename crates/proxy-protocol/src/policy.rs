@@ -16,12 +16,12 @@ use crate::networks::Networks;
 /// client speaks first and that never begins with `PROXY ` or with the twelve bytes of version 2.
 ///
 /// ```
-/// use tidegate::proxy::{Limits, Networks, Policy};
+/// use tidegate::proxy_protocol::{Limits, Networks, Policy};
 ///
 /// let balancers: Networks = "10.1.0.0/16".parse()?;
 /// let policy = Policy::required(balancers).limits(Limits { tlvs_max: 8, ..Limits::default() });
 /// # drop(policy);
-/// # Ok::<(), tidegate::proxy::InvalidNetwork>(())
+/// # Ok::<(), tidegate::proxy_protocol::InvalidNetwork>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Policy {

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Codec, Input, Lifecycle, Outbound, Output, Pool, Time};
-use tidegate_proxy::{Networks, Policy, Proxied};
+use tidegate_proxy_protocol::{Networks, Policy, Proxied};
 use tidegate_testkit::allocations::Region;
 
 #[test]

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Lifecycle, Over, OverError, Step};
-use tidegate_proxy::{Announced, Builder, Error, Exceeded, Limits, Networks, Policy, Proxied, Strip, Violation};
+use tidegate_proxy_protocol::{
+    Announced, Builder, Error, Exceeded, Limits, Networks, Policy, Proxied, Strip, Violation,
+};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::{self, Contract};
 

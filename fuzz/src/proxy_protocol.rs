@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Lifecycle, Over};
-use tidegate_proxy::{Builder, Header, Limits, Networks, Policy, Proxied, Strip};
+use tidegate_proxy_protocol::{Builder, Header, Limits, Networks, Policy, Proxied, Strip};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::{Contract, Transcript};
 
 use crate::choices::Choices;
 
 /// A header, and lines behind it.
-pub fn proxy(data: &[u8]) {
+pub fn proxy_protocol(data: &[u8]) {
     let mut choices = Choices::new(data);
     let (seed, options) = (choices.byte(), choices.byte());
     let wire = choices.take(WIRE_BYTES_MAX);

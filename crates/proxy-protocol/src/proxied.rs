@@ -22,7 +22,7 @@ use crate::receiver::Receiver;
 /// ```
 /// use std::sync::Arc;
 /// use tidegate::framing::Lines;
-/// use tidegate::proxy::{Networks, Policy, Proxied};
+/// use tidegate::proxy_protocol::{Networks, Policy, Proxied};
 /// use tidegate::{Context, Handler, Outcome, Slice};
 ///
 /// struct Whoami;
