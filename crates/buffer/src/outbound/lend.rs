@@ -52,7 +52,7 @@ impl Room {
         Self { spare, segment: None, written: 0, gap: u32::MAX, start: u32::MAX, is_lent: false }
     }
 
-    /// Gives back what it keeps.
+    /// Releases the entry it keeps.
     pub fn release(&mut self) {
         self.segment = None;
         self.is_lent = false;
@@ -199,7 +199,7 @@ impl Outbound {
         true
     }
 
-    /// Gives lent room up: `from`, which may have written there, keeps what it has written.
+    /// Gives lent room up: `from`, which may have written there, keeps its written bytes.
     #[inline]
     pub fn forgo_lent(&mut self, room: &mut Room, from: Option<&mut Self>) {
         if let Some(from) = from

@@ -1,4 +1,4 @@
-//! What is received, decoded, kept and let go: `Input`, `Scratch`, `Slice` and `Pool`.
+//! Received bytes, decoded, kept and released: `Input`, `Scratch`, `Slice` and `Pool`.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn receive(scratch: &mut Scratch, bytes: &[u8]) -> Slice {
     scratch.received(bytes.len())
 }
 
-/// What the pool has given out.
+/// Bytes that the pool has given out.
 fn used(pool: &Pool) -> usize {
     pool.ledger().used()
 }
@@ -88,7 +88,7 @@ fn a_message_that_trickles_in_is_not_copied_with_each_piece() {
     assert!(copied < 18 << 20, "{copied} bytes were copied for 16,000");
 }
 
-/// A spare block may be longer than what was requested of it: the input keeps it all the same.
+/// A spare block may be longer than the requested length: the input keeps it all the same.
 #[test]
 fn a_message_that_trickles_into_a_spare_block_is_not_copied_with_each_piece() {
     let pool = Pool::new();
@@ -655,11 +655,11 @@ fn a_scratch_whose_length_overflows_is_refused() {
     let _ = Scratch::with_room(&Pool::new(), usize::MAX, 100);
 }
 
-/// What is done to inputs that share a scratch. An input is named by its number.
+/// An operation on inputs that share a scratch. An input is named by its number.
 #[derive(Debug, Clone)]
 enum Operation {
     Receive(usize, usize),
-    /// What was received goes to one input, and the same view to another one.
+    /// Received bytes go to one input, and the same view to another one.
     ReceiveTwice(usize, usize, usize),
     Append(usize, usize),
     Consume(usize, usize),
@@ -706,7 +706,7 @@ struct World {
     pool: Pool,
     scratch: Scratch,
     inputs: [(Input, Vec<u8>); INPUTS],
-    /// Views that were taken, and what they have to show for as long as they live.
+    /// Taken views, and the bytes that they must show while they live.
     kept: Vec<(Slice, Vec<u8>)>,
     seed: usize,
 }
@@ -829,7 +829,7 @@ proptest! {
         for lengths in &batches {
             seed += 1;
             let lengths: Vec<_> = lengths.iter().map(|length| length % longest).collect();
-            // What comes with a batch is a part of the first message of the next.
+            // The rest of a batch is a part of the first message of the next.
             let batch = bytes(seed, lengths.iter().sum::<usize>() + ahead);
             let mut views = [Vec::new(), Vec::new()];
             for (input, views) in inputs.iter_mut().zip(&mut views) {

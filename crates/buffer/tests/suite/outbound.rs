@@ -1,4 +1,4 @@
-//! The outbound queue: what comes out of it, in which order, and when.
+//! The outbound queue: its output, the order, and the time.
 
 use std::io::ErrorKind;
 
@@ -7,7 +7,7 @@ use tidegate_buffer::{LINK_BYTES_MIN, LoadError, Outbound, Pool, SEGMENT_BYTES, 
 
 use crate::support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
 
-/// A queue with every kind of entry in it, and what has to come out.
+/// A queue with every kind of entry in it, and its expected output.
 fn mixed(pool: &Pool) -> (Outbound, Vec<u8>) {
     let mut queue = Outbound::new(pool);
     let (head, slice, shared) = (bytes(1, 40), bytes(2, LINK_BYTES_MIN), bytes(3, LINK_BYTES_MIN + 1));
@@ -43,7 +43,7 @@ fn after_a_partial_write_the_next_gather_starts_at_the_right_byte() {
     for split in 1..length {
         let (mut queue, expected) = mixed(&pool);
         queue.flush();
-        // The kernel takes any count of what it was offered; calls stop before a file, so several may be needed.
+        // The kernel takes any count of the offered bytes; calls stop before a file, so several may be needed.
         let mut first = Vec::new();
         while first.len() < split {
             first.extend(send(&mut queue, split - first.len()));

@@ -1,4 +1,4 @@
-//! The outbound queue: what it costs, what it shares, and that all of it is given back, once.
+//! The outbound queue's memory: its cost, its sharing, and its release, once.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use crate::support::{Call, PARTS, bytes, entries, file, gather, read, region, se
 /// Something that puts bytes into a queue.
 type Write<'a> = dyn Fn(&mut Outbound) + 'a;
 
-/// What a segment of `capacity` bytes is charged at.
+/// The charge of a segment of `capacity` bytes.
 fn segment_cost(pool: &Pool, capacity: usize) -> usize {
     let before = pool.ledger().used();
     let segment = pool.segment_for(capacity);
@@ -295,7 +295,7 @@ fn head_linked_body_head_linked_body_share_one_segment() {
         queue.write(b"HTTP/1.1 200 OK\r\n\r\n");
         queue.link_bytes(body.clone());
     }
-    // Four heads, four bodies, and what is left of the segment.
+    // Four heads, four bodies, and the rest of the segment.
     assert_eq!(entries(&queue), 9);
     let linked = 4 * LINK_BYTES_MIN + 9 * ENTRY_BYTES;
     assert_eq!(pool.ledger().used(), segment_cost(&pool, SEGMENT_BYTES) + linked, "one segment for all heads");
@@ -476,7 +476,7 @@ fn pages_and_segments_go_back_after_a_burst() {
     assert_eq!(pool.ledger().used(), 0);
     // A page of entries and a quarter of a MiB of segments.
     assert!(pool.spare_bytes() <= 4096 + 256 * 1024, "{} bytes are kept", pool.spare_bytes());
-    // The queues are still there, and hold nothing: trimming halves what is kept until nothing is.
+    // The queues are still there, and hold nothing: trimming halves the kept memory until none is left.
     for _ in 0..8 {
         pool.trim();
     }
