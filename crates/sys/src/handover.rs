@@ -58,7 +58,7 @@ fn send_some(stream: &UnixStream, some: &[BorrowedFd<'_>], deadline: Instant) ->
     }
 }
 
-/// Receives what [`send`] sends: listening stream sockets, at least one.
+/// Receives the sockets of [`send`]: listening stream sockets, at least one.
 ///
 /// # Errors
 /// `InvalidData` if the other end sent something else; `UnexpectedEof` if it has ended the stream; `TimedOut` at the

@@ -19,7 +19,7 @@ use tidegate_buffer::{
 use crate::driver::Token;
 use crate::recv_sizer::ReceiveHints;
 
-/// Where a driver receives, and what it knows of the next receives.
+/// A driver's receive memory, and its estimate of the next receives.
 #[derive(Debug)]
 pub(crate) struct ReceiveSpace {
     usual: Scratch,
