@@ -1,4 +1,4 @@
-//! Other implementations, and other interfaces of the same libraries, read what this crate writes, and the reverse.
+//! Other implementations, and other interfaces of the same libraries, read this crate's output, and the reverse.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
