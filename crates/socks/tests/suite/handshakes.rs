@@ -31,13 +31,13 @@ fn server(authentication: Authentication) -> Server {
     Server::new(Config { authentication, ..Config::default() })
 }
 
-/// What a server makes of `wire` in all splits: messages, replies, outcome.
+/// A server's results for `wire` in all splits: messages, replies, outcome.
 fn served(authentication: Authentication, wire: &[u8]) -> (Vec<String>, Vec<u8>, Outcome) {
     let seen = Contract::new(|| server(authentication)).answer(answer).check(wire);
     (seen.messages, seen.replies, seen.outcome)
 }
 
-/// What a client makes of `wire` in all splits.
+/// A client's results for `wire` in all splits.
 fn asked(make: impl Fn() -> Client, wire: &[u8]) -> (Vec<String>, Vec<u8>, Outcome) {
     let contract = Contract::rendered(make, |message| match message {
         Ok(bound) => bound.to_string(),
@@ -51,7 +51,7 @@ fn failed(outcome: &Outcome) -> &str {
     if let Outcome::Failed { error, .. } = outcome { error } else { panic!("it did not fail: {outcome:?}") }
 }
 
-/// Flushes, and returns what was sent.
+/// Flushes, and returns the sent bytes.
 fn written<C: Codec>(harness: &mut CodecHarness<C>) -> Vec<u8> {
     harness.flush().expect("there is no filter");
     harness.take_sent()
