@@ -45,7 +45,7 @@ pub(crate) struct Header {
     pub(crate) mask: Option<Mask>,
 }
 
-/// What a receiver accepts.
+/// The frames that a receiver accepts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Accepts {
     pub(crate) masked: bool,

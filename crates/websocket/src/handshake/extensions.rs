@@ -84,7 +84,7 @@ pub(super) fn offers(value: &[u8]) -> impl Iterator<Item = Stated> {
     })
 }
 
-/// The server's answer to the first offer that it can accept: what both agree on, and the value of the field.
+/// The server's answer to the first offer that it can accept: the agreed parameters, and the field's value.
 pub(super) fn answer(offers: &[Stated], settings: &Deflate) -> Option<(Parameters, String)> {
     // The compressor has no window of 8 bits.
     let offer = offers.iter().find(|offer| offer.server_max_window_bits != Some(8))?;
@@ -121,7 +121,7 @@ pub(super) fn offer(settings: &Deflate) -> String {
     value
 }
 
-/// What the response to such an offer agrees on; `None` if it has no extension.
+/// The agreed parameters of the response to such an offer; `None` if it has no extension.
 pub(super) fn agreed<'a>(
     values: impl Iterator<Item = &'a [u8]>,
     settings: Option<&Deflate>,

@@ -15,7 +15,7 @@ use crate::support::{
     server, unmasked,
 };
 
-/// What both roles make of the frames, which have to be the same; messages come as text.
+/// The results of both roles for the frames, which must agree; messages come as text.
 fn seen(config: &Config, frames: &[(u8, &[u8])]) -> Transcript {
     let config = Arc::new(config.clone());
     let wire =

@@ -100,7 +100,7 @@ pub(crate) fn deflating() -> Config {
     config
 }
 
-/// What a handshake of two such sides agrees on.
+/// The agreed parameters of a handshake of two such sides.
 pub(crate) fn without_takeover() -> Parameters {
     Parameters { server_no_context_takeover: true, client_no_context_takeover: true, ..Parameters::default() }
 }
