@@ -1,9 +1,9 @@
-//! The test cases of llhttp, the parser of Node.js, as a second opinion on what to accept and how to read it.
+//! The test cases of llhttp, the parser of Node.js, as a second opinion on acceptance and meaning.
 //!
-//! They lie beside the repository, in `../shared/vectors/llhttp`; without them the tests print a line and pass.
-//! The tests compare the verdict and, of each message, its start line, fields and body. llhttp parses messages one by
-//! one and does not require `Host`, so a `Host` is added to requests that have none. It knows many protocols and leaves
-//! to its user what this crate decides: [`DEVIATIONS`] lists where the two differ, and why, and [`EXCLUDED`] the cases
+//! They lie beside the repository, in `../shared/vectors/llhttp`; without them the tests print a line and pass. The
+//! tests compare the verdict and, of each message, its start line, fields and body. llhttp parses messages one by one
+//! and does not require `Host`, so a `Host` is added to requests that have none. It knows many protocols and leaves
+//! decisions of this crate to its user: [`DEVIATIONS`] lists where the two differ, and why, and [`EXCLUDED`] the cases
 //! that cannot be compared.
 
 mod vectors;

@@ -1,4 +1,4 @@
-//! What a server may not send: each is an error of its own, and ends the connection.
+//! Responses that a server may not send: each is an error of its own, and ends the connection.
 
 use tidegate_http1::client::Limits;
 use tidegate_http1::{Error, Exceeded, Violation};
