@@ -55,7 +55,7 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// What four bits do in a state.
+/// The effect of four bits in a state.
 #[derive(Clone, Copy)]
 struct Transition {
     next: u8,
