@@ -57,7 +57,7 @@ fn mutated_bytes_cause_errors_and_no_panics() {
     never_panics(server, &wire(), 300);
 }
 
-/// One side of a session, and what has arrived on its streams.
+/// One side of a session, and the bytes received on its streams.
 struct Side {
     harness: CodecHarness<RawStreams<ToyMux>>,
     received: BTreeMap<u32, Vec<u8>>,
