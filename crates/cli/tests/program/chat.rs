@@ -1,4 +1,4 @@
-//! `/chat`: who may open a WebSocket, what a room delivers, its history, and its bounds.
+//! `/chat`: the origins that may open a WebSocket, a room's messages, its history, and its bounds.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
