@@ -66,7 +66,7 @@ fn a_flush_waits_until_the_peers_system_has_every_byte() {
     claim(Toy);
 }
 
-/// A task reads while another one cannot write: by our halves, and by those of tokio.
+/// A task reads while another one cannot write: by our halves, and by tokio's.
 #[test]
 fn the_directions_do_not_wait_for_each_other_however_the_stream_is_split() {
     fn claim<F: Future<Output = Served> + 'static>(serve: impl FnOnce(ByteStream, Journal) -> F + 'static) {
