@@ -1,4 +1,4 @@
-//! Headers of both versions: what they mean, and what is refused.
+//! Headers of both versions: their meaning, and the refused ones.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
