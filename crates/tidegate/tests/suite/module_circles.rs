@@ -223,7 +223,7 @@ impl Modules {
         imports
     }
 
-    /// The module that defines what `to` names in the module `from`.
+    /// The module that defines the item that `to` names in the module `from`.
     fn resolve(&self, from: &str, to: &[String], depth: usize) -> Option<String> {
         let (first, rest) = to.split_first()?;
         match &**first {
