@@ -1,4 +1,4 @@
-//! A router of axum, with layers of tower-http, on our loops.
+//! An axum router, with tower-http layers, on our loops.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -225,7 +225,7 @@ fn a_service_that_never_responds_and_one_that_fails() {
     assert!(pipe.is_write_closed());
 }
 
-/// A body that has trailers alone, as the response of gRPC to a call without messages.
+/// A body that has trailers alone, as the gRPC response to a call without messages.
 struct TrailersAlone(Option<HeaderMap>);
 
 impl http_body::Body for TrailersAlone {

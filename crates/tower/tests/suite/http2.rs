@@ -1,4 +1,4 @@
-//! A router of axum over HTTP/2: with clients of the field, and with a peer that is written by hand.
+//! An axum router over HTTP/2: with existing clients, and with a peer that is written by hand.
 
 use std::convert::Infallible;
 use std::net::TcpStream;
@@ -310,7 +310,7 @@ fn a_websocket_of_axum_opens_over_http2() {
     let upgrade = move |upgrade: WebSocketUpgrade| {
         let handle = handle.clone();
         async move {
-            // axum spawns a task of tokio.
+            // axum spawns a tokio task.
             let _within = handle.enter();
             upgrade.protocols(["tide"]).on_upgrade(echo)
         }
