@@ -1,5 +1,5 @@
 //! WebSocket: any split of any bytes gives the same messages, replies and errors, in both roles, with compression and
-//! without; and what one role sends, the other yields.
+//! without; and the other role yields every message that one role sends.
 //!
 //! The first byte is the seed of the split, the second one chooses the role and its options; the rest is the wire, or
 //! messages.
