@@ -8,7 +8,7 @@ pub(crate) fn bytes_of_target() -> u64 {
     table.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
-/// Fails if a run left more than it may, beside what was there before.
+/// Fails if a run left more new files than it may.
 pub(crate) fn check_growth(before: u64) -> Result<(), Failure> {
     check(before, bytes_of_target())
 }
