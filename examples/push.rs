@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subscribers_with_a_token_get_what_publishers_with_a_token_post() {
+    fn subscribers_with_a_token_get_the_messages_of_publishers_with_a_token() {
         let server = start("127.0.0.1:0").unwrap();
         let address = server.address().to_string();
         let received = EventLoop::on(Backend::Auto).unwrap().block_on(check(address)).unwrap();

@@ -87,7 +87,7 @@ impl Check<'_> {
         let stacked = self.run(make, &wire);
         assert_eq!(stacked.messages, alone.messages, "the filters change the messages");
         if !self.open {
-            assert_eq!(stacked.blame(), alone.blame(), "the filters change who is to blame");
+            assert_eq!(stacked.blame(), alone.blame(), "the filters change the blame");
         }
     }
 

@@ -130,7 +130,7 @@ fn described(head: &RequestHead) -> String {
     let is_split = |byte: &u8| *byte <= b' ' || matches!(byte, b'#' | 0x7f);
     assert!(!head.target_bytes().iter().any(is_split), "nothing in a target ends it");
     assert!(head.method_text().len() + head.target_bytes().len() < head.bytes().len(), "a head holds its first line");
-    assert!(head.method().name().is_none_or(|name| name == head.method_text()), "a method is what was sent");
+    assert!(head.method().name().is_none_or(|name| name == head.method_text()), "a method is the sent one");
     assert_eq!(head.protocol(), None, "HTTP/1.1 has no extended CONNECT");
     for (name, value) in head.headers() {
         assert!(!name.is_empty() && name.iter().all(u8::is_ascii_graphic), "a field has a name");

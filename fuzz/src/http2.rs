@@ -175,7 +175,7 @@ pub fn hpack(data: &[u8]) {
         }
         let mut same = Vec::new();
         let decoded = again.decode(&block, &mut Vec::new(), |name, value| same.push((name.to_vec(), value.to_vec())));
-        assert_eq!((decoded, same), (Ok(()), fields), "what was encoded is decoded");
+        assert_eq!((decoded, same), (Ok(()), fields), "encoded fields are decoded");
     }
 }
 

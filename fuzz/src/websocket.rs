@@ -52,7 +52,7 @@ fn frames(seed: u8, options: u8, wire: &[u8]) {
     let echo = |message: Message, codec: &mut WebSocket, out: &mut Output<'_>| {
         // The masks of a client are random, and so would the replies be.
         if !is_client && !matches!(message, Message::Ping(_) | Message::Close(_)) {
-            codec.encode(message, out).expect("what was received may be sent");
+            codec.encode(message, out).expect("a received message may be sent");
         }
     };
     let contract = Contract::new(|| codec(is_client, options)).answer(echo).seed(seed.into());

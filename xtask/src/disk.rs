@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_before_does_not_count() {
+    fn files_from_before_do_not_count() {
         assert!(check(0, GROWTH_MAX).is_ok());
         assert!(check(0, GROWTH_MAX + 1).is_err());
         assert!(check(5 * GROWTH_MAX, 6 * GROWTH_MAX).is_ok());

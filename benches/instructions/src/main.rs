@@ -90,7 +90,7 @@ fn compare(check: bool) -> io::Result<ExitCode> {
     };
     let stored = Figures::load(now.profile);
     println!("Instructions of one operation, profile {}, {}, {}:\n", now.profile.name(), now.rustc, now.level);
-    println!("| job | what one operation is | now | stored | change |");
+    println!("| job | one operation | now | stored | change |");
     println!("|---|---|--:|--:|--:|");
     let mut changed = 0;
     for (name, instructions) in &now.jobs {

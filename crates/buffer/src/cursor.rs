@@ -72,7 +72,7 @@ impl<'q> Cursor<'q> {
     fn put_slow_path(&mut self, bytes: &[u8]) {
         self.commit();
         self.queue.write(bytes);
-        (self.next, self.room) = self.queue.claim_fill(0).expect("what was written last may grow");
+        (self.next, self.room) = self.queue.claim_fill(0).expect("the last write may grow");
     }
 
     /// Counts the bytes put as written, and releases the claim on the remaining room.

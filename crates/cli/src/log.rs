@@ -137,7 +137,7 @@ pub(crate) fn write_metrics(text: &mut MetricsText) {
     text.family(
         "tidegate_log_lines_dropped",
         Kind::Counter,
-        "Lines of logs that were dropped: nobody read them in time.",
+        "Lines of logs that were dropped: no process read them in time.",
     );
     let dropped = |lines: &OnceLock<LineLog>| lines.get().map_or(0, LineLog::dropped);
     text.sample(&[("log", "stderr")], dropped(&STANDARD_ERROR));

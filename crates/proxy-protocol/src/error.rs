@@ -83,7 +83,7 @@ impl fmt::Display for Error {
             Self::Peer(Violation::Family) => "the address family of a PROXY header is unknown",
             Self::Peer(Violation::Transport) => "the transport protocol of a PROXY header is unknown",
             Self::Peer(Violation::AddressTruncated) => "a PROXY header is too short for its addresses",
-            Self::Peer(Violation::TlvTruncated) => "a TLV of a PROXY header is longer than what contains it",
+            Self::Peer(Violation::TlvTruncated) => "a TLV of a PROXY header is longer than its container",
             Self::Peer(Violation::TlvValue) => "a TLV of a PROXY header has a value that its type does not have",
             Self::Peer(Violation::Checksum) => "the checksum of a PROXY header is wrong",
             Self::Limit(Exceeded::HeaderBytes) => "a PROXY header is too long",

@@ -68,7 +68,7 @@ pub fn receive(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd
     read_exact(stream, &mut header, deadline)?;
     let count = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
     if header[..4] != MAGIC || !(1..=LISTENERS_MAX).contains(&count) {
-        return Err(malformed("what was sent is no handover of listeners"));
+        return Err(malformed("the message is no handover of listeners"));
     }
     let mut listeners = Vec::new();
     while listeners.len() < count {

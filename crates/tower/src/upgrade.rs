@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_writes_at_once_is_not_taken_for_a_response() {
+    fn bytes_that_the_service_writes_at_once_are_not_taken_for_a_response() {
         let mut extensions = http::Extensions::new();
         let mut offer = Offer::make(&mut extensions, false).expect("hyper makes one");
         let impatient = Arc::new(Impatient(Mutex::new(extensions.remove()), Mutex::default()));

@@ -264,7 +264,7 @@ impl Outbound {
     pub fn take_flushed_up_to(&mut self, from: &mut Self, bytes_max: u64) -> u64 {
         let mut left = bytes_max;
         while left > 0 && from.has_flushed() {
-            let head = from.entries.front_mut().expect("what was flushed is queued");
+            let head = from.entries.front_mut().expect("a flushed part is queued");
             let length = head.len();
             let piece = (length > left).then(|| head.split_to(left));
             let part = match piece {
@@ -597,7 +597,7 @@ impl Sent<'_> {
     #[inline]
     fn release_all(&mut self, pop: impl Fn(&mut Outbound)) {
         while self.left > 0 {
-            let head = self.queue.entries.front_mut().expect("what was sent was queued");
+            let head = self.queue.entries.front_mut().expect("a sent part was queued");
             let length = head.len();
             if self.left < length {
                 let sent = std::mem::take(&mut self.left);

@@ -256,7 +256,7 @@ fn a_reader_that_takes_none_of_its_scrapes_delays_no_other_scrape() {
         assert!(both.get("/metrics").2.contains("tidegate_build_info"));
         write() == Err(ErrorKind::WouldBlock)
     });
-    assert!(stops, "the admin reads requests whose responses nobody takes");
+    assert!(stops, "the admin reads requests whose responses no client takes");
 }
 
 #[test]

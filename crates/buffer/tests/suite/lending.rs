@@ -3,7 +3,7 @@
 use tidegate_buffer::{Outbound, Pool, Room};
 
 #[test]
-fn what_is_written_into_lent_room_becomes_part_of_the_lender() {
+fn bytes_written_into_lent_room_become_part_of_the_lender() {
     let pool = Pool::new();
     let (mut session, mut room) = (Outbound::new(&pool), Room::new(&pool));
     let mut expected = Vec::new();
@@ -40,7 +40,7 @@ fn what_is_written_into_lent_room_becomes_part_of_the_lender() {
 }
 
 #[test]
-fn what_does_not_fit_into_lent_room_stays_where_it_is() {
+fn bytes_that_do_not_fit_into_lent_room_stay_in_place() {
     let pool = Pool::new();
     let (mut session, mut stream, mut room) = (Outbound::new(&pool), Outbound::new(&pool), Room::new(&pool));
     let long = vec![b'l'; 5_000];

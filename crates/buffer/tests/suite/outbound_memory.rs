@@ -25,7 +25,7 @@ fn segment_cost(pool: &Pool, capacity: usize) -> usize {
 }
 
 #[test]
-#[cfg_attr(tidegate_queue = "array", ignore = "it is about what is not in the connection")]
+#[cfg_attr(tidegate_queue = "array", ignore = "it is about memory outside of the connection")]
 fn an_empty_queue_uses_no_heap() {
     let pool = Pool::new();
     let mut queue = Outbound::new(&pool);
@@ -36,7 +36,7 @@ fn an_empty_queue_uses_no_heap() {
     send_all(&mut queue, usize::MAX);
     assert_eq!((pool.ledger().used(), queue.cost()), (0, 0));
     pool.trim();
-    assert_eq!(pool.spare_bytes(), 0, "what is left belongs to the pool, and goes");
+    assert_eq!(pool.spare_bytes(), 0, "the rest belongs to the pool, and goes");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn heads_that_wait_between_linked_bodies_leave_their_page() {
         let used = pool.ledger().used();
         assert!(used < segment_cost(&pool, 420) + 9 * ENTRY_BYTES + 8, "{used}");
         queue.shrink();
-        assert_eq!(pool.ledger().used(), used, "what has left stays where it is");
+        assert_eq!(pool.ledger().used(), used, "bytes that have left stay in place");
         if more {
             queue.write(&[b'm'; 100]);
             queue.flush();
@@ -160,7 +160,7 @@ fn a_settled_queue_costs_its_entries_and_little_beside_its_bytes() {
 
 #[test]
 #[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
-fn views_that_show_little_of_what_was_received_leave_it_when_a_queue_settles() {
+fn views_of_few_received_bytes_leave_their_segment_when_a_queue_settles() {
     let pool = Pool::new();
     for (parts, leaves) in [(1, true), (4, false)] {
         let mut scratch = Scratch::new(&pool);

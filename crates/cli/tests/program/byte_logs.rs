@@ -9,7 +9,7 @@ use crate::support::peer::Peer;
 use crate::support::program::{Directory, Program, refused, run, skip, tidegate};
 
 #[test]
-fn a_capture_file_has_what_connections_sent_and_received() {
+fn a_capture_file_has_the_bytes_of_connections() {
     let directory = Directory::new();
     let file = directory.path("site.pcap");
     let mut program = Program::serve(&["--loops", "1", "--pcap", &file]);

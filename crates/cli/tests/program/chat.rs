@@ -184,7 +184,7 @@ fn too_many_messages_are_refused_and_then_end_the_connection() {
 }
 
 #[test]
-fn a_load_counts_what_a_room_delivers() {
+fn a_load_counts_the_messages_of_a_room() {
     let program = Program::serve(&["--loops", "2", "--chat-rate", "1000000"]);
     let url = format!("ws://{}/chat/ws?room=load", program.ip());
     for arguments in

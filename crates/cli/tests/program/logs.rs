@@ -64,7 +64,7 @@ impl Drop for Unread {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_up_no_connection_and_its_lost_lines_are_counted() {
+fn an_unread_log_delays_no_connection_and_its_lost_lines_are_counted() {
     let root = Directory::new();
     fs::create_dir_all(root.path("")).unwrap();
     let server = Unread::serve(&["--root", &root.path(""), "--access-log", "combined"]);

@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(bytes: Vec<u8>) {
+        fn encoded_bytes_are_decoded(bytes: Vec<u8>) {
             let mut coded = Vec::new();
             encode(&bytes, &mut coded);
             prop_assert_eq!(coded.len(), encoded_bytes(&bytes));

@@ -523,11 +523,7 @@ fn a_stream_with_an_early_response_closes_at_once() {
         let request = peer.request(round * 2 + 1, "POST", "/early", &[], false);
         peer.send(&request);
     }
-    assert_eq!(
-        peer.pipe.counts().streams,
-        0,
-        "what has ended for the peer does not count against the limit of streams"
-    );
+    assert_eq!(peer.pipe.counts().streams, 0, "streams that have ended for the peer do not count against the limit");
     peer.assert_open();
 }
 

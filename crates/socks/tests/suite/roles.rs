@@ -53,7 +53,7 @@ fn converse(client: Client, server: Server, piece: usize, reply: Answer) -> (Vec
 
 proptest! {
     #[test]
-    fn what_a_client_asks_is_what_the_server_gets(
+    fn the_server_gets_the_request_of_the_client(
         host in hosts(),
         port: u16,
         credentials in credentials(),

@@ -41,7 +41,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "http1",
         &["encode", "response", "server"],
-        "the codec encodes responses, and a response keeps inline what the encoder copies",
+        "the codec encodes responses, and a response keeps inline the bytes that the encoder copies",
     ),
     (
         "load",

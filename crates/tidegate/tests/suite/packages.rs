@@ -19,7 +19,7 @@ fn the_crates_are_published_and_nothing_else_is() {
 }
 
 #[test]
-fn a_published_package_says_what_it_is() {
+fn a_published_package_describes_itself() {
     for package in metadata().packages.iter().filter(|package| is_published(package)) {
         let name = &package.name;
         assert!(package.description.as_ref().is_some_and(|text| !text.ends_with('.')), "{name}: description");

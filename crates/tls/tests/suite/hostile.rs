@@ -229,7 +229,7 @@ fn key_and_iv(secrets: ConnectionTrafficSecrets) -> (AeadKey, Vec<u8>) {
 }
 
 #[test]
-fn early_data_is_refused_and_what_follows_it_is_served() {
+fn early_data_is_refused_and_later_data_is_served() {
     // Another server, with other keys of tickets, has promised to accept early data.
     let mut config = foreign_config(&rustls::version::TLS13);
     config.enable_early_data = true;

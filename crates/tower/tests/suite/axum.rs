@@ -257,7 +257,7 @@ fn a_body_of_trailers_alone_is_sent_with_them() {
 }
 
 #[test]
-fn the_size_hint_of_a_body_is_what_is_left_of_it() {
+fn the_size_hint_of_a_body_is_its_rest() {
     let sizes = |request: axum::extract::Request| async move {
         let mut body = request.into_body();
         let mut sizes = vec![body.size_hint().exact()];

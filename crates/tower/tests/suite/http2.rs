@@ -476,7 +476,7 @@ fn a_stream_that_is_not_read_stops_its_body_and_no_other() {
 }
 
 #[test]
-fn a_drain_sends_goaway_twice_and_finishes_what_is_open() {
+fn a_drain_sends_goaway_twice_and_finishes_open_streams() {
     let server = start(Router::new().route("/", post(|body: Body| async move { body })));
     let mut peer = server.peer();
     peer.request(1, "POST", "/", &[], false);

@@ -270,7 +270,7 @@ fn connect_info() {
 }
 
 #[test]
-fn serve_takes_what_makes_services() {
+fn serve_takes_makers_of_services() {
     let whose = || {
         Router::new().route(
             "/",

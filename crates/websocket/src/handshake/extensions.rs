@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_accepts_what_it_has_offered() {
+    fn a_client_accepts_its_own_offer() {
         let default = Deflate::default();
         let accepted = |field: &str| agreed([field.as_bytes()].into_iter(), Some(&default));
         let parameters = accepted("permessage-deflate; server_no_context_takeover; server_max_window_bits=9").unwrap();

@@ -84,7 +84,7 @@ fn messages_without_compression_may_come_between() {
 }
 
 #[test]
-fn what_is_short_is_sent_as_it_is() {
+fn a_short_message_is_sent_uncompressed() {
     let mut config = deflating();
     config.deflate.as_mut().unwrap().compress_bytes_min = 6;
     let mut harness = CodecHarness::new(server_with(config, without_takeover()));
@@ -263,7 +263,7 @@ fn mutated_streams_neither_panic_nor_depend_on_their_pieces() {
 }
 
 #[test]
-fn a_configuration_without_compression_uses_the_defaults_for_what_was_agreed() {
+fn a_configuration_without_compression_uses_the_defaults_for_the_agreed_extension() {
     let mut harness = CodecHarness::new(server_with(config(), without_takeover()));
     let messages = harness.decode(&masked(FIN | RSV1 | TEXT, HELLO)).unwrap();
     assert!(matches!(&messages[..], [Message::Text(text)] if *text == "Hello"));

@@ -57,7 +57,7 @@ fn requests_that_a_server_refuses() {
 }
 
 #[test]
-fn a_server_selects_what_the_client_offers_and_nothing_else() {
+fn a_server_selects_only_offers_of_the_client() {
     let config = Arc::new(Config::default());
     let offer = offered(&[("Sec-WebSocket-Protocol", "chat, tide"), ("Origin", "https://sea.example")]).unwrap();
     assert_eq!(offer.protocols().collect::<Vec<_>>(), ["chat", "tide"]);

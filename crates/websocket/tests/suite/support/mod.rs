@@ -109,6 +109,6 @@ pub(crate) fn without_takeover() -> Parameters {
 pub(crate) fn echo(message: Message, codec: &mut WebSocket, out: &mut Output<'_>) {
     match message {
         Message::Ping(_) | Message::Pong(_) | Message::Close(_) => {}
-        message => codec.encode(message, out).expect("what was received may be sent"),
+        message => codec.encode(message, out).expect("a received message may be sent"),
     }
 }
