@@ -31,11 +31,8 @@ use crate::slice::Slice;
 use crate::types::{Gathered, WritePosition};
 
 mod compact;
-mod lend;
 mod pieces;
 mod reserve;
-
-pub use self::lend::Room;
 
 /// The outbound queue of one connection.
 ///

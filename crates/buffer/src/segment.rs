@@ -203,18 +203,6 @@ impl Segment {
         length
     }
 
-    /// Writes `bytes` into the gap from `start` on.
-    ///
-    /// The caller promises that the gap is as long, that it lies below the filled mark, and that no view covers it.
-    pub(crate) fn fill_gap(&self, start: usize, bytes: &[u8]) {
-        assert!(start + bytes.len() <= self.filled(), "a gap lies below the mark");
-        // SAFETY: `start <= filled <= capacity`, as was just asserted.
-        let target = unsafe { self.base().add(start) };
-        // SAFETY: `start + bytes.len() <= filled <= capacity`; no view covers the gap (`Outbound::take_lent`, the
-        // only caller: `lend_room` moved the mark over it, and nothing has written there since), so `bytes`, a live slice, cannot overlap it.
-        unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    }
-
     /// The bytes from `start` to `end`.
     ///
     /// The caller promises that they have been written and lie below the filled mark.

@@ -97,9 +97,6 @@ pub struct CodecStatus {
     /// The end of the connection would now look like the end of a message, although it is not. A connection that fails
     /// is then reset instead of closed.
     pub is_close_delimited: bool,
-    /// Decoding an empty input yields nothing and changes nothing, unless the peer has ended: then the loop does not
-    /// try. This value does not change.
-    pub needs_input: bool,
     /// Bytes that the codec buffers until it may send them; they count against the water marks.
     pub buffered_bytes: usize,
 }

@@ -118,12 +118,6 @@ impl<'a> Output<'a> {
         self.queue.take_flushed_up_to(from, bytes_max)
     }
 
-    /// The queue itself.
-    #[inline]
-    pub(crate) fn queue(&mut self) -> &mut Outbound {
-        self.queue
-    }
-
     /// Bytes written so far.
     #[must_use]
     pub fn written(&self) -> WritePosition {

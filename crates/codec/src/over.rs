@@ -262,8 +262,7 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
     }
 
     fn status(&self) -> CodecStatus {
-        // Between the stages there may be bytes when nothing is left on the wire.
-        CodecStatus { needs_input: false, ..self.codec.status() }
+        self.codec.status()
     }
 
     #[inline]

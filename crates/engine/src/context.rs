@@ -268,7 +268,7 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     /// assert_eq!(pipe.take_written(), b"3\n1\n");
     /// ```
     pub fn notify_after_dispatch(&mut self) {
-        self.core.notify_after_dispatch(self.token);
+        self.core.queues.notify_after_dispatch(self.token);
     }
 
     /// Requests [`Event::Deadline`](crate::Event::Deadline) after a duration.
@@ -350,7 +350,7 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     /// Whether the loop drains: it accepts no more connections, and waits for those it has to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.core.is_draining()
+        self.core.drain.is_under_way()
     }
 
     /// How many handles of connections there are on this loop: channels, their halves, and sessions. Within a handler they

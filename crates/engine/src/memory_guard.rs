@@ -35,7 +35,7 @@ impl MemoryGuard {
             return;
         }
         // The memory of closed connections comes back with the driver's last completion for each.
-        let mut closing_memory = core.closing_memory();
+        let mut closing_memory = core.drain.closing_memory();
         if is_exhausted && self.must_shed(core, closing_memory) {
             closing_memory = self.shed(core, closing_memory);
         }

@@ -145,8 +145,6 @@ pub(crate) enum SlotEvent {
 /// The result of a dispatch.
 pub(crate) enum Disposition {
     Keep,
-    /// Of a stream whose session offers room: the session sends what is in its queue, and nothing else is left to do.
-    Send,
     /// Of a stream that has come with all bytes of its peer: the session sends what is in its queue, and then it is over.
     Answered,
     /// Another entry takes the place.

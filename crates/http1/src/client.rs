@@ -523,7 +523,6 @@ impl Codec for Client {
 
     fn status(&self) -> CodecStatus {
         CodecStatus {
-            needs_input: false,
             is_finished: self.inbound == Inbound::Closed,
             reports_finish: true,
             is_blocked: self.inbound == Inbound::Switched,

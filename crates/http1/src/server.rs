@@ -618,7 +618,6 @@ impl Codec for Server {
     #[inline]
     fn status(&self) -> CodecStatus {
         CodecStatus {
-            needs_input: false,
             is_finished: self.inbound == Inbound::Closed && self.outbound == Outbound::Idle,
             reports_finish: true,
             is_blocked: matches!(self.inbound, Inbound::Await | Inbound::Switched),

@@ -619,8 +619,6 @@ impl Codec for Connection {
 impl Mux for Connection {
     type State = StreamState;
 
-    const QUEUES_BODIES_ONLY: bool = false;
-
     fn streams(&self) -> &Streams<StreamState> {
         &self.streams
     }

@@ -294,12 +294,6 @@ impl Mux for ToyMux {
         out.take_flushed_up_to(queue, length.into());
     }
 
-    const DATA_HEAD_BYTES: usize = HEAD_BYTES;
-
-    fn data_head(&mut self, stream: StreamKey, length: u32, place: &mut [u8]) {
-        place.copy_from_slice(&head(DATA, 0, length as u16, stream.id()));
-    }
-
     fn write_update(&mut self, update: WindowUpdate, out: &mut Output<'_>) {
         out.write(&head(WINDOW, 0, 4, update.stream.unwrap_or(0)));
         out.write(&update.bytes.to_be_bytes());

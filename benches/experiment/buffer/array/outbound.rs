@@ -312,6 +312,23 @@ impl Outbound {
         self.release();
     }
 
+    /// Makes the queue a new one, without the bytes that wait.
+    pub fn recycle(&mut self) {
+        (self.written, self.sent) = (0, 0);
+        self.release();
+    }
+
+    /// All bytes that wait, flushed or not, if they are one message that was copied.
+    #[must_use]
+    pub fn whole(&self) -> Option<&[u8]> {
+        match self.entries.front() {
+            Some(Part::Copied { segment, start, end }) if self.entries.len() == 1 => {
+                Some(segment.view(*start as usize, *end as usize))
+            }
+            _ => None,
+        }
+    }
+
     /// If a piece of a file comes first among the flushed parts, puts up to `bytes_max` of its bytes in place of as
     /// much of it; for filters that must see them. Says whether it did. `read` gets the file and an offset and fills
     /// the front of the memory.

@@ -6,7 +6,7 @@ use tidegate_buffer::{Input, Slice};
 
 use super::payload::{Envelope, enveloped};
 use super::{FramingError, Payload, checked_limit};
-use crate::codec::{Codec, CodecStatus, Step};
+use crate::codec::{Codec, Step};
 use crate::output::Output;
 use crate::pipeline::Broadcast;
 
@@ -165,10 +165,6 @@ impl Codec for Lines {
             Step::NeedMore => Err(FramingError::Truncated { bytes: input.len() }),
             step => Ok(step),
         }
-    }
-
-    fn status(&self) -> CodecStatus {
-        CodecStatus { needs_input: true, ..CodecStatus::default() }
     }
 }
 

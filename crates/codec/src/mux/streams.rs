@@ -770,21 +770,6 @@ impl<S: Default> Streams<S> {
         }
     }
 
-    /// All that a stream has to send, `bytes`, is written now, if its window and that of the session allow it.
-    #[inline]
-    pub(super) fn send_all(&mut self, key: StreamKey, bytes: u32) -> bool {
-        if i64::from(bytes) > self.send_window {
-            return false;
-        }
-        let Some(entry) = self.entry_mut(key) else { return false };
-        let is_allowed = i64::from(bytes) <= i64::from(entry.send_window);
-        if is_allowed {
-            entry.send_window -= bytes as i32;
-            self.send_window -= i64::from(bytes);
-        }
-        is_allowed
-    }
-
     /// Whether no stream is to send, and the session has a window.
     #[inline]
     pub(super) fn admits_at_once(&self) -> bool {

@@ -69,7 +69,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             }
         }
         if core.wheel.has_passed(self.link.deadline) {
-            if core.was_delayed() && self.has_grace(core, token, core.wheel.since(self.link.deadline)) {
+            if core.lag.was_delayed() && self.has_grace(core, token, core.wheel.since(self.link.deadline)) {
                 // The application may wait for the very bytes that have come.
                 return Ok(());
             }
@@ -199,7 +199,7 @@ impl Link {
     /// As for a connection; `may_decode` says whether decoding may go on.
     fn has_grace(&self, core: &mut Core, token: Token, late: Duration, may_decode: bool) -> bool {
         let undecoded = self.intersects(Self::HAS_BACKLOG) && !self.input.is_empty() && may_decode;
-        core.allows_grace(late) && (undecoded || self.intersects(Self::RECEIVING) && core.driver.has_input(token))
+        core.lag.allows_grace(late) && (undecoded || self.intersects(Self::RECEIVING) && core.driver.has_input(token))
     }
 
     /// Whether the connection has [`Deadlines`](crate::Deadlines) at present.

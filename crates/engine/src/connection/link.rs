@@ -289,19 +289,6 @@ impl Link {
         WriteSide::from_bits(self.write_bits())
     }
 
-    /// Of a stream: whether it is open on both sides and writable, nothing is unread, and no deadline is armed.
-    #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        self.flags & !(Self::RECEIVING | Self::WIRE_OFFSET | Self::CONSUMED) == 0
-            && !self.is_watching()
-            && self.closing.is_none()
-            && !self.is_write_shut()
-            && self.level.is_writable()
-            && self.input.is_empty()
-            && !self.deadline.is_set()
-            && !self.progress.is_set()
-    }
-
     /// Of a stream whose peer has ended: whether it is open on this side, writable and not watched, nothing is unread, and
     /// no deadline is armed.
     #[inline]

@@ -86,7 +86,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.outbound().clear();
         self.link.set_write_failed();
         self.link.update_level(&self.codec);
-        let decoded = self.decode(core, token, &mut DispatchBudget::rest(), false);
+        let decoded = self.decode(core, token, &mut DispatchBudget::rest());
         // The connection closes at once, so no dispatch waits for a task of its handler.
         core.has_spawned = false;
         decoded?;

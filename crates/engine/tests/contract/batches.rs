@@ -1,5 +1,5 @@
 //! Frames of many streams that arrive together: what a stream does in the middle concerns no other, and each reply
-//! arrives whole, whether it is framed where it was encoded or waits.
+//! arrives whole.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -24,6 +24,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "a channel makes its futures and its halves, which use the handle that it has",
     ),
     (
+        "engine",
+        &["loop_core", "loop_core::closing", "slot_entry"],
+        "the loop dispatches an entry, such as a closing one, and lends it the loop's state meanwhile",
+    ),
+    (
         "http",
         &["connection", "pipelined", "task"],
         "a connection goes from its handler to a task and back, with the requests behind the one in turn",
