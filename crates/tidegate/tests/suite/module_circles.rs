@@ -46,7 +46,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "http1",
         &["encode", "response", "server"],
-        "the codec encodes responses, and a response keeps inline what the encoder copies",
+        "the codec encodes responses, and a response keeps inline the bytes that the encoder copies",
     ),
     (
         "load",
@@ -228,7 +228,7 @@ impl Modules {
         imports
     }
 
-    /// The module that defines what `to` names in the module `from`.
+    /// The module that defines the item that `to` names in the module `from`.
     fn resolve(&self, from: &str, to: &[String], depth: usize) -> Option<String> {
         let (first, rest) = to.split_first()?;
         match &**first {

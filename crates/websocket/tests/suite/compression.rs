@@ -1,4 +1,5 @@
-//! permessage-deflate: the examples of the RFC, both roles, with takeover and without, and what a peer may not send.
+//! permessage-deflate: the examples of the RFC, both roles, with takeover and without, and messages that a peer may not
+//! send.
 
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ fn messages_without_compression_may_come_between() {
 }
 
 #[test]
-fn what_is_short_is_sent_as_it_is() {
+fn a_short_message_is_sent_uncompressed() {
     let mut config = deflating();
     config.deflate.as_mut().unwrap().compress_bytes_min = 6;
     let mut harness = CodecHarness::new(server_with(config, without_takeover()));
@@ -132,7 +133,7 @@ fn bombs_end_at_the_limit_of_a_message_and_at_the_ratio() {
     let mut patient = deflating();
     patient.deflate.as_mut().unwrap().ratio_max = u32::MAX;
     assert_eq!(refused(patient, &bomb), Error::Limit(Exceeded::MessageBytes));
-    // What is short may expand.
+    // A short message may expand.
     let mut harness = CodecHarness::new(server());
     assert_eq!(harness.decode(&zeros(200 * 1024)).unwrap().len(), 1);
 }
@@ -149,7 +150,7 @@ fn pieces_of_a_compressed_message_wait_for_the_application() {
     harness.receive(&zeros(10_000_000));
     let (mut total, mut pieces, mut ended) = (0, 0, false);
     while let Step::Message(message) = harness.step().unwrap() {
-        // The compressed bytes, a context, and this piece: what is not asked for is not decompressed.
+        // The compressed bytes, a context, and this piece: a part that is not asked for is not decompressed.
         let bytes = used(&harness).saturating_sub(before);
         assert!(bytes <= 256 * 1024, "{bytes} bytes of memory with piece {pieces}");
         let Message::Piece(Piece { bytes, is_last, .. }) = message else { panic!("{message:?}") };
@@ -262,7 +263,7 @@ fn mutated_streams_neither_panic_nor_depend_on_their_pieces() {
 }
 
 #[test]
-fn a_configuration_without_compression_uses_the_defaults_for_what_was_agreed() {
+fn a_configuration_without_compression_uses_the_defaults_for_the_agreed_extension() {
     let mut harness = CodecHarness::new(server_with(config(), without_takeover()));
     let messages = harness.decode(&masked(FIN | RSV1 | TEXT, HELLO)).unwrap();
     assert!(matches!(&messages[..], [Message::Text(text)] if *text == "Hello"));
