@@ -13,8 +13,8 @@ use tidegate_http1::{Incoming, Outgoing, Refusal, Status};
 use tidegate_sys::Address;
 
 use crate::codec::HttpCodec;
-use crate::handed_over::{Framing, HandedOver};
 use crate::limits::Limits;
+use crate::serving::retained::{Framing, RetainedBytes};
 
 /// The exchanges of one connection, one after the other, while a task serves them.
 pub(crate) struct Exchanges<C: HttpCodec> {
@@ -30,7 +30,7 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     /// How the body of the request makes messages.
     framing: Cell<Framing>,
     /// The part of the body that the function may have in memory.
-    handed_over: RefCell<Option<Box<HandedOver>>>,
+    handed_over: RefCell<Option<Box<RetainedBytes>>>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,
     /// The request's body has ended in an error.
@@ -49,7 +49,7 @@ pub(crate) struct Exchanges<C: HttpCodec> {
 
 /// Why a request is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Late {
+pub(crate) enum TimeoutKind {
     /// Its body is not complete.
     Peer,
     /// The function has not responded.
@@ -101,13 +101,13 @@ impl<C: HttpCodec> Exchanges<C> {
     }
 
     /// When the request in progress is late, and whether the peer is to blame.
-    pub(crate) fn deadline(&self, limits: &Limits) -> (Instant, Late) {
+    pub(crate) fn deadline(&self, limits: &Limits) -> (Instant, TimeoutKind) {
         let by_function = later(self.received.get(), limits.request_timeout);
         let by_peer = later(self.began.get(), limits.receive_timeout);
         match self.inbound.get() {
-            Inbound::Body | Inbound::AwaitsContinue if by_peer < by_function => (by_peer, Late::Peer),
-            Inbound::Body if self.waiting.borrow()[BODY].is_some() => (by_function, Late::Peer),
-            _ => (by_function, Late::Function),
+            Inbound::Body | Inbound::AwaitsContinue if by_peer < by_function => (by_peer, TimeoutKind::Peer),
+            Inbound::Body if self.waiting.borrow()[BODY].is_some() => (by_function, TimeoutKind::Peer),
+            _ => (by_function, TimeoutKind::Function),
         }
     }
 
@@ -249,9 +249,9 @@ impl<C: HttpCodec> Exchanges<C> {
     }
 
     /// Calls `act` with what the function may have in memory of the body.
-    fn with_handed_over(&self, act: impl FnOnce(&mut HandedOver)) {
+    fn with_handed_over(&self, act: impl FnOnce(&mut RetainedBytes)) {
         let mut handed_over = self.handed_over.borrow_mut();
-        act(handed_over.get_or_insert_with(|| Box::new(HandedOver::new(self.framing.get()))));
+        act(handed_over.get_or_insert_with(|| Box::new(RetainedBytes::new(self.framing.get()))));
     }
 
     fn check(&self, number: u32) -> Result<(), BodyError> {
