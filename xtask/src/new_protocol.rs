@@ -243,7 +243,7 @@ fn add_import(text: &str, package: &str, name: &str) -> Result<String, Failure> 
     replace(text, row, &format!("|{own}| {} |{of_tests}|", imports.join(" ")))
 }
 
-/// Creates a protocol in a copy of the tree, and runs there what compares files, and the tests of the new crate.
+/// Creates a protocol in a copy of the tree, and runs there the tests that compare files, and those of the new crate.
 pub(crate) fn check_in_a_copy() -> Result<(), Failure> {
     let folder = PathBuf::from("target/new-protocol");
     copy_tree(Path::new("."), &folder)?;

@@ -1,7 +1,7 @@
-//! The bytes of any stage: a log of what passes between two stages of a pipeline, in both directions.
+//! The bytes of any stage: a log between two stages of a pipeline, in both directions.
 //!
 //! [`ByteLog`] is a filter that changes nothing and passes a copy of the bytes to a [`ByteSink`]. Below TLS it shows
-//! what is on the wire; above TLS, the plaintext. It costs no copy where the sink wants nothing.
+//! the bytes on the wire; above TLS, the plaintext. It costs no copy where the sink wants nothing.
 //!
 //! | sink | for |
 //! |---|---|

@@ -3,10 +3,11 @@
 //! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
 //! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
 //! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. With
-//! `--root` or `--config` it serves files: `sites/`. `proxy` passes requests on: `proxy/`. `server.rs` has what both need
-//! of a server, with `log.rs` for its logs, `service.rs` for a service manager and `admin.rs` for the administrative server, whose figures
-//! `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`. `experiment` runs
-//! both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade crate.
+//! `--root` or `--config` it serves files: `sites/`. `proxy` passes requests on: `proxy/`. `server.rs` has the parts
+//! that both need of a server, with `log.rs` for its logs, `service.rs` for a service manager and `admin.rs` for the
+//! administrative server, whose figures `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`.
+//! `experiment` runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only
+//! the facade crate.
 //!
 //! # Files
 //!
@@ -87,9 +88,9 @@ enum Command {
     Proxy(Box<proxy::ProxyOptions>),
     /// Generate load on an HTTP server and report throughput, latency and errors; exit code 1 if there were errors
     Load(tidegate_load::Options),
-    /// Check a file of `serve --config` or `proxy --config`, with what it names, and start nothing
+    /// Check a file of `serve --config` or `proxy --config`, with the files that it names, and start nothing
     CheckConfig(check_config::CheckOptions),
-    /// Show the figures of a running server in the terminal: what its --admin shows, every second
+    /// Show the figures of a running server in the terminal: those of its --admin, every second
     Top(top::TopOptions),
     /// Print the completions of a shell
     Completions(manual::Completions),

@@ -1,18 +1,18 @@
-//! Tidegate beside other runtimes: its connections for crates that take a stream of bytes, and its codecs over streams
-//! of tokio.
+//! Tidegate beside other runtimes: its connections for crates that take a stream of bytes, and its codecs over tokio
+//! streams.
 //!
-//! | what | type | feature |
+//! | part | type | feature |
 //! |---|---|---|
 //! | a connection as `AsyncRead`, `AsyncBufRead` and `AsyncWrite` of futures-io | [`ByteStream`] | `futures-io` |
 //! | the same with tokio's traits | [`ByteStream`] | `tokio` |
-//! | a codec, with its filters, over any stream of tokio | `Framed` | `tokio` |
+//! | a codec, with its filters, over any tokio stream | `Framed` | `tokio` |
 //!
 //! Without features the crate has [`ByteStream`] with its own methods only. Applications use it as `tidegate::compat`,
 //! with the features of the same names.
 //!
 //! Everything here stays on one thread, as connections, pools and messages of Tidegate do: the types are not `Send`. So
-//! a [`ByteStream`] lives in a task of its loop, and a `Framed` in a local task of tokio: `LocalSet`, `LocalRuntime`, or
-//! a runtime of one thread per core.
+//! a [`ByteStream`] lives in a task of its loop, and a `Framed` in a local tokio task: `LocalSet`, `LocalRuntime`, or a
+//! runtime of one thread per core.
 //!
 //! Read next: `byte_stream.rs`, or `framed/mod.rs`.
 //!

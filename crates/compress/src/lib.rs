@@ -23,8 +23,8 @@
 //! | snappy | 109 | 82 |
 //! | lz4 | 71 | 86 |
 //!
-//! Levels and windows change it, see [`Compression`]; what a peer can have a decompressor keep is bounded by
-//! [`DecompressionLimits::window_max`]. Contexts are not charged to a loop's ledger of memory. Those of brotli cannot be
+//! Levels and windows change it, see [`Compression`]; [`DecompressionLimits::window_max`] bounds the memory that a peer
+//! can cause a decompressor to keep. Contexts are not charged to a loop's ledger of memory. Those of brotli cannot be
 //! reset, so each message makes one.
 //!
 //! # Files

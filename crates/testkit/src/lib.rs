@@ -1,4 +1,4 @@
-//! What tests of protocols and applications need, without a real network.
+//! Tools for tests of protocols and applications, without a real network.
 //!
 //! - [`contract`] checks any codec against the contract that all codecs share: the same bytes in whatever pieces give
 //!   the same messages, nothing leaks, nothing panics, and a declared length alone allocates nothing.
@@ -10,7 +10,7 @@
 //! - [`filters`] has two filters for tests, one of them a toy TLS. [`ToyMux`] is a small protocol with streams.
 //! - [`Random`] is a small seeded generator, the same on every machine. A failing test prints its seed, and [`replay`]
 //!   returns the command that runs it again.
-//! - `allocations` counts what the thread of a test allocates.
+//! - `allocations` counts the allocations of a test's thread.
 //! - [`Postgres`] is a real PostgreSQL for one test, on a Unix socket of its own.
 //!
 //! Only tests and examples may depend on this crate.

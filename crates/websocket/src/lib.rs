@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the connection after its handshake | [`WebSocket`], a codec of [`Message`]s |
 //! | limits, pings, compression | [`Config`] and [`Deflate`] |
-//! | the handshake of a server | [`handshake::Offer`]: what the request offers, and the fields of the response |
+//! | the handshake of a server | [`handshake::Offer`]: the request's offer, and the fields of the response |
 //! | the handshake of a client | [`handshake::Request`]: the fields of the request, and the check of the response |
 //! | peers that send too many messages | [`MessageRate`] |
 //! | many connections that get the same message | [`WebSocket`] is a [`Broadcast`](tidegate_codec::Broadcast): encoded once, compressed once |

@@ -30,11 +30,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "http",
-        &["connection", "pipelined", "task"],
-        "a connection goes from its handler to a task and back, with the requests behind the one in turn",
-    ),
-    (
-        "http",
         &["files", "files::entries", "files::service"],
         "the configuration of files makes their service, which has its listings by the configuration",
     ),
@@ -46,7 +41,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "http1",
         &["encode", "response", "server"],
-        "the codec encodes responses, and a response keeps inline what the encoder copies",
+        "the codec encodes responses, and a response keeps inline the bytes that the encoder copies",
     ),
     (
         "load",
@@ -228,7 +223,7 @@ impl Modules {
         imports
     }
 
-    /// The module that defines what `to` names in the module `from`.
+    /// The module that defines the item that `to` names in the module `from`.
     fn resolve(&self, from: &str, to: &[String], depth: usize) -> Option<String> {
         let (first, rest) = to.split_first()?;
         match &**first {

@@ -7,45 +7,57 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use tidegate_buffer::Slice;
+use tidegate_http_message::Body;
+use tidegate_http_message::body::BodyCollector;
 use tidegate_http1::Method;
 
-use crate::body::Body;
 use crate::endpoint::Endpoint;
 use crate::extract::BodyUse;
-use crate::middleware::Passed;
+use crate::middleware::MiddlewareState;
 use crate::request::Request;
 
-/// A request whose function is called when its body is complete, or when the dispatch is over in which its head came.
-pub(crate) struct Held {
+/// A request whose body is collected.
+pub(crate) struct CollectedRequest {
     pub(crate) request: Request,
     pub(crate) endpoint: Rc<Endpoint>,
-    pub(crate) passed: Passed,
-    pub(crate) body: HeldBody,
+    pub(crate) middleware: MiddlewareState,
+    pub(crate) body: BodyCollector,
+    /// The body, if it came in one piece.
+    pub(crate) whole: Body,
+    pub(crate) length: Option<u64>,
+}
+
+/// A request whose function is called when its body is complete, or when the dispatch is over in which its head came.
+pub(crate) struct BufferedRequest {
+    pub(crate) request: Request,
+    pub(crate) endpoint: Rc<Endpoint>,
+    pub(crate) middleware: MiddlewareState,
+    pub(crate) body: BufferedBody,
     /// How many bytes the pieces have.
     bytes: usize,
 }
 
-impl Held {
-    pub(crate) fn new(request: Request, endpoint: Rc<Endpoint>, passed: Passed) -> Self {
-        Self { request, endpoint, passed, body: HeldBody::One(None), bytes: 0 }
+impl BufferedRequest {
+    pub(crate) fn new(request: Request, endpoint: Rc<Endpoint>, middleware: MiddlewareState) -> Self {
+        Self { request, endpoint, middleware, body: BufferedBody::One(None), bytes: 0 }
     }
 
     /// Takes a piece of the body. Returns whether the request is still held: not once there is too much of it.
     pub(crate) fn push(&mut self, piece: Slice) -> bool {
         self.bytes += piece.len();
         self.body.push(piece);
-        self.bytes <= HELD_BYTES_MAX
+        self.bytes <= BUFFERED_BYTES_MAX
     }
 }
 
 /// What has come of the body.
-pub(crate) enum HeldBody {
+pub(crate) enum BufferedBody {
     /// Most come in one piece.
     One(Option<Slice>),
     More(VecDeque<Slice>),
 }
 
-impl HeldBody {
+impl BufferedBody {
     fn push(&mut self, piece: Slice) {
         match self {
             Self::One(one @ None) => *one = Some(piece),
@@ -87,15 +99,15 @@ impl HeldBody {
 
 /// Whether a request waits for its body before its function is called. One with much to come does not, and neither does one
 /// that the peer does not send before it has an answer.
-pub(crate) fn may_hold(request: &Request, endpoint: &Endpoint) -> bool {
+pub(crate) fn may_buffer(request: &Request, endpoint: &Endpoint) -> bool {
     let head = request.head();
     endpoint.body != BodyUse::Collected
         && head.has_body()
         && head.method() != Method::Connect
         && !head.expects_continue()
-        && request.content_length().is_none_or(|length| length <= HELD_BYTES_MAX as u64)
+        && request.content_length().is_none_or(|length| length <= BUFFERED_BYTES_MAX as u64)
         && !request.has_decoding()
 }
 
 /// Bodies up to this length are held.
-const HELD_BYTES_MAX: usize = 16 * 1024;
+const BUFFERED_BYTES_MAX: usize = 16 * 1024;

@@ -1,4 +1,4 @@
-//! `HandedOver`: the bytes of a request's body that the function may still have in memory.
+//! `RetainedBytes`: the bytes of a request's body that the function may still have in memory.
 //!
 //! An application takes a body piece by piece, and copies what it keeps: an extractor of axum appends to a buffer of its
 //! own, and so does a decoder of gRPC. So the copies are estimated. The estimate ends with the exchange at the latest, and
@@ -28,7 +28,7 @@ impl Framing {
 
 /// The part of its request's body that the function of the exchange in progress has received.
 #[derive(Default)]
-pub(crate) struct HandedOver {
+pub(crate) struct RetainedBytes {
     charge: Option<ConnectionCharge>,
     framing: Framing,
     /// The turn in which the function got the last piece, if it has not asked for another one since.
@@ -40,7 +40,7 @@ pub(crate) struct HandedOver {
     whole: Option<ConnectionCharge>,
 }
 
-impl HandedOver {
+impl RetainedBytes {
     pub(crate) fn new(framing: Framing) -> Self {
         Self { framing, ..Self::default() }
     }

@@ -16,7 +16,7 @@ use crate::request::SharedState;
 
 /// The outcome for a connection whose peer has sent the preface. `handler` makes the application of a stream.
 #[cold]
-pub(crate) fn go_on<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
+pub(crate) fn upgrade_to_http2<C: HttpCodec, H: Handler<ServerStream<StreamClient>>>(
     app: &Rc<App>,
     cx: &Context<'_, C>,
     handler: fn(Rc<App>) -> H,

@@ -12,33 +12,36 @@ use std::time::Instant;
 
 use tidegate_buffer::Slice;
 use tidegate_codec::work;
-use tidegate_engine::activity::Activity;
 use tidegate_engine::{ChannelError, Outcome, task};
-use tidegate_http1::{Incoming, Outgoing, Status, Trailers};
+use tidegate_http_message::BodyError;
+use tidegate_http_message::Upgrade;
+use tidegate_http_message::body::{self, Body, BodyCollector, BodyKind, BodyWriter, ReceivedBody};
+use tidegate_http_message::exchange::Exchange;
+use tidegate_http_message::slices::{LONG_BODY_BYTES, PARSING_NANOS};
+use tidegate_http1::{Incoming, Outgoing, RequestHead, Status, Trailers};
 use tidegate_sys::Address;
 
 use crate::app::App;
-use crate::body::{self, Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
-use crate::connection::{HttpHandler, NOT_A_TUNNEL, call_caught, is_head, panicked};
-use crate::endpoint::{Call, Endpoint, InterimWriter, Responding};
-use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
+use crate::endpoint::{Call, Endpoint, InterimWriter};
 use crate::extract::BodyUse;
-use crate::handed_over::Framing;
 use crate::limits::Limits;
-use crate::middleware::{self, Passed};
-use crate::pipelined::Behind;
-use crate::refusals::Limit;
+use crate::middleware::{self, MiddlewareState};
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
-use crate::running::Running;
-use crate::slices::{LONG_BODY_BYTES, PARSING_NANOS};
-use crate::upgrade::Upgrade;
+use crate::serving::begin::{Begin, RouteMatch, begin, is_head};
+use crate::serving::exchanges::{Exchanges, Inbound, TimeoutKind};
+use crate::serving::handler::HttpHandler;
+use crate::serving::pending::{CaughtResponse, call_caught};
+use crate::serving::pipeline::RequestPipeline;
+use crate::serving::refusals::{NOT_A_TUNNEL, late_response, panicked};
+use crate::serving::retained::Framing;
+use crate::serving::stall_label::StallLabel;
 
 /// What a task begins with.
-pub(crate) enum Work {
+pub(crate) enum TaskInput {
     /// A request whose function is called.
-    Request(Box<Pending>),
+    Request(Box<PendingRequest>),
     /// A response whose body is sent; whether the request was a HEAD.
     Respond(Message, bool),
     /// The end of a response, once there is room for it.
@@ -46,41 +49,51 @@ pub(crate) enum Work {
 }
 
 /// A request whose function is called.
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     request: Request,
     endpoint: Rc<Endpoint>,
-    passed: Passed,
-    inbound: PendingBody,
+    middleware: MiddlewareState,
+    inbound: RequestBody,
 }
 
 /// What has come of a body that is not complete.
 #[derive(Default)]
-pub(crate) struct Begun {
+pub(crate) struct PartialBody {
     pub(crate) pieces: VecDeque<Slice>,
     pub(crate) trailers: Option<Trailers>,
 }
 
 /// What has come of the body of a request.
-enum PendingBody {
+enum RequestBody {
     /// A part of it, and more follows.
-    Begun(Begun),
+    Partial(PartialBody),
     /// All of it; the request has it.
     Complete,
 }
 
-impl Work {
-    pub(crate) fn request(request: Request, endpoint: Rc<Endpoint>, passed: Passed) -> Self {
-        Self::begun(request, endpoint, passed, Begun::default())
+impl TaskInput {
+    pub(crate) fn request(request: Request, endpoint: Rc<Endpoint>, middleware: MiddlewareState) -> Self {
+        Self::partial(request, endpoint, middleware, PartialBody::default())
     }
 
     /// A request whose body has begun.
-    pub(crate) fn begun(request: Request, endpoint: Rc<Endpoint>, passed: Passed, begun: Begun) -> Self {
-        Self::Request(Box::new(Pending { request, endpoint, passed, inbound: PendingBody::Begun(begun) }))
+    pub(crate) fn partial(
+        request: Request,
+        endpoint: Rc<Endpoint>,
+        middleware: MiddlewareState,
+        partial: PartialBody,
+    ) -> Self {
+        Self::Request(Box::new(PendingRequest {
+            request,
+            endpoint,
+            middleware,
+            inbound: RequestBody::Partial(partial),
+        }))
     }
 
     /// A request that has its body.
-    pub(crate) fn complete(request: Request, endpoint: Rc<Endpoint>, passed: Passed) -> Self {
-        Self::Request(Box::new(Pending { request, endpoint, passed, inbound: PendingBody::Complete }))
+    pub(crate) fn complete(request: Request, endpoint: Rc<Endpoint>, middleware: MiddlewareState) -> Self {
+        Self::Request(Box::new(PendingRequest { request, endpoint, middleware, inbound: RequestBody::Complete }))
     }
 }
 
@@ -88,34 +101,34 @@ impl Work {
 pub(crate) fn take_over<C: HttpCodec>(
     app: Rc<App>,
     state: Option<AnyState>,
-    behind: Option<Box<Behind>>,
-    work: Work,
+    pipeline: Option<Box<RequestPipeline>>,
+    work: TaskInput,
 ) -> Outcome<C> {
     Outcome::into_channel(move |channel| {
-        let exchanges: Rc<dyn Served> = Rc::new(Exchanges::<C>::new(channel, app.served.clone()));
-        serve(exchanges, app, state, behind, work)
+        let exchanges: Rc<dyn ErasedConnection> = Rc::new(Exchanges::<C>::new(channel, app.served.clone()));
+        serve(exchanges, app, state, pipeline, work)
     })
 }
 
 /// Serves a connection until no request is left, and gives it back to a handler then; at once if requests `behind` the one
 /// in turn are in progress.
 async fn serve(
-    exchanges: Rc<dyn Served>,
+    exchanges: Rc<dyn ErasedConnection>,
     app: Rc<App>,
     state: Option<AnyState>,
-    behind: Option<Box<Behind>>,
-    work: Work,
+    pipeline: Option<Box<RequestPipeline>>,
+    work: TaskInput,
 ) -> Result<(), ServeError> {
-    let mut serving = Serving { exchanges: exchanges.clone(), app: app.clone(), state };
+    let mut serving = ConnectionTask { exchanges: exchanges.clone(), app: app.clone(), state };
     let mut next = Some(work);
     while let Some(work) = next {
         let upgrade = match work {
-            Work::Request(pending) => serving.handle(*pending).await?,
-            Work::Respond(message, is_head) => {
+            TaskInput::Request(pending) => serving.handle(*pending).await?,
+            TaskInput::Respond(message, is_head) => {
                 let number = serving.exchanges.begin(Inbound::Nothing, Framing::default());
                 serving.send(message, number, is_head).await?
             }
-            Work::Finish(message) => {
+            TaskInput::Finish(message) => {
                 let number = exchanges.begin(Inbound::Nothing, Framing::default());
                 poll_fn(|cx| exchanges.poll_ready(number, cx)).await?;
                 exchanges.send(number, message)?;
@@ -125,11 +138,11 @@ async fn serve(
         if let Some(upgrade) = upgrade {
             return exchanges.leave_http(*upgrade);
         }
-        if behind.is_some() {
+        if pipeline.is_some() {
             break;
         }
         next = match poll_fn(|cx| Poll::Ready(exchanges.poll_recv(cx))).await {
-            Poll::Ready(Ok(Some(Incoming::Head(head)))) => Some(serving.route(head)),
+            Poll::Ready(Ok(Some(Incoming::Head(head)))) => Some(serving.begin(head)),
             // What is left of a body that nothing reads: the codec skips the rest.
             Poll::Ready(Ok(Some(_))) | Poll::Pending => None,
             Poll::Ready(Ok(None)) => return Ok(()),
@@ -142,13 +155,13 @@ async fn serve(
             }
         };
     }
-    exchanges.give_to(HttpHandler::with_state(app, serving.state.take(), behind))
+    exchanges.return_to_handler(HttpHandler::with_state(app, serving.state.take(), pipeline))
 }
 
 /// The exchanges of a connection, without its type: what serves them is compiled once.
-trait Served: Exchange {
+trait ErasedConnection: Exchange {
     fn begin(&self, inbound: Inbound, framing: Framing) -> u32;
-    fn deadline(&self, limits: &Limits) -> (Instant, Late);
+    fn deadline(&self, limits: &Limits) -> (Instant, TimeoutKind);
     fn has_ended(&self) -> bool;
     fn ask_for_body(&self, number: u32) -> Result<(), BodyError>;
     fn has_late(&self) -> bool;
@@ -166,18 +179,18 @@ trait Served: Exchange {
     fn end(&self);
 
     /// Gives the connection to a handler.
-    fn give_to(&self, handler: HttpHandler) -> Result<(), ServeError>;
+    fn return_to_handler(&self, handler: HttpHandler) -> Result<(), ServeError>;
 
     /// Passes the connection on to another protocol, after the response that announces it.
     fn leave_http(&self, upgrade: Upgrade) -> Result<(), ServeError>;
 }
 
-impl<C: HttpCodec> Served for Exchanges<C> {
+impl<C: HttpCodec> ErasedConnection for Exchanges<C> {
     fn begin(&self, inbound: Inbound, framing: Framing) -> u32 {
         self.begin(inbound, framing)
     }
 
-    fn deadline(&self, limits: &Limits) -> (Instant, Late) {
+    fn deadline(&self, limits: &Limits) -> (Instant, TimeoutKind) {
         self.deadline(limits)
     }
 
@@ -230,7 +243,7 @@ impl<C: HttpCodec> Served for Exchanges<C> {
         drop(self.take());
     }
 
-    fn give_to(&self, handler: HttpHandler) -> Result<(), ServeError> {
+    fn return_to_handler(&self, handler: HttpHandler) -> Result<(), ServeError> {
         Ok(self.take().map_or(Ok(()), |channel| channel.into_handler(handler))?)
     }
 
@@ -239,7 +252,7 @@ impl<C: HttpCodec> Served for Exchanges<C> {
         if !channel.with_codec(|codec| codec.has_left_http())? {
             return Err(ServeError(NOT_A_TUNNEL.into()));
         }
-        Ok(channel.switch_by(upgrade.0.after(C::into_filters))?)
+        Ok(channel.switch_by(upgrade.into_switch().after(C::into_filters))?)
     }
 }
 
@@ -268,84 +281,75 @@ impl From<ServeError> for Box<dyn std::error::Error> {
     }
 }
 
-struct Serving {
-    exchanges: Rc<dyn Served>,
+struct ConnectionTask {
+    exchanges: Rc<dyn ErasedConnection>,
     app: Rc<App>,
     /// The state of the connection.
     state: Option<AnyState>,
 }
 
 /// The connection ends with its task, also while the application keeps a body or a writer of it.
-impl Drop for Serving {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.exchanges.end();
     }
 }
 
-impl Serving {
-    /// Finds the function of a request that has arrived.
-    fn route(&mut self, head: tidegate_http1::RequestHead) -> Work {
-        let outer = self.app.table();
-        let table = outer.of_host(&head);
-        let (endpoint, route) = match table.find(&head) {
-            Ok((endpoint, route)) => (Ok(endpoint.clone()), route),
-            Err(response) => (Err(*response), None),
-        };
-        let ((peer, is_secure), now) = (self.exchanges.client(), task::now());
-        let peer = peer.unwrap_or_else(crate::request::unknown_peer);
-        let state = outer.connection_state.as_ref().map(|make| self.state.get_or_insert_with(|| make(&peer)).clone());
-        let mut request = Request::new(head, peer, is_secure, route);
-        state.into_iter().for_each(|state| request.set_connection_state(state));
-        let (mut passed, result) = middleware::before(&table.middleware, &mut request, now);
-        let function = endpoint.as_ref().ok().map(|endpoint| &**endpoint);
-        if function.is_some_and(Endpoint::keeps_half_closed) {
+impl ConnectionTask {
+    /// Begins a request that has arrived.
+    fn begin(&mut self, head: RequestHead) -> TaskInput {
+        let table = self.app.table();
+        let route = RouteMatch::of(&table, &head);
+        if route.keeps_half_closed() {
             self.exchanges.keep_half_closed();
         }
-        passed.count(self.app.counting.as_ref(), function, request.head().method(), now);
-        match (result, endpoint) {
-            (Ok(()), Ok(endpoint)) => Work::request(request, endpoint, passed),
-            (Ok(()), Err(mut response)) | (Err(mut response), _) => {
-                passed.after(&mut response);
-                Work::Respond(response.into_message(), is_head(&request))
+        let (peer, is_secure) = self.exchanges.client();
+        let peer = peer.unwrap_or_else(crate::request::unknown_peer);
+        let state = table.connection_state.as_ref().map(|make| self.state.get_or_insert_with(|| make(&peer)).clone());
+        match begin(&self.app, route, head, (peer, is_secure), state, task::now()) {
+            Begin::Call { request, endpoint, middleware } => TaskInput::request(request, endpoint.clone(), middleware),
+            Begin::Refuse { mut response, middleware, is_head } => {
+                middleware.after(&mut response);
+                TaskInput::Respond(response.into_message(), is_head)
             }
         }
     }
 
     /// Calls the function of a request, and sends its response.
-    async fn handle(&self, pending: Pending) -> Result<Option<Box<Upgrade>>, ServeError> {
-        let Pending { mut request, endpoint, mut passed, inbound } = pending;
-        let (inbound, begun) = match inbound {
-            PendingBody::Complete => (Inbound::Nothing, Begun::default()),
-            PendingBody::Begun(begun) if !request.head().has_body() => (Inbound::Nothing, begun),
-            PendingBody::Begun(begun) if request.head().expects_continue() => (Inbound::AwaitsContinue, begun),
-            PendingBody::Begun(begun) => (Inbound::Body, begun),
+    async fn handle(&self, pending: PendingRequest) -> Result<Option<Box<Upgrade>>, ServeError> {
+        let PendingRequest { mut request, endpoint, mut middleware, inbound } = pending;
+        let (inbound, partial) = match inbound {
+            RequestBody::Complete => (Inbound::Nothing, PartialBody::default()),
+            RequestBody::Partial(partial) if !request.head().has_body() => (Inbound::Nothing, partial),
+            RequestBody::Partial(partial) if request.head().expects_continue() => (Inbound::AwaitsContinue, partial),
+            RequestBody::Partial(partial) => (Inbound::Body, partial),
         };
         let number = self.exchanges.begin(inbound, Framing::of(request.header("content-type")));
         let is_head = is_head(&request);
         if inbound != Inbound::Nothing {
-            let decoding = request.take_decoding();
-            let length = if decoding.is_some() { None } else { request.content_length() };
+            let decoder = request.take_decoder();
+            let length = if decoder.is_some() { None } else { request.content_length() };
             let exchange: Rc<dyn Exchange> = self.exchanges.clone();
-            request.set_body(Body(Kind::Received(Received {
+            request.set_body(Body::from(BodyKind::Received(ReceivedBody {
                 exchange,
                 number,
                 length,
-                begun: (!begun.pieces.is_empty()).then(|| Box::new(begun.pieces)),
+                first_pieces: (!partial.pieces.is_empty()).then(|| Box::new(partial.pieces)),
                 has_ended: false,
-                trailers: begun.trailers,
-                decoding,
+                trailers: partial.trailers,
+                decoder,
             })));
         }
         self.count_whole(request.body(), number);
         let mut response = self.respond_in_time(request, &endpoint, number).await?;
         if self.exchanges.has_failed() {
             // If the codec has refused the body, it has responded.
-            passed.forget_count();
+            middleware.forget_count();
             if let Some(status) = self.exchanges.refused() {
                 response = Response::of_error(status).close();
             }
         }
-        passed.after(&mut response);
+        middleware.after(&mut response);
         response.drop_forbidden_body();
         self.send(response.into_message(), number, is_head).await
     }
@@ -360,12 +364,15 @@ impl Serving {
         let responding = pin!(self.respond(request, endpoint, number));
         match self.within_time(responding).await? {
             Ok(response) => response,
-            Err(late) => Ok(late_response(late)),
+            Err(timeout) => Ok(late_response(timeout)),
         }
     }
 
     /// The output of a future, or what is late.
-    async fn within_time<F: Future>(&self, mut future: Pin<&mut F>) -> Result<Result<F::Output, Late>, ChannelError> {
+    async fn within_time<F: Future>(
+        &self,
+        mut future: Pin<&mut F>,
+    ) -> Result<Result<F::Output, TimeoutKind>, ChannelError> {
         // Most functions need no timer.
         if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
             return Ok(Ok(output));
@@ -377,9 +384,9 @@ impl Serving {
                 return output.map(Ok);
             }
             // Pieces of the body that came meanwhile move the deadline.
-            let (at, late) = self.exchanges.deadline(&self.app.limits);
+            let (at, timeout) = self.exchanges.deadline(&self.app.limits);
             if at <= task::now() {
-                return Ok(Err(late));
+                return Ok(Err(timeout));
             }
         }
     }
@@ -396,11 +403,11 @@ impl Serving {
         if endpoint.body == BodyUse::Collected {
             parse_in_turn(&request).await;
         }
-        let (running, activity) = (Running::new(endpoint, request.head()), &self.app.activity);
+        let (label, activity) = (StallLabel::new(endpoint, request.head()), &self.app.activity);
         match &endpoint.call {
-            Call::Sync(call) => Ok(running.during(activity, || call_caught(call, request))),
+            Call::Sync(call) => Ok(label.during(activity, || call_caught(call, request))),
             Call::Async(call) => match catch_unwind(AssertUnwindSafe(|| call(request))) {
-                Ok(responding) => Ok(CaughtResponse { responding, running, activity: activity.clone() }.await),
+                Ok(responding) => Ok(CaughtResponse { responding, label, activity: activity.clone() }.await),
                 Err(_) => Ok(panicked()),
             },
             Call::Polled(call) => {
@@ -409,18 +416,18 @@ impl Serving {
                     let mut request = request.take().expect("it is polled once");
                     let body = request.take_body();
                     let call = || catch_unwind(AssertUnwindSafe(|| call(request, body, cx)));
-                    Poll::Ready(running.during(activity, call))
+                    Poll::Ready(label.during(activity, call))
                 });
                 match polled.await {
                     Ok(Ok(response)) => Ok(response),
-                    Ok(Err(responding)) => Ok(CaughtResponse { responding, running, activity: activity.clone() }.await),
+                    Ok(Err(responding)) => Ok(CaughtResponse { responding, label, activity: activity.clone() }.await),
                     Err(_) => Ok(panicked()),
                 }
             }
             Call::Interim(call) => {
                 let interims = InterimWriter::Exchange { exchange: self.exchanges.clone(), number };
                 match catch_unwind(AssertUnwindSafe(|| (call.call)(request, interims))) {
-                    Ok(responding) => Ok(CaughtResponse { responding, running, activity: activity.clone() }.await),
+                    Ok(responding) => Ok(CaughtResponse { responding, label, activity: activity.clone() }.await),
                     Err(_) => Ok(panicked()),
                 }
             }
@@ -432,7 +439,7 @@ impl Serving {
         if body.length().is_some_and(|length| length > bytes_max as u64) {
             return Err(BodyError::TooLong);
         }
-        let mut collected = Collected::new(bytes_max).charged_to(body.account());
+        let mut collected = BodyCollector::new(bytes_max).charged_to(body.account());
         while let Some(piece) = body.next().await.transpose()? {
             collected.add(&piece)?;
         }
@@ -481,10 +488,12 @@ impl Serving {
             exchanges.send(number, head)?;
         } else {
             match source {
-                Source::Received(received) => self.pass_on(head, Body(Kind::Received(received)), number).await?,
-                Source::Ready(ready) => {
+                Source::Received(received) => {
+                    self.pass_on(head, Body::from(BodyKind::Received(received)), number).await?;
+                }
+                Source::WithTrailers(ready) => {
                     exchanges.send(number, head)?;
-                    let writer = BodyWriter { exchange: exchanges.clone(), number };
+                    let writer = BodyWriter::new(exchanges.clone(), number);
                     self.until_gone(pin!(ready.write(writer))).await?.map_err(ServeError)?;
                 }
                 Source::Produced(produced) => {
@@ -493,7 +502,7 @@ impl Serving {
                         exchanges.ask_for_body(number)?;
                     }
                     exchanges.send(number, head)?;
-                    let writer = BodyWriter { exchange: exchanges.clone(), number };
+                    let writer = BodyWriter::new(exchanges.clone(), number);
                     let mut producing = (produced.produce)(writer);
                     self.until_gone(producing.as_mut()).await?.map_err(ServeError)?;
                 }
@@ -539,34 +548,5 @@ async fn parse_in_turn(request: &Request) {
     }
 }
 
-/// The response when a function, or the body that it waits for, took too long.
-#[cold]
-pub(crate) fn late_response(late: Late) -> Response {
-    let (status, limit) = match late {
-        Late::Peer => (Status::REQUEST_TIMEOUT, Limit::Receive),
-        Late::Function => (Status::SERVICE_UNAVAILABLE, Limit::Request),
-    };
-    limit.log();
-    Response::of_error(status).close()
-}
-
-/// How many references to the exchanges the task itself has: that of `serve`, and that of `Serving`.
+/// How many references to the exchanges the task itself has: that of `serve`, and that of `ConnectionTask`.
 const EXCHANGES_OF_THE_TASK: usize = 2;
-
-/// The future of a function. If it panics, the response is a 500.
-pub(crate) struct CaughtResponse {
-    pub(crate) responding: Responding,
-    pub(crate) running: Running,
-    pub(crate) activity: Activity,
-}
-
-impl Future for CaughtResponse {
-    type Output = Response;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
-        let Self { responding, running, activity } = &mut *self;
-        running.during(activity, || {
-            catch_unwind(AssertUnwindSafe(|| responding.as_mut().poll(cx))).unwrap_or_else(|_| Poll::Ready(panicked()))
-        })
-    }
-}

@@ -6,6 +6,11 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use tidegate_http1::Status;
+
+use crate::response::Response;
+use crate::serving::exchanges::TimeoutKind;
+
 /// A limit of [`Limits`](crate::Limits) that the HTTP layer applies by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
@@ -40,4 +45,30 @@ impl Limit {
             "a limit of http::Limits has refused a request; further ones are not logged"
         );
     }
+}
+
+pub(crate) fn too_long() -> Response {
+    Limit::CollectedBody.log();
+    Response::of_error(Status::CONTENT_TOO_LARGE).close()
+}
+
+/// The response of a function that has panicked. The panic hook has printed the panic itself.
+#[cold]
+pub(crate) fn panicked() -> Response {
+    tracing::error!("a function panicked while it handled a request; the response is a 500");
+    Response::of_error(Status::INTERNAL_SERVER_ERROR).close()
+}
+
+/// The response leaves HTTP, and the protocol does not: it was no 101, and no 2xx to a CONNECT.
+pub(crate) const NOT_A_TUNNEL: &str = "a response that makes the connection a tunnel answers a CONNECT";
+
+/// The response when a function, or the body that it waits for, took too long.
+#[cold]
+pub(crate) fn late_response(timeout: TimeoutKind) -> Response {
+    let (status, limit) = match timeout {
+        TimeoutKind::Peer => (Status::REQUEST_TIMEOUT, Limit::Receive),
+        TimeoutKind::Function => (Status::SERVICE_UNAVAILABLE, Limit::Request),
+    };
+    limit.log();
+    Response::of_error(status).close()
 }

@@ -1,7 +1,7 @@
 //! `Order`: the requests of one connection that are in progress side by side, as their functions see them.
 //!
 //! Responses go back in the order of the requests. So the request *in turn* is the oldest one without a complete response,
-//! and its response alone is sent. What the others have in memory until then is bounded: see [`Place::keep`].
+//! and its response alone is sent. What the others have in memory until then is bounded: see [`PipelineSlot::keep`].
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -55,12 +55,12 @@ impl Order {
 }
 
 /// The place of a request in the order of its connection.
-pub(crate) struct Place {
+pub(crate) struct PipelineSlot {
     pub(crate) order: Rc<Order>,
     pub(crate) number: u32,
 }
 
-impl Place {
+impl PipelineSlot {
     /// The number of the client's connection on its loop, which no connection has had for a long time before.
     pub(crate) fn client(&self) -> u64 {
         self.order.client

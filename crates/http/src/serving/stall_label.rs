@@ -1,4 +1,4 @@
-//! `Running`: names the function that runs, so that the watchdog can name the one that blocks its loop.
+//! `StallLabel`: names the function that runs, so that the watchdog can name the one that blocks its loop.
 //!
 //! A function with a route has a label, made when the router comes to its loop. An async function for all other paths may
 //! be a whole application, such as a router of axum: its requests are described by method and path.
@@ -10,13 +10,13 @@ use crate::endpoint::{Call, Endpoint};
 
 /// Names a function while it runs.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct StallLabel {
     label: Label,
     /// For [`Label::DETAIL`]: the method and the path of the request, as far as the watchdog shows them.
     detail: Option<Box<[u8]>>,
 }
 
-impl Running {
+impl StallLabel {
     #[inline]
     pub(crate) fn new(endpoint: &Endpoint, head: &RequestHead) -> Self {
         let label = endpoint.label.get();
