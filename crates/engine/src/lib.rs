@@ -35,28 +35,28 @@
 //! | `task/` | tasks: futures that live on one loop (`table.rs`), those that a handler waits for (`handler_task.rs`), turns for long work (`long_work.rs`, `long_work_queue.rs`), the count of those that serve (`serving.rs`), timers (`time.rs`), waiting for a drain (`draining.rs`, `drain_waiters.rs`), blocking work (`blocking.rs`) |
 //! | `group/` | `Group`: one message to many connections on any loop; its members on one loop (`local_members.rs`), and the delivery to them (`delivery.rs`); `Room`, a group with presence and history (`room.rs`) |
 //! | `client/` | `Client`: several addresses in turn (`connect.rs`); names to addresses (`resolve.rs`); why there is no connection (`connect_error.rs`) |
-//! | `server/` | `Server`: the listeners of each loop; addresses with what serves them (`listener.rs`); accepting (`acceptor.rs`); from a socket to its application (`make.rs`); threads and drain (`handle.rs`); listeners from one process to the next (`takeover.rs`); the socket at which a successor finds its predecessor (`control_socket.rs`); noticing a hanging loop (`watchdog.rs`); listing and closing connections (`connections.rs`); its end as a future (`ended.rs`) |
+//! | `server/` | `Server`: the listeners of each loop; addresses with their applications (`listener.rs`); accepting (`acceptor.rs`); from a socket to its application (`make.rs`); threads and drain (`handle.rs`); listeners from one process to the next (`takeover.rs`); the socket at which a successor finds its predecessor (`control_socket.rs`); noticing a hanging loop (`watchdog.rs`); listing and closing connections (`connections.rs`); its end as a future (`ended.rs`) |
 //! | `companion/` | `Companion`: the runtime of tokio in which loops run (`tokio.rs`); its place without the feature (`none.rs`) |
 //! | `with_companion.rs` | servers and loops with a `Companion` |
-//! | `activity.rs` | `Activity`: what code of the application a loop executes, for the watchdog |
+//! | `activity.rs` | `Activity`: the application code that a loop executes, for the watchdog |
 //! | `admission/` | `Admission`: which peers may connect, and how many connections each may have: lists of networks (`networks.rs`), counts and rates of addresses (`table.rs`) |
-//! | `connection/` | one connection: its state (`link.rs`), its peer's address (`peer.rs`), the limits of its listener (`settings.rs`), events (`dispatch.rs`), those that are rare (`rare_events.rs`), sending (`sending.rs`) and its end (`closing.rs`), deadlines (`deadlines.rs`), shaping (`shaping.rs`), a short way for streams that come with all their bytes (`opening.rs`), what an operator sees (`describe.rs`), events of a channel (`pull.rs`), its application (`application.rs`), changing codec and application (`switch.rs`) |
-//! | `session/` | what streams request of their session (`mod.rs`); its application (`application.rs`); how streams are made (`make.rs`); connections that become sessions (`streams.rs`); `Session` (`handle.rs`) |
+//! | `connection/` | one connection: its state (`link.rs`), its peer's address (`peer.rs`), the limits of its listener (`settings.rs`), events (`dispatch.rs`), those that are rare (`rare_events.rs`), sending (`sending.rs`) and its end (`closing.rs`), deadlines (`deadlines.rs`), shaping (`shaping.rs`), a short way for streams that come with all their bytes (`opening.rs`), its description for an operator (`describe.rs`), events of a channel (`pull.rs`), its application (`application.rs`), changing codec and application (`switch.rs`) |
+//! | `session/` | requests of streams to their session (`mod.rs`); its application (`application.rs`); how streams are made (`make.rs`); connections that become sessions (`streams.rs`); `Session` (`handle.rs`) |
 //! | `backend.rs` | epoll or io_uring |
 //! | `start_error.rs` | `StartError`: why a server or a loop did not start |
 //! | `event_loop.rs` | one turn of a loop; the listeners and sockets that it is given: `event_loop/sockets.rs` |
 //! | `phase.rs` | `Phase`: the time limit of one part of a turn |
-//! | `loop_core.rs` | the state that a loop lends to a dispatched connection; entries that wait for a dispatch: `loop_core/queues.rs`, a drain and what it waits for: `loop_core/drain.rs`, delays that excuse peers: `loop_core/lag.rs`, what a closed connection leaves in its slot: `loop_core/closing.rs` |
+//! | `loop_core.rs` | the state that a loop lends to a dispatched connection; entries that wait for a dispatch: `loop_core/queues.rs`, a drain and its waiters: `loop_core/drain.rs`, delays that excuse peers: `loop_core/lag.rs`, the rest of a closed connection in its slot: `loop_core/closing.rs` |
 //! | `unwind.rs` | catching panics |
 //! | `memory_guard.rs` | shedding, and giving memory back |
 //! | `local.rs` | `Local`: the state that a loop shares with its tasks and their handles |
-//! | `slot_entry.rs` | `SlotEntry`: what a slot has: a connection, a stream, a listener, a timer; its events, and what follows a dispatch |
+//! | `slot_entry.rs` | `SlotEntry`: a connection, a stream, a listener or a timer in a slot; its events, and the work after a dispatch |
 //! | `slots.rs` | the slots of a loop, by token |
 //! | `pages.rs` | the table behind slots and tasks: with generations, in pages that are given back |
 //! | `wheel.rs` | timers |
-//! | `shaping/` | `Shaping`, `Rate`: how fast connections receive and send; the token bucket (`bucket.rs`), what a loop stores for them (`states.rs`) |
-//! | `slot_table.rs` | `SlotTable`: what a loop stores for some of its connections, by slot |
-//! | `peer_deadlines.rs` | `Deadlines`: how long a peer may be silent, slow, or connected; what a loop stores for them, by slot |
+//! | `shaping/` | `Shaping`, `Rate`: how fast connections receive and send; the token bucket (`bucket.rs`), their state in the loop (`states.rs`) |
+//! | `slot_table.rs` | `SlotTable`: optional state of connections, by slot |
+//! | `peer_deadlines.rs` | `Deadlines`: how long a peer may be silent, slow, or connected; their state, by slot |
 //! | `mailbox.rs` | the loop's mailbox: messages, woken tasks, and waking a sleeping loop |
 //! | `sync.rs` | primitives that a test replaces with a model |
 //! | `remote.rs` | `Remote`: posting to a connection from any thread |

@@ -30,7 +30,7 @@
 //! | `inherited.rs` | listeners that were open at process start: `LISTEN_FDS` |
 //! | `wake.rs` | `Waker` |
 //! | `memory.rs` | the machine's memory, the process's; returning memory to the system |
-//! | `allocations.rs` | `CountingAllocator`: what a thread allocates, for tests |
+//! | `allocations.rs` | `CountingAllocator`: the allocations of a thread, for tests |
 
 mod address;
 #[doc(hidden)]
