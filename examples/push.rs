@@ -7,7 +7,7 @@
 //! curl -H 'Authorization: Bearer pub-1' -d 'high water' http://127.0.0.1:8080/rooms/tides
 //! ```
 //!
-//! A subscriber is a handler without state, so a hundred thousand of them cost little: chapter 21 of the guide. One
+//! A subscriber is a handler without state, so a hundred thousand of them cost little: `docs/guide/http/push.md`. One
 //! that reads slowly misses messages, and holds up nothing. `sse_push.rs` is the same with Server-Sent Events.
 
 #![forbid(unsafe_code)]

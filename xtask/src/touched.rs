@@ -97,7 +97,7 @@ const TABLE: &[Row] = &[
     row(".gitignore", Of(&[])),
     row("ARCHITECTURE.md", Of(&[])).tests(&["tidegate"]),
     row("CHANGELOG.md", Of(&[])),
-    row("CONTRIBUTING.md", Of(&[])),
+    row("CONTRIBUTING.md", Of(&[])).tests(&["tidegate"]),
     row("LICENSE-APACHE", Of(&[])).tests(&["tidegate"]),
     row("LICENSE-MIT", Of(&[])).tests(&["tidegate"]),
     row("README.md", Of(&[DOCUMENTATION, PROGRAM])).tests(&["tidegate"]),
@@ -111,6 +111,8 @@ const TABLE: &[Row] = &[
     row("crates/compat", Of(&[DOCUMENTATION, EXAMPLES])),
     row("crates/compress", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
+        .long(&["in front of Python and nginx", "smuggled"]),
+    row("crates/http-message", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
         .long(&["in front of Python and nginx", "smuggled"]),
     row("crates/http1", Of(&[COSTS, DOCUMENTATION, EXAMPLES, HTTP, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http2", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, INSTRUCTIONS, PROGRAM])).long(DECODER),

@@ -17,6 +17,25 @@
 //! than 2 %: their work must not grow with the number of connections.
 //!
 //! `jobs.rs` lists the jobs, `counted.rs` marks the counted code, `callgrind.rs` runs callgrind.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `jobs.rs` | the counted operations, by name |
+//! | `codecs.rs` | decoding and encoding |
+//! | `queue.rs` | writing, flushing, gathering, sending |
+//! | `timers.rs` | deadlines, and tasks that sleep |
+//! | `turns.rs` | whole turns of a loop |
+//! | `streams.rs` | messages on streams, and on one connection |
+//! | `crowds.rs` | one connection beside many idle ones: closing, pausing receives, shedding |
+//! | `http.rs` | requests through the layer of HTTP |
+//! | `websocket.rs` | messages of WebSockets |
+//! | `drivers.rs` | the same for a driver's sockets, on epoll and io_uring |
+//! | `wire.rs` | the driver beneath those, without a system |
+//! | `counted.rs` | where counting begins and ends |
+//! | `callgrind.rs` | one counted run |
+//! | `stored.rs` | the figures in the repository, of the profile `dist` in `benches/instructions/stored-dist.txt` and of cargo's defaults in `stored-release.txt` |
 
 #![forbid(unsafe_code)]
 

@@ -19,6 +19,16 @@
 //! (`guard.rs`).
 //!
 //! Read next: `guard.rs`, `snapshot.rs`, `connections.rs`, and `dashboard.html`, which is the page.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `guard.rs` | which requests are refused: hosts, origins |
+//! | `routes.rs` | the paths, and what their functions share |
+//! | `snapshot.rs` | the figures of the live page, as JSON |
+//! | `connections.rs` | the list of connections: searched, sorted |
+//! | `page.rs` | the live page, `dashboard.html`, and its policy |
 
 #![forbid(unsafe_code)]
 

@@ -41,6 +41,14 @@
 //! ```
 //!
 //! Read next: `filter.rs`, then `hex.rs` and `capture/`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `filter.rs` | `ByteLog`, the filter that shows bytes to a `ByteSink` |
+//! | `hex.rs` | `HexLog`: hex dump lines through `tracing` |
+//! | `capture/` | `Capture`: a pcap file and its thread (`mod.rs`), one connection as segments of TCP (`connection.rs`), the bytes of a frame (`frame.rs`) |
 
 #![forbid(unsafe_code)]
 

@@ -8,6 +8,34 @@
 //! administrative server, whose figures `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`.
 //! `experiment` runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only
 //! the facade crate.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `byte_log.rs` | `--pcap` and `--log-bytes` |
+//! | `serve.rs` | `tidegate serve`: which pipeline and which application |
+//! | `server.rs` | the flags of a server, its signals and its end, for `serve` and `proxy` |
+//! | `proxy/` | `tidegate proxy`, by flags (`flags.rs`) or a file (`config.rs`): its routers and its reload (`routes.rs`) |
+//! | `admin.rs` | `--admin` of both, while it runs |
+//! | `service.rs` | `sd_notify`, and the watchdog of systemd |
+//! | `check_config.rs` | `tidegate check-config` |
+//! | `complain.rs` | lines on standard error, outside of the log |
+//! | `log.rs` | the log on standard error, the access log, panics: written by threads of their own |
+//! | `top.rs` | `tidegate top` |
+//! | `manual.rs` | `tidegate completions`, `tidegate man` |
+//! | `site.rs` | its responses |
+//! | `site_metrics.rs` | what is counted of its requests |
+//! | `web_socket.rs` | handshakes of WebSocket; /ws: an echo |
+//! | `chat/` | /chat: its flags, rooms and protocol (`mod.rs`), a connection in a room (`guest.rs`), the page (`chat.html`) |
+//! | `site_codec.rs` | what they need of the codec, with or without a PROXY header in front |
+//! | `tls.rs` | its flags of TLS |
+//! | `sum.rs` | `Sum`: the response of /sum |
+//! | `admission.rs` | its flags that decide which peers may connect |
+//! | `limits.rs` | its flags for deadlines and rates |
+//! | `sites/` | directories of files, by flags (`flags.rs`) or a file (`config.rs`) |
+//! | `counts.rs` | its counters, printed on SIGUSR1 |
+//! | `experiment/` | `tidegate experiment`: builds with each queue (`programs.rs`), server (`server.rs`), load (`load.rs`), the cost of the queue alone (`probe.rs`), report (`report.rs`), ending all processes (`child.rs`) |
 
 #![forbid(unsafe_code)]
 

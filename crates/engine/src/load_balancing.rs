@@ -1,5 +1,7 @@
 //! `LoadBalancing`: which loop serves a fresh connection, and how one loop hands it to another.
 //!
+//! A connection never moves later: its memory, timers and tasks belong to its loop. So the kernel chooses unless this is set.
+//!
 //! Loops that hand connections to each other are a [`LoopGroup`]: one word for each loop, which contains how many
 //! connections it has, how many are in transit to it, and whether it takes any. The accepting loop compares the words,
 //! counts the connection at its destination, and only then sends it there, as a message to that loop's acceptor: so a

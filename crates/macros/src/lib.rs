@@ -4,6 +4,15 @@
 //! The function keeps its attributes, its name and its result. The async function that was written stands within it, so
 //! the compiler reports errors where they are. Read next: `arguments.rs` for the arguments of an attribute,
 //! `function.rs` for the parsed parts of the function, `fault.rs` for the derive.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `function.rs` | the async function at which an attribute stands, and the function that runs it |
+//! | `arguments.rs` | the arguments of an attribute |
+//! | `fault.rs` | the derive `Fault`: an enum of errors, and the implementations that it gets |
+//! | `mistake.rs` | what is wrong at an attribute, as an error of the compiler |
 
 #![forbid(unsafe_code)]
 

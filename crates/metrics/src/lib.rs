@@ -15,6 +15,18 @@
 //! | write all of it as text | [`write_server`], [`HttpMetrics::write`], [`MetricsText`] |
 //!
 //! Read next: `cell.rs`, then `requests.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `cell.rs` | `Cell`, a number that one thread writes |
+//! | `histogram.rs` | `Histogram`: times in fixed buckets |
+//! | `requests.rs` | `HttpMetrics`, `HttpRecorder`: requests by route, method and status |
+//! | `server.rs` | the counts of a server as metrics |
+//! | `process.rs` | the memory of the process |
+//! | `facade/` | `FacadeRecorder`: what an application records by the crate `metrics`; its numbers (`cells.rs`), allowed names (`names.rs`) |
+//! | `text.rs` | `MetricsText`: the formats of Prometheus and OpenMetrics, and which one a scraper gets |
 
 #![forbid(unsafe_code)]
 

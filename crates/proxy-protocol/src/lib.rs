@@ -16,6 +16,24 @@
 //! crate repairs nothing: a header that is not exactly as specified ends the connection.
 //!
 //! Read next: `receiver.rs`, the state machine; then `v1.rs`, `v2.rs` and `tlv.rs` for the formats.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `receiver.rs` | the state machine of a connection that may begin with a header |
+//! | `strip.rs` | `Strip`, the receiver as a filter |
+//! | `proxied.rs` | `Proxied`, the receiver in front of a codec |
+//! | `announced.rs` | `Announced`, a codec that begins with a header |
+//! | `policy.rs` | `Policy`: off, optional, required; limits |
+//! | `networks.rs` | `Networks`, whose headers count |
+//! | `header.rs` | `Header`, what was received |
+//! | `v1.rs` | the line of version 1 |
+//! | `v2.rs` | the binary header of version 2 |
+//! | `tlv.rs` | TLVs, and those within SSL |
+//! | `crc32c.rs` | the checksum |
+//! | `builder.rs` | `Builder`, headers to send |
+//! | `error.rs` | errors by blame |
 
 #![forbid(unsafe_code)]
 

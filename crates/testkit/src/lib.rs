@@ -16,6 +16,23 @@
 //! Only tests and examples may depend on this crate.
 //!
 //! Read next: `embedded.rs`, or `contract.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `embedded.rs` | `Embedded`: a codec and its handler or channel on a real loop, with the test as peer and clock |
+//! | `peer.rs` | `Peer`: the other end of such a connection, as messages |
+//! | `toy_mux.rs` | `ToyMux`, a small protocol with streams |
+//! | `wire.rs` | the driver beneath it, made of byte vectors |
+//! | `postgres.rs` | `Postgres`: a real PostgreSQL for one test, on a Unix socket of its own |
+//! | `contract.rs` | the contract of codecs, for any codec |
+//! | `codec_harness.rs` | one codec, step by step |
+//! | `filters.rs` | two filters: a toy TLS, and one that strips a prefix |
+//! | `network/` | `Network`: loops on hosts of a simulated network (`host.rs`), its clock (`world.rs`, `table.rs`), scheduled events (`event_queue.rs`), connecting (`connect.rs`), streams (`flow.rs`, `stream.rs`), the completions of a socket (`poll_socket.rs`), the driver (`driver.rs`), faults (`faults.rs`), whether two runs were the same (`trace.rs`) |
+//! | `shim.rs` | `Shim`, a driver around any other: system calls fail as planned |
+//! | `random.rs` | seeded randomness |
+//! | `replay.rs` | the command that repeats a failed test |
 
 #![forbid(unsafe_code)]
 

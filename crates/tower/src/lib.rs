@@ -19,6 +19,21 @@
 //! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`, `upgrade.rs`
 //! for connections that a service takes over, `closing.rs` for their end at a drain, `prepare.rs` for axum routers that
 //! lack their state, `grpc.rs` for gRPC calls.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `axum.rs` | `serve` in place of that of axum |
+//! | `make_service.rs` | `IntoService`: what that takes, which may make services |
+//! | `function.rs` | a service as a function of the HTTP layer: calling it, polling its future for the first time |
+//! | `request.rs` | from our request to one of the `http` crate |
+//! | `grpc.rs` | deadlines and limits of gRPC |
+//! | `request_body.rs` | `RequestBody`, which may be read on other threads |
+//! | `response.rs` | from the response of a service to ours |
+//! | `upgrade.rs` | `OnUpgrade` of hyper, and the bytes between it and a connection |
+//! | `closing.rs` | `ClosingHandshake`: the close frame of a service's WebSocket when the server drains |
+//! | `prepare.rs` | routers of axum get their state, so that their layers are made once |
 
 #![forbid(unsafe_code)]
 

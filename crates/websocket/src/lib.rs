@@ -15,6 +15,25 @@
 //!
 //! Read next: `codec.rs`, the state of a connection and its inbound half; then `encode.rs`, `frame.rs` and
 //! `permessage_deflate.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `codec.rs` | `WebSocket`, the codec: the state of a connection, and its inbound half |
+//! | `encode.rs` | the outbound half; messages for many connections, in both forms |
+//! | `frame.rs` | headers of frames |
+//! | `mask.rs` | masking, and the keys of a client |
+//! | `utf8.rs` | whether text is UTF-8, as it arrives |
+//! | `partial.rs` | a message that is fragmented, compressed or yielded in pieces, in its middle |
+//! | `permessage_deflate.rs` | the parameters of compression, and the contexts of a connection |
+//! | `role.rs` | `Role`: the side of a connection |
+//! | `message.rs` | `Message`, `Text`, `Piece` |
+//! | `rate.rs` | `MessageRate`: how many messages a peer may send |
+//! | `close.rs` | `Close`, `CloseCode` |
+//! | `config.rs` | `Config`, `Deflate`: limits, pings, compression |
+//! | `handshake/` | the opening handshake without HTTP: a server's (`offer.rs`), a client's (`request.rs`), negotiation (`extensions.rs`), lists in fields (`fields.rs`) |
+//! | `error.rs` | errors by blame, and the close code of each |
 
 #![forbid(unsafe_code)]
 

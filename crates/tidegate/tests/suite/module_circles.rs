@@ -30,11 +30,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "http",
-        &["connection", "pipelined", "task"],
-        "a connection goes from its handler to a task and back, with the requests behind the one in turn",
-    ),
-    (
-        "http",
         &["files", "files::entries", "files::service"],
         "the configuration of files makes their service, which has its listings by the configuration",
     ),
