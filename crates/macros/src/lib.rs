@@ -12,7 +12,7 @@
 //! | `function.rs` | the async function at which an attribute stands, and the function that runs it |
 //! | `arguments.rs` | the arguments of an attribute |
 //! | `fault.rs` | the derive `Fault`: an enum of errors, and the implementations that it gets |
-//! | `mistake.rs` | what is wrong at an attribute, as an error of the compiler |
+//! | `mistake.rs` | a wrong use of an attribute, as a compiler error |
 
 #![forbid(unsafe_code)]
 

@@ -27,7 +27,7 @@
 //! | `announced.rs` | `Announced`, a codec that begins with a header |
 //! | `policy.rs` | `Policy`: off, optional, required; limits |
 //! | `networks.rs` | `Networks`, whose headers count |
-//! | `header.rs` | `Header`, what was received |
+//! | `header.rs` | `Header`, a received header |
 //! | `v1.rs` | the line of version 1 |
 //! | `v2.rs` | the binary header of version 2 |
 //! | `tlv.rs` | TLVs, and those within SSL |
