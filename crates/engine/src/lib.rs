@@ -17,7 +17,7 @@
 //! | one turn of a loop | `event_loop.rs`, and the state of the loop: `loop_core.rs`, `local.rs` |
 //! | slots, timers, messages from other threads | `slots.rs`, `slot_entry.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
 //! | counters, log lines, what a loop executes | `counters.rs`, `log.rs`, `activity.rs` |
-//! | the runtime of tokio beside the loops | `companion/` |
+//! | the runtime of tokio beside the loops | `tokio_runtime/` |
 
 #![forbid(unsafe_code)]
 
@@ -29,9 +29,6 @@ mod channel;
 mod charges;
 mod client;
 mod close_reason;
-#[cfg_attr(not(feature = "tokio"), path = "companion/none.rs")]
-#[cfg_attr(feature = "tokio", path = "companion/tokio.rs")]
-mod companion;
 mod connection;
 mod connection_pages;
 mod context;
@@ -61,10 +58,13 @@ mod slots;
 mod start_error;
 mod sync;
 pub mod task;
+#[cfg_attr(not(feature = "tokio"), path = "tokio_runtime/none.rs")]
+#[cfg_attr(feature = "tokio", path = "tokio_runtime/tokio.rs")]
+mod tokio_runtime;
 mod unwind;
 mod wheel;
 #[cfg(feature = "tokio")]
-mod with_companion;
+mod with_tokio_runtime;
 
 pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
 pub use backend::{Backend, UnknownBackend};
@@ -72,8 +72,6 @@ pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, 
 pub use charges::{Account, ConnectionCharge};
 pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession, resolve};
 pub use close_reason::CloseReason;
-#[cfg(feature = "tokio")]
-pub use companion::Companion;
 pub use connection::Switch;
 pub use context::{Context, SendError};
 pub use counters::{Counts, ListenerCounts, TurnTimes};
@@ -94,3 +92,5 @@ pub use session::{Session, SessionError, Streams};
 pub use shaping::{Rate, Shaping};
 pub use start_error::StartError;
 pub use task::blocking::{Blocking, BlockingError, blocking};
+#[cfg(feature = "tokio")]
+pub use tokio_runtime::TokioRuntime;

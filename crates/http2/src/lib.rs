@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod abuse_bucket;
 mod client_stream;
 mod connection;
 mod error;
@@ -26,7 +27,6 @@ pub mod hpack;
 mod inbound;
 mod keep_alive;
 mod limits;
-mod nuisance;
 mod outbound;
 mod priority;
 mod recently_reset;
