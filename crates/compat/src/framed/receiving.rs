@@ -192,7 +192,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
 
     /// Whether a handshake goes on.
     fn is_in_handshake(&self) -> bool {
-        !self.codec.is_established() && self.read_side != ReadSide::Failed && !self.is_mute
+        !self.codec.is_established() && self.read_side != ReadSide::Failed && !self.has_write_failed
     }
 
     /// Makes progress with a handshake, without a message. If the peer has ended within it, the waiting bytes can never

@@ -178,7 +178,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
 
     /// Has the codec write the bytes that it buffers, and its closing bytes if our side ends.
     pub(super) fn flush_codec(&mut self) {
-        if !self.is_mute {
+        if !self.has_write_failed {
             let ends = self.write_side == WriteSide::Finishing;
             let flushed = self.with_codec(|codec, _, out| {
                 codec.flush(out)?;
@@ -203,7 +203,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
     fn buffered_bytes(&self) -> usize {
         let has_ended = self.has_peer_ended || self.read_side == ReadSide::Failed;
         let is_stuck = has_ended && !self.codec.is_established();
-        if self.is_mute || is_stuck { 0 } else { self.codec.buffered_bytes() }
+        if self.has_write_failed || is_stuck { 0 } else { self.codec.buffered_bytes() }
     }
 
     /// Reads a piece of the file that comes next in the queue.

@@ -19,7 +19,7 @@ use tidegate_engine::{Channel, ChannelError, Client, ConnectError, ReadHalf, Sen
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, Error, Misuse};
 use tidegate_http2::{self as http2, ClientStream};
-use tidegate_proxy_protocol::{Announced, Builder};
+use tidegate_proxy_protocol::{Builder, SendsHeader};
 #[cfg(feature = "tls")]
 use tidegate_tls::Tls;
 
@@ -74,7 +74,7 @@ impl UpstreamCodec for http1::Client {
     }
 }
 
-impl UpstreamCodec for Announced<http1::Client> {
+impl UpstreamCodec for SendsHeader<http1::Client> {
     type Raw = Raw;
 
     fn into_raw(self) -> Raw {
@@ -386,7 +386,7 @@ pub(super) async fn connect(
         return session(shared, channel, |_| Filters::default(), "http").map_err(|error| failed(error.into()));
     }
     if shared.sends_proxy_header {
-        let channel = connector.connect(Announced::new(proxy_header(client), http)).await?;
+        let channel = connector.connect(SendsHeader::new(proxy_header(client), http)).await?;
         return Ok(Made::Http1(Box::new(Held::new(channel))));
     }
     Ok(Made::Http1(Box::new(Held::new(connector.connect(http).await?))))
