@@ -6,7 +6,7 @@
 //! cargo run --profile dist -p tidegate-instructions -- --store   # stores the current figures
 //! ```
 //!
-//! With `--profile release` in its place it counts what a user gets, by cargo's defaults. `--check` then also fails if a job
+//! With `--profile defaults` in its place it counts what a user gets, by cargo's defaults. `--check` then also fails if a job
 //! takes more than [`USERS_RATIO_MAX`] of the stored figure of `dist`: a small function of one crate that another one calls
 //! for each message needs `#[inline]`.
 //!
