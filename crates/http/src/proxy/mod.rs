@@ -83,7 +83,7 @@ pub use self::rate::RateLimit;
 pub use self::retry::Retries;
 pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
 pub use self::url::{InvalidUrl, UpstreamUrl};
-use crate::endpoint::{Call, Endpoint, InterimHandler, RequestFunction, Responding};
+use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler, RequestFunction};
 use crate::extract::BodyUse;
 
 /// Passes requests on to upstreams: a function for a [`Router`](crate::Router).
@@ -209,7 +209,7 @@ impl<S> RequestFunction<S, Proxied> for Proxy {
         let Self { upstreams, options } = self;
         let options = Rc::new(options);
         let needs_destination = upstreams.sends_proxy_header();
-        let call = Box::new(move |request, interims| -> Responding {
+        let call = Box::new(move |request, interims| -> BoxResponseFuture {
             let (upstreams, options) = (upstreams.clone(), options.clone());
             Box::pin(async move { upstreams.forward(request, &options, interims).await })
         });
