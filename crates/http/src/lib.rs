@@ -57,7 +57,6 @@ mod pipelined;
 pub mod proxy;
 mod refusals;
 mod request;
-mod resets;
 mod response;
 mod route;
 mod router;
@@ -68,6 +67,8 @@ mod slices;
 mod sse;
 mod task;
 mod upgrade;
+#[expect(unreachable_pub, reason = "it becomes a crate of its own")]
+mod upstream;
 mod upstream_note;
 #[cfg(feature = "websocket")]
 mod websocket;

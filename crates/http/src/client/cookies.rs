@@ -9,7 +9,8 @@ use cookie::Cookie;
 use http::Uri;
 
 use super::error::ClientError;
-use super::origin::{Origin, origin_form, parse_uri};
+use super::uri::{origin_form, origin_of, parse_uri};
+use crate::upstream::Origin;
 
 /// Cookies of servers, in memory. Clones are the same store.
 ///
@@ -66,7 +67,7 @@ impl CookieStore {
     /// [`ClientError::Uri`], [`ClientError::Scheme`].
     pub fn set(&self, uri: &str, cookie: &str) -> Result<(), ClientError> {
         let uri = parse_uri(uri)?;
-        self.keep(&Origin::of(&uri, None)?, &uri, cookie.as_bytes());
+        self.keep(&origin_of(&uri, None)?, &uri, cookie.as_bytes());
         Ok(())
     }
 
@@ -76,7 +77,7 @@ impl CookieStore {
     /// [`ClientError::Uri`], [`ClientError::Scheme`].
     pub fn get(&self, uri: &str) -> Result<Option<String>, ClientError> {
         let uri = parse_uri(uri)?;
-        Ok(self.of(&Origin::of(&uri, None)?, &uri))
+        Ok(self.of(&origin_of(&uri, None)?, &uri))
     }
 
     /// Removes all cookies.

@@ -6,13 +6,14 @@ use std::io;
 use std::rc::Rc;
 
 use http::StatusCode;
-use tidegate_engine::{ChannelError, CloseReason, ConnectError};
-use tidegate_http1::{InvalidField, InvalidRequest, Status};
-use tidegate_socks::Refusal;
+use tidegate_engine::{CloseReason, ConnectError};
+use tidegate_http1::{InvalidField, InvalidRequest};
 #[cfg(feature = "websocket")]
 use tidegate_websocket::handshake::HandshakeError;
 
 use crate::exchange::BodyError;
+use crate::upstream::UpstreamError;
+pub use crate::upstream::{Phase, ProxyError};
 
 /// Why a request has no response.
 ///
@@ -65,22 +66,6 @@ pub enum ClientError {
     Decoding(Box<dyn Error>),
 }
 
-/// What a request did when its time was up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Phase {
-    /// It waited for a connection of the pool: `pool_timeout`.
-    Pool,
-    /// It resolved the name of the host: `resolve_timeout`.
-    Resolve,
-    /// It connected: `connect_timeout`.
-    Connect,
-    /// It waited for the head of the response: `head_timeout`.
-    Head,
-    /// Any of these, and the body: `request_timeout`.
-    Request,
-}
-
 /// Why a redirect is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -91,22 +76,6 @@ pub enum RefusedRedirect {
     Scheme,
     /// The target is not encrypted, and the request was.
     Downgrade,
-}
-
-/// Why a proxy did not connect to the server.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ProxyError {
-    /// The proxy refused to connect with this status; 407 asks for another name or password.
-    Refused(Status),
-    /// The proxy of SOCKS refused to connect.
-    Socks(Refusal),
-    /// The connection to the proxy ended before the proxy had answered, for this reason.
-    Closed(Rc<CloseReason>),
-    /// The same, in good order.
-    Ended,
-    /// The protocol of the proxy cannot express the target or the credentials.
-    Target,
 }
 
 impl ClientError {
@@ -174,18 +143,6 @@ impl Error for ClientError {
     }
 }
 
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pool => "no connection of the pool was free in time; ClientLimits::pool_timeout bounds the wait",
-            Self::Resolve => "the name was not resolved in time; ClientLimits::resolve_timeout bounds it",
-            Self::Connect => "no connection was made in time; ClientLimits::connect_timeout bounds it",
-            Self::Head => "the server did not answer in time; ClientLimits::head_timeout bounds it",
-            Self::Request => "the request took too long; ClientLimits::request_timeout bounds it",
-        })
-    }
-}
-
 impl fmt::Display for RefusedRedirect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -193,18 +150,6 @@ impl fmt::Display for RefusedRedirect {
             Self::Scheme => "its scheme is neither http nor https",
             Self::Downgrade => "it leads from https to http",
         })
-    }
-}
-
-impl fmt::Display for ProxyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(status) => write!(f, "the proxy did not connect to the server: {status}"),
-            Self::Socks(refusal) => write!(f, "the proxy did not connect to the server: {refusal}"),
-            Self::Closed(reason) => write!(f, "the proxy ended the connection: {reason}"),
-            Self::Ended => f.write_str("the proxy ended the connection"),
-            Self::Target => f.write_str("the protocol of the proxy cannot express the host, or the credentials"),
-        }
     }
 }
 
@@ -226,10 +171,19 @@ impl From<InvalidField> for ClientError {
     }
 }
 
-/// The error when the connection to a proxy has ended before the tunnel was there.
-pub(super) fn proxy_closed(error: ChannelError) -> ClientError {
-    ClientError::Proxy(match error {
-        ChannelError::Closed(reason) => ProxyError::Closed(reason),
-        _ => ProxyError::Ended,
-    })
+impl From<UpstreamError> for ClientError {
+    fn from(error: UpstreamError) -> Self {
+        match error {
+            UpstreamError::NoTls => Self::NoTls,
+            UpstreamError::ServerName => Self::ServerName,
+            UpstreamError::Request(error) => Self::Request(error),
+            UpstreamError::Field(error) => Self::Field(error),
+            UpstreamError::PoolFull => Self::PoolFull,
+            UpstreamError::Timeout(phase) => Self::Timeout(phase),
+            UpstreamError::Resolve(host, error) => Self::Resolve(host, error),
+            UpstreamError::Connect(error) => Self::Connect(error),
+            UpstreamError::Proxy(error) => Self::Proxy(error),
+            UpstreamError::Closed(reason) => Self::Closed(reason),
+        }
+    }
 }

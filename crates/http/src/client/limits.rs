@@ -6,6 +6,8 @@ use tidegate_engine as engine;
 use tidegate_http1::client as http1;
 use tidegate_http2 as http2;
 
+use crate::upstream::{ConnectLimits, PoolLimits};
+
 /// What protects a client from the servers that it asks, and the servers from the client. Every default protects.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -188,11 +190,25 @@ impl ClientLimits {
         }
     }
 
-    pub(super) fn engine(&self) -> engine::Limits {
-        engine::Limits {
-            write_timeout: self.write_timeout,
-            write_rate_min: self.write_rate_min,
-            ..engine::Limits::default()
+    pub(super) fn connect(&self) -> ConnectLimits {
+        ConnectLimits {
+            connect_timeout: self.connect_timeout,
+            resolve_timeout: self.resolve_timeout,
+            addresses_max: self.addresses_max,
+            engine: engine::Limits {
+                write_timeout: self.write_timeout,
+                write_rate_min: self.write_rate_min,
+                ..engine::Limits::default()
+            },
+        }
+    }
+
+    pub(super) fn pool(&self) -> PoolLimits {
+        PoolLimits {
+            connections_max: self.connections_max.max(1),
+            connections_per_origin_max: self.connections_per_origin_max.max(1),
+            streams_per_connection_max: self.streams_per_connection_max.max(1),
+            waiting_max: self.waiting_max,
         }
     }
 }

@@ -8,68 +8,52 @@
 //! | resolve names in another way | [`Resolve`] |
 //! | open a WebSocket, and open it again, by the feature `websocket` | `WebSocketBuilder`, `Reconnect` |
 //!
-//! Read next: `send.rs`, the way from a request to its response; `pool.rs` for connections and the requests that wait for
-//! them; `exchange.rs` for one request on its connection; `connect.rs` for how connections are made.
+//! Read next: `send.rs`, the way from a request to its response. Connections, and the exchanges on them, are those of
+//! `upstream`.
 
-mod codec;
-mod connect;
-mod connection;
 #[cfg(feature = "cookies")]
 mod cookies;
-mod ends;
+mod core;
 mod error;
-mod exchange;
 mod handle;
 mod limits;
-mod origin;
-mod pool;
 mod proxy;
 #[cfg(feature = "websocket")]
 mod reconnect;
 mod redirect;
 mod reference;
 mod request;
-mod resolve;
 mod response;
 mod send;
-mod shared;
-mod socks;
-mod tunnel;
+mod uri;
 #[cfg(feature = "websocket")]
 mod websocket;
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use http::{Method, Uri};
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
-use tidegate_http1::Fields;
 use tidegate_http1::client::Config;
-use tidegate_http2 as http2;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
 
-use self::connect::Connector;
 #[cfg(feature = "cookies")]
 pub use self::cookies::CookieStore;
+use self::core::{ClientCore, Redirects};
 pub use self::error::{ClientError, Phase, ProxyError, RefusedRedirect};
 pub use self::handle::{Handle, HandleBody, HandleError, HandleRequestBuilder, HandleResponse};
 pub use self::limits::ClientLimits;
-use self::origin::Origin;
-use self::pool::Pool;
 pub use self::proxy::{Proxies, Proxy};
 #[cfg(feature = "websocket")]
 pub use self::reconnect::Reconnect;
-use self::redirect::Redirects;
 pub use self::request::RequestBuilder;
-pub use self::resolve::{Resolve, Resolving, SystemResolver};
 pub use self::response::Response;
 #[cfg(feature = "websocket")]
 pub use self::websocket::{WebSocketBuilder, WebSocketChannel};
-#[cfg(feature = "compress")]
-use crate::compression::supported_names;
+use crate::upstream::{Connector, ConnectorConfig, Pool};
+pub use crate::upstream::{Resolve, Resolving, SystemResolver};
 
 /// A client of HTTP on one loop. Clones share their connections.
 ///
@@ -90,18 +74,7 @@ use crate::compression::supported_names;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Client(Rc<Shared>);
-
-struct Shared {
-    limits: ClientLimits,
-    connector: Connector,
-    pool: Rc<Pool>,
-    redirects: Redirects,
-    #[cfg(feature = "cookies")]
-    cookies: Option<CookieStore>,
-    #[cfg(feature = "compress")]
-    decompression: Option<DecompressionLimits>,
-}
+pub struct Client(Rc<ClientCore>);
 
 impl Client {
     /// A client with the default limits, and without TLS.
@@ -147,18 +120,18 @@ impl Client {
 
     /// A request of any method. The URI has the scheme `http` or `https`, and a host.
     pub fn request(&self, method: Method, uri: impl AsRef<str>) -> RequestBuilder {
-        RequestBuilder::new(self.clone(), method, uri.as_ref())
+        RequestBuilder::new(self.0.clone(), method, uri.as_ref())
     }
 
     /// The same with a URI that is parsed already.
     pub fn request_to(&self, method: Method, uri: Uri) -> RequestBuilder {
-        RequestBuilder::of_uri(self.clone(), method, Ok(uri))
+        RequestBuilder::of_uri(self.0.clone(), method, Ok(uri))
     }
 
     /// A WebSocket. The URI has the scheme `ws` or `wss`, and a host.
     #[cfg(feature = "websocket")]
     pub fn websocket(&self, uri: impl AsRef<str>) -> WebSocketBuilder {
-        WebSocketBuilder::new(self.clone(), uri.as_ref())
+        WebSocketBuilder::new(self.0.clone(), uri.as_ref())
     }
 
     /// How many connections are idle.
@@ -176,56 +149,6 @@ impl Client {
     /// Closes all idle connections.
     pub fn close_idle(&self) {
         self.0.pool.close_idle();
-    }
-
-    fn limits(&self) -> &ClientLimits {
-        &self.0.limits
-    }
-
-    fn pool(&self) -> &Rc<Pool> {
-        &self.0.pool
-    }
-
-    /// Adds the fields that the settings of the client demand.
-    #[cfg_attr(not(feature = "cookies"), expect(unused_variables, reason = "only cookies depend on the origin"))]
-    fn add_fields(&self, fields: &mut Fields, origin: &Origin, uri: &Uri) -> Result<(), ClientError> {
-        #[cfg(any(feature = "cookies", feature = "compress"))]
-        let has = |fields: &Fields, name: &[u8]| fields.iter().any(|(found, _)| found.eq_ignore_ascii_case(name));
-        #[cfg(feature = "cookies")]
-        if let Some(cookies) = &self.0.cookies
-            && !has(fields, b"cookie")
-            && let Some(value) = cookies.of(origin, uri)
-        {
-            fields.push("Cookie", value)?;
-        }
-        #[cfg(feature = "compress")]
-        if self.0.decompression.is_some() && !has(fields, b"accept-encoding") {
-            fields.push("Accept-Encoding", supported_names())?;
-        }
-        Ok(())
-    }
-
-    #[cfg(feature = "cookies")]
-    fn keep_cookies(&self, origin: &Origin, response: &Response) {
-        let Some(cookies) = &self.0.cookies else { return };
-        for (name, value) in response.head().headers() {
-            if name.eq_ignore_ascii_case(b"set-cookie") {
-                cookies.keep(origin, response.uri(), value);
-            }
-        }
-    }
-
-    #[cfg(feature = "compress")]
-    fn decompression(&self) -> Option<DecompressionLimits> {
-        self.0.decompression
-    }
-
-    fn redirects(&self) -> Redirects {
-        self.0.redirects
-    }
-
-    fn connector(&self) -> &Connector {
-        &self.0.connector
     }
 }
 
@@ -360,30 +283,25 @@ impl ClientBuilder {
     /// If the limits contradict each other: `head_bytes_max` stays below 64 KiB.
     #[must_use]
     pub fn build(self) -> Client {
-        // A configuration with protocols of its own decides itself.
-        #[cfg(feature = "tls")]
-        let tls_http2 = self.tls.as_ref().filter(|_| self.http2).and_then(|tls| match tls.alpn().next() {
-            None => tls.with_alpn(["h2", "http/1.1"]).ok(),
-            Some(_) => Some(tls.clone()).filter(|tls| tls.alpn().any(|protocol| protocol == b"h2")),
-        });
+        let limits = self.limits;
         let offers = self.http2 || self.has_prior_knowledge;
-        let connector = Connector {
-            http2: offers.then(|| Arc::new(http2::Config::new(self.limits.http2()))),
-            streams: Arc::new(self.limits.http1()),
-            resets: [self.limits.resets_max, self.limits.resets_per_second],
-            has_prior_knowledge: self.has_prior_knowledge,
+        let connector = Connector::new(ConnectorConfig {
+            http1: Config::new(limits.http1()),
+            streams: limits.http1(),
+            http2: offers.then(|| limits.http2()),
+            offers_http2: self.http2,
+            resets: [limits.resets_max, limits.resets_per_second],
+            limits: limits.connect(),
             #[cfg(feature = "tls")]
-            tls_http2,
-            http1: Arc::new(Config::new(self.limits.http1())),
+            tls: self.tls,
+        });
+        Client(Rc::new(ClientCore {
+            pool: Pool::new(limits.pool()),
+            limits,
+            connector,
             resolver: self.resolver,
             proxies: self.proxies,
-            #[cfg(feature = "tls")]
-            tls: self.tls.map(without_http2),
-        };
-        Client(Rc::new(Shared {
-            pool: Pool::new(&self.limits),
-            limits: self.limits,
-            connector,
+            has_prior_knowledge: self.has_prior_knowledge,
             redirects: self.redirects,
             #[cfg(feature = "cookies")]
             cookies: self.cookies,
@@ -391,13 +309,6 @@ impl ClientBuilder {
             decompression: self.decompression,
         }))
     }
-}
-
-/// The configuration of connections that speak HTTP/1.1 in any case.
-#[cfg(feature = "tls")]
-pub(crate) fn without_http2(tls: ClientConfig) -> ClientConfig {
-    let others: Vec<_> = tls.alpn().filter(|protocol| *protocol != b"h2").map(<[u8]>::to_vec).collect();
-    if others.len() == tls.alpn().count() { tls } else { tls.with_alpn(others).unwrap_or(tls) }
 }
 
 impl fmt::Debug for ClientBuilder {

@@ -8,9 +8,9 @@ use http::Uri;
 use tidegate_engine::IpNet;
 
 use super::error::ClientError;
-use super::origin::{Origin, port, userinfo};
-use super::request::basic;
+use super::uri::{port, userinfo};
 use crate::percent;
+use crate::upstream::{ForwardProxy, Origin, ProxyKind};
 
 /// A proxy: an address, the way to speak to it, and credentials.
 ///
@@ -24,22 +24,7 @@ use crate::percent;
 ///
 /// A name and a password before the host are the credentials: `http://user:word@proxy.example:3128`.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Proxy {
-    pub(super) kind: ProxyKind,
-    pub(super) host: Box<str>,
-    pub(super) port: u16,
-    pub(super) credentials: Option<(Box<str>, Box<str>)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum ProxyKind {
-    Http,
-    Https,
-    Socks5,
-    Socks5h,
-    Socks4,
-    Socks4a,
-}
+pub struct Proxy(ForwardProxy);
 
 impl Proxy {
     /// The proxy that a URI names; without a scheme it is one of HTTP. The port is that of the scheme unless it is given:
@@ -73,31 +58,21 @@ impl Proxy {
             return Err(ClientError::Uri);
         }
         let port = port(uri.authority().ok_or(ClientError::Uri)?, default_port)?;
-        Ok(Self { kind, host: host.to_ascii_lowercase().into(), port, credentials })
+        Ok(Self(ForwardProxy { kind, host: host.to_ascii_lowercase().into(), port, credentials }))
     }
 
     /// The same with a name and a password.
     #[must_use]
     pub fn credentials(mut self, name: &str, password: &str) -> Self {
-        self.credentials = Some((name.into(), password.into()));
+        self.0.credentials = Some((name.into(), password.into()));
         self
-    }
-
-    /// The value of `Proxy-Authorization`.
-    pub(super) fn authorization(&self) -> Option<String> {
-        self.credentials.as_ref().map(|(name, password)| basic(name, password))
-    }
-
-    /// Whether a request to this origin goes to the proxy itself, and not through a tunnel.
-    pub(super) fn forwards(&self, origin: &Origin) -> bool {
-        !origin.is_secure && !origin.tunnels && matches!(self.kind, ProxyKind::Http | ProxyKind::Https)
     }
 }
 
 impl fmt::Debug for Proxy {
     /// Without the credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Proxy({:?} {}:{})", self.kind, self.host, self.port)
+        self.0.fmt(f)
     }
 }
 
@@ -114,8 +89,8 @@ impl fmt::Debug for Proxy {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Proxies {
-    http: Option<Rc<Proxy>>,
-    https: Option<Rc<Proxy>>,
+    http: Option<Rc<ForwardProxy>>,
+    https: Option<Rc<ForwardProxy>>,
     except: Vec<Exception>,
 }
 
@@ -139,21 +114,21 @@ impl Proxies {
     /// One proxy for all requests.
     #[must_use]
     pub fn all(proxy: Proxy) -> Self {
-        let proxy = Rc::new(proxy);
+        let proxy = Rc::new(proxy.0);
         Self { http: Some(proxy.clone()), https: Some(proxy), except: Vec::new() }
     }
 
     /// The proxy for requests of `http`.
     #[must_use]
     pub fn http(mut self, proxy: Proxy) -> Self {
-        self.http = Some(Rc::new(proxy));
+        self.http = Some(Rc::new(proxy.0));
         self
     }
 
     /// The proxy for requests of `https`.
     #[must_use]
     pub fn https(mut self, proxy: Proxy) -> Self {
-        self.https = Some(Rc::new(proxy));
+        self.https = Some(Rc::new(proxy.0));
         self
     }
 
@@ -169,7 +144,7 @@ impl Proxies {
 
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ClientError> {
         let any = |names: &[&str]| names.iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));
-        let proxy = |text: Option<String>| text.map(|text| Proxy::to(&text).map(Rc::new)).transpose();
+        let proxy = |text: Option<String>| text.map(|text| Proxy::to(&text).map(|proxy| Rc::new(proxy.0))).transpose();
         let all = any(&["all_proxy", "ALL_PROXY"]);
         let is_cgi = variable("REQUEST_METHOD").is_some();
         let http = any(if is_cgi { &["http_proxy"] } else { &["http_proxy", "HTTP_PROXY"] });
@@ -188,7 +163,7 @@ impl Proxies {
     }
 
     /// The proxy for an origin.
-    pub(super) fn of(&self, origin: &Origin) -> Option<&Rc<Proxy>> {
+    pub(super) fn of(&self, origin: &Origin) -> Option<&Rc<ForwardProxy>> {
         let proxy = if origin.is_secure { self.https.as_ref() } else { self.http.as_ref() };
         proxy.filter(|_| !self.except.iter().any(|exception| exception.includes(origin)))
     }
@@ -234,10 +209,11 @@ impl Exception {
 
 #[cfg(test)]
 mod tests {
+    use super::super::uri::origin_of;
     use super::*;
 
     fn origin(uri: &str) -> Origin {
-        Origin::of(&uri.parse().expect("a URI"), None).expect("an origin")
+        origin_of(&uri.parse().expect("a URI"), None).expect("an origin")
     }
 
     #[test]
@@ -250,7 +226,7 @@ mod tests {
             ("socks5://u%40a:w%3Ard@p", ProxyKind::Socks5, "p", 1080, Some(("u@a", "w:rd"))),
             ("http://user@p", ProxyKind::Http, "p", 80, Some(("user", ""))),
         ] {
-            let proxy = Proxy::to(text).expect(text);
+            let Proxy(proxy) = Proxy::to(text).expect(text);
             assert_eq!((proxy.kind, &*proxy.host, proxy.port), (kind, host, port), "{text}");
             let found = proxy.credentials.as_ref().map(|(name, password)| (&**name, &**password));
             assert_eq!(found, credentials, "{text}");

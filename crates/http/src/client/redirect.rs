@@ -3,18 +3,13 @@
 use http::{Method, Uri};
 use tidegate_http1::ResponseHead;
 
+use super::core::Redirects;
 use super::error::{ClientError, RefusedRedirect};
-use super::origin::Origin;
 use super::reference;
 use super::request::Request;
+use super::uri::origin_of;
 use crate::body::{Body, Kind};
-
-/// How redirects are followed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Redirects {
-    pub(super) follows: bool,
-    pub(super) allows_downgrade: bool,
-}
+use crate::upstream::Origin;
 
 /// Where a response leads to.
 pub(super) enum Next {
@@ -24,45 +19,42 @@ pub(super) enum Next {
     Follow(Origin),
 }
 
-impl Redirects {
-    /// Changes a request to the one that follows a response, if one does. A request whose body has been sent from a stream
-    /// cannot be sent again: its response is the last one.
-    pub(super) fn follow(
-        self,
-        request: &mut Request,
-        origin: &Origin,
-        head: &ResponseHead,
-    ) -> Result<Next, ClientError> {
-        let status = head.status().code();
-        if !self.follows || !matches!(status, 301 | 302 | 303 | 307 | 308) {
-            return Ok(Next::Done);
-        }
-        let Some(location) = head.header("location") else { return Ok(Next::Done) };
-        let uri: Uri = reference::resolve(&request.uri, location).map_err(ClientError::Redirect)?;
-        let target =
-            Origin::of(&uri, origin.at.clone()).map_err(|_| ClientError::Redirect(RefusedRedirect::Location))?;
-        if origin.is_secure && !target.is_secure && !self.allows_downgrade {
-            return Err(ClientError::Redirect(RefusedRedirect::Downgrade));
-        }
-        let is_same_site = target.is_same_site(origin);
-        if !is_same_site && origin.at.is_some() {
-            return Ok(Next::Done);
-        }
-        if becomes_get(status, &request.method) {
-            request.method = Method::GET;
-            request.body = Body::empty();
-            request.expects_continue = false;
-            BODY_FIELDS.iter().for_each(|name| request.fields.remove(name));
-        } else if !request.was_whole || !matches!(request.body.0, Kind::Whole(_)) {
-            return Ok(Next::Done);
-        }
-        if !is_same_site {
-            request.host = None;
-            CREDENTIALS.iter().for_each(|name| request.fields.remove(name));
-        }
-        request.uri = uri;
-        Ok(Next::Follow(target))
+/// Changes a request to the one that follows a response, if one does. A request whose body has been sent from a stream
+/// cannot be sent again: its response is the last one.
+pub(super) fn follow(
+    redirects: Redirects,
+    request: &mut Request,
+    origin: &Origin,
+    head: &ResponseHead,
+) -> Result<Next, ClientError> {
+    let status = head.status().code();
+    if !redirects.follows || !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        return Ok(Next::Done);
     }
+    let Some(location) = head.header("location") else { return Ok(Next::Done) };
+    let uri: Uri = reference::resolve(&request.uri, location).map_err(ClientError::Redirect)?;
+    let target = origin_of(&uri, origin.at.clone()).map_err(|_| ClientError::Redirect(RefusedRedirect::Location))?;
+    if origin.is_secure && !target.is_secure && !redirects.allows_downgrade {
+        return Err(ClientError::Redirect(RefusedRedirect::Downgrade));
+    }
+    let is_same_site = target.is_same_site(origin);
+    if !is_same_site && origin.at.is_some() {
+        return Ok(Next::Done);
+    }
+    if becomes_get(status, &request.method) {
+        request.method = Method::GET;
+        request.body = Body::empty();
+        request.expects_continue = false;
+        BODY_FIELDS.iter().for_each(|name| request.fields.remove(name));
+    } else if !request.was_whole || !matches!(request.body.0, Kind::Whole(_)) {
+        return Ok(Next::Done);
+    }
+    if !is_same_site {
+        request.host = None;
+        CREDENTIALS.iter().for_each(|name| request.fields.remove(name));
+    }
+    request.uri = uri;
+    Ok(Next::Follow(target))
 }
 
 fn becomes_get(status: u16, method: &Method) -> bool {

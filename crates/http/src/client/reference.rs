@@ -4,7 +4,7 @@ use http::Uri;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use super::error::RefusedRedirect;
-use super::origin::origin_form;
+use super::uri::origin_form;
 
 /// The URI that a reference means within a response to `base`. Its fragment is dropped, since a request has none; so are
 /// a name and a password, which a server has no right to choose.

@@ -1,21 +1,20 @@
-//! `RequestBuilder`: a request of a client, step by step.
+//! `RequestBuilder`: a client's request, step by step.
 
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use http::{Method, Uri};
 #[cfg(any(feature = "json", feature = "form"))]
 use serde::Serialize;
 use tidegate_http1::Fields;
 use tidegate_sys::Address;
 
+use super::core::ClientCore;
 use super::error::ClientError;
-use super::origin;
-use super::response::Response;
-use super::{Client, send};
+use super::uri;
 use crate::body::Body;
+use crate::upstream::basic_credentials;
 
 /// A request: a method, a URI, fields, a body, and how it is sent.
 ///
@@ -33,8 +32,8 @@ use crate::body::Body;
 /// ```
 #[must_use = "a request does nothing until it is sent"]
 pub struct RequestBuilder {
-    client: Client,
-    request: Result<Request, ClientError>,
+    pub(super) client: Rc<ClientCore>,
+    pub(super) request: Result<Request, ClientError>,
 }
 
 /// A request that can be sent.
@@ -57,12 +56,12 @@ pub(super) struct Request {
 }
 
 impl RequestBuilder {
-    pub(super) fn new(client: Client, method: Method, uri: &str) -> Self {
-        let uri = origin::parse_uri(uri);
+    pub(super) fn new(client: Rc<ClientCore>, method: Method, uri: &str) -> Self {
+        let uri = uri::parse_uri(uri);
         Self::of_uri(client, method, uri)
     }
 
-    pub(super) fn of_uri(client: Client, method: Method, uri: Result<Uri, ClientError>) -> Self {
+    pub(super) fn of_uri(client: Rc<ClientCore>, method: Method, uri: Result<Uri, ClientError>) -> Self {
         let request = uri.map(|uri| Request {
             method,
             uri,
@@ -169,7 +168,7 @@ impl RequestBuilder {
     pub fn query<T: Serialize + ?Sized>(self, value: &T) -> Self {
         self.change(|request| {
             let pairs = serde_html_form::to_string(value).map_err(|error| ClientError::Encoding(error.into()))?;
-            request.uri = origin::with_query(&request.uri, &pairs)?;
+            request.uri = uri::with_query(&request.uri, &pairs)?;
             Ok(())
         })
     }
@@ -177,7 +176,7 @@ impl RequestBuilder {
     /// A name and a password (RFC 7617). They are sent to the origin of this request, and to no other one that it is
     /// redirected to.
     pub fn basic_auth(self, name: &str, password: &str) -> Self {
-        self.change(|request| set_field(&mut request.fields, "Authorization", &basic(name, password)))
+        self.change(|request| set_field(&mut request.fields, "Authorization", &basic_credentials(name, password)))
     }
 
     /// A bearer token (RFC 6750), as for [`basic_auth`](Self::basic_auth).
@@ -246,28 +245,11 @@ impl RequestBuilder {
             Ok(())
         })
     }
-
-    /// Sends the request, and waits for the head of its response. The body of the request is sent meanwhile. Dropping the
-    /// future closes the connection that the request is on.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    ///
-    /// # Panics
-    /// If no event loop runs on this thread.
-    pub async fn send(self) -> Result<Response, ClientError> {
-        send::send(&self.client, self.request?).await
-    }
 }
 
 pub(super) fn set_field(fields: &mut Fields, name: &str, value: &str) -> Result<(), ClientError> {
     fields.remove(name);
     Ok(fields.push(name, value)?)
-}
-
-/// The credentials of a name and a password (RFC 7617 §2).
-pub(super) fn basic(name: &str, password: &str) -> String {
-    format!("Basic {}", BASE64_STANDARD.encode(format!("{name}:{password}")))
 }
 
 impl fmt::Debug for RequestBuilder {

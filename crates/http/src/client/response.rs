@@ -16,13 +16,13 @@ use tidegate_engine::Channel;
 use tidegate_http1::{self as http1, BodyLength, ResponseHead};
 
 use super::error::ClientError;
-use super::exchange::ClientExchange;
 #[cfg(feature = "compress")]
 use crate::body::DecodedPieces;
 use crate::body::{Body, Kind, Received};
 #[cfg(feature = "compress")]
 use crate::compression::{Decoding, content_codings};
 use crate::exchange::{BodyError, Exchange, Piece};
+use crate::upstream::ClientExchange;
 
 /// The response to a request.
 ///

@@ -12,40 +12,52 @@ use tidegate_engine::{CloseReason, task};
 use tidegate_http1::client::Outgoing;
 use tidegate_http1::{self as http1, ResponseHead, Status, StreamedRequest};
 
-use super::Client;
-use super::codec::Retry;
-use super::connection::Made;
+use super::core::ClientCore;
 use super::error::{ClientError, Phase};
-use super::exchange::{ClientExchange, Failure};
-use super::origin::{Origin, origin_form, userinfo};
-use super::pool::Checkout;
-use super::proxy::Proxy;
-use super::redirect::Next;
-use super::request::{Request, basic, set_field};
+use super::redirect::{self, Next};
+use super::request::{Request, RequestBuilder, set_field};
 use super::response::Response;
+use super::uri::{origin_form, origin_of, userinfo};
 use crate::body::{Body, BodyWriter, Kind};
 use crate::exchange::{BodyError, Exchange};
 use crate::percent;
+use crate::upstream::{
+    Checkout, ClientExchange, Connected, Connection, ExchangeFailure, ForwardProxy, Origin, Retry, basic_credentials,
+    is_idempotent,
+};
+
+impl RequestBuilder {
+    /// Sends the request, and waits for the head of its response. The body of the request is sent meanwhile. Dropping the
+    /// future closes the connection that the request is on.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread.
+    pub async fn send(self) -> Result<Response, ClientError> {
+        send(&self.client, self.request?).await
+    }
+}
 
 /// Sends a request until it has a response, or until it must not be sent again.
-pub(super) async fn send(client: &Client, mut request: Request) -> Result<Response, ClientError> {
-    let limits = client.limits();
+async fn send(client: &ClientCore, mut request: Request) -> Result<Response, ClientError> {
+    let limits = &client.limits;
     let timeout = request.timeout.or(limits.request_timeout);
     let deadline = timeout.and_then(|timeout| task::now().checked_add(timeout));
     if let Some(userinfo) = userinfo(&request.uri) {
         let (name, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
         let decode = |text| percent::decode(text).ok_or(ClientError::Uri);
-        let credentials = basic(&decode(name)?, &decode(password)?);
+        let credentials = basic_credentials(&decode(name)?, &decode(password)?);
         set_field(&mut request.fields, "Authorization", &credentials)?;
     }
-    let connector = client.connector();
     // Another protocol on a stream of HTTP/2 needs extended CONNECT (RFC 8441).
     let needs_http1 = request.upgrade.is_some() || request.method == Method::CONNECT;
     let tunnels = request.tunnels;
-    let origin = Origin { tunnels, ..Origin::of(&request.uri, request.at.take())? };
-    let mut origin = connector.route(origin, needs_http1);
+    let origin = Origin { tunnels, ..origin_of(&request.uri, request.at.take())? };
+    let mut origin = client.route(origin, needs_http1);
     request.was_whole = matches!(request.body.0, Kind::Whole(_));
-    let mut redirects = client.redirects();
+    let mut redirects = client.redirects;
     redirects.follows = request.redirects.unwrap_or(redirects.follows);
     let mut followed = 0;
     loop {
@@ -54,15 +66,15 @@ pub(super) async fn send(client: &Client, mut request: Request) -> Result<Respon
         #[cfg_attr(not(feature = "compress"), expect(unused_mut, reason = "only decompression changes a response"))]
         let mut response = Response::new(head, uri, exchange, limits.collected_body_bytes_max);
         #[cfg(feature = "cookies")]
-        client.keep_cookies(&origin, &response);
+        client.keep_cookies(&origin, response.uri(), response.head());
         #[cfg(feature = "compress")]
-        if let Some(limits) = client.decompression() {
+        if let Some(limits) = client.decompression {
             response.decompress(limits);
         }
-        match redirects.follow(&mut request, &origin, response.head())? {
+        match redirect::follow(redirects, &mut request, &origin, response.head())? {
             Next::Done => return Ok(response),
             Next::Follow(_) if followed >= limits.redirects_max => return Err(ClientError::TooManyRedirects),
-            Next::Follow(target) => origin = connector.route(target, needs_http1),
+            Next::Follow(target) => origin = client.route(target, needs_http1),
         }
         followed += 1;
     }
@@ -70,7 +82,7 @@ pub(super) async fn send(client: &Client, mut request: Request) -> Result<Respon
 
 /// Sends a request to an origin: on a connection of the pool, and again on another one where that is safe.
 async fn send_on(
-    client: &Client,
+    client: &ClientCore,
     origin: &Rc<Origin>,
     request: &mut Request,
     deadline: Option<Instant>,
@@ -88,11 +100,11 @@ async fn send_on(
                 exchange.set_deadline(deadline);
                 return Ok((exchange, head));
             }
-            Err(Stop::Failure(Failure::Closed { retry, .. }))
+            Err(Stop::Failed(ExchangeFailure::Closed { retry, .. }))
                 if is_replayable
-                    && retries < client.limits().retries_max
+                    && retries < client.limits.retries_max
                     && (retry == Retry::Always
-                        || retry == Retry::IfIdempotent && is_reused && is_idempotent(&request.method)
+                        || retry == Retry::IfIdempotent && is_reused && is_idempotent(request.method.as_str())
                         || retry == Retry::ByHttp1 && origin.may_be_http2) =>
             {
                 retries += 1;
@@ -100,26 +112,27 @@ async fn send_on(
                     origin = Rc::new(Origin { may_be_http2: false, ..Origin::clone(&origin) });
                 }
             }
-            Err(Stop::Failure(failure)) => return Err(error_of(failure, deadline)),
+            Err(Stop::Failed(failure)) => return Err(error_of(failure, deadline)),
             Err(Stop::Error(error)) => return Err(error),
         }
     }
 }
 
 /// An exchange on a connection, and whether the connection was there before.
-async fn open(client: &Client, origin: &Rc<Origin>) -> Result<(Rc<dyn ClientExchange>, bool), ClientError> {
-    let limits = client.limits();
+async fn open(client: &ClientCore, origin: &Rc<Origin>) -> Result<(Rc<dyn ClientExchange>, bool), ClientError> {
+    let limits = &client.limits;
     for _ in 0..CHECKOUTS_MAX {
-        let checkout = task::timeout(limits.pool_timeout, client.pool().check_out(origin)).await;
+        let checkout = task::timeout(limits.pool_timeout, client.pool.check_out(origin)).await;
         let (stream, is_reused) = match checkout.map_err(|_| ClientError::Timeout(Phase::Pool))?? {
             Checkout::Reused(connection, lease) => return Ok((connection.begin(lease), true)),
             Checkout::Stream(stream) => (stream, true),
-            Checkout::Connect(mut lease) => match client.connector().connect(origin, limits).await? {
-                Made::Http1(connection) => {
-                    lease.chose_http1();
+            Checkout::Connect(mut lease) => match client.connector.connect(&origin.target(&*client.resolver)).await? {
+                Connected::Http1(connection) => {
+                    client.pool.chose_http1(&mut lease);
+                    let connection: Box<dyn Connection> = connection;
                     return Ok((connection.begin(lease), false));
                 }
-                Made::Http2(http2) => (lease.share(http2), false),
+                Connected::Http2(http2) => (client.pool.share(lease, http2), false),
             },
         };
         // The connection may have ended since.
@@ -133,7 +146,7 @@ async fn open(client: &Client, origin: &Rc<Origin>) -> Result<(Rc<dyn ClientExch
 /// Why an attempt has no response.
 enum Stop {
     /// The exchange has failed.
-    Failure(Failure),
+    Failed(ExchangeFailure),
     /// The request itself is at fault: it is not sent again.
     Error(ClientError),
 }
@@ -146,7 +159,7 @@ impl<E: Into<ClientError>> From<E> for Stop {
 
 /// Sends a request on a connection, and receives the head of its response.
 async fn attempt(
-    client: &Client,
+    client: &ClientCore,
     origin: &Origin,
     exchange: &Rc<dyn ClientExchange>,
     request: &mut Request,
@@ -159,7 +172,7 @@ async fn attempt(
     };
     let mut fields = request.fields.clone();
     client.add_fields(&mut fields, origin, &request.uri)?;
-    if let Some(authorization) = origin.forwarder().and_then(Proxy::authorization) {
+    if let Some(authorization) = origin.forwarder().and_then(ForwardProxy::authorization) {
         set_field(&mut fields, "Proxy-Authorization", &authorization)?;
     }
     let (outgoing, upload) = match &request.body.0 {
@@ -191,10 +204,10 @@ async fn attempt(
         }
     };
     let mut outgoing = Some(outgoing);
-    poll_fn(|cx| exchange.poll_send(&mut outgoing, cx)).await.map_err(Stop::Failure)?;
+    poll_fn(|cx| exchange.poll_send(&mut outgoing, cx)).await.map_err(Stop::Failed)?;
     match upload {
         None => loop {
-            let head = poll_fn(|cx| exchange.poll_head(cx)).await.map_err(Stop::Failure)?;
+            let head = poll_fn(|cx| exchange.poll_head(cx)).await.map_err(Stop::Failed)?;
             if !head.status().is_interim() {
                 return Ok(head);
             }
@@ -206,13 +219,13 @@ async fn attempt(
 /// Sends the body of a request until the head of its response is there. What is left of the body then is sent by a task,
 /// unless the response refuses it.
 async fn exchange_bodies(
-    client: &Client,
+    client: &ClientCore,
     exchange: &Rc<dyn ClientExchange>,
     upload: Pin<Box<impl Future<Output = Result<(), ClientError>> + 'static>>,
     expects_continue: bool,
 ) -> Result<ResponseHead, Stop> {
     let mut upload = Some(upload);
-    let mut waits = expects_continue.then(|| task::sleep(client.limits().continue_timeout));
+    let mut waits = expects_continue.then(|| task::sleep(client.limits.continue_timeout));
     let head = poll_fn(|cx| {
         if waits.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(cx).is_ready()) {
             waits = None;
@@ -234,7 +247,7 @@ async fn exchange_bodies(
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Poll::Ready(head) => Poll::Ready(head.map_err(Stop::Failure)),
+            Poll::Ready(head) => Poll::Ready(head.map_err(Stop::Failed)),
         }
     })
     .await?;
@@ -322,20 +335,15 @@ async fn within<T>(
     task::timeout(left, future).await.unwrap_or(Err(ClientError::Timeout(Phase::Request)))
 }
 
-fn error_of(failure: Failure, deadline: Option<Instant>) -> ClientError {
+fn error_of(failure: ExchangeFailure, deadline: Option<Instant>) -> ClientError {
     match failure {
-        Failure::Closed { reason, .. } => ClientError::Closed(reason),
-        Failure::Deadline if deadline.is_some_and(|deadline| deadline <= task::now()) => {
+        ExchangeFailure::Closed { reason, .. } => ClientError::Closed(reason),
+        ExchangeFailure::Deadline if deadline.is_some_and(|deadline| deadline <= task::now()) => {
             ClientError::Timeout(Phase::Request)
         }
-        Failure::Deadline => ClientError::Timeout(Phase::Head),
-        Failure::Misuse(text) => ClientError::RequestBody(text.into()),
+        ExchangeFailure::Deadline => ClientError::Timeout(Phase::Head),
+        ExchangeFailure::Misuse(text) => ClientError::RequestBody(text.into()),
     }
-}
-
-/// Whether a second request of this method does no more than one (RFC 9110 §9.2.2).
-fn is_idempotent(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE)
 }
 
 /// How many connections in a row may end between the pool and the request.

@@ -1,6 +1,7 @@
 //! `WebSocketBuilder`: opens a WebSocket from a client.
 
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use tidegate_sys::Address;
 use tidegate_websocket::handshake::{HandshakeError, Request as Handshake};
 use tidegate_websocket::{Config, WebSocket};
 
-use super::Client;
+use super::core::ClientCore;
 use super::error::ClientError;
-use super::origin;
 use super::request::RequestBuilder;
+use super::uri;
 
 /// A WebSocket that a client has opened, over whatever filters its connection has, such as TLS.
 pub type WebSocketChannel = Channel<DynOver<WebSocket>>;
@@ -64,8 +65,8 @@ pub struct WebSocketBuilder {
 }
 
 impl WebSocketBuilder {
-    pub(super) fn new(client: Client, uri: &str) -> Self {
-        let uri = origin::parse_uri(uri).and_then(uri_of_http);
+    pub(super) fn new(client: Rc<ClientCore>, text: &str) -> Self {
+        let uri = uri::parse_uri(text).and_then(uri_of_http);
         let request = RequestBuilder::of_uri(client, Method::GET, uri).redirects(false).through_tunnel();
         Self { request, config: Arc::default(), protocols: Vec::new() }
     }

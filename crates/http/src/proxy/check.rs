@@ -13,10 +13,11 @@ use tidegate_engine::{Backend, EventLoop, task};
 use tidegate_http1::Request;
 use tidegate_http1::client::Incoming;
 
-use super::connection::{Made, connect};
+use super::connection::connect;
 use super::names::Names;
-use super::session::Opened;
+use super::session;
 use super::upstreams::{Shared, Upstream, Upstreams};
+use crate::upstream::Connected;
 
 /// How upstreams are checked by requests of the proxy's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,11 +193,8 @@ async fn check_all(shared: &Arc<Shared>, check: &HealthCheck, rows: &mut HashMap
 async fn check_once(shared: &Shared, member: &Upstream, check: &HealthCheck) -> Option<()> {
     let made = connect(shared, member, None, false).await.ok()?;
     let mut connection = match made {
-        Made::Http1(connection) => connection,
-        Made::Http2(session) => match session.open() {
-            Opened::Stream(stream) => stream,
-            _ => return None,
-        },
+        Connected::Http1(connection) => connection,
+        Connected::Http2(http2) => session::open(&http2, 1).ok()?,
     };
     let host = check.host.as_deref().unwrap_or(&member.authority);
     let request = Request::get(&check.path).ok()?.host(host).ok()?.close();

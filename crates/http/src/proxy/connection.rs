@@ -1,145 +1,27 @@
 //! `Connection`: a connection to an upstream without its type, and how one is made.
 
-use std::cell::Cell;
-use std::future::Future;
-#[cfg(feature = "tls")]
-use std::future::poll_fn;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_buffer::Slice;
-#[cfg(feature = "tls")]
-use tidegate_codec::OverError;
-use tidegate_codec::framing::{Payload, Raw};
-use tidegate_codec::{Codec as _, Filters, Over, Pipeline};
-use tidegate_engine::{Channel, ChannelError, Client, ConnectError, ReadHalf, SendError, WriteHalf, task};
+use tidegate_engine::{Channel, ChannelError, ConnectError, SendError, task};
+use tidegate_http1::Misuse;
 use tidegate_http1::client::{Incoming, Outgoing};
-use tidegate_http1::{self as http1, Error, Misuse};
-use tidegate_http2::{self as http2, ClientStream};
-use tidegate_proxy::{Announced, Builder};
-#[cfg(feature = "tls")]
-use tidegate_tls::Tls;
+use tidegate_proxy::Builder;
 
-use super::session::UpstreamSession;
 use super::tunnel::Tunnel;
 use super::upstreams::{Shared, Upstream};
-use crate::resets::Resets;
-
-/// A pipeline of the client's role, whatever the filters are.
-pub(super) trait UpstreamCodec: Pipeline<In = Incoming, Out = Outgoing> {
-    type Raw: Pipeline<In = Slice, Out = Payload>;
-
-    fn into_raw(self) -> Self::Raw;
-    /// Whether another request may follow on the connection, which has none in progress.
-    fn is_ready(&self) -> bool;
-    /// Whether another request may follow those in progress.
-    fn takes_another(&self) -> bool {
-        false
-    }
-    /// Whether request and response are complete, so that the connection need not be reset.
-    fn is_complete(&self) -> bool {
-        self.is_ready()
-    }
-    /// What the caller did wrong, if the error is about that.
-    fn misuse(error: &Self::Error) -> Option<Misuse>;
-}
-
-fn misuse(error: &Error) -> Option<Misuse> {
-    match error {
-        Error::Caller(misuse) => Some(*misuse),
-        _ => None,
-    }
-}
-
-impl UpstreamCodec for http1::Client {
-    type Raw = Raw;
-
-    fn into_raw(self) -> Raw {
-        Raw
-    }
-
-    fn is_ready(&self) -> bool {
-        self.is_idle() && self.is_ready()
-    }
-
-    fn takes_another(&self) -> bool {
-        self.is_ready()
-    }
-
-    fn misuse(error: &Error) -> Option<Misuse> {
-        misuse(error)
-    }
-}
-
-impl UpstreamCodec for Announced<http1::Client> {
-    type Raw = Raw;
-
-    fn into_raw(self) -> Raw {
-        Raw
-    }
-
-    fn is_ready(&self) -> bool {
-        self.inner().is_idle() && self.inner().is_ready()
-    }
-
-    fn misuse(error: &Error) -> Option<Misuse> {
-        misuse(error)
-    }
-}
-
-#[cfg(feature = "tls")]
-impl UpstreamCodec for Over<Tls, http1::Client> {
-    type Raw = Over<Tls, Raw>;
-
-    fn into_raw(self) -> Self::Raw {
-        self.map(|_| Raw)
-    }
-
-    fn is_ready(&self) -> bool {
-        self.codec().is_idle() && self.codec().is_ready()
-    }
-
-    fn takes_another(&self) -> bool {
-        self.codec().is_ready()
-    }
-
-    fn misuse(error: &Self::Error) -> Option<Misuse> {
-        match error {
-            OverError::Codec(error) => misuse(error),
-            _ => None,
-        }
-    }
-}
-
-impl UpstreamCodec for ClientStream {
-    type Raw = Over<http2::Tunnel, Raw>;
-
-    fn into_raw(self) -> Self::Raw {
-        Over::new(self.into_tunnel(), Raw)
-    }
-
-    fn is_ready(&self) -> bool {
-        false
-    }
-
-    fn is_complete(&self) -> bool {
-        self.status().is_finished
-    }
-
-    fn misuse(error: &Error) -> Option<Misuse> {
-        misuse(error)
-    }
-}
+use crate::upstream::{
+    Addresses, ClientCodec, Connected, ExchangeChannel, ExchangeCodec, FromChannel, Target, UpstreamError, Versions,
+};
 
 /// A connection to an upstream. One that is dropped in the middle of an exchange is reset.
 pub(super) trait Connection {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>>;
     /// Whether another piece of the request's body has room.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>>;
-    fn send(&mut self, message: Outgoing) -> Result<(), Unsent>;
+    fn send(&mut self, message: Outgoing) -> Result<(), SendFailure>;
     /// From now on the response is read even if the upstream does not read the request's body.
     fn split(&mut self);
     /// Whether it takes another request, now that none is in progress.
@@ -149,7 +31,7 @@ pub(super) trait Connection {
         false
     }
     /// Whether the connection ended, or was left, before it came to this request, which was sent behind others.
-    fn is_passed_over(&self) -> bool {
+    fn is_not_processed(&self) -> bool {
         false
     }
     /// The connection of the only client whose requests it may carry; see [`Pool`](super::pool::Pool).
@@ -173,106 +55,78 @@ pub(super) trait Connection {
 
 /// Why a message was not sent.
 #[derive(Debug)]
-pub(super) enum Unsent {
+pub(super) enum SendFailure {
     Closed,
     /// The protocol cannot express it.
     Misuse(Misuse),
 }
 
-/// The connection of an exchange, or one that is idle.
-pub(super) struct Held<C: UpstreamCodec> {
-    state: State<C>,
+/// The channel of an exchange, or of an idle connection.
+pub(super) struct ChannelConnection<C: ExchangeCodec> {
+    channel: ExchangeChannel<C>,
     owner: Option<u64>,
 }
 
-/// The channel of a connection.
-enum State<C: UpstreamCodec> {
-    Whole(Channel<C>),
-    /// While the body of a request is sent: the response is read even if the upstream does not read that body.
-    Split(ReadHalf<C>, WriteHalf<C>),
-    /// It is a tunnel now.
-    Taken,
-}
-
-impl<C: UpstreamCodec> Held<C> {
+impl<C: ExchangeCodec> ChannelConnection<C> {
     pub(super) fn new(channel: Channel<C>) -> Self {
-        Self { state: State::Whole(channel), owner: None }
+        Self { channel: ExchangeChannel::Whole(channel), owner: None }
     }
 
     /// The connection, in the place of which nothing is left.
     pub(super) fn take(&mut self) -> Self {
-        Self { state: std::mem::replace(&mut self.state, State::Taken), owner: self.owner }
+        Self { channel: std::mem::take(&mut self.channel), owner: self.owner }
     }
 
-    /// Whether the exchange is complete, or the connection closed.
-    pub(super) fn is_over(&mut self) -> bool {
-        let is_complete = self.whole().map(|channel| channel.with_codec(|codec| codec.is_complete()));
-        matches!(is_complete, None | Some(Ok(true) | Err(ChannelError::Closed(_))))
-    }
-
-    /// The whole channel, for the next request.
-    fn whole(&mut self) -> Option<&mut Channel<C>> {
-        if let State::Split(..) = self.state
-            && let State::Split(reader, writer) = std::mem::replace(&mut self.state, State::Taken)
-            && let Ok(channel) = reader.reunite(writer)
-        {
-            self.state = State::Whole(channel);
-        }
-        match &mut self.state {
-            State::Whole(channel) => Some(channel),
-            State::Split(..) | State::Taken => None,
-        }
+    /// The channel, in the place of which nothing is left, unless the exchange is complete or the connection closed.
+    pub(super) fn take_incomplete(&mut self) -> Option<ExchangeChannel<C>> {
+        let is_complete = self.channel.whole()?.with_codec(|codec| codec.is_complete());
+        let is_over = matches!(is_complete, Ok(true) | Err(ChannelError::Closed(_)));
+        (!is_over).then(|| std::mem::take(&mut self.channel))
     }
 }
 
-impl<C: UpstreamCodec> Connection for Held<C> {
+impl<C: ClientCodec> ChannelConnection<C> {
+    fn boxed(channel: Channel<C>) -> Box<dyn Connection> {
+        Box::new(Self::new(channel))
+    }
+}
+
+impl FromChannel for Box<dyn Connection> {
+    fn from_channel<C: ClientCodec>(channel: Channel<C>) -> Self {
+        ChannelConnection::boxed(channel)
+    }
+}
+
+impl<C: ExchangeCodec> Connection for ChannelConnection<C> {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
-        match &mut self.state {
-            State::Whole(channel) => channel.poll_recv(cx),
-            State::Split(reader, _) => reader.poll_recv(cx),
-            State::Taken => Poll::Ready(Ok(None)),
-        }
+        self.channel.poll_recv(cx)
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
-        match &mut self.state {
-            State::Whole(channel) => Pin::new(&mut channel.ready()).poll(cx),
-            State::Split(_, writer) => Pin::new(&mut writer.ready()).poll(cx),
-            State::Taken => Poll::Ready(Ok(())),
-        }
+        self.channel.poll_ready(cx).unwrap_or(Poll::Ready(Ok(())))
     }
 
-    fn send(&mut self, message: Outgoing) -> Result<(), Unsent> {
-        let sent = match &mut self.state {
-            State::Whole(channel) => channel.send(message),
-            State::Split(_, writer) => writer.send(message),
-            State::Taken => return Err(Unsent::Closed),
-        };
-        match sent {
-            Ok(_) => Ok(()),
-            Err(SendError::Codec(error)) => Err(C::misuse(&error).map_or(Unsent::Closed, Unsent::Misuse)),
-            Err(_) => Err(Unsent::Closed),
+    fn send(&mut self, message: Outgoing) -> Result<(), SendFailure> {
+        match self.channel.send(message) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(SendError::Codec(error))) => {
+                Err(C::misuse(&error).map_or(SendFailure::Closed, SendFailure::Misuse))
+            }
+            Some(Err(_)) | None => Err(SendFailure::Closed),
         }
     }
 
     fn split(&mut self) {
-        if let State::Whole(_) = self.state
-            && let State::Whole(channel) = std::mem::replace(&mut self.state, State::Taken)
-        {
-            let (reader, writer) = channel.split();
-            self.state = State::Split(reader, writer);
-        }
+        self.channel.split();
     }
 
     fn is_reusable(&mut self) -> bool {
-        self.whole().is_some_and(|channel| channel.with_codec(|codec| codec.is_ready()).unwrap_or(false))
+        let channel = self.channel.whole();
+        channel.is_some_and(|channel| channel.with_codec(|codec| codec.is_reusable()).unwrap_or(false))
     }
 
     fn takes_another(&mut self) -> bool {
-        match &mut self.state {
-            State::Whole(channel) => channel.with_codec(|codec| codec.takes_another()).unwrap_or(false),
-            State::Split(..) | State::Taken => false,
-        }
+        self.channel.with_codec(C::takes_another).unwrap_or(false)
     }
 
     fn owner(&self) -> Option<u64> {
@@ -296,139 +150,73 @@ impl<C: UpstreamCodec> Connection for Held<C> {
     }
 
     fn set_deadline_after(&mut self, after: Option<Duration>) {
-        let at = after.and_then(|after| task::now().checked_add(after));
-        match &mut self.state {
-            State::Whole(channel) => channel.set_deadline(at),
-            State::Split(reader, _) => reader.set_deadline(at),
-            State::Taken => {}
-        }
+        self.channel.set_deadline(after.and_then(|after| task::now().checked_add(after)));
     }
 
     fn into_tunnel(mut self: Box<Self>) -> Result<Tunnel, ChannelError> {
-        self.whole();
-        let State::Whole(mut channel) = std::mem::replace(&mut self.state, State::Taken) else {
-            return Err(ChannelError::Busy);
-        };
-        channel.set_deadline(None);
-        channel.switch(C::into_raw).map(Tunnel::new)
+        std::mem::take(&mut self.channel).into_raw().unwrap_or(Err(ChannelError::Busy)).map(Tunnel::new)
     }
 }
 
-impl<C: UpstreamCodec> Drop for Held<C> {
+impl<C: ExchangeCodec> Drop for ChannelConnection<C> {
     fn drop(&mut self) {
-        let is_complete =
-            self.whole().is_some_and(|channel| channel.with_codec(|codec| codec.is_complete()).unwrap_or(false));
-        if let State::Whole(channel) = std::mem::replace(&mut self.state, State::Taken)
-            && !is_complete
-        {
-            channel.abort();
+        let channel = self.channel.whole();
+        if !channel.is_some_and(|channel| channel.with_codec(|codec| codec.is_complete()).unwrap_or(false)) {
+            self.channel.abort();
         }
     }
-}
-
-/// A connection that was made, by its version.
-pub(super) enum Made {
-    Http1(Box<dyn Connection>),
-    Http2(Rc<UpstreamSession>),
 }
 
 /// Whether an upstream may speak HTTP/2.
 pub(super) fn may_be_http2(shared: &Shared, upstream: &Upstream) -> bool {
-    #[cfg(feature = "tls")]
-    let is_offered = upstream.is_secure && shared.tls_http2.is_some();
-    #[cfg(not(feature = "tls"))]
-    let is_offered = {
-        let _ = shared;
-        false
-    };
-    upstream.is_http2 || is_offered
+    upstream.is_http2 || (upstream.is_secure && shared.connector.offers_http2())
 }
 
-/// Connects to an upstream, for a request of a client or one of the proxy's own. One that `needs_http1` does not get a
-/// connection of HTTP/2, unless the upstream is configured to speak nothing else.
+/// Connects to an upstream, for a request of a client or one of the proxy's own. One that `needs_http1` does not get an
+/// HTTP/2 connection, unless the upstream is configured to speak nothing else.
 pub(super) async fn connect(
     shared: &Shared,
     upstream: &Upstream,
-    client: Option<Ends>,
-    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "without TLS no version is agreed on"))]
+    client: Option<ClientAddresses>,
     needs_http1: bool,
-) -> Result<Made, ConnectError> {
-    let connector = Client::at(upstream.address.clone()).connect_timeout(shared.limits.connect_timeout);
-    let http = http1::Client::new(shared.client.clone());
-    let failed = |error: Box<dyn std::error::Error>| {
-        ConnectError::Failed(upstream.address.clone(), std::io::Error::other(error.to_string()))
+) -> Result<Connected<Box<dyn Connection>>, ConnectError> {
+    let header = shared.sends_proxy_header.then(|| proxy_header(client));
+    let is_http2 = upstream.is_http2 || (upstream.is_secure && !needs_http1);
+    let target = Target {
+        host: &upstream.host,
+        port: upstream.address.ip().map_or(0, |address| address.port()),
+        addresses: Addresses::At(&upstream.address),
+        is_secure: upstream.is_secure,
+        versions: if is_http2 { Versions::Http2 } else { Versions::Http1 },
+        via: None,
+        is_forwarded: false,
+        header: header.as_deref(),
     };
-    #[cfg(feature = "tls")]
-    if upstream.is_secure
-        && let Some(http1_only) = &shared.tls
-    {
-        let tls = shared.tls_http2.as_ref().filter(|_| !needs_http1).unwrap_or(http1_only);
-        let tls = tls.connect(&upstream.host).map_err(|error| failed(error.into()))?;
-        let mut channel = connector.connect(Over::new(tls, http)).await?;
-        let established = poll_fn(|cx| channel.poll_established(cx));
-        match task::timeout(shared.limits.connect_timeout, established).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(failed(error.into())),
-            Err(_) => {
-                channel.abort();
-                return Err(ConnectError::Timeout(upstream.address.ip()));
-            }
-        }
-        let is_http2 = channel.with_codec(|codec| codec.filter().alpn() == Some(b"h2"));
-        if is_http2.map_err(|error| failed(error.into()))? {
-            let filters = |codec: Over<Tls, http1::Client>| codec.into_filters(|_| Filters::default());
-            return session(shared, channel, filters, "https").map_err(|error| failed(error.into()));
-        }
-        return Ok(Made::Http1(Box::new(Held::new(channel))));
-    }
-    if upstream.is_http2 {
-        let channel = connector.connect(http).await?;
-        return session(shared, channel, |_| Filters::default(), "http").map_err(|error| failed(error.into()));
-    }
-    if shared.sends_proxy_header {
-        let channel = connector.connect(Announced::new(proxy_header(client), http)).await?;
-        return Ok(Made::Http1(Box::new(Held::new(channel))));
-    }
-    Ok(Made::Http1(Box::new(Held::new(connector.connect(http).await?))))
+    let connected = shared.connector.connect(&target).await;
+    connected.map_err(|error| match error {
+        UpstreamError::Connect(error) => error,
+        UpstreamError::Timeout(_) => ConnectError::Timeout(upstream.address.ip()),
+        error => ConnectError::Failed(upstream.address.clone(), io::Error::other(error.to_string())),
+    })
 }
 
-/// Goes on with HTTP/2.
-fn session<C: Pipeline>(
-    shared: &Shared,
-    channel: Channel<C>,
-    filters: impl FnOnce(C) -> Filters + 'static,
-    scheme: &'static str,
-) -> Result<Made, ChannelError> {
-    let connection = http2::Connection::client(shared.http2.clone());
-    let session = channel.into_session(|codec| filters(codec).stack(connection))?;
-    Ok(Made::Http2(Rc::new(UpstreamSession {
-        session,
-        streams: shared.streams.clone(),
-        scheme,
-        streams_max: shared.limits.streams_per_connection_max.max(1),
-        open: Cell::new(0),
-        has_answered: Cell::new(false),
-        resets: Resets::new(shared.limits.resets_max, shared.limits.resets_per_second),
-    })))
-}
-
-/// The ends of a client's connection, for a PROXY header.
+/// The addresses of a client's connection, for a PROXY header.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Ends {
+pub(super) struct ClientAddresses {
     pub(super) source: Option<SocketAddr>,
     /// The address that the client has connected to.
     pub(super) destination: Option<SocketAddr>,
 }
 
 /// A PROXY header that names the client; one that names nothing for a request of the proxy's own.
-fn proxy_header(client: Option<Ends>) -> Vec<u8> {
+fn proxy_header(client: Option<ClientAddresses>) -> Vec<u8> {
     let builder = match client {
         None => Builder::local(),
-        Some(Ends { source: Some(source), destination }) => {
+        Some(ClientAddresses { source: Some(source), destination }) => {
             let [source, destination] = of_one_family(source, destination);
             Builder::new(source, destination)
         }
-        Some(Ends { source: None, .. }) => Builder::unspecified(),
+        Some(ClientAddresses { source: None, .. }) => Builder::unspecified(),
     };
     builder.build_v2().unwrap_or_default()
 }
@@ -460,7 +248,7 @@ mod tests {
 
     fn sent(source: &str, destination: Option<&str>) -> [String; 2] {
         let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let ends = Ends { source: Some(address(source)), destination: destination.map(address) };
+        let ends = ClientAddresses { source: Some(address(source)), destination: destination.map(address) };
         let header = Header::parse(&proxy_header(Some(ends))).unwrap();
         [header.source(), header.destination()].map(|address| address.unwrap().to_string())
     }
@@ -479,7 +267,7 @@ mod tests {
             assert_eq!(sent(source, destination), expected);
         }
         assert!(Header::parse(&proxy_header(None)).unwrap().is_local());
-        let unknown = Header::parse(&proxy_header(Some(Ends::default()))).unwrap();
+        let unknown = Header::parse(&proxy_header(Some(ClientAddresses::default()))).unwrap();
         assert!(!unknown.is_local() && unknown.source().is_none());
     }
 }

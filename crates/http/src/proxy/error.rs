@@ -6,7 +6,7 @@ use tidegate_engine::{ChannelError, CloseReason, ConnectError};
 use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status, Violation};
 use tidegate_http2::ErrorCode;
 
-use super::connection::Unsent;
+use super::connection::SendFailure;
 use crate::response::Response;
 
 /// Why there is no response of an upstream.
@@ -92,10 +92,10 @@ impl Failure {
         if is_late { Self::Late } else { Self::Closed(Some(error)) }
     }
 
-    pub(super) fn of_send(unsent: &Unsent) -> Self {
+    pub(super) fn of_send(unsent: &SendFailure) -> Self {
         match unsent {
-            Unsent::Closed => Self::Unsent,
-            Unsent::Misuse(misuse) => Self::Inexpressible(*misuse),
+            SendFailure::Closed => Self::Unsent,
+            SendFailure::Misuse(misuse) => Self::Inexpressible(*misuse),
         }
     }
 

@@ -193,7 +193,7 @@ pub(super) fn passed_on(headers: Headers<'_>, edits: &[Edit], is_dropped: impl F
 }
 
 /// The same for a head that may have no `Connection`, as `present` has it.
-pub(super) fn passed_on_of(
+pub(super) fn end_to_end_fields(
     present: Present,
     headers: Headers<'_>,
     edits: &[Edit],

@@ -18,7 +18,7 @@ use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 use super::attempts::{Attempts, Failed};
 use super::balance::{Balance, Balancer, Candidate, hash_of};
 use super::cancellations::{Admission, Cancellations, Requester};
-use super::connection::{Connection, Ends, Made, Unsent, connect, may_be_http2};
+use super::connection::{ClientAddresses, Connection, SendFailure, connect, may_be_http2};
 use super::download::Download;
 use super::error::Failure;
 use super::fields;
@@ -28,8 +28,7 @@ use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
 use super::rate;
-use super::request_head::Asked;
-use super::retry::is_idempotent;
+use super::request_head::ForwardPlan;
 use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
 use super::upstreams::{Shared, Upstream, UpstreamLimits};
@@ -41,6 +40,7 @@ use crate::order::Place;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 use crate::upgrade::Upgrade;
+use crate::upstream::{Connected, is_idempotent};
 use crate::upstream_note::UpstreamNote;
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
@@ -67,7 +67,7 @@ enum Stop {
     /// The client's request did; what it gets, if it is still there.
     Client(Response),
     /// The request was sent behind others, and its connection ended, or was left, before it came to this one.
-    PassedOver,
+    NotProcessed,
 }
 
 impl Stop {
@@ -86,7 +86,7 @@ enum Picked {
 }
 
 /// The connection for a request that has a place among others of its client.
-enum Placed {
+enum ConnectionChoice {
     /// One that was there.
     Connection(Box<dyn Connection>),
     /// It gets one of its own.
@@ -96,7 +96,7 @@ enum Placed {
 }
 
 /// A head of a response, and what has brought it.
-struct Answer {
+struct UpstreamResponse {
     head: ResponseHead,
     connection: Box<dyn Connection>,
     lease: Lease,
@@ -106,7 +106,7 @@ struct Answer {
 
 impl LoopUpstreams {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let pool = Pool::new(shared.limits.idle_connections_max);
+        let pool = Pool::new(shared.limits.idle_connections_max, shared.limits.streams_per_connection_max);
         let balancer = RefCell::new(Balancer::new(shared.balance));
         let members = RefCell::new(Members { generation: shared.generation(), list: shared.members() });
         let limits = &shared.limits;
@@ -126,7 +126,7 @@ impl LoopUpstreams {
         options: &Rc<Options>,
         interims: InterimWriter,
     ) -> Response {
-        let asked = match Asked::of(&request, options) {
+        let asked = match ForwardPlan::of(&request, options) {
             Ok(asked) => asked,
             Err(response) => return response,
         };
@@ -144,7 +144,7 @@ impl LoopUpstreams {
         self.shared.budget.earn();
         let key = self.key(&request, &options.hash_key);
         let address = self.client(&request);
-        let is_idempotent = is_idempotent(request.head().method());
+        let is_idempotent = is_idempotent(request.head().method_text());
         let mut attempts = Attempts::default();
         let note = request.extensions().get::<UpstreamNote>().cloned();
         let mut last = None;
@@ -181,9 +181,9 @@ impl LoopUpstreams {
             let may_be_pooled = !self.shared.sends_proxy_header && attempts.may_be_pooled(id);
             let pooled = match place {
                 Some(place) if may_be_pooled => match self.placed(place, &lease) {
-                    Placed::Connection(connection) => Some(connection),
-                    Placed::Own => None,
-                    Placed::Waits => {
+                    ConnectionChoice::Connection(connection) => Some(connection),
+                    ConnectionChoice::Own => None,
+                    ConnectionChoice::Waits => {
                         drop(lease);
                         place.advanced().await;
                         continue;
@@ -205,7 +205,7 @@ impl LoopUpstreams {
                         }
                         return response;
                     }
-                    Err(Stop::PassedOver) => {
+                    Err(Stop::NotProcessed) => {
                         // It is sent again, since its method is safe, and no more behind others (RFC 9112 §9.3.2).
                         if let Some(place) = place.take() {
                             while !place.is_in_turn() {
@@ -252,27 +252,27 @@ impl LoopUpstreams {
 
     /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none,
     /// and leaves half of what an upstream may have in progress to others: clients that pipeline take no other's place.
-    fn placed(&self, place: &Place, lease: &Lease) -> Placed {
+    fn placed(&self, place: &Place, lease: &Lease) -> ConnectionChoice {
         let upstream = lease.id();
         let limits = &self.shared.limits;
         let may_pipeline = limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(|| lease.now());
         let pipelines = place.shared::<Pipelines>().filter(|_| may_pipeline);
         if let Some(connection) = pipelines.as_ref().and_then(|pipelines| pipelines.join(lease, place)) {
-            return Placed::Connection(connection);
+            return ConnectionChoice::Connection(connection);
         }
         let is_busy = lease.upstream.active.load(Relaxed) > limits.requests_max / 2;
         if is_busy && !place.is_in_turn() {
-            return Placed::Waits;
+            return ConnectionChoice::Waits;
         }
         match (self.pool.take(upstream, Some(place.client())), pipelines) {
             // It has answered a request and stayed open, so it is likely to answer several.
             (Some(connection), Some(pipelines)) => {
                 let patience = PATIENCE.min(limits.response_timeout / 4);
-                Placed::Connection(pipelines.begin(lease, place, (&self.pool, connection), patience))
+                ConnectionChoice::Connection(pipelines.begin(lease, place, (&self.pool, connection), patience))
             }
-            (Some(connection), None) => Placed::Connection(connection),
-            (None, _) if place.is_in_turn() || self.pool.has_session(upstream) => Placed::Own,
-            (None, _) => Placed::Waits,
+            (Some(connection), None) => ConnectionChoice::Connection(connection),
+            (None, _) if place.is_in_turn() || self.pool.has_session(upstream) => ConnectionChoice::Own,
+            (None, _) => ConnectionChoice::Waits,
         }
     }
 
@@ -281,13 +281,13 @@ impl LoopUpstreams {
     async fn attempt(
         &self,
         request: &Request,
-        asked: &Asked,
+        asked: &ForwardPlan,
         options: &Options,
         upload: &mut Upload,
         interims: &InterimWriter,
         lease: Lease,
         pooled: Option<Box<dyn Connection>>,
-    ) -> Result<Answer, Stop> {
+    ) -> Result<UpstreamResponse, Stop> {
         let failed = |lease: &Lease, failure: Failure, (is_pooled, has_answered): (bool, bool)| {
             // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
             if matches!(failure, Failure::Connect(_)) {
@@ -325,7 +325,7 @@ impl LoopUpstreams {
         }
         let reuse = (is_pooled, is_pooled && connection.has_answered());
         if !upload.is_done() {
-            if connection.is_http2() || is_idempotent(request.head().method()) {
+            if connection.is_http2() || is_idempotent(request.head().method_text()) {
                 upload.keep();
             }
             connection.split();
@@ -336,8 +336,8 @@ impl LoopUpstreams {
             connection.set_deadline_after(Some(timeout));
         }
         if let Err(unsent) = connection.send(outgoing) {
-            if connection.is_passed_over() && matches!(unsent, Unsent::Closed) {
-                return Err(Stop::PassedOver);
+            if connection.is_not_processed() && matches!(unsent, SendFailure::Closed) {
+                return Err(Stop::NotProcessed);
             }
             return Err(failed(&lease, Failure::of_send(&unsent), reuse));
         }
@@ -378,14 +378,14 @@ impl LoopUpstreams {
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);
                 }
-                Ok(Answer { head, connection, lease, handshake_answer })
+                Ok(UpstreamResponse { head, connection, lease, handshake_answer })
             }
             Err(Stop::Upstream { failure, .. }) => {
-                if connection.is_passed_over() {
+                if connection.is_not_processed() {
                     if matches!(failure, Failure::Late) {
                         lease.upstream.pause_pipelining(self.shared.millis(task::now()));
                     }
-                    return Err(Stop::PassedOver);
+                    return Err(Stop::NotProcessed);
                 }
                 Err(failed(&lease, failure, reuse))
             }
@@ -402,7 +402,7 @@ impl LoopUpstreams {
         needs_http1: bool,
     ) -> Result<(Box<dyn Connection>, bool), ConnectError> {
         // Finding the destination is a system call.
-        let client = self.shared.sends_proxy_header.then(|| Ends {
+        let client = self.shared.sends_proxy_header.then(|| ClientAddresses {
             source: request.peer().ip(),
             destination: interims.destination().and_then(|address| address.ip()),
         });
@@ -416,13 +416,13 @@ impl LoopUpstreams {
             let is_alone = may_share && !self.pool.is_http1(upstream.id);
             let connecting = is_alone.then(|| self.pool.begin_connecting(upstream.id));
             match connect(&self.shared, upstream, client, needs_http1).await? {
-                Made::Http1(connection) => {
+                Connected::Http1(connection) => {
                     if may_share {
                         self.pool.chose_http1(upstream.id);
                     }
                     return Ok((connection, false));
                 }
-                Made::Http2(session) => self.pool.add(upstream.id, session),
+                Connected::Http2(session) => self.pool.add(upstream.id, session),
             }
             drop(connecting);
         }
@@ -435,14 +435,14 @@ impl LoopUpstreams {
     fn respond(
         &self,
         request: &Request,
-        answer: Answer,
+        answer: UpstreamResponse,
         mut upload: Upload,
         mut admission: Admission,
-        asked: &Asked,
+        asked: &ForwardPlan,
         options: &Rc<Options>,
         place: Option<&Place>,
     ) -> Response {
-        let Answer { head, connection, lease, handshake_answer } = answer;
+        let UpstreamResponse { head, connection, lease, handshake_answer } = answer;
         let status = head.status();
         if matches!(status.code(), 502..=504) {
             lease.fail();
@@ -521,7 +521,7 @@ impl LoopUpstreams {
         head: &ResponseHead,
         connection: Box<dyn Connection>,
         lease: Lease,
-        asked: &Asked,
+        asked: &ForwardPlan,
         options: &Options,
         handshake_answer: Option<String>,
     ) -> Response {
@@ -691,7 +691,7 @@ fn of_client(error: BodyError) -> Response {
     error.into_response()
 }
 
-fn response_fields(head: &ResponseHead, options: &Options, asked: &Asked) -> Fields {
+fn response_fields(head: &ResponseHead, options: &Options, asked: &ForwardPlan) -> Fields {
     let is_dropped = |name: &[u8]| asked.handshake.is_some() && Handshake::has(name);
     let mut fields = fields::passed_on_of_response(head, &options.response_edits, is_dropped);
     if head.status() == Status::UPGRADE_REQUIRED {

@@ -20,7 +20,7 @@ use tidegate_sys::Address;
 
 use super::upstreams::{Shared, Upstreams};
 use super::url::Place;
-use crate::client::{Resolve, Resolving, SystemResolver};
+use crate::upstream::{Resolve, Resolving, SystemResolver};
 
 /// Resolves the names of upstreams; the system's resolver unless set.
 #[derive(Clone, Default)]

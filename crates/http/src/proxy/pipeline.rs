@@ -19,7 +19,7 @@ use std::time::Duration;
 use tidegate_engine::ChannelError;
 use tidegate_http1::client::{Incoming, Outgoing};
 
-use super::connection::{Connection, Unsent};
+use super::connection::{Connection, SendFailure};
 use super::lease::{InProgress, Lease};
 use super::pool::Pool;
 use super::tunnel::Tunnel;
@@ -201,8 +201,8 @@ impl Connection for Turn {
         self.pipeline.with(|connection| connection.poll_ready(cx)).unwrap_or(Poll::Ready(Ok(())))
     }
 
-    fn send(&mut self, message: Outgoing) -> Result<(), Unsent> {
-        let sent = self.pipeline.with(|connection| connection.send(message)).unwrap_or(Err(Unsent::Closed));
+    fn send(&mut self, message: Outgoing) -> Result<(), SendFailure> {
+        let sent = self.pipeline.with(|connection| connection.send(message)).unwrap_or(Err(SendFailure::Closed));
         self.has_sent |= sent.is_ok();
         sent
     }
@@ -214,7 +214,7 @@ impl Connection for Turn {
         false
     }
 
-    fn is_passed_over(&self) -> bool {
+    fn is_not_processed(&self) -> bool {
         self.number > 0 && !self.has_received
     }
 

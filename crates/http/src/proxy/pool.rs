@@ -20,13 +20,14 @@ use std::task::{Context, Poll, Waker};
 use tidegate_engine::task;
 
 use super::connection::Connection;
-use super::session::{Opened, UpstreamSession};
+use super::session;
+use crate::upstream::{Http2Connection, OpenFailure};
 
 pub(super) struct Pool {
     /// By the id of the upstream; the one that was used last is at the end.
     idle: RefCell<Idle>,
     /// Connections of HTTP/2.
-    sessions: RefCell<HashMap<u64, Vec<Rc<UpstreamSession>>>>,
+    sessions: RefCell<HashMap<u64, Vec<Rc<Http2Connection>>>>,
     /// Upstreams to which a connection of HTTP/2 may be being made, with the tasks that wait for that.
     connecting: RefCell<HashMap<u64, Vec<Waker>>>,
     /// Upstreams that have chosen HTTP/1.1: their connections are made side by side.
@@ -37,10 +38,12 @@ pub(super) struct Pool {
     keeper: RefCell<Option<Waker>>,
     has_keeper: Cell<bool>,
     per_upstream_max: usize,
+    /// Streams of an HTTP/2 connection.
+    streams_max: usize,
 }
 
 impl Pool {
-    pub(super) fn new(per_upstream_max: usize) -> Rc<Self> {
+    pub(super) fn new(per_upstream_max: usize, streams_max: usize) -> Rc<Self> {
         Rc::new(Self {
             idle: RefCell::default(),
             sessions: RefCell::default(),
@@ -50,6 +53,7 @@ impl Pool {
             keeper: RefCell::default(),
             has_keeper: Cell::new(false),
             per_upstream_max,
+            streams_max: streams_max.max(1),
         })
     }
 
@@ -82,11 +86,11 @@ impl Pool {
                     if stream.is_some() {
                         return true;
                     }
-                    match session.open() {
-                        Opened::Stream(opened) => stream = Some(opened),
-                        Opened::Full => {}
-                        Opened::Busy => is_busy = true,
-                        Opened::Ended => return false,
+                    match session::open(session, self.streams_max) {
+                        Ok(opened) => stream = Some(opened),
+                        Err(OpenFailure::Full) => {}
+                        Err(OpenFailure::Busy) => is_busy = true,
+                        Err(OpenFailure::Ended) => return false,
                     }
                     true
                 });
@@ -121,7 +125,7 @@ impl Pool {
     }
 
     /// Keeps a connection of HTTP/2.
-    pub(super) fn add(self: &Rc<Self>, upstream: u64, session: Rc<UpstreamSession>) {
+    pub(super) fn add(self: &Rc<Self>, upstream: u64, session: Rc<Http2Connection>) {
         self.http1.borrow_mut().remove(&upstream);
         if let Some(waker) = &*self.keeper.borrow()
             && session.poll_ended(waker).is_ready()

@@ -15,7 +15,7 @@ use crate::response::Response;
 
 /// What a request is for the proxy, apart from the upstream that gets it.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ForwardPlan {
     /// The protocol that it asks to switch to, if it is one that is passed on.
     pub(super) upgrade: Option<String>,
     /// The request is an extended CONNECT of HTTP/2, for which an upstream gets a GET.
@@ -31,7 +31,7 @@ pub(super) struct Asked {
     present: Present,
 }
 
-impl Asked {
+impl ForwardPlan {
     /// What a request asks for; a response if it is not passed on.
     pub(super) fn of(request: &Request, options: &Options) -> Result<Self, Response> {
         let head = request.head();
@@ -107,7 +107,7 @@ impl Asked {
         let target = if is_connect { head.target_bytes().into() } else { target(head, options)? };
         let is_trusted = options.forwarding.trusts(request);
         let host = request.host();
-        let mut fields = fields::passed_on_of(self.present, head.headers(), &options.request_edits, |name| {
+        let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
                 || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
                 || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn a_protocol_is_passed_on_if_it_is_allowed() {
-        let upgrade = |lines: &str| Asked::of(&test_request("GET", "/", lines), &Options::default()).unwrap().upgrade;
+        let upgrade =
+            |lines: &str| ForwardPlan::of(&test_request("GET", "/", lines), &Options::default()).unwrap().upgrade;
         assert_eq!(upgrade("Connection: Upgrade\r\nUpgrade: WebSocket\r\n").as_deref(), Some("WebSocket"));
         assert_eq!(upgrade("Connection: keep-alive, upgrade\r\nUpgrade: h2c\r\n"), None);
         assert_eq!(upgrade("Upgrade: websocket\r\n"), None);
@@ -314,7 +315,7 @@ mod tests {
 
     #[test]
     fn options_counts_its_forwards() {
-        let asked = |lines: &str| Asked::of(&test_request("OPTIONS", "/", lines), &Options::default());
+        let asked = |lines: &str| ForwardPlan::of(&test_request("OPTIONS", "/", lines), &Options::default());
         assert_eq!(asked("Max-Forwards: 1\r\n").unwrap().max_forwards, Some(0));
         assert_eq!(asked("Max-Forwards: 0\r\n").unwrap_err().status_code().as_u16(), 204);
         assert_eq!(asked("").unwrap().max_forwards, None);

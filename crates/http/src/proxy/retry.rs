@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use tidegate_http1::Method;
-
 /// Which requests are sent again to another upstream after a failure, and how many.
 ///
 /// A request is sent again only if the client has received nothing, its body can be sent again, and the method is
@@ -74,11 +72,6 @@ impl RetryBudget {
         let took = self.left.try_update(Relaxed, Relaxed, |left| if left >= RETRY { Some(left - RETRY) } else { None });
         took.is_ok()
     }
-}
-
-/// Whether a request of this method may be sent twice (RFC 9110 §9.2.2).
-pub(super) fn is_idempotent(method: Method) -> bool {
-    matches!(method, Method::Get | Method::Head | Method::Put | Method::Delete | Method::Options | Method::Trace)
 }
 
 /// A retry, in hundredths.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tidegate_http1::client::Outgoing;
 
-use super::connection::{Connection, Unsent};
+use super::connection::{Connection, SendFailure};
 use super::error::Failure;
 use super::fields;
 use super::options::Options;
@@ -134,7 +134,7 @@ impl Upload {
             match connection.poll_ready(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Poll::Ready(self.refuse(&Unsent::Closed)),
+                Poll::Ready(Err(_)) => return Poll::Ready(self.refuse(&SendFailure::Closed)),
             }
             let next = match self.next_kept() {
                 Some(data) => Poll::Ready(data.map(Ok)),
@@ -204,11 +204,11 @@ impl Upload {
     }
 
     /// The upstream takes no more. If it has closed, a response may have come before.
-    fn refuse(&mut self, unsent: &Unsent) -> Result<(), UploadError> {
+    fn refuse(&mut self, unsent: &SendFailure) -> Result<(), UploadError> {
         self.state = State::Refused;
         match unsent {
-            Unsent::Closed => Ok(()),
-            Unsent::Misuse(_) => Err(UploadError::Upstream(Failure::of_send(unsent))),
+            SendFailure::Closed => Ok(()),
+            SendFailure::Misuse(_) => Err(UploadError::Upstream(Failure::of_send(unsent))),
         }
     }
 }

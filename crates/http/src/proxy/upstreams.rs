@@ -21,7 +21,7 @@ use super::retry::{Retries, RetryBudget};
 use super::shares::Shares;
 use super::url::{Place, UpstreamUrl};
 use super::waiting::Waiting;
-use crate::client::Resolve;
+use crate::upstream::{ConnectLimits, Connector, ConnectorConfig, Resolve};
 
 /// A set of upstreams that can answer the same requests. Clones share it, on all loops.
 ///
@@ -143,15 +143,7 @@ pub(super) struct Shared {
     pub(super) resolver: Resolver,
     /// Connections begin with a PROXY header about the client.
     pub(super) sends_proxy_header: bool,
-    #[cfg(feature = "tls")]
-    pub(super) tls: Option<ClientConfig>,
-    /// The same, offering HTTP/2.
-    #[cfg(feature = "tls")]
-    pub(super) tls_http2: Option<ClientConfig>,
-    pub(super) client: Arc<client::Config>,
-    /// The limits of streams of HTTP/2.
-    pub(super) streams: Arc<client::Limits>,
-    pub(super) http2: Arc<http2::Config>,
+    pub(super) connector: Connector,
     /// By the places of the URLs: whether an address of the name could not be connected to since it was resolved.
     pub(super) wants_lookup: Box<[AtomicBool]>,
     pub(super) waiting: Arc<Waiting>,
@@ -173,7 +165,6 @@ pub(super) struct Upstream {
     pub(super) name: String,
     pub(super) counts: UpstreamCounts,
     /// The name that its certificate has to have.
-    #[cfg(feature = "tls")]
     pub(super) host: String,
     pub(super) authority: String,
     pub(super) is_secure: bool,
@@ -358,7 +349,6 @@ impl Upstream {
             name: url.at(&address),
             counts: UpstreamCounts::default(),
             address,
-            #[cfg(feature = "tls")]
             host: url.host(),
             authority: url.authority(),
             is_secure: url.is_secure,
@@ -564,11 +554,23 @@ impl UpstreamsBuilder {
             ..limits.http2.clone()
         };
         let pipeline_max = limits.pipelined_requests_max.clamp(1, 32);
-        // A configuration with protocols of its own decides itself.
-        #[cfg(feature = "tls")]
-        let tls_http2 = self.tls.as_ref().filter(|_| !self.is_http1_only).and_then(|tls| match tls.alpn().next() {
-            None => tls.with_alpn(["h2", "http/1.1"]).ok(),
-            Some(_) => Some(tls.clone()).filter(|tls| tls.alpn().any(|protocol| protocol == b"h2")),
+        let connector = Connector::new(ConnectorConfig {
+            http1: client::Config::new(client::Limits { pipeline_max, ..streams.clone() })
+                .trim_field_names(true)
+                .first_receive_bytes_max(FIRST_RECEIVE_BYTES_MAX),
+            streams,
+            http2: Some(http2),
+            offers_http2: !self.is_http1_only,
+            resets: [limits.resets_max, limits.resets_per_second],
+            limits: ConnectLimits {
+                connect_timeout: limits.connect_timeout,
+                // Addresses are known here.
+                resolve_timeout: limits.connect_timeout,
+                addresses_max: 1,
+                engine: tidegate_engine::Limits::default(),
+            },
+            #[cfg(feature = "tls")]
+            tls: self.tls,
         });
         let upstreams = Upstreams(Arc::new(Shared {
             wants_lookup: self.urls.iter().map(|_| AtomicBool::new(false)).collect(),
@@ -583,17 +585,7 @@ impl UpstreamsBuilder {
             resolve_interval: self.resolve_interval.unwrap_or(Duration::from_secs(30)),
             resolver: self.resolver,
             sends_proxy_header: self.sends_proxy_header,
-            #[cfg(feature = "tls")]
-            tls: self.tls.map(crate::client::without_http2),
-            #[cfg(feature = "tls")]
-            tls_http2,
-            client: Arc::new(
-                client::Config::new(client::Limits { pipeline_max, ..streams.clone() })
-                    .trim_field_names(true)
-                    .first_receive_bytes_max(FIRST_RECEIVE_BYTES_MAX),
-            ),
-            streams: Arc::new(streams),
-            http2: Arc::new(http2::Config::new(http2)),
+            connector,
             members: Mutex::new(Arc::new([])),
             generation: AtomicU64::new(0),
             began: OnceLock::new(),

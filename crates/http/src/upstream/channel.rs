@@ -1,4 +1,4 @@
-//! `Ends`: the channel of an exchange, whole or split.
+//! `ExchangeChannel`: the channel of an exchange, whole or split.
 //!
 //! A channel that is whole does not read while its peer reads slowly. A server may respond while it receives a body, and
 //! read no more of it before its response is read: so the channel is split while a body is sent in pieces, and for a
@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use tidegate_codec::DynOver;
+use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, ChannelError, ReadHalf, SendError, WriteHalf};
 use tidegate_http1::client::{Incoming, Outgoing};
 
@@ -15,17 +17,19 @@ use super::codec::ExchangeCodec;
 
 /// The channel of an exchange.
 #[derive(Default)]
-pub(super) enum Ends<C: ExchangeCodec> {
+pub enum ExchangeChannel<C: ExchangeCodec> {
     /// The exchange is over.
     #[default]
     Over,
+    /// Nothing is received while the server reads slowly.
     Whole(Channel<C>),
+    /// The response is received however slowly the server reads the request.
     Split(ReadHalf<C>, WriteHalf<C>),
 }
 
-impl<C: ExchangeCodec> Ends<C> {
+impl<C: ExchangeCodec> ExchangeChannel<C> {
     /// A body follows.
-    pub(super) fn split(&mut self) {
+    pub fn split(&mut self) {
         *self = match std::mem::take(self) {
             Self::Whole(channel) => {
                 let (reader, writer) = channel.split();
@@ -36,7 +40,7 @@ impl<C: ExchangeCodec> Ends<C> {
     }
 
     /// The channel, if the exchange is not over. The exchange is over then.
-    pub(super) fn take(&mut self) -> Option<Channel<C>> {
+    pub fn take(&mut self) -> Option<Channel<C>> {
         match std::mem::take(self) {
             Self::Over => None,
             Self::Whole(channel) => Some(channel),
@@ -45,19 +49,34 @@ impl<C: ExchangeCodec> Ends<C> {
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    /// Whether the exchange is over.
+    pub fn is_over(&self) -> bool {
         matches!(self, Self::Over)
     }
 
+    /// The whole channel, if the exchange is not over: halves are put together.
+    pub fn whole(&mut self) -> Option<&mut Channel<C>> {
+        if matches!(self, Self::Split(..))
+            && let Some(channel) = self.take()
+        {
+            *self = Self::Whole(channel);
+        }
+        match self {
+            Self::Whole(channel) => Some(channel),
+            Self::Over | Self::Split(..) => None,
+        }
+    }
+
     /// Whether the exchange is not over, and its connection or stream not closed.
-    pub(super) fn is_open(&mut self) -> bool {
+    pub fn is_open(&mut self) -> bool {
         let Some(mut channel) = self.take() else { return false };
         let is_closed = matches!(channel.with_codec(|_| ()), Err(ChannelError::Closed(_)));
         *self = Self::Whole(channel);
         !is_closed
     }
 
-    pub(super) fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+    /// The next message of the response; `None` if the exchange is over.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
         match self {
             Self::Over => Poll::Ready(Ok(None)),
             Self::Whole(channel) => channel.poll_recv(cx),
@@ -65,8 +84,8 @@ impl<C: ExchangeCodec> Ends<C> {
         }
     }
 
-    /// `None` if the exchange is over.
-    pub(super) fn send(&mut self, message: Outgoing) -> Option<Result<(), SendError<Outgoing, C::Error>>> {
+    /// Sends a part of the request; `None` if the exchange is over.
+    pub fn send(&mut self, message: Outgoing) -> Option<Result<(), SendError<Outgoing, C::Error>>> {
         let sent = match self {
             Self::Over => return None,
             Self::Whole(channel) => channel.send(message),
@@ -76,7 +95,7 @@ impl<C: ExchangeCodec> Ends<C> {
     }
 
     /// Whether few bytes wait for the peer.
-    pub(super) fn is_writable(&self) -> bool {
+    pub fn is_writable(&self) -> bool {
         match self {
             Self::Over => true,
             Self::Whole(channel) => channel.is_writable(),
@@ -84,8 +103,8 @@ impl<C: ExchangeCodec> Ends<C> {
         }
     }
 
-    /// `None` if the exchange is over.
-    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Option<Poll<Result<(), ChannelError>>> {
+    /// Whether another part of the request has room; `None` if the exchange is over.
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Option<Poll<Result<(), ChannelError>>> {
         match self {
             Self::Over => None,
             Self::Whole(channel) => Some(Pin::new(&mut channel.ready()).poll(cx)),
@@ -93,7 +112,8 @@ impl<C: ExchangeCodec> Ends<C> {
         }
     }
 
-    pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
+    /// From that time on receiving fails.
+    pub fn set_deadline(&mut self, at: Option<Instant>) {
         match self {
             Self::Over => {}
             Self::Whole(channel) => channel.set_deadline(at),
@@ -101,8 +121,15 @@ impl<C: ExchangeCodec> Ends<C> {
         }
     }
 
+    /// Continues with bytes, over the filters of the connection; `None` if the exchange is over.
+    pub fn into_raw(mut self) -> Option<Result<Channel<DynOver<Raw>>, ChannelError>> {
+        let mut channel = self.take()?;
+        channel.set_deadline(None);
+        Some(channel.switch(|codec: C| codec.into_filters().stack(Raw)))
+    }
+
     /// Reads the codec of a channel that is whole.
-    pub(super) fn with_codec<T>(&mut self, act: impl FnOnce(&C) -> T) -> Option<T> {
+    pub fn with_codec<T>(&mut self, act: impl FnOnce(&C) -> T) -> Option<T> {
         match self {
             Self::Whole(channel) => channel.with_codec(|codec| act(codec)).ok(),
             Self::Over | Self::Split(..) => None,
@@ -110,7 +137,7 @@ impl<C: ExchangeCodec> Ends<C> {
     }
 
     /// Resets the connection.
-    pub(super) fn abort(&mut self) {
+    pub fn abort(&mut self) {
         if let Some(channel) = self.take() {
             channel.abort();
         }

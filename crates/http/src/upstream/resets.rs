@@ -20,7 +20,7 @@ use tidegate_http1::client::Incoming;
 
 /// The resets of one connection.
 #[derive(Debug)]
-pub(crate) struct Resets {
+pub(super) struct Resets {
     interval: Duration,
     /// How many streams may be reset at once.
     max: u32,
@@ -35,13 +35,13 @@ pub(crate) struct Resets {
 }
 
 /// A stream of which nothing is needed any more. Dropping it resets it, unless it is complete.
-pub(crate) trait Discarded: 'static {
+pub(super) trait Discarded: 'static {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>>;
 }
 
 impl Resets {
     /// So many resets at once, and so many a second.
-    pub(crate) fn new(max: u32, per_second: u32) -> Rc<Self> {
+    pub(super) fn new(max: u32, per_second: u32) -> Rc<Self> {
         Rc::new(Self {
             interval: Duration::from_secs(1) / per_second.max(1),
             max,
@@ -54,7 +54,7 @@ impl Resets {
     }
 
     /// Resets a stream, now or when that is due. Without a loop, which would have to wait, it is reset now.
-    pub(crate) fn reset(self: &Rc<Self>, stream: impl Discarded) {
+    pub(super) fn reset(self: &Rc<Self>, stream: impl Discarded) {
         if !task::can_spawn() {
             return;
         }
@@ -73,7 +73,7 @@ impl Resets {
     }
 
     /// Whether the connection, which permits so many streams, takes no further one, since half of them are discarded.
-    pub(crate) fn is_spent(&self, permitted: usize) -> bool {
+    pub(super) fn is_spent(&self, permitted: usize) -> bool {
         if self.discarded.get() * 2 >= permitted.clamp(1, STREAMS_MAX) {
             self.is_spent.set(true);
         }
@@ -81,7 +81,7 @@ impl Resets {
     }
 
     /// So many streams are open. If the connection is spent and all of them are discarded, they end.
-    pub(crate) fn on_open(&self, open: usize) {
+    pub(super) fn on_open(&self, open: usize) {
         if self.is_spent.get() && open <= self.discarded.get() && !self.is_over.replace(true) {
             self.waiting.take().into_iter().for_each(Waker::wake);
         }

@@ -20,26 +20,31 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tidegate_engine::task;
 
-use super::connection::Connection;
-use super::error::ClientError;
-use super::limits::ClientLimits;
+use super::connection::{Connection, Lease, LeaseOwner};
+use super::error::UpstreamError;
+use super::http2::Http2Connection;
 use super::origin::Origin;
-use super::shared::{Http2, Shared, StreamLease};
+use super::shared::{Shared, StreamLease, StreamOwner};
 
 /// The connections of a client.
-pub(crate) struct Pool {
+pub struct Pool {
     state: RefCell<State>,
     limits: PoolLimits,
     /// Wakes the task that watches idle connections.
     watcher: RefCell<Watcher>,
 }
 
-#[derive(Clone, Copy)]
-struct PoolLimits {
-    connections_max: usize,
-    connections_per_origin_max: usize,
-    streams_per_connection_max: usize,
-    waiting_max: usize,
+/// What bounds a pool.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolLimits {
+    /// Connections to all origins together, in use or idle; at least 1.
+    pub connections_max: usize,
+    /// Connections to one origin; at least 1.
+    pub connections_per_origin_max: usize,
+    /// Requests at a time on one HTTP/2 connection; at least 1.
+    pub streams_per_connection_max: usize,
+    /// Requests that wait for a connection.
+    pub waiting_max: usize,
 }
 
 #[derive(Default)]
@@ -109,7 +114,7 @@ struct Place {
 }
 
 /// A connection, or a place for one.
-pub(super) enum Checkout {
+pub enum Checkout {
     /// A connection that has carried a request before.
     Reused(Box<dyn Connection>, Lease),
     /// A connection may be made.
@@ -125,25 +130,24 @@ enum Watcher {
 }
 
 impl Pool {
-    pub(super) fn new(limits: &ClientLimits) -> Rc<Self> {
-        let limits = PoolLimits {
-            connections_max: limits.connections_max.max(1),
-            connections_per_origin_max: limits.connections_per_origin_max.max(1),
-            streams_per_connection_max: limits.streams_per_connection_max.max(1),
-            waiting_max: limits.waiting_max,
-        };
+    /// An empty pool.
+    #[must_use]
+    pub fn new(limits: PoolLimits) -> Rc<Self> {
         Rc::new(Self { state: RefCell::default(), limits, watcher: RefCell::new(Watcher::None) })
     }
 
     /// A connection to an origin, or a place for one. Waits in the order of the calls while there is none.
-    pub(super) async fn check_out(self: &Rc<Self>, origin: &Rc<Origin>) -> Result<Checkout, ClientError> {
+    ///
+    /// # Errors
+    /// [`UpstreamError::PoolFull`].
+    pub async fn check_out(self: &Rc<Self>, origin: &Rc<Origin>) -> Result<Checkout, UpstreamError> {
         if let Some(checkout) = self.try_check_out(origin) {
             return Ok(checkout);
         }
         let place = {
             let mut state = self.state.borrow_mut();
             if state.waiting >= self.limits.waiting_max {
-                return Err(ClientError::PoolFull);
+                return Err(UpstreamError::PoolFull);
             }
             let place = Rc::new(Place::default());
             let number = state.next;
@@ -171,8 +175,8 @@ impl Pool {
         }
         let mut state = self.state.borrow_mut();
         if let Some(connections) = state.origins.get(origin) {
-            let streams_max = self.limits.streams_per_connection_max;
-            if let Some(lease) = connections.shared.iter().find_map(|shared| shared.lease(self, streams_max)) {
+            let (owner, streams_max) = (self.stream_owner(), self.limits.streams_per_connection_max);
+            if let Some(lease) = connections.shared.iter().find_map(|shared| shared.lease(&owner, streams_max)) {
                 return Some(Checkout::Stream(lease));
             }
             if !connections.may_connect(self.limits.connections_per_origin_max) {
@@ -217,7 +221,11 @@ impl Pool {
     }
 
     fn lease_to_connect(self: &Rc<Self>, origin: &Rc<Origin>, is_probe: bool) -> Lease {
-        Lease { pool: self.clone(), origin: origin.clone(), is_returned: false, is_probe }
+        Lease::new(self.clone(), origin.clone(), is_probe)
+    }
+
+    fn stream_owner(self: &Rc<Self>) -> Rc<dyn StreamOwner> {
+        self.clone()
     }
 
     /// Frees the places of connections that have ended.
@@ -278,15 +286,6 @@ impl Pool {
         }
     }
 
-    /// How many streams a connection takes has changed.
-    pub(super) fn on_permits(self: &Rc<Self>, shared: &Rc<Shared>) {
-        if shared.is_ending() {
-            self.unlist(shared);
-        } else {
-            self.grant_streams(shared);
-        }
-    }
-
     /// A connection takes no further stream: it leaves the pool, and its place is free once its last exchange is over.
     fn unlist(self: &Rc<Self>, shared: &Rc<Shared>) {
         if !shared.is_listed.replace(false) {
@@ -310,7 +309,8 @@ impl Pool {
             if state.origins.get(&shared.origin).is_none_or(|connections| connections.waiting.is_empty()) {
                 return;
             }
-            let Some(lease) = shared.lease(self, self.limits.streams_per_connection_max) else { return };
+            let lease = shared.lease(&self.stream_owner(), self.limits.streams_per_connection_max);
+            let Some(lease) = lease else { return };
             let place = state.pop_waiting(&shared.origin);
             drop(state);
             match place {
@@ -320,32 +320,9 @@ impl Pool {
         }
     }
 
-    /// An exchange on a stream is over.
-    pub(super) fn on_stream_over(self: &Rc<Self>, shared: &Rc<Shared>) {
-        if shared.is_listed.get() {
-            self.grant_streams(shared);
-        }
-        if !shared.is_idle() {
-            return;
-        }
-        if !shared.is_listed.get() {
-            drop(self.lease(&shared.origin));
-            return;
-        }
-        let mut state = self.state.borrow_mut();
-        shared.idle_since.set(state.next);
-        state.next += 1;
-        let is_wanted = state.waiting > 0 && state.open >= self.limits.connections_max;
-        let oldest = if is_wanted { state.take_oldest_idle() } else { None };
-        drop(state);
-        if oldest.is_some() {
-            drop(oldest);
-            self.grant();
-        }
-    }
-
     /// How many connections are idle, and how many are there in all.
-    pub(super) fn counts(&self) -> (usize, usize) {
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
         let state = self.state.borrow();
         let shared = |connections: &Connections| connections.shared.iter().filter(|shared| shared.is_idle()).count();
         let idle = state.origins.values().map(|connections| connections.idle.len() + shared(connections)).sum();
@@ -353,7 +330,7 @@ impl Pool {
     }
 
     /// Closes all idle connections.
-    pub(super) fn close_idle(self: &Rc<Self>) {
+    pub fn close_idle(self: &Rc<Self>) {
         let origins: Vec<_> = self.state.borrow().origins.keys().cloned().collect();
         for origin in origins {
             let mut state = self.state.borrow_mut();
@@ -469,93 +446,114 @@ impl Drop for WaitingGuard<'_> {
     }
 }
 
-/// The place of a connection that is made or used. Dropping it frees the place: the connection is closed.
-pub(crate) struct Lease {
-    pool: Rc<Pool>,
-    origin: Rc<Origin>,
-    is_returned: bool,
-    /// The connection that is being made shows which version the origin speaks.
-    is_probe: bool,
-}
-
-impl Lease {
-    /// The connection that was made speaks HTTP/1.1.
-    pub(super) fn chose_http1(&mut self) {
-        if !std::mem::take(&mut self.is_probe) {
+impl Pool {
+    /// The connection of a lease speaks HTTP/1.1.
+    pub fn chose_http1(self: &Rc<Self>, lease: &mut Lease) {
+        if !lease.end_probe() {
             return;
         }
-        if let Some(connections) = self.pool.state.borrow_mut().origins.get_mut(&self.origin) {
+        if let Some(connections) = self.state.borrow_mut().origins.get_mut(lease.origin()) {
             (connections.is_probed, connections.is_http1) = (false, true);
         }
-        self.pool.grant();
+        self.grant();
     }
 
-    /// The connection that was made speaks HTTP/2: all requests of its origin share it.
-    pub(super) fn share(mut self, http2: Http2) -> StreamLease {
-        let (pool, origin) = (self.pool.clone(), self.origin.clone());
-        self.is_returned = true;
+    /// The connection of a lease speaks HTTP/2: all requests of its origin share it.
+    pub fn share(self: &Rc<Self>, mut lease: Lease, http2: Rc<Http2Connection>) -> StreamLease {
+        let origin = lease.origin().clone();
         let shared = Shared::new(http2, origin.clone());
-        if let Some(connections) = pool.state.borrow_mut().origins.get_mut(&origin) {
+        if let Some(connections) = self.state.borrow_mut().origins.get_mut(&origin) {
             connections.shared.push(shared.clone());
-            if std::mem::take(&mut self.is_probe) {
+            if lease.end_probe() {
                 connections.is_probed = false;
             }
         }
-        let lease = shared.first_lease(&pool);
-        shared.watch(&pool);
-        pool.grant_streams(&shared);
-        lease
+        lease.forget();
+        let owner = self.stream_owner();
+        let stream = shared.first_lease(&owner);
+        shared.watch(Rc::downgrade(&owner));
+        self.grant_streams(&shared);
+        stream
+    }
+}
+
+impl StreamOwner for Pool {
+    fn on_permits(self: Rc<Self>, shared: &Rc<Shared>) {
+        if shared.is_ending() {
+            self.unlist(shared);
+        } else {
+            self.grant_streams(shared);
+        }
     }
 
-    /// Returns a connection that takes another request: to the request of its origin that waits longest, or to the idle
-    /// ones. If a request of another origin has waited longer for the place, the connection is closed.
-    pub(super) fn put_back(mut self, mut connection: Box<dyn Connection>) {
-        let pool = self.pool.clone();
-        if pool.state.borrow().waits_longer_elsewhere(&self.origin, pool.limits.connections_per_origin_max) {
-            drop(connection);
+    fn on_stream_over(self: Rc<Self>, shared: &Rc<Shared>) {
+        if shared.is_listed.get() {
+            self.grant_streams(shared);
+        }
+        if !shared.is_idle() {
             return;
         }
-        let waiting = pool.state.borrow_mut().pop_waiting(&self.origin);
-        if let Some(place) = waiting {
-            place.give(Checkout::Reused(connection, self));
+        if !shared.is_listed.get() {
+            drop(self.lease(&shared.origin));
             return;
         }
-        if pool.watch(&mut *connection).is_ready() {
-            return;
-        }
-        let mut state = pool.state.borrow_mut();
-        let number = state.next;
+        let mut state = self.state.borrow_mut();
+        shared.idle_since.set(state.next);
         state.next += 1;
-        if let Some(connections) = state.origins.get_mut(&self.origin) {
-            connections.idle.push(Idle { connection, number });
-            self.is_returned = true;
-        }
-        let is_wanted = state.waiting > 0 && state.open >= pool.limits.connections_max;
+        let is_wanted = state.waiting > 0 && state.open >= self.limits.connections_max;
         let oldest = if is_wanted { state.take_oldest_idle() } else { None };
         drop(state);
         if oldest.is_some() {
             drop(oldest);
-            pool.grant();
+            self.grant();
         }
     }
 }
 
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if self.is_returned {
+impl LeaseOwner for Pool {
+    /// Returns a connection that takes another request: to the request of its origin that waits longest, or to the idle
+    /// ones. If a request of another origin has waited longer for the place, the connection is closed.
+    fn put_back(self: Rc<Self>, lease: Lease, mut connection: Box<dyn Connection>) {
+        if self.state.borrow().waits_longer_elsewhere(lease.origin(), self.limits.connections_per_origin_max) {
+            drop(connection);
             return;
         }
-        let mut state = self.pool.state.borrow_mut();
+        let waiting = self.state.borrow_mut().pop_waiting(lease.origin());
+        if let Some(place) = waiting {
+            place.give(Checkout::Reused(connection, lease));
+            return;
+        }
+        if self.watch(&mut *connection).is_ready() {
+            return;
+        }
+        let mut state = self.state.borrow_mut();
+        let number = state.next;
+        state.next += 1;
+        if let Some(connections) = state.origins.get_mut(lease.origin()) {
+            connections.idle.push(Idle { connection, number });
+            lease.forget();
+        }
+        let is_wanted = state.waiting > 0 && state.open >= self.limits.connections_max;
+        let oldest = if is_wanted { state.take_oldest_idle() } else { None };
+        drop(state);
+        if oldest.is_some() {
+            drop(oldest);
+            self.grant();
+        }
+    }
+
+    fn free(self: Rc<Self>, origin: &Rc<Origin>, is_probe: bool) {
+        let mut state = self.state.borrow_mut();
         state.open -= 1;
-        if let Some(connections) = state.origins.get_mut(&self.origin) {
+        if let Some(connections) = state.origins.get_mut(origin) {
             connections.open -= 1;
-            if self.is_probe {
+            if is_probe {
                 connections.is_probed = false;
             }
         }
-        state.remove_if_unused(&self.origin);
+        state.remove_if_unused(origin);
         drop(state);
-        self.pool.grant();
+        self.grant();
     }
 }
 

@@ -1,21 +1,18 @@
-//! What this module needs of the pipelines of connections and streams, whatever the filters below them are.
+//! `ExchangeCodec`: the pipeline of a connection or a stream that carries exchanges, with any filters below it.
+//!
+//! The codec knows nothing of pools: [`Release`](super::Release) decides where a channel goes after its exchange.
 
-use tidegate_codec::{DynFault, DynOver, Filter, Filters, Over, OverError, Pipeline};
-use tidegate_engine::{Channel, CloseReason};
+use tidegate_codec::{Codec as _, DynFault, DynOver, Filter, Filters, Over, OverError, Pipeline};
+use tidegate_engine::CloseReason;
 use tidegate_http1::client::{Incoming, Outgoing};
-use tidegate_http1::{self as http1, Client, Violation};
+use tidegate_http1::{self as http1, Client, Misuse, Violation};
 use tidegate_http2::{ClientStream, ErrorCode};
+use tidegate_proxy::Announced;
 
-use super::connection::Http1;
-use super::ends::Ends;
-use super::pool::Lease;
-use super::shared::StreamLease;
+use super::retry::Retry;
 
-/// A pipeline that carries one exchange at a time: of a connection of HTTP/1.1, or of a stream of HTTP/2.
-pub(crate) trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized {
-    /// What an exchange owns in the pool.
-    type Lease: 'static;
-
+/// A pipeline that carries exchanges: of an HTTP/1.1 connection, or of an HTTP/2 stream.
+pub trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized {
     /// The error of HTTP, unless a filter has failed.
     fn http_error(error: &Self::Error) -> Option<&http1::Error>;
 
@@ -28,45 +25,41 @@ pub(crate) trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized 
     /// Whether a request may be sent again of which no response has come before its connection or stream has closed.
     fn retry(reason: &CloseReason) -> Retry;
 
-    /// An exchange is over, and its request was sent unless it `is_cut_off`.
-    fn end(channel: Channel<Self>, lease: Self::Lease, is_cut_off: bool);
+    /// The HTTP/1.1 codec; `None` for a stream, which carries one exchange.
+    fn http1(&self) -> Option<&Client>;
 
-    /// An exchange is given up.
-    fn give_up(mut ends: Ends<Self>, lease: Self::Lease) {
-        ends.abort();
-        drop(lease);
+    /// Whether request and response are complete.
+    fn is_complete(&self) -> bool {
+        self.is_reusable()
     }
 
-    /// What the application did wrong, if the error is about that.
-    fn misuse(error: &Self::Error) -> &'static str {
+    /// Whether another request may follow, now that none is in progress.
+    fn is_reusable(&self) -> bool {
+        self.http1().is_some_and(|http1| http1.is_idle() && http1.is_ready())
+    }
+
+    /// Whether another request may follow those in progress.
+    fn takes_another(&self) -> bool {
+        self.http1().is_some_and(Client::is_ready)
+    }
+
+    /// The caller's mistake, if the error is one.
+    fn misuse(error: &Self::Error) -> Option<Misuse> {
         match Self::http_error(error) {
-            Some(http1::Error::Caller(misuse)) => misuse.text(),
-            _ => "the connection failed",
+            Some(http1::Error::Caller(misuse)) => Some(*misuse),
+            _ => None,
         }
     }
 }
 
-/// Whether a request without a response may be sent again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Retry {
-    /// The server may have processed it, and more.
-    Never,
-    /// The server may have processed it.
-    IfIdempotent,
-    /// The server has not processed it.
-    Always,
-    /// The server has not processed it, and wants it by HTTP/1.1.
-    ByHttp1,
-}
-
-/// A pipeline whose uppermost codec is the client of HTTP/1.1.
-pub(crate) trait ClientCodec: ExchangeCodec<Lease = Lease> + Pipeline<Codec = Client> {
+/// A pipeline whose uppermost codec is the HTTP/1.1 client.
+pub trait ClientCodec: ExchangeCodec {
     /// The protocol that the server has chosen by ALPN (RFC 7301).
     fn alpn(&self) -> Option<&[u8]>;
 }
 
-/// A filter below the client of HTTP/1.1.
-pub(crate) trait ClientFilter: Filter {
+/// A filter below the HTTP/1.1 client.
+pub trait ClientFilter: Filter {
     /// The protocol that the server has chosen.
     fn alpn(&self) -> Option<&[u8]>;
 }
@@ -92,16 +85,7 @@ fn retry_on_connection<C: ExchangeCodec>(reason: &CloseReason) -> Retry {
     if is_unanswered { Retry::IfIdempotent } else { Retry::Never }
 }
 
-/// Returns a connection that takes another request to its pool.
-fn return_connection<C: ClientCodec>(mut channel: Channel<C>, lease: Lease, is_cut_off: bool) {
-    if !is_cut_off && channel.with_codec(|codec| codec.codec().is_ready()).unwrap_or(false) {
-        lease.put_back(Box::new(Http1(channel)));
-    }
-}
-
 impl ExchangeCodec for Client {
-    type Lease = Lease;
-
     fn http_error(error: &http1::Error) -> Option<&http1::Error> {
         Some(error)
     }
@@ -118,8 +102,8 @@ impl ExchangeCodec for Client {
         retry_on_connection::<Self>(reason)
     }
 
-    fn end(channel: Channel<Self>, lease: Lease, is_cut_off: bool) {
-        return_connection(channel, lease, is_cut_off);
+    fn http1(&self) -> Option<&Client> {
+        Some(self)
     }
 }
 
@@ -131,10 +115,8 @@ impl ClientCodec for Client {
 
 impl<F: ClientFilter, C: ClientCodec> ExchangeCodec for Over<F, C>
 where
-    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<F::Error, C::Error>, Codec = Client>,
+    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<F::Error, C::Error>>,
 {
-    type Lease = Lease;
-
     fn http_error(error: &Self::Error) -> Option<&http1::Error> {
         match error {
             OverError::Codec(error) => C::http_error(error),
@@ -154,14 +136,14 @@ where
         retry_on_connection::<Self>(reason)
     }
 
-    fn end(channel: Channel<Self>, lease: Lease, is_cut_off: bool) {
-        return_connection(channel, lease, is_cut_off);
+    fn http1(&self) -> Option<&Client> {
+        self.codec().http1()
     }
 }
 
 impl<F: ClientFilter, C: ClientCodec> ClientCodec for Over<F, C>
 where
-    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<F::Error, C::Error>, Codec = Client>,
+    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<F::Error, C::Error>>,
 {
     fn alpn(&self) -> Option<&[u8]> {
         self.codec().alpn().or_else(|| self.filter().alpn())
@@ -170,10 +152,8 @@ where
 
 impl<C: ClientCodec> ExchangeCodec for DynOver<C>
 where
-    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<DynFault, C::Error>, Codec = Client>,
+    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<DynFault, C::Error>>,
 {
-    type Lease = Lease;
-
     fn http_error(error: &Self::Error) -> Option<&http1::Error> {
         match error {
             OverError::Codec(error) => C::http_error(error),
@@ -193,14 +173,14 @@ where
         retry_on_connection::<Self>(reason)
     }
 
-    fn end(channel: Channel<Self>, lease: Lease, is_cut_off: bool) {
-        return_connection(channel, lease, is_cut_off);
+    fn http1(&self) -> Option<&Client> {
+        self.above().http1()
     }
 }
 
 impl<C: ClientCodec> ClientCodec for DynOver<C>
 where
-    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<DynFault, C::Error>, Codec = Client>,
+    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<DynFault, C::Error>>,
 {
     fn alpn(&self) -> Option<&[u8]> {
         self.above().alpn()
@@ -208,14 +188,12 @@ where
 }
 
 impl ExchangeCodec for ClientStream {
-    type Lease = StreamLease;
-
     fn http_error(error: &http1::Error) -> Option<&http1::Error> {
         Some(error)
     }
 
     fn into_filters(self) -> Filters {
-        Filters::default()
+        Filters::default().with(self.into_tunnel())
     }
 
     /// Another protocol on a stream needs extended CONNECT (RFC 8441).
@@ -236,17 +214,40 @@ impl ExchangeCodec for ClientStream {
         }
     }
 
-    fn give_up(ends: Ends<Self>, lease: StreamLease) {
-        lease.reset(ends);
+    fn http1(&self) -> Option<&Client> {
+        None
     }
 
-    /// The connection stays; a stream whose request was not sent to its end is reset.
-    fn end(channel: Channel<Self>, lease: StreamLease, is_cut_off: bool) {
-        if is_cut_off {
-            channel.abort();
-        } else {
-            drop(channel);
-        }
-        drop(lease);
+    fn is_complete(&self) -> bool {
+        self.status().is_finished
+    }
+}
+
+/// An HTTP/1.1 connection that begins with a PROXY header. The header is sent once, so other protocols find no filter.
+impl ExchangeCodec for Announced<Client> {
+    fn http_error(error: &http1::Error) -> Option<&http1::Error> {
+        Some(error)
+    }
+
+    fn into_filters(self) -> Filters {
+        Filters::default()
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.inner().is_switched()
+    }
+
+    fn retry(reason: &CloseReason) -> Retry {
+        retry_on_connection::<Self>(reason)
+    }
+
+    fn http1(&self) -> Option<&Client> {
+        Some(self.inner())
+    }
+}
+
+impl ClientCodec for Announced<Client> {
+    fn alpn(&self) -> Option<&[u8]> {
+        None
     }
 }

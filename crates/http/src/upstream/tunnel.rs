@@ -1,4 +1,4 @@
-//! Tunnels through proxies of HTTP: CONNECT (RFC 9110 §9.3.6).
+//! Tunnels through HTTP proxies: CONNECT (RFC 9110 §9.3.6).
 
 use tidegate_codec::{Filters, Pipeline};
 use tidegate_engine::Channel;
@@ -6,19 +6,18 @@ use tidegate_http1::client::Incoming;
 use tidegate_http1::{Method, Request};
 
 use super::codec::ClientCodec;
-use super::error::{ClientError, ProxyError, proxy_closed};
-use super::origin::Origin;
-use super::proxy::Proxy;
+use super::error::{ProxyError, UpstreamError, proxy_closed};
+use super::forward_proxy::ForwardProxy;
 
-/// Has a proxy of HTTP connect to an origin. The channel carries the bytes of the origin then, with the codec that `to`
+/// Has an HTTP proxy connect to a server. The channel carries the bytes of the server then, with the codec that `to`
 /// makes for it.
 pub(super) async fn connect<C: ClientCodec, D: Pipeline>(
     mut channel: Channel<C>,
-    proxy: &Proxy,
-    origin: &Origin,
+    proxy: &ForwardProxy,
+    authority: String,
     to: impl FnOnce(Filters) -> D + 'static,
-) -> Result<Channel<D>, ClientError> {
-    let mut request = Request::new(Method::Connect, origin.authority())?;
+) -> Result<Channel<D>, UpstreamError> {
+    let mut request = Request::new(Method::Connect, authority)?;
     if let Some(authorization) = proxy.authorization() {
         request = request.field("Proxy-Authorization", authorization)?;
     }
@@ -28,9 +27,9 @@ pub(super) async fn connect<C: ClientCodec, D: Pipeline>(
     loop {
         match channel.recv().await.map_err(proxy_closed)? {
             Some(Incoming::Head(head)) if (200..300).contains(&head.status().code()) => break,
-            Some(Incoming::Head(head)) => return Err(ClientError::Proxy(ProxyError::Refused(head.status()))),
+            Some(Incoming::Head(head)) => return Err(UpstreamError::Proxy(ProxyError::Refused(head.status()))),
             Some(_) => {}
-            None => return Err(ClientError::Proxy(ProxyError::Ended)),
+            None => return Err(UpstreamError::Proxy(ProxyError::Ended)),
         }
     }
     channel.switch(|codec| to(codec.into_filters())).map_err(proxy_closed)

@@ -1,95 +1,28 @@
-//! `Origin`: the target of a connection, and the key of the pool.
-
-use std::rc::Rc;
+//! URIs of requests: their origin, their target, and their credentials.
 
 use http::Uri;
 use http::uri::Authority;
 use tidegate_sys::Address;
 
 use super::error::ClientError;
-use super::proxy::{Proxies, Proxy};
+use crate::upstream::{Origin, default_port};
 
-/// Requests of the same origin share connections.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Origin {
-    pub(super) is_secure: bool,
-    /// In lower case; an IPv6 address without its brackets, and with its zone.
-    pub(super) host: Box<str>,
-    pub(super) port: u16,
-    /// Where to connect in the place of the host.
-    pub(super) at: Option<Address>,
-    /// A proxy makes a tunnel to it, even where it could forward requests.
-    pub(super) tunnels: bool,
-    /// The proxy through which it is reached.
-    pub(super) via: Option<Rc<Proxy>>,
-    /// Its connections speak HTTP/2 if the server agrees. Those of requests that need HTTP/1.1 are apart.
-    pub(super) may_be_http2: bool,
-}
-
-impl Origin {
-    /// The origin of a URI.
-    pub(super) fn of(uri: &Uri, at: Option<Address>) -> Result<Self, ClientError> {
-        let is_secure = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            Some(_) => return Err(ClientError::Scheme),
-            None => return Err(ClientError::Uri),
-        };
-        let authority = uri.authority().ok_or(ClientError::Uri)?;
-        let AuthorityParts { host, after_host, .. } = AuthorityParts::of(authority);
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        if host.is_empty() {
-            return Err(ClientError::Uri);
-        }
-        let port = port_of(after_host, default_port(is_secure))?;
-        Ok(Self { is_secure, host: lower(host).into(), port, at, tunnels: false, via: None, may_be_http2: false })
+/// The origin of a URI.
+pub(super) fn origin_of(uri: &Uri, at: Option<Address>) -> Result<Origin, ClientError> {
+    let is_secure = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        Some(_) => return Err(ClientError::Scheme),
+        None => return Err(ClientError::Uri),
+    };
+    let authority = uri.authority().ok_or(ClientError::Uri)?;
+    let AuthorityParts { host, after_host, .. } = AuthorityParts::of(authority);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if host.is_empty() {
+        return Err(ClientError::Uri);
     }
-
-    /// The same origin, reached through a proxy if one is for it.
-    pub(super) fn through(mut self, proxies: &Proxies) -> Self {
-        self.via = if self.at.is_none() { proxies.of(&self).cloned() } else { None };
-        self
-    }
-
-    /// The proxy that requests are sent to as if it were the server.
-    pub(super) fn forwarder(&self) -> Option<&Proxy> {
-        self.via.as_deref().filter(|proxy| proxy.forwards(self))
-    }
-
-    /// Whether the host, the port and the scheme are the same (RFC 6454 §4).
-    pub(super) fn is_same_site(&self, other: &Self) -> bool {
-        (self.is_secure, &self.host, self.port) == (other.is_secure, &other.host, other.port)
-    }
-
-    /// The host with its port.
-    pub(super) fn authority(&self) -> String {
-        self.host_and(Some(self.port))
-    }
-
-    /// The value of `Host`: without the port where that is the scheme's.
-    pub(super) fn host_field(&self) -> String {
-        self.host_and((self.port != default_port(self.is_secure)).then_some(self.port))
-    }
-
-    /// The host as others know it: an IPv6 address without its zone, which means something on this machine only (RFC 6874
-    /// §1).
-    pub(super) fn name(&self) -> &str {
-        self.host.split('%').next().unwrap_or_default()
-    }
-
-    /// The host as it stands in a URI, with a port. Each request needs it: it is written without the formatting machinery.
-    fn host_and(&self, port: Option<u16>) -> String {
-        let mut text = String::with_capacity(self.host.len() + "[]:65535".len());
-        let is_ipv6 = self.host.as_bytes().contains(&b':');
-        text.push_str(if is_ipv6 { "[" } else { "" });
-        text.push_str(if is_ipv6 { self.name() } else { &self.host });
-        text.push_str(if is_ipv6 { "]" } else { "" });
-        if let Some(port) = port {
-            text.push(':');
-            text.push_str(itoa::Buffer::new().format(port));
-        }
-        text
-    }
+    let port = port_of(after_host, default_port(is_secure))?;
+    Ok(Origin { is_secure, host: lower(host).into(), port, at, tunnels: false, via: None, may_be_http2: false })
 }
 
 /// A host in lower case, but for a zone: the names of network interfaces have case.
@@ -134,10 +67,6 @@ fn port_of(after_host: &str, default: u16) -> Result<u16, ClientError> {
         None | Some("") => Ok(default),
         Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or(ClientError::Uri),
     }
-}
-
-fn default_port(is_secure: bool) -> u16 {
-    if is_secure { 443 } else { 80 }
 }
 
 /// The target of a request in origin form (RFC 9112 §3.2.1).
@@ -185,7 +114,7 @@ mod tests {
     use super::*;
 
     fn origin(text: &str) -> Result<Origin, ClientError> {
-        Origin::of(&text.parse().map_err(|_| ClientError::Uri)?, None)
+        origin_of(&text.parse().map_err(|_| ClientError::Uri)?, None)
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! One request and its response, on a connection of HTTP/1.1 or on a stream of HTTP/2.
 //!
 //! [`ClientExchange`] hides the types of codecs: the request is sent through it, its response is received through it, and
-//! it ends by returning its place to the pool. `ChannelExchange` owns its connection or its stream meanwhile. The two
-//! directions end each on their own. When both have ended in good order, a connection of HTTP/1.1 returns to the pool if its
-//! codec takes another request.
+//! it ends by a [`Release`], such as that of a place in a pool. `ChannelExchange` owns its connection or its stream meanwhile.
+//! The two directions end each on their own.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,17 +15,18 @@ use tidegate_engine::{Channel, ChannelError, CloseReason, SendError};
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, ResponseHead, Status};
 
-use super::codec::{ExchangeCodec, Retry};
-use super::ends::Ends;
+use super::channel::ExchangeChannel;
+use super::codec::ExchangeCodec;
+use super::retry::Retry;
 use crate::exchange::{BodyError, Exchange, Piece};
 
 /// One request and its response, whatever the version is.
-pub(crate) trait ClientExchange: Exchange {
+pub trait ClientExchange: Exchange {
     /// Sends a whole request, or its head. `message` is taken when it is sent.
-    fn poll_send(&self, message: &mut Option<Outgoing>, cx: &mut Context<'_>) -> Poll<Result<(), Failure>>;
+    fn poll_send(&self, message: &mut Option<Outgoing>, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeFailure>>;
 
     /// The next head: of an interim response, or of the final one.
-    fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Failure>>;
+    fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, ExchangeFailure>>;
 
     /// From that time on whatever waits fails.
     fn set_deadline(&self, at: Option<Instant>);
@@ -35,7 +35,7 @@ pub(crate) trait ClientExchange: Exchange {
     /// closed.
     fn abandon(&self);
 
-    /// Ends the request, unless its writer has, and waits until its end is queued.
+    /// ExchangeChannel the request, unless its writer has, and waits until its end is queued.
     fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
 
     /// Whether the connection takes nothing more of the request.
@@ -56,19 +56,33 @@ pub(crate) trait ClientExchange: Exchange {
 
 /// Why an exchange has failed before the head of its response.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum ExchangeFailure {
     /// The connection or the stream is closed.
-    Closed { reason: Rc<CloseReason>, retry: Retry },
+    Closed {
+        /// Why it is closed.
+        reason: Rc<CloseReason>,
+        /// Whether the request may be sent again.
+        retry: Retry,
+    },
     /// The deadline has come.
     Deadline,
     /// The protocol cannot express the request.
     Misuse(&'static str),
 }
 
-/// An exchange on a channel of its own.
-pub(super) struct ChannelExchange<C: ExchangeCodec> {
-    ends: RefCell<Ends<C>>,
-    lease: Cell<Option<C::Lease>>,
+/// Where the channel of an exchange goes when the exchange is over.
+pub trait Release<C: ExchangeCodec>: 'static {
+    /// Request and response are complete, unless the request `is_cut_off`.
+    fn complete(self, channel: Channel<C>, is_cut_off: bool);
+
+    /// The exchange is given up.
+    fn give_up(self, channel: ExchangeChannel<C>);
+}
+
+/// An exchange on a channel of its own, which it passes to `R` at its end.
+pub struct ChannelExchange<C: ExchangeCodec, R: Release<C>> {
+    channel: RefCell<ExchangeChannel<C>>,
+    release: Cell<Option<R>>,
     /// The request is not complete.
     is_sending: Cell<bool>,
     /// The response is not complete.
@@ -85,11 +99,12 @@ pub(super) struct ChannelExchange<C: ExchangeCodec> {
     writer: Cell<Option<Waker>>,
 }
 
-impl<C: ExchangeCodec> ChannelExchange<C> {
-    pub(super) fn new(channel: Channel<C>, lease: C::Lease) -> Self {
+impl<C: ExchangeCodec, R: Release<C>> ChannelExchange<C, R> {
+    /// An exchange whose request is not sent yet.
+    pub fn new(channel: Channel<C>, release: R) -> Self {
         Self {
-            ends: RefCell::new(Ends::Whole(channel)),
-            lease: Cell::new(Some(lease)),
+            channel: RefCell::new(ExchangeChannel::Whole(channel)),
+            release: Cell::new(Some(release)),
             is_sending: Cell::new(true),
             is_receiving: Cell::new(true),
             has_head: Cell::new(false),
@@ -106,11 +121,11 @@ impl<C: ExchangeCodec> ChannelExchange<C> {
         if self.is_sending.get() || self.is_receiving.get() {
             return;
         }
-        let (Some(mut channel), Some(lease)) = (self.ends.take().take(), self.lease.take()) else { return };
+        let (Some(mut channel), Some(release)) = (self.channel.take().take(), self.release.take()) else { return };
         if self.has_deadline.take() {
             channel.set_deadline(None);
         }
-        C::end(channel, lease, self.is_cut_off.get());
+        release.complete(channel, self.is_cut_off.get());
     }
 
     /// Closes the connection, or resets the stream. The server sees that the request was not complete, or that its response is
@@ -118,14 +133,19 @@ impl<C: ExchangeCodec> ChannelExchange<C> {
     fn close(&self) {
         self.is_sending.set(false);
         self.is_receiving.set(false);
-        let mut ends = self.ends.take();
-        match self.lease.take() {
-            Some(lease) => C::give_up(ends, lease),
-            None => ends.abort(),
+        let mut channel = self.channel.take();
+        match self.release.take() {
+            Some(release) => release.give_up(channel),
+            None => channel.abort(),
         }
         if let Some(waker) = self.writer.take() {
             waker.wake();
         }
+    }
+
+    #[cold]
+    fn misuse(error: &C::Error) -> &'static str {
+        C::misuse(error).map_or("the connection failed", |misuse| misuse.text())
     }
 
     #[cold]
@@ -139,11 +159,11 @@ impl<C: ExchangeCodec> ChannelExchange<C> {
         if !self.is_sending.get() {
             return Err(BodyError::Over);
         }
-        match self.ends.borrow_mut().send(message) {
+        match self.channel.borrow_mut().send(message) {
             Some(Ok(())) => Ok(None),
             Some(Err(SendError::Full(message) | SendError::Busy(message))) => Ok(Some(message)),
             // The connection is still there: the error is the caller's.
-            Some(Err(SendError::Codec(error))) => Err(BodyError::Misuse(C::misuse(&error))),
+            Some(Err(SendError::Codec(error))) => Err(BodyError::Misuse(Self::misuse(&error))),
             Some(Err(_)) | None => Err(self.write_failed(BodyError::Over)),
         }
     }
@@ -161,21 +181,21 @@ impl<C: ExchangeCodec> ChannelExchange<C> {
     }
 
     fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
-        let received = self.ends.borrow_mut().poll_recv(cx);
+        let received = self.channel.borrow_mut().poll_recv(cx);
         if let Poll::Ready(Err(ChannelError::Busy)) = received {
             return poll_later(cx);
         }
         received
     }
 
-    fn failure(&self, error: ChannelError) -> Failure {
+    fn failure(&self, error: ChannelError) -> ExchangeFailure {
         match error {
             ChannelError::Closed(reason) => {
                 let retry = if self.has_head.get() { Retry::Never } else { C::retry(&reason) };
-                Failure::Closed { reason, retry }
+                ExchangeFailure::Closed { reason, retry }
             }
-            ChannelError::Deadline => Failure::Deadline,
-            _ => Failure::Misuse("the connection failed"),
+            ChannelError::Deadline => ExchangeFailure::Deadline,
+            _ => ExchangeFailure::Misuse("the connection failed"),
         }
     }
 
@@ -189,7 +209,7 @@ impl<C: ExchangeCodec> ChannelExchange<C> {
     fn drain(&self) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
         for _ in 0..DRAINED_PIECES_MAX {
-            match self.ends.borrow_mut().poll_recv(cx) {
+            match self.channel.borrow_mut().poll_recv(cx) {
                 Poll::Ready(Ok(Some(Incoming::Data(_) | Incoming::Trailers(_)))) => {}
                 Poll::Ready(Ok(Some(Incoming::End))) => return true,
                 _ => return false,
@@ -199,19 +219,19 @@ impl<C: ExchangeCodec> ChannelExchange<C> {
     }
 }
 
-impl<C: ExchangeCodec> ClientExchange for ChannelExchange<C> {
-    fn poll_send(&self, message: &mut Option<Outgoing>, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+impl<C: ExchangeCodec, R: Release<C>> ClientExchange for ChannelExchange<C, R> {
+    fn poll_send(&self, message: &mut Option<Outgoing>, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeFailure>> {
         let Some(outgoing) = message.take() else { return Poll::Ready(Ok(())) };
         let is_whole = matches!(outgoing, Outgoing::Request(_));
-        let sent = self.ends.borrow_mut().send(outgoing);
+        let sent = self.channel.borrow_mut().send(outgoing);
         match sent {
             Some(Ok(())) => {
-                let mut ends = self.ends.borrow_mut();
+                let mut channel = self.channel.borrow_mut();
                 if is_whole {
                     self.is_sending.set(false);
                 }
-                if !is_whole || !ends.is_writable() {
-                    ends.split();
+                if !is_whole || !channel.is_writable() {
+                    channel.split();
                 }
                 Poll::Ready(Ok(()))
             }
@@ -221,17 +241,20 @@ impl<C: ExchangeCodec> ClientExchange for ChannelExchange<C> {
             }
             Some(Err(SendError::Codec(error))) => {
                 self.close();
-                Poll::Ready(Err(Failure::Misuse(C::misuse(&error))))
+                Poll::Ready(Err(ExchangeFailure::Misuse(Self::misuse(&error))))
             }
             // The codec has closed since the connection was taken from the pool: nothing is sent.
             Some(Err(_)) | None => {
                 self.close();
-                Poll::Ready(Err(Failure::Closed { reason: Rc::new(CloseReason::Done), retry: Retry::IfIdempotent }))
+                Poll::Ready(Err(ExchangeFailure::Closed {
+                    reason: Rc::new(CloseReason::Done),
+                    retry: Retry::IfIdempotent,
+                }))
             }
         }
     }
 
-    fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Failure>> {
+    fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, ExchangeFailure>> {
         let failure = match ready!(self.poll_recv(cx)) {
             Ok(Some(Incoming::Interim(head))) => {
                 // An interim response is an answer: the request has arrived.
@@ -256,7 +279,7 @@ impl<C: ExchangeCodec> ClientExchange for ChannelExchange<C> {
     fn set_deadline(&self, at: Option<Instant>) {
         if at.is_some() || self.has_deadline.get() {
             self.has_deadline.set(at.is_some());
-            self.ends.borrow_mut().set_deadline(at);
+            self.channel.borrow_mut().set_deadline(at);
         }
     }
 
@@ -294,16 +317,13 @@ impl<C: ExchangeCodec> ClientExchange for ChannelExchange<C> {
     }
 
     fn has_left_http(&self) -> bool {
-        self.ends.borrow_mut().with_codec(C::has_left_http).unwrap_or(false)
+        self.channel.borrow_mut().with_codec(C::has_left_http).unwrap_or(false)
     }
 
     fn take_switched(&self) -> Option<Channel<DynOver<Raw>>> {
-        let mut channel = self.ends.take().take()?;
-        drop(self.lease.take());
-        if self.has_deadline.take() {
-            channel.set_deadline(None);
-        }
-        channel.switch(|codec| codec.into_filters().stack(Raw)).ok()
+        let channel = self.channel.take();
+        drop(self.release.take());
+        channel.into_raw()?.ok()
     }
 
     fn reset(&self) {
@@ -311,7 +331,7 @@ impl<C: ExchangeCodec> ClientExchange for ChannelExchange<C> {
     }
 }
 
-impl<C: ExchangeCodec> Exchange for ChannelExchange<C> {
+impl<C: ExchangeCodec, R: Release<C>> Exchange for ChannelExchange<C, R> {
     fn poll_body(&self, _: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
         if !self.is_receiving.get() {
             return Poll::Ready(Ok(None));
@@ -337,7 +357,7 @@ impl<C: ExchangeCodec> Exchange for ChannelExchange<C> {
     }
 
     fn poll_ready(&self, _: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        let ready = self.ends.borrow_mut().poll_ready(cx);
+        let ready = self.channel.borrow_mut().poll_ready(cx);
         let Some(ready) = ready else {
             return Poll::Ready(Err(self.write_failed(BodyError::Over)));
         };
@@ -372,9 +392,9 @@ impl<C: ExchangeCodec> Exchange for ChannelExchange<C> {
     }
 }
 
-impl<C: ExchangeCodec> Drop for ChannelExchange<C> {
+impl<C: ExchangeCodec, R: Release<C>> Drop for ChannelExchange<C, R> {
     fn drop(&mut self) {
-        if !self.ends.get_mut().is_over() {
+        if !self.channel.get_mut().is_over() {
             self.close();
         }
     }

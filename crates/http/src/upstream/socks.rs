@@ -1,20 +1,20 @@
-//! Tunnels through proxies of SOCKS.
+//! Tunnels through SOCKS proxies.
 
 use tidegate_codec::Pipeline;
 use tidegate_engine::{self as engine, Channel};
 use tidegate_socks as socks;
 
-use super::error::{ClientError, ProxyError, proxy_closed};
-use super::proxy::{Proxy, ProxyKind};
+use super::error::{ProxyError, UpstreamError, proxy_closed};
+use super::forward_proxy::{ForwardProxy, ProxyKind};
 
-/// Has a proxy of SOCKS connect to an origin. The channel carries the bytes of the origin then.
+/// Has a SOCKS proxy connect to a server. The channel carries the bytes of the server then.
 pub(super) async fn connect<D: Pipeline>(
     connect: &engine::Client,
-    proxy: &Proxy,
+    proxy: &ForwardProxy,
     target: socks::Target,
-    codec_of_origin: D,
-) -> Result<Channel<D>, ClientError> {
-    let misuse = |_| ClientError::Proxy(ProxyError::Target);
+    codec_of_server: D,
+) -> Result<Channel<D>, UpstreamError> {
+    let misuse = |_| UpstreamError::Proxy(ProxyError::Target);
     let mut codec = match proxy.kind {
         ProxyKind::Socks4 | ProxyKind::Socks4a => {
             let user = proxy.credentials.as_ref().map_or("", |(user, _)| user);
@@ -27,11 +27,11 @@ pub(super) async fn connect<D: Pipeline>(
     {
         codec = codec.credentials(user, password).map_err(misuse)?;
     }
-    let mut channel = connect.connect(codec).await.map_err(ClientError::Connect)?;
+    let mut channel = connect.connect(codec).await.map_err(UpstreamError::Connect)?;
     match channel.recv().await.map_err(proxy_closed)? {
         Some(Ok(_)) => {}
-        Some(Err(refusal)) => return Err(ClientError::Proxy(ProxyError::Socks(refusal))),
-        None => return Err(ClientError::Proxy(ProxyError::Ended)),
+        Some(Err(refusal)) => return Err(UpstreamError::Proxy(ProxyError::Socks(refusal))),
+        None => return Err(UpstreamError::Proxy(ProxyError::Ended)),
     }
-    channel.switch(|_| codec_of_origin).map_err(proxy_closed)
+    channel.switch(|_| codec_of_server).map_err(proxy_closed)
 }
