@@ -21,11 +21,12 @@ use tidegate_buffer::Slice;
 use tidegate_engine::activity::Label;
 use tidegate_engine::task::HandlerTask;
 use tidegate_engine::{CloseReason, ConnectionCharge, Context, Event, Handler, Outcome};
+use tidegate_http_message::body::{self, Body, BodyCollector, BodyWithTrailers};
+use tidegate_http_message::slices::LONG_BODY_BYTES;
 use tidegate_http1::{Incoming, Interim, Method, Outgoing, RequestHead, Status, Trailers};
 use tidegate_sys::Address;
 
 use crate::app::App;
-use crate::body::{self, Body, Collected, Ready};
 use crate::codec::HttpCodec;
 use crate::endpoint::{Call, Endpoint, InterimWriter, Interimed, Interims, PolledCall, Responding};
 use crate::exchange::Late;
@@ -40,7 +41,6 @@ use crate::request::{AnyState, Request};
 use crate::response::{Message, Response};
 use crate::router::MakeState;
 use crate::running::Running;
-use crate::slices::LONG_BODY_BYTES;
 use crate::task::{self, Begun, CaughtResponse, Work, late_response};
 
 /// The application of a connection while nothing of it needs a task; see
@@ -122,7 +122,7 @@ struct Collecting {
     request: Request,
     endpoint: Rc<Endpoint>,
     passed: Passed,
-    body: Collected,
+    body: BodyCollector,
     /// The body, if it came in one piece.
     whole: Body,
     length: Option<u64>,
@@ -519,7 +519,7 @@ impl HttpHandler {
             request: request.detach(),
             endpoint,
             passed,
-            body: Collected::new(bytes_max).charged_to(Some(cx.account())),
+            body: BodyCollector::new(bytes_max).charged_to(Some(cx.account())),
             whole: Body::empty(),
             length,
         }));
@@ -659,7 +659,9 @@ impl HttpHandler {
         is_head: bool,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        let Some((head, Ready { body, trailers, .. })) = response.into_ready() else { return Outcome::Continue };
+        let Some((head, BodyWithTrailers { body, trailers, .. })) = response.into_ready() else {
+            return Outcome::Continue;
+        };
         let sent = match cx.send(head) {
             Ok(_) if is_head => return cx.send(Outgoing::End).into(),
             Ok(_) => cx.send(Outgoing::Data(body)),
@@ -686,7 +688,7 @@ impl HttpHandler {
             message => return self.take_over(Work::Respond(message, is_head)),
         };
         match cx.send(head) {
-            Ok(_) if cx.codec().has_left_http() => Outcome::Switch(upgrade.0.after(C::into_filters)),
+            Ok(_) if cx.codec().has_left_http() => Outcome::Switch(upgrade.into_switch().after(C::into_filters)),
             Ok(_) => Outcome::fail(NOT_A_TUNNEL),
             Err(error) => Outcome::fail(error),
         }

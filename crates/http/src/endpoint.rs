@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::task::Context;
 
 use tidegate_engine::activity::Label;
+use tidegate_http_message::Body;
+use tidegate_http_message::exchange::Exchange;
 use tidegate_http1::{Interim, Outgoing};
 use tidegate_metrics::RouteMetrics;
 use tidegate_sys::Address;
 
-use crate::body::Body;
-use crate::exchange::Exchange;
 use crate::extract::{BodyUse, FromRequest};
 use crate::order::Place;
 use crate::request::Request;

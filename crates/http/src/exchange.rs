@@ -1,112 +1,20 @@
-//! `Exchange`: a request and its response on a connection, as a body and its writer see them: without the type of the
-//! connection.
+//! `Exchanges`: the requests and responses of one connection of the server, as their bodies and writers see them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::error::Error;
-use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::Slice;
 use tidegate_engine::{Account, Channel, ChannelError, CloseReason, ConnectionCharge, SendError, task};
-use tidegate_http1::{Incoming, Outgoing, Refusal, Status, Trailers};
+use tidegate_http_message::BodyError;
+use tidegate_http_message::exchange::{Exchange, Piece};
+use tidegate_http1::{Incoming, Outgoing, Refusal, Status};
 use tidegate_sys::Address;
 
 use crate::codec::HttpCodec;
 use crate::handed_over::{Framing, HandedOver};
 use crate::limits::Limits;
-
-/// A request and its response. `number` is that of the exchange on its connection: a body or a writer that outlives its
-/// exchange gets [`BodyError::Over`].
-pub(crate) trait Exchange {
-    /// The next piece of the request's body, `None` at its end.
-    fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>>;
-
-    /// Whether another piece of the response's body has room.
-    fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>>;
-
-    /// Whether the pieces of the response's body that were sent so far have left their queue.
-    fn poll_flush(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.poll_ready(number, cx)
-    }
-
-    fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError>;
-
-    /// The account of the connection, for bytes of the body that are kept in memory.
-    fn account(&self, _number: u32) -> Option<Account> {
-        None
-    }
-
-    /// The application gets a piece of the body, of which it may keep a copy.
-    fn hand_over(&self, _number: u32, _piece: &[u8]) {}
-
-    /// The application gets all of the body. The bytes count until the exchange is over.
-    fn keep(&self, _number: u32, _charge: ConnectionCharge) {}
-
-    /// The address that the client has connected to, of the request of a server.
-    fn destination(&self, _number: u32) -> Option<Address> {
-        None
-    }
-
-    /// Whether the connection drains, perhaps alone, as at its age. A drain wakes the task of the exchange.
-    fn is_draining(&self) -> bool {
-        false
-    }
-}
-
-/// A piece of a body that is received.
-pub(crate) enum Piece {
-    Data(Slice),
-    Trailers(Trailers),
-}
-
-/// Why a body cannot be read or written further.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum BodyError {
-    /// The connection is closed, for this reason.
-    Closed(Rc<CloseReason>),
-    /// The body is longer than the caller, or a limit, allows.
-    TooLong,
-    /// The bytes are not valid in the content coding that the request names.
-    Undecodable,
-    /// The exchange that the body belongs to is over.
-    Over,
-    /// This kind of body cannot be read: it is one that is produced, or a file.
-    Unreadable,
-    /// The deadline of a client's request has come.
-    Deadline,
-    /// The protocol cannot express what was written: the body does not have its length, or a field is no trailer.
-    Misuse(&'static str),
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed(reason) => write!(f, "the connection is closed: {reason}"),
-            Self::TooLong => f.write_str("the body is too long"),
-            Self::Undecodable => f.write_str("the body is not valid in its content coding"),
-            Self::Over => f.write_str("the exchange that the body belongs to is over"),
-            Self::Unreadable => f.write_str("this body can only be sent"),
-            Self::Deadline => f.write_str("the deadline of the request has come"),
-            Self::Misuse(text) => f.write_str(text),
-        }
-    }
-}
-
-impl Error for BodyError {}
-
-impl From<ChannelError> for BodyError {
-    fn from(error: ChannelError) -> Self {
-        match error {
-            ChannelError::Closed(reason) => Self::Closed(reason),
-            ChannelError::Deadline => Self::Deadline,
-            _ => Self::Misuse("the body was used from within a handler; use it in a task"),
-        }
-    }
-}
 
 /// The exchanges of one connection, one after the other, while a task serves them.
 pub(crate) struct Exchanges<C: HttpCodec> {

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use tidegate_buffer::Slice;
+use tidegate_http_message::Body;
 use tidegate_http1::Method;
 
-use crate::body::Body;
 use crate::endpoint::Endpoint;
 use crate::extract::BodyUse;
 use crate::middleware::Passed;

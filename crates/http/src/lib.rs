@@ -30,7 +30,6 @@
 #![forbid(unsafe_code)]
 
 mod app;
-mod body;
 pub mod client;
 mod codec;
 #[cfg(feature = "compress")]
@@ -49,10 +48,8 @@ mod http2;
 mod limits;
 mod line_log;
 mod middleware;
-mod negotiate;
 mod normal_path;
 mod order;
-mod percent;
 mod pipelined;
 pub mod proxy;
 mod refusals;
@@ -63,10 +60,8 @@ mod router;
 mod running;
 mod server;
 mod sessions;
-mod slices;
 mod sse;
 mod task;
-mod upgrade;
 #[expect(unreachable_pub, reason = "it becomes a crate of its own")]
 mod upstream;
 mod upstream_note;
@@ -87,7 +82,6 @@ pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
 pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
-pub use body::{Body, BodyWriter, Data};
 pub use client::Client;
 pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
@@ -96,7 +90,6 @@ pub use connection::HttpHandler;
 pub use endpoint::{
     Async, Endpoint, HalfClose, RequestFunction, Responding, Sync, WithHalfClose, WithRequest, half_close,
 };
-pub use exchange::BodyError;
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
@@ -107,14 +100,14 @@ pub use middleware::{
     AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RefusedRequest, RequestId, RequestIds, RequestInfo,
     TraceContext, TraceContexts,
 };
-pub use negotiate::{Encoding, preferred_encoding};
 pub use normal_path::normal_path;
 pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use router::{Router, Slashes};
 pub use server::{Config, Server, serve};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
+#[doc(inline)]
+pub use tidegate_http_message::{Body, BodyError, BodyWriter, Data, Encoding, Upgrade, preferred_encoding};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
-pub use upgrade::Upgrade;
 #[cfg(feature = "websocket")]
 pub use websocket::WebSocketUpgrade;

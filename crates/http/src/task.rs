@@ -14,15 +14,19 @@ use tidegate_buffer::Slice;
 use tidegate_codec::work;
 use tidegate_engine::activity::Activity;
 use tidegate_engine::{ChannelError, Outcome, task};
+use tidegate_http_message::BodyError;
+use tidegate_http_message::Upgrade;
+use tidegate_http_message::body::{self, Body, BodyCollector, BodyKind, BodyWriter, ReceivedBody};
+use tidegate_http_message::exchange::Exchange;
+use tidegate_http_message::slices::{LONG_BODY_BYTES, PARSING_NANOS};
 use tidegate_http1::{Incoming, Outgoing, Status, Trailers};
 use tidegate_sys::Address;
 
 use crate::app::App;
-use crate::body::{self, Body, BodyWriter, Collected, Kind, Received};
 use crate::codec::HttpCodec;
 use crate::connection::{HttpHandler, NOT_A_TUNNEL, call_caught, is_head, panicked};
 use crate::endpoint::{Call, Endpoint, InterimWriter, Responding};
-use crate::exchange::{BodyError, Exchange, Exchanges, Inbound, Late};
+use crate::exchange::{Exchanges, Inbound, Late};
 use crate::extract::BodyUse;
 use crate::handed_over::Framing;
 use crate::limits::Limits;
@@ -32,8 +36,6 @@ use crate::refusals::Limit;
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
 use crate::running::Running;
-use crate::slices::{LONG_BODY_BYTES, PARSING_NANOS};
-use crate::upgrade::Upgrade;
 
 /// What a task begins with.
 pub(crate) enum Work {
@@ -239,7 +241,7 @@ impl<C: HttpCodec> Served for Exchanges<C> {
         if !channel.with_codec(|codec| codec.has_left_http())? {
             return Err(ServeError(NOT_A_TUNNEL.into()));
         }
-        Ok(channel.switch_by(upgrade.0.after(C::into_filters))?)
+        Ok(channel.switch_by(upgrade.into_switch().after(C::into_filters))?)
     }
 }
 
@@ -323,17 +325,17 @@ impl Serving {
         let number = self.exchanges.begin(inbound, Framing::of(request.header("content-type")));
         let is_head = is_head(&request);
         if inbound != Inbound::Nothing {
-            let decoding = request.take_decoding();
-            let length = if decoding.is_some() { None } else { request.content_length() };
+            let decoder = request.take_decoder();
+            let length = if decoder.is_some() { None } else { request.content_length() };
             let exchange: Rc<dyn Exchange> = self.exchanges.clone();
-            request.set_body(Body(Kind::Received(Received {
+            request.set_body(Body::from(BodyKind::Received(ReceivedBody {
                 exchange,
                 number,
                 length,
-                begun: (!begun.pieces.is_empty()).then(|| Box::new(begun.pieces)),
+                first_pieces: (!begun.pieces.is_empty()).then(|| Box::new(begun.pieces)),
                 has_ended: false,
                 trailers: begun.trailers,
-                decoding,
+                decoder,
             })));
         }
         self.count_whole(request.body(), number);
@@ -432,7 +434,7 @@ impl Serving {
         if body.length().is_some_and(|length| length > bytes_max as u64) {
             return Err(BodyError::TooLong);
         }
-        let mut collected = Collected::new(bytes_max).charged_to(body.account());
+        let mut collected = BodyCollector::new(bytes_max).charged_to(body.account());
         while let Some(piece) = body.next().await.transpose()? {
             collected.add(&piece)?;
         }
@@ -481,10 +483,12 @@ impl Serving {
             exchanges.send(number, head)?;
         } else {
             match source {
-                Source::Received(received) => self.pass_on(head, Body(Kind::Received(received)), number).await?,
-                Source::Ready(ready) => {
+                Source::Received(received) => {
+                    self.pass_on(head, Body::from(BodyKind::Received(received)), number).await?;
+                }
+                Source::WithTrailers(ready) => {
                     exchanges.send(number, head)?;
-                    let writer = BodyWriter { exchange: exchanges.clone(), number };
+                    let writer = BodyWriter::new(exchanges.clone(), number);
                     self.until_gone(pin!(ready.write(writer))).await?.map_err(ServeError)?;
                 }
                 Source::Produced(produced) => {
@@ -493,7 +497,7 @@ impl Serving {
                         exchanges.ask_for_body(number)?;
                     }
                     exchanges.send(number, head)?;
-                    let writer = BodyWriter { exchange: exchanges.clone(), number };
+                    let writer = BodyWriter::new(exchanges.clone(), number);
                     let mut producing = (produced.produce)(writer);
                     self.until_gone(producing.as_mut()).await?.map_err(ServeError)?;
                 }

@@ -14,9 +14,9 @@ use super::cookies::CookieStore;
 use super::error::ClientError;
 use super::limits::ClientLimits;
 use super::proxy::Proxies;
-#[cfg(feature = "compress")]
-use crate::compression::supported_names;
 use crate::upstream::{Connector, Origin, Pool, Resolve};
+#[cfg(feature = "compress")]
+use tidegate_http_message::coding::supported_names;
 
 /// The settings, the connector and the pool of a client.
 pub(super) struct ClientCore {

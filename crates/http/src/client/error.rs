@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use http::StatusCode;
 use tidegate_engine::{CloseReason, ConnectError};
+use tidegate_http_message::BodyError;
 use tidegate_http1::{InvalidField, InvalidRequest};
 #[cfg(feature = "websocket")]
 use tidegate_websocket::handshake::HandshakeError;
 
-use crate::exchange::BodyError;
 use crate::upstream::UpstreamError;
 pub use crate::upstream::{Phase, ProxyError};
 

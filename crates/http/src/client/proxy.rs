@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use http::Uri;
 use tidegate_engine::IpNet;
+use tidegate_http_message::percent;
 
 use super::error::ClientError;
 use super::uri::{port, userinfo};
-use crate::percent;
 use crate::upstream::{ForwardProxy, Origin, ProxyKind};
 
 /// A proxy: an address, the way to speak to it, and credentials.

@@ -1,6 +1,7 @@
 //! Redirects: which request follows a response (RFC 9110 §15.4, and the Fetch standard, "HTTP-redirect fetch").
 
 use http::{Method, Uri};
+use tidegate_http_message::body::{Body, BodyKind};
 use tidegate_http1::ResponseHead;
 
 use super::core::Redirects;
@@ -8,7 +9,6 @@ use super::error::{ClientError, RefusedRedirect};
 use super::reference;
 use super::request::Request;
 use super::uri::origin_of;
-use crate::body::{Body, Kind};
 use crate::upstream::Origin;
 
 /// Where a response leads to.
@@ -46,7 +46,7 @@ pub(super) fn follow(
         request.body = Body::empty();
         request.expects_continue = false;
         BODY_FIELDS.iter().for_each(|name| request.fields.remove(name));
-    } else if !request.was_whole || !matches!(request.body.0, Kind::Whole(_)) {
+    } else if !request.was_whole || !matches!(request.body.kind(), BodyKind::Whole(_)) {
         return Ok(Next::Done);
     }
     if !is_same_site {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use http::{Method, Uri};
 #[cfg(any(feature = "json", feature = "form"))]
 use serde::Serialize;
+use tidegate_http_message::Body;
 use tidegate_http1::Fields;
 use tidegate_sys::Address;
 
 use super::core::ClientCore;
 use super::error::ClientError;
 use super::uri;
-use crate::body::Body;
 use crate::upstream::basic_credentials;
 
 /// A request: a method, a URI, fields, a body, and how it is sent.

@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{ConnectError, task};
+use tidegate_http_message::BodyError;
+use tidegate_http_message::Upgrade;
+use tidegate_http_message::{Body, Data};
 use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 
@@ -33,13 +36,10 @@ use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
 use super::upstreams::{Shared, Upstream, UpstreamLimits};
 use super::websocket::{Handshake, answer_to};
-use crate::body::{Body, Data};
 use crate::endpoint::InterimWriter;
-use crate::exchange::BodyError;
 use crate::order::Place;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
-use crate::upgrade::Upgrade;
 use crate::upstream::{Connected, is_idempotent};
 use crate::upstream_note::UpstreamNote;
 

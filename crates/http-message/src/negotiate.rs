@@ -34,7 +34,10 @@ impl Encoding {
         }
     }
 
-    pub(crate) fn from_name(name: &[u8]) -> Option<Self> {
+    /// The coding with this name, in any case.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn from_name(name: &[u8]) -> Option<Self> {
         if name.eq_ignore_ascii_case(b"x-gzip") {
             // RFC 9110 §8.4.1.3
             return Some(Self::Gzip);
@@ -68,7 +71,7 @@ pub fn preferred_encoding(accept: Option<&[u8]>, offered: &[Encoding]) -> Option
 
 /// What a peer accepts: the weights of its `Accept-Encoding` fields.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct AcceptedEncodings {
+pub struct AcceptedEncodings {
     /// By [`Encoding`], in thousandths; `None` for one that is not named.
     weights: [Option<u16>; Encoding::ALL.len()],
     /// The weight of `*`.
@@ -78,14 +81,20 @@ pub(crate) struct AcceptedEncodings {
     is_present: bool,
 }
 
+impl Default for AcceptedEncodings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl AcceptedEncodings {
     /// Those of a request without the field.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self { weights: [None; Encoding::ALL.len()], others: None, elements_left: ELEMENTS_MAX, is_present: false }
     }
 
     /// Adds the value of one field. A malformed element is ignored.
-    pub(crate) fn add(&mut self, value: &[u8]) {
+    pub fn add(&mut self, value: &[u8]) {
         self.is_present = true;
         for element in value.split(|&byte| byte == b',') {
             let Some(left) = self.elements_left.checked_sub(1) else { return };
@@ -109,7 +118,7 @@ impl AcceptedEncodings {
     }
 
     /// The coding of `offered` that the peer prefers.
-    pub(crate) fn preferred(&self, offered: &[Encoding]) -> Option<Encoding> {
+    pub fn preferred(&self, offered: &[Encoding]) -> Option<Encoding> {
         let mut best = None;
         for &encoding in offered {
             let weight = self.weight(encoding);

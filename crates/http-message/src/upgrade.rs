@@ -8,12 +8,11 @@ use tidegate_codec::{DynOver, Filters, Pipeline};
 use tidegate_engine::{Channel, Handler, Switch};
 
 /// What takes over a connection after a response: the codec of another protocol, with a handler or a task. A
-/// [`Response`](crate::Response) carries it: [`Response::upgrade`](crate::Response::upgrade) and
-/// [`Response::tunnel`](crate::Response::tunnel).
+/// response carries it: `Response::upgrade` and `Response::tunnel` of `tidegate::http`.
 ///
 /// The pipeline is a [`DynOver`]: the codec over the filters that the connection has, such as TLS, whose types are erased.
 /// Bytes that the peer has sent behind its request are the first that the codec decodes.
-pub struct Upgrade(pub(crate) Switch<Filters>);
+pub struct Upgrade(Switch<Filters>);
 
 impl Upgrade {
     /// A codec, and a task that serves the connection.
@@ -24,6 +23,12 @@ impl Upgrade {
         E: Into<Box<dyn Error>> + 'static,
     {
         Self(Switch::channel(move |filters: Filters| filters.stack(codec), serve))
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_switch(self) -> Switch<Filters> {
+        self.0
     }
 
     /// A codec and a handler.

@@ -11,7 +11,7 @@ use tidegate_engine::task::LongWork;
 
 /// Divides the bytes of a body into slices, and waits for a turn before each of them.
 #[derive(Debug)]
-pub(crate) struct Slices {
+pub struct Slices {
     slice_bytes: usize,
     /// What is left of the slice.
     left: usize,
@@ -19,13 +19,14 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    #[cfg(feature = "compress")]
-    pub(crate) fn new(slice_bytes: usize) -> Self {
+    /// Slices of so many bytes.
+    #[must_use]
+    pub fn new(slice_bytes: usize) -> Self {
         Self { slice_bytes, left: 0, turn: LongWork::default() }
     }
 
     /// Waits for the turn to do the next slice unless something is left of this one. Returns how many bytes are left.
-    pub(crate) fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+    pub fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
         if self.left == 0 {
             ready!(Pin::new(&mut self.turn).poll(cx));
             self.left = self.slice_bytes;
@@ -34,19 +35,18 @@ impl Slices {
     }
 
     /// So many bytes are done.
-    pub(crate) fn take(&mut self, bytes: usize) {
+    pub fn take(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }
 
     /// The work that follows needs a turn of its own.
-    #[cfg(feature = "compress")]
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.left = 0;
     }
 }
 
 /// A body of more bytes than this is parsed in a turn of its own.
-pub(crate) const LONG_BODY_BYTES: usize = 64 * 1024;
+pub const LONG_BODY_BYTES: usize = 64 * 1024;
 
 /// How long parsing a byte takes, in nanoseconds: JSON to a type of the application.
-pub(crate) const PARSING_NANOS: u64 = 10;
+pub const PARSING_NANOS: u64 = 10;

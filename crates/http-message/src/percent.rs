@@ -5,6 +5,6 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 
 /// The decoded text, if it is UTF-8. A `+` stays one: only in forms it is a space.
-pub(crate) fn decode(text: &str) -> Option<Cow<'_, str>> {
+pub fn decode(text: &str) -> Option<Cow<'_, str>> {
     percent_decode_str(text).decode_utf8().ok()
 }
