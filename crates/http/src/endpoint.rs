@@ -54,7 +54,7 @@ pub(crate) enum Call {
 }
 
 /// A function that may send interim responses. The call itself only makes the future.
-pub(crate) struct Interimed {
+pub struct Interimed {
     pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> Responding>,
     /// It asks for the address that the client has connected to, so it needs a task that has the connection.
     pub(crate) needs_destination: bool,
@@ -63,18 +63,28 @@ pub(crate) struct Interimed {
 }
 
 /// Sends interim responses of one exchange.
-pub(crate) enum InterimWriter {
+pub enum InterimWriter {
     /// A task has the connection.
-    Exchange { exchange: Rc<dyn Exchange>, number: u32 },
+    Exchange {
+        /// The exchange of the request.
+        exchange: Rc<dyn Exchange>,
+        /// The number of the exchange on its connection.
+        number: u32,
+    },
     /// The handler of the connection waits for the response. The place is that of the request among those of its
     /// connection, if others may be in progress beside it.
-    Handler { interims: Rc<Interims>, place: Option<Place> },
+    Handler {
+        /// The interim responses of this loop.
+        interims: Rc<Interims>,
+        /// The place of the request.
+        place: Option<Place>,
+    },
 }
 
 /// The interim responses that a future has sent while it was polled, for the handler of its connection. A loop has one: each
 /// poll is followed by taking them out.
 #[derive(Default)]
-pub(crate) struct Interims(RefCell<Vec<Interim>>);
+pub struct Interims(RefCell<Vec<Interim>>);
 
 impl Interims {
     /// What was sent within this poll.
@@ -86,7 +96,7 @@ impl Interims {
 
 impl InterimWriter {
     /// Sends an interim response. One that comes too late, or that the protocol cannot express, is dropped.
-    pub(crate) fn send(&self, interim: Interim) {
+    pub fn send(&self, interim: Interim) {
         match self {
             Self::Exchange { exchange, number } => drop(exchange.send(*number, Outgoing::Interim(interim))),
             Self::Handler { interims, .. } => interims.0.borrow_mut().push(interim),
@@ -95,7 +105,8 @@ impl InterimWriter {
 
     /// The address that the client has connected to; that which a trusted proxy has reported, if it has reported the
     /// client. A function that asks has to be one that [needs it](Interimed::needs_destination).
-    pub(crate) fn destination(&self) -> Option<Address> {
+    #[must_use]
+    pub fn destination(&self) -> Option<Address> {
         match self {
             Self::Exchange { exchange, number } => exchange.destination(*number),
             Self::Handler { .. } => None,
@@ -103,7 +114,8 @@ impl InterimWriter {
     }
 
     /// Whether the function does not go on before its request is in turn, since an interim response waits for that.
-    pub(crate) fn is_held_back(&self) -> bool {
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
         match self {
             Self::Handler { interims, place: Some(place) } => !place.is_in_turn() && !interims.0.borrow().is_empty(),
             Self::Handler { .. } | Self::Exchange { .. } => false,
@@ -111,7 +123,8 @@ impl InterimWriter {
     }
 
     /// The place of the request, if others of its connection may be in progress beside it.
-    pub(crate) fn place(&self) -> Option<&Place> {
+    #[must_use]
+    pub fn place(&self) -> Option<&Place> {
         match self {
             Self::Handler { place, .. } => place.as_ref(),
             Self::Exchange { .. } => None,

@@ -14,11 +14,9 @@
 //! | send the files of a folder | [`Files`] |
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
-//! | pass requests on to other servers | [`proxy`] |
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
 //! | see all requests and responses | [`Middleware`] |
-//! | send requests to other servers | [`Client`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
 //! async function begins there as well, and where it waits it goes on as a task on the loop of its connection. While a
@@ -30,7 +28,6 @@
 #![forbid(unsafe_code)]
 
 mod app;
-pub mod client;
 mod codec;
 #[cfg(feature = "compress")]
 mod compression;
@@ -42,6 +39,8 @@ mod exchange;
 mod extract;
 #[cfg(feature = "files")]
 mod files;
+#[doc(hidden)]
+pub mod gateway;
 mod handed_over;
 mod held;
 mod http2;
@@ -51,7 +50,6 @@ mod middleware;
 mod normal_path;
 mod order;
 mod pipelined;
-pub mod proxy;
 mod refusals;
 mod request;
 mod response;
@@ -62,8 +60,6 @@ mod server;
 mod sessions;
 mod sse;
 mod task;
-#[expect(unreachable_pub, reason = "it becomes a crate of its own")]
-mod upstream;
 mod upstream_note;
 #[cfg(feature = "websocket")]
 mod websocket;
@@ -82,7 +78,6 @@ pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
 pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
-pub use client::Client;
 pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
