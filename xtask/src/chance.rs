@@ -20,7 +20,7 @@ pub(crate) fn cargo_test(step: Step) -> Result<(), Failure> {
     if report.passed {
         return Ok(());
     }
-    // What does not compile would fail to compile once more.
+    // A program that does not compile would fail to compile once more.
     let programs = if report.can_run_again() { test_programs::build()? } else { Vec::new() };
     run_again(report, &programs, &environment)
 }

@@ -115,7 +115,7 @@ impl Step {
         if status.success() { Ok(()) } else { Err(Failure(format!("{status}: {:?}", self.command))) }
     }
 
-    /// Runs it and returns what it prints.
+    /// Runs it and returns its output.
     pub(crate) fn output(mut self) -> Result<String, Failure> {
         self.command.stdout(Stdio::piped());
         let spawned = self.command.spawn().and_then(std::process::Child::wait_with_output);

@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let failures = beside_load(options.load, || {
         let mut failures = BTreeMap::<String, Vec<String>>::new();
         for round in 0..options.count {
-            // One thread finds what depends on the order of tests, four what depends on their neighbours.
+            // One thread finds dependence on the order of tests, four find dependence on neighbours.
             let (threads, seed) = (if round % 2 == 0 { 4 } else { 1 }, fresh_seed());
             println!("== round {} of {}: {threads} threads, --shuffle-seed {seed}", round + 1, options.count);
             for program in &programs {

@@ -18,8 +18,8 @@ pub(crate) fn release_builds_for_memory() -> Result<(), Failure> {
     build.args(["echo", "echo_channel", "chat"].into_iter().flat_map(|name| ["--example", name])).run()
 }
 
-/// A server on one loop and a free port, for what no profile changes: memory, system calls, limits. `more` are further
-/// flags.
+/// A server on one loop and a free port, for figures that no profile changes: memory, system calls, limits. `more` are
+/// further flags.
 pub(crate) fn server(more: &str) -> String {
     format!("target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 {more}")
 }

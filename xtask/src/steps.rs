@@ -111,7 +111,7 @@ pub(crate) fn run_recorded(
 ) -> Result<(), Failure> {
     let (mut summary, mut left) = (Summary::new(), 0);
     for step in selection.select(steps)? {
-        // The inputs as they are when the step begins: a change during the step is not covered by what passes.
+        // The inputs as they are when the step begins: a pass does not cover a change during the step.
         let inputs = record.inputs_of(&step);
         let passed = inputs.as_ref().and_then(|inputs| record.seconds_of(&step, inputs));
         if selection.list {
@@ -137,7 +137,7 @@ pub(crate) fn run_recorded(
     Ok(())
 }
 
-/// What has run, for the table at the end.
+/// The steps that have run, for the table at the end.
 struct Summary {
     begun: Instant,
     table: String,

@@ -36,7 +36,7 @@ pub use cursor::Cursor;
 pub use entries::ENTRY_BYTES;
 pub use input::Input;
 pub use ledger::Ledger;
-pub use outbound::{LINK_BYTES_MIN, Outbound, Room};
+pub use outbound::{LINK_BYTES_MIN, Outbound};
 pub use part::FileRegion;
 pub use pieces::{Pieces, Short};
 pub use pool::Pool;

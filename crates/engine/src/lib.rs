@@ -4,7 +4,7 @@
 //! is never re-entered; or it is a task with a [`Channel`], which pulls one message after the other. [`Server`]
 //! accepts connections and runs the loops, and [`Client`] connects.
 //!
-//! | what | where |
+//! | part | file |
 //! |---|---|
 //! | an application as a handler | `handler.rs`, and the handler's view of its connection: `context.rs` |
 //! | an application as a task | `channel/`, `task/` |
@@ -16,8 +16,8 @@
 //! | one connection: dispatch, deadlines, pulling | `connection/` |
 //! | one turn of a loop | `event_loop.rs`, and the state of the loop: `loop_core.rs`, `local.rs` |
 //! | slots, timers, messages from other threads | `slots.rs`, `slot_entry.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
-//! | counters, log lines, what a loop executes | `counters.rs`, `log.rs`, `activity.rs` |
-//! | the runtime of tokio beside the loops | `companion/` |
+//! | counters, log lines, the code that a loop executes | `counters.rs`, `log.rs`, `activity.rs` |
+//! | the tokio runtime beside the loops | `companion/` |
 
 #![forbid(unsafe_code)]
 

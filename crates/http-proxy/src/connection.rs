@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_engine::{Channel, ChannelError, ConnectError, SendError, task};
 use tidegate_http1::Misuse;
 use tidegate_http1::client::{Incoming, Outgoing};
-use tidegate_proxy::Builder;
+use tidegate_proxy_protocol::Builder;
 
 use super::tunnel::Tunnel;
 use super::upstreams::{Shared, Upstream};
@@ -242,7 +242,7 @@ fn of_one_family(source: SocketAddr, destination: Option<SocketAddr>) -> [Socket
 
 #[cfg(test)]
 mod tests {
-    use tidegate_proxy::Header;
+    use tidegate_proxy_protocol::Header;
 
     use super::*;
 

@@ -38,7 +38,7 @@ use super::upstreams::{Shared, Upstream, UpstreamLimits};
 use super::websocket::{Handshake, answer_to};
 use tidegate_http::Request;
 use tidegate_http::gateway::InterimWriter;
-use tidegate_http::gateway::Place;
+use tidegate_http::gateway::PipelineSlot;
 use tidegate_http::gateway::UpstreamNote;
 use tidegate_http::{IntoResponse, Response};
 use tidegate_http_upstream::{Connected, is_idempotent};
@@ -252,7 +252,7 @@ impl LoopUpstreams {
 
     /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none,
     /// and leaves half of what an upstream may have in progress to others: clients that pipeline take no other's place.
-    fn placed(&self, place: &Place, lease: &Lease) -> ConnectionChoice {
+    fn placed(&self, place: &PipelineSlot, lease: &Lease) -> ConnectionChoice {
         let upstream = lease.id();
         let limits = &self.shared.limits;
         let may_pipeline = limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(|| lease.now());
@@ -440,7 +440,7 @@ impl LoopUpstreams {
         mut admission: Admission,
         asked: &ForwardPlan,
         options: &Rc<Options>,
-        place: Option<&Place>,
+        place: Option<&PipelineSlot>,
     ) -> Response {
         let UpstreamResponse { head, connection, lease, handshake_answer } = answer;
         let status = head.status();
@@ -491,7 +491,7 @@ impl LoopUpstreams {
             let cx = &mut Context::from_waker(std::task::Waker::noop());
             if let Poll::Ready(Ok(Some(Incoming::Data(data)))) = download.connection.poll_recv(cx) {
                 // One that waits must not keep the loop's memory.
-                let data = if place.is_none_or(Place::is_in_turn) { data } else { data.detach() };
+                let data = if place.is_none_or(PipelineSlot::is_in_turn) { data } else { data.detach() };
                 if data.len() as u64 == length {
                     if let Poll::Ready(Ok(Some(Incoming::End))) = download.connection.poll_recv(cx) {
                         download.finish();

@@ -8,7 +8,7 @@ use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, Client, Misuse, Violation};
 use tidegate_http2::{ClientStream, ErrorCode};
 #[cfg(feature = "proxy-header")]
-use tidegate_proxy::Announced;
+use tidegate_proxy_protocol::Announced;
 
 use super::retry::Retry;
 

@@ -10,7 +10,7 @@ use tidegate_engine::{self as engine, Channel, ConnectError, task};
 use tidegate_http1::{self as http1, client};
 use tidegate_http2 as http2;
 #[cfg(feature = "proxy-header")]
-use tidegate_proxy::Announced;
+use tidegate_proxy_protocol::Announced;
 use tidegate_socks as socks5;
 use tidegate_sys::Address;
 #[cfg(feature = "tls")]

@@ -14,9 +14,9 @@ use tidegate_metrics::RouteMetrics;
 use tidegate_sys::Address;
 
 use crate::extract::{BodyUse, FromRequest};
-use crate::order::Place;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
+use crate::serving::order::PipelineSlot;
 
 /// A function of the application, without its type.
 pub struct Endpoint {
@@ -50,11 +50,11 @@ pub(crate) enum Call {
     Async(Box<dyn Fn(Request) -> Responding>),
     Polled(Box<PolledCall>),
     /// As an async one. Its future is always polled in a task, and may send interim responses before the final one.
-    Interim(Interimed),
+    Interim(InterimHandler),
 }
 
 /// A function that may send interim responses. The call itself only makes the future.
-pub struct Interimed {
+pub struct InterimHandler {
     pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> Responding>,
     /// It asks for the address that the client has connected to, so it needs a task that has the connection.
     pub(crate) needs_destination: bool,
@@ -75,18 +75,18 @@ pub enum InterimWriter {
     /// connection, if others may be in progress beside it.
     Handler {
         /// The interim responses of this loop.
-        interims: Rc<Interims>,
-        /// The place of the request.
-        place: Option<Place>,
+        interims: Rc<InterimQueue>,
+        /// The slot of the request.
+        slot: Option<PipelineSlot>,
     },
 }
 
 /// The interim responses that a future has sent while it was polled, for the handler of its connection. A loop has one: each
 /// poll is followed by taking them out.
 #[derive(Default)]
-pub struct Interims(RefCell<Vec<Interim>>);
+pub struct InterimQueue(RefCell<Vec<Interim>>);
 
-impl Interims {
+impl InterimQueue {
     /// What was sent within this poll.
     #[inline]
     pub(crate) fn take(&self) -> Vec<Interim> {
@@ -104,7 +104,7 @@ impl InterimWriter {
     }
 
     /// The address that the client has connected to; that which a trusted proxy has reported, if it has reported the
-    /// client. A function that asks has to be one that [needs it](Interimed::needs_destination).
+    /// client. A function that asks has to be one that [needs it](InterimHandler::needs_destination).
     #[must_use]
     pub fn destination(&self) -> Option<Address> {
         match self {
@@ -117,16 +117,16 @@ impl InterimWriter {
     #[must_use]
     pub fn is_held_back(&self) -> bool {
         match self {
-            Self::Handler { interims, place: Some(place) } => !place.is_in_turn() && !interims.0.borrow().is_empty(),
+            Self::Handler { interims, slot: Some(slot) } => !slot.is_in_turn() && !interims.0.borrow().is_empty(),
             Self::Handler { .. } | Self::Exchange { .. } => false,
         }
     }
 
     /// The place of the request, if others of its connection may be in progress beside it.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&PipelineSlot> {
         match self {
-            Self::Handler { place, .. } => place.as_ref(),
+            Self::Handler { slot, .. } => slot.as_ref(),
             Self::Exchange { .. } => None,
         }
     }

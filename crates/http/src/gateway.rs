@@ -4,10 +4,10 @@ use tidegate_http1::RequestHead;
 use tidegate_sys::Address;
 
 use crate::endpoint::Call;
-pub use crate::endpoint::{InterimWriter, Interimed};
+pub use crate::endpoint::{InterimHandler, InterimWriter};
 use crate::extract::BodyUse;
 pub use crate::normal_path::strip_prefix;
-pub use crate::order::Place;
+pub use crate::serving::order::PipelineSlot;
 pub use crate::upstream_note::UpstreamNote;
 use crate::{Endpoint, Request, Responding};
 
@@ -16,7 +16,7 @@ use crate::{Endpoint, Request, Responding};
 /// One that `needs_destination` asks for the address that the client has connected to; the requests of any other one may be
 /// in progress side by side on one connection.
 pub fn endpoint(call: impl Fn(Request, InterimWriter) -> Responding + 'static, needs_destination: bool) -> Endpoint {
-    let call = Interimed { call: Box::new(call), needs_destination, is_pipelined: !needs_destination };
+    let call = InterimHandler { call: Box::new(call), needs_destination, is_pipelined: !needs_destination };
     Endpoint { is_gateway: true, ..Endpoint::new(Call::Interim(call), BodyUse::Streamed) }
 }
 

@@ -133,7 +133,7 @@ fn a_load_on_nghttpd_has_no_errors() {
     }
 }
 
-/// A frame of HTTP/2.
+/// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
     let length = (content.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
@@ -148,8 +148,8 @@ fn read_frame(stream: &mut TcpStream) -> Option<(u8, u8, u32)> {
     Some((head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]])))
 }
 
-/// A server of HTTP/2 that passes the stream of each request to `answer`, and sends what it returns. It ends a
-/// connection without an answer.
+/// An HTTP/2 server that passes the stream of each request to `answer`, and sends the result. It ends a connection
+/// without an answer.
 fn server(answer: fn(u32) -> Option<Vec<u8>>) -> Server {
     Server::start(move |mut stream| {
         let mut preface = [0; 24];

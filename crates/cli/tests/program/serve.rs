@@ -434,8 +434,8 @@ fn a_response_repeats_no_field() {
     }
 }
 
-/// Opens a WebSocket as a stream of a connection of HTTP/2, sends a frame, and reads until the server has sent `awaited`.
-/// Returns all that the server has sent.
+/// Opens a WebSocket on an HTTP/2 stream, sends a frame, and reads until the server has sent `awaited`. Returns all
+/// bytes of the server.
 fn websocket_over_http2(program: &Program, path: &str, sent: &[u8], awaited: &[u8]) -> Vec<u8> {
     let mut peer = TcpStream::connect(program.ip()).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -1,4 +1,4 @@
-//! The program as a child process, and what /proc reports about it.
+//! The program as a child process, and its figures in /proc.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read};
