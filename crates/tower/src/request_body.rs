@@ -325,7 +325,7 @@ fn remove(number: u64) {
 
 impl fmt::Debug for BodyRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Registered").field(&self.number).finish()
+        f.debug_tuple("BodyRegistration").field(&self.number).finish()
     }
 }
 
