@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tidegate_http_upstream::{ConnectLimits, Connector, ConnectorConfig, Resolve};
 use tidegate_http1::client;
 use tidegate_http2 as http2;
 use tidegate_sys::Address;
@@ -16,12 +17,11 @@ use super::balance::{Balance, hash_of};
 use super::check::HealthCheck;
 use super::counts::UpstreamCounts;
 use super::health::{Ejection, Health, Millis, millis};
-use super::names::{Resolver, first_addresses};
+use super::resolver::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
 use super::shares::Shares;
 use super::url::{Place, UpstreamUrl};
-use super::waiting::Waiting;
-use tidegate_http_upstream::{ConnectLimits, Connector, ConnectorConfig, Resolve};
+use super::waiting::WaitQueue;
 
 /// A set of upstreams that can answer the same requests. Clones share it, on all loops.
 ///
@@ -146,7 +146,7 @@ pub(super) struct Shared {
     pub(super) connector: Connector,
     /// By the places of the URLs: whether an address of the name could not be connected to since it was resolved.
     pub(super) wants_lookup: Box<[AtomicBool]>,
-    pub(super) waiting: Arc<Waiting>,
+    pub(super) waiting: Arc<WaitQueue>,
     /// Requests for which there was no upstream.
     pub(super) counts: UpstreamCounts,
     members: Mutex<Arc<[Arc<Upstream>]>>,
@@ -176,7 +176,7 @@ pub(super) struct Upstream {
     pub(super) active: AtomicU32,
     /// Those of each client address, if the share of one is bounded.
     shares: Shares,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitQueue>,
     pub(super) health: Health,
     /// Until when it gets no pipelined requests, since it did not answer such a request.
     unpipelined_until: AtomicU64,
@@ -341,7 +341,7 @@ fn push_new(members: &mut Vec<Arc<Upstream>>, member: Arc<Upstream>) {
 }
 
 impl Upstream {
-    fn new(url: &UpstreamUrl, weight: u32, address: Address, waiting: Arc<Waiting>) -> Self {
+    fn new(url: &UpstreamUrl, weight: u32, address: Address, waiting: Arc<WaitQueue>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
