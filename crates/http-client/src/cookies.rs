@@ -128,10 +128,7 @@ impl CookieStore {
             return;
         }
         let now = unix_time();
-        let expires = match cookie.max_age() {
-            Some(age) => Some(now.saturating_add(age.whole_seconds())),
-            None => cookie.expires_datetime().map(|at| at.unix_timestamp()),
-        };
+        let expires = expiry(&cookie, now);
         let mut stored = self.0.borrow_mut();
         // An attacker in the network must not choose what a site gets over TLS.
         let overlays = |one: &StoredCookie| {
@@ -183,6 +180,14 @@ impl StoredCookie {
             && (origin.is_secure || !self.is_secure)
             && self.expires.is_none_or(|at| at > now)
             && is_path_below(path, &self.path)
+    }
+}
+
+/// When a cookie expires, in seconds of Unix time; `None` if it has no such time.
+fn expiry(cookie: &Cookie<'_>, now: i64) -> Option<i64> {
+    match cookie.max_age() {
+        Some(age) => Some(now.saturating_add(age.whole_seconds())),
+        None => cookie.expires_datetime().map(|at| at.unix_timestamp()),
     }
 }
 

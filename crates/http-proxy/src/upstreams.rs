@@ -537,41 +537,12 @@ impl UpstreamsBuilder {
         if limits.head_bytes_max >= 64 * 1024 || limits.head_bytes_max < 1024 {
             return Err(UpstreamsError::Limits);
         }
-        let streams = client::Limits {
-            head_bytes_max: limits.head_bytes_max,
-            headers_max: limits.headers_max,
-            body_bytes_max: limits.body_bytes_max,
-            head_timeout: limits.response_timeout,
-            body_timeout: limits.body_timeout,
-            idle_timeout: limits.idle_timeout,
-            ..client::Limits::default()
-        };
-        let http2 = http2::Limits {
-            head_bytes_max: limits.head_bytes_max.min(http2::HEAD_BYTES_CEILING),
-            headers_max: limits.headers_max,
-            body_bytes_max: limits.body_bytes_max,
-            idle_timeout: limits.idle_timeout,
-            ..limits.http2.clone()
-        };
-        let pipeline_max = limits.pipelined_requests_max.clamp(1, 32);
-        let connector = Connector::new(ConnectorConfig {
-            http1: client::Config::new(client::Limits { pipeline_max, ..streams.clone() })
-                .trim_field_names(true)
-                .first_receive_bytes_max(FIRST_RECEIVE_BYTES_MAX),
-            streams,
-            http2: Some(http2),
-            offers_http2: !self.is_http1_only,
-            resets: [limits.resets_max, limits.resets_per_second],
-            limits: ConnectLimits {
-                connect_timeout: limits.connect_timeout,
-                // Addresses are known here.
-                resolve_timeout: limits.connect_timeout,
-                addresses_max: 1,
-                engine: tidegate_engine::Limits::default(),
-            },
+        let connector = connector(
+            limits,
+            !self.is_http1_only,
             #[cfg(feature = "tls")]
-            tls: self.tls,
-        });
+            self.tls,
+        );
         let upstreams = Upstreams(Arc::new(Shared {
             wants_lookup: self.urls.iter().map(|_| AtomicBool::new(false)).collect(),
             waiting: Arc::default(),
@@ -593,6 +564,49 @@ impl UpstreamsBuilder {
         upstreams.0.set_first_addresses(resolve_timeout);
         Ok(upstreams)
     }
+}
+
+/// The connector to the upstreams of a set.
+fn connector(
+    limits: &UpstreamLimits,
+    offers_http2: bool,
+    #[cfg(feature = "tls")] tls: Option<ClientConfig>,
+) -> Connector {
+    let streams = client::Limits {
+        head_bytes_max: limits.head_bytes_max,
+        headers_max: limits.headers_max,
+        body_bytes_max: limits.body_bytes_max,
+        head_timeout: limits.response_timeout,
+        body_timeout: limits.body_timeout,
+        idle_timeout: limits.idle_timeout,
+        ..client::Limits::default()
+    };
+    let http2 = http2::Limits {
+        head_bytes_max: limits.head_bytes_max.min(http2::HEAD_BYTES_CEILING),
+        headers_max: limits.headers_max,
+        body_bytes_max: limits.body_bytes_max,
+        idle_timeout: limits.idle_timeout,
+        ..limits.http2.clone()
+    };
+    let pipeline_max = limits.pipelined_requests_max.clamp(1, 32);
+    Connector::new(ConnectorConfig {
+        http1: client::Config::new(client::Limits { pipeline_max, ..streams.clone() })
+            .trim_field_names(true)
+            .first_receive_bytes_max(FIRST_RECEIVE_BYTES_MAX),
+        streams,
+        http2: Some(http2),
+        offers_http2,
+        resets: [limits.resets_max, limits.resets_per_second],
+        limits: ConnectLimits {
+            connect_timeout: limits.connect_timeout,
+            // Addresses are known here.
+            resolve_timeout: limits.connect_timeout,
+            addresses_max: 1,
+            engine: tidegate_engine::Limits::default(),
+        },
+        #[cfg(feature = "tls")]
+        tls,
+    })
 }
 
 impl fmt::Display for UpstreamsError {
