@@ -25,7 +25,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `guard.rs` | which requests are refused: hosts, origins |
-//! | `routes.rs` | the paths, and what their functions share |
+//! | `routes.rs` | the paths, and the shared state of their functions |
 //! | `snapshot.rs` | the figures of the live page, as JSON |
 //! | `connections.rs` | the list of connections: searched, sorted |
 //! | `page.rs` | the live page, `dashboard.html`, and its policy |

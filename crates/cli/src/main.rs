@@ -25,11 +25,11 @@
 //! | `top.rs` | `tidegate top` |
 //! | `manual.rs` | `tidegate completions`, `tidegate man` |
 //! | `site.rs` | its responses |
-//! | `site_metrics.rs` | what is counted of its requests |
-//! | `web_socket.rs` | handshakes of WebSocket; /ws: an echo |
+//! | `site_metrics.rs` | counts of its requests |
+//! | `web_socket.rs` | WebSocket handshakes; /ws: an echo |
 //! | `chat/` | /chat: its flags, rooms and protocol (`mod.rs`), a connection in a room (`guest.rs`), the page (`chat.html`) |
-//! | `site_codec.rs` | what they need of the codec, with or without a PROXY header in front |
-//! | `tls.rs` | its flags of TLS |
+//! | `site_codec.rs` | their requirements on the codec, with or without a PROXY header in front |
+//! | `tls.rs` | its TLS flags |
 //! | `sum.rs` | `Sum`: the response of /sum |
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |

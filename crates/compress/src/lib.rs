@@ -31,21 +31,21 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `algorithm.rs` | `Algorithm`: which ones are built in, and what each offers |
+//! | `algorithm.rs` | `Algorithm`: the built-in ones and their properties |
 //! | `compression.rs` | `Compression`: an algorithm with its settings |
 //! | `compressor.rs` | `Compressor`: one message, with flushes |
 //! | `decompressor.rs` | `Decompressor`: one message through one layer or several |
-//! | `limits.rs` | `DecompressionLimits`: what protects from bombs |
+//! | `limits.rs` | `DecompressionLimits`: limits against bombs |
 //! | `filter.rs` | `Compress`, the filter for connections |
 //! | `context_pool.rs` | contexts that wait for the next message, by thread |
 //! | `contexts.rs` | makes the contexts of each algorithm |
 //! | `cost.rs` | how long each algorithm takes for a byte, as an estimate |
-//! | `coder.rs` | what each algorithm implements |
+//! | `coder.rs` | the traits that each algorithm implements |
 //! | `deflate.rs` | deflate, raw and with zlib's wrapping; compressing gzip |
 //! | `gzip.rs` | decompressing gzip: headers, members, checksums |
 //! | `brotli.rs` | brotli |
 //! | `zstd.rs` | Zstandard |
-//! | `blocks.rs` | what formats of blocks share |
+//! | `blocks.rs` | shared parts of the block formats |
 //! | `snappy.rs` | Snappy's framing format |
 //! | `lz4.rs` | LZ4's frame format |
 //! | `sink.rs` | `Sink`, where output is written |

@@ -63,13 +63,13 @@ pub struct ClientLimits {
     /// The least rate of a response's body, in bytes per second; 0 means that any byte restarts `body_timeout`. 0, since
     /// event streams and long polls send little for a long time.
     pub body_rate_min: u32,
-    /// How much a connection of HTTP/2 may send that brings no response forward; see [`http2::Limits::nuisance_max`].
+    /// How much a connection of HTTP/2 may send that brings no response forward; see [`http2::Limits::abuse_max`].
     /// 1,000. It stops floods of control frames.
-    pub nuisance_max: u32,
+    pub abuse_max: u32,
     /// How much of that a completed request makes good. 8.
-    pub nuisance_per_request: u32,
+    pub abuse_credit_per_request: u32,
     /// How much of that a second makes good. 33.
-    pub nuisance_per_second: u32,
+    pub abuse_leak_per_second: u32,
     /// Streams of one connection of HTTP/2 that are reset at once, since the application has given their requests up. Those
     /// beyond it stay open, unread, until their reset is due; once half of the streams are such, further requests get
     /// another connection. 100. It keeps the server from ending the connection, with all other requests.
@@ -133,9 +133,9 @@ impl Default for ClientLimits {
             collected_body_bytes_max: 16 * 1024 * 1024,
             body_timeout: Duration::from_secs(60),
             body_rate_min: 0,
-            nuisance_max: http2.nuisance_max,
-            nuisance_per_request: http2.nuisance_per_request,
-            nuisance_per_second: http2.nuisance_per_second,
+            abuse_max: http2.abuse_max,
+            abuse_credit_per_request: http2.abuse_credit_per_request,
+            abuse_leak_per_second: http2.abuse_leak_per_second,
             resets_max: 100,
             resets_per_second: 20,
             field_block_bytes_max: http2.field_block_bytes_max,
@@ -175,9 +175,9 @@ impl ClientLimits {
             head_bytes_max: self.head_bytes_max.min(http2::HEAD_BYTES_CEILING),
             field_block_bytes_max: self.field_block_bytes_max,
             header_table_bytes_max: self.header_table_bytes_max,
-            nuisance_max: self.nuisance_max,
-            nuisance_per_request: self.nuisance_per_request,
-            nuisance_per_second: self.nuisance_per_second,
+            abuse_max: self.abuse_max,
+            abuse_credit_per_request: self.abuse_credit_per_request,
+            abuse_leak_per_second: self.abuse_leak_per_second,
             stream_window_bytes: self.stream_window_bytes,
             stream_window_bytes_max: self.stream_window_bytes_max,
             connection_window_bytes: self.connection_window_bytes,

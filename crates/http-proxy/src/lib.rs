@@ -113,7 +113,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate_http::{Endpoint, RequestFunction, Responding, gateway};
+use tidegate_http::{BoxResponseFuture, Endpoint, RequestFunction, gateway};
 
 pub use self::balance::Balance;
 pub use self::check::HealthCheck;
@@ -253,7 +253,7 @@ impl<S> RequestFunction<S, ProxyFunction> for Proxy {
         let Self { upstreams, options } = self;
         let options = Rc::new(options);
         let needs_destination = upstreams.sends_proxy_header();
-        let call = move |request, interims| -> Responding {
+        let call = move |request, interims| -> BoxResponseFuture {
             let (upstreams, options) = (upstreams.clone(), options.clone());
             Box::pin(async move { upstreams.forward(request, &options, interims).await })
         };

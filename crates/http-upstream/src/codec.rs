@@ -8,7 +8,7 @@ use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, Client, Misuse, Violation};
 use tidegate_http2::{ClientStream, ErrorCode};
 #[cfg(feature = "proxy-header")]
-use tidegate_proxy_protocol::Announced;
+use tidegate_proxy_protocol::SendsHeader;
 
 use super::retry::Retry;
 
@@ -226,7 +226,7 @@ impl ExchangeCodec for ClientStream {
 
 /// An HTTP/1.1 connection that begins with a PROXY header. The header is sent once, so other protocols find no filter.
 #[cfg(feature = "proxy-header")]
-impl ExchangeCodec for Announced<Client> {
+impl ExchangeCodec for SendsHeader<Client> {
     fn http_error(error: &http1::Error) -> Option<&http1::Error> {
         Some(error)
     }
@@ -249,7 +249,7 @@ impl ExchangeCodec for Announced<Client> {
 }
 
 #[cfg(feature = "proxy-header")]
-impl ClientCodec for Announced<Client> {
+impl ClientCodec for SendsHeader<Client> {
     fn alpn(&self) -> Option<&[u8]> {
         None
     }

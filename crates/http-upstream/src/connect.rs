@@ -10,7 +10,7 @@ use tidegate_engine::{self as engine, Channel, ConnectError, task};
 use tidegate_http1::{self as http1, client};
 use tidegate_http2 as http2;
 #[cfg(feature = "proxy-header")]
-use tidegate_proxy_protocol::Announced;
+use tidegate_proxy_protocol::SendsHeader;
 use tidegate_socks as socks5;
 use tidegate_sys::Address;
 #[cfg(feature = "tls")]
@@ -157,7 +157,7 @@ impl Connector {
         }
         #[cfg(feature = "proxy-header")]
         if let Some(header) = target.header {
-            return Ok(http1(open(connect, Announced::new(header.into(), self.http())).await?));
+            return Ok(http1(open(connect, SendsHeader::new(header.into(), self.http())).await?));
         }
         self.choose(open(connect, self.http()).await?, target).await
     }

@@ -47,7 +47,7 @@ impl Endpoint {
 
 pub(crate) enum Call {
     Sync(Box<dyn Fn(Request) -> Response>),
-    Async(Box<dyn Fn(Request) -> Responding>),
+    Async(Box<dyn Fn(Request) -> BoxResponseFuture>),
     Polled(Box<PolledCall>),
     /// As an async one. Its future is always polled in a task, and may send interim responses before the final one.
     Interim(InterimHandler),
@@ -55,7 +55,7 @@ pub(crate) enum Call {
 
 /// A function that may send interim responses. The call itself only makes the future.
 pub struct InterimHandler {
-    pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> Responding>,
+    pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> BoxResponseFuture>,
     /// It asks for the address that the client has connected to, so it needs a task that has the connection.
     pub(crate) needs_destination: bool,
     /// Requests with safe methods may be in progress side by side on one connection.
@@ -132,10 +132,10 @@ impl InterimWriter {
     }
 }
 
-pub(crate) type PolledCall = dyn Fn(Request, Body, &mut Context<'_>) -> Result<Response, Responding>;
+pub(crate) type PolledCall = dyn Fn(Request, Body, &mut Context<'_>) -> Result<Response, BoxResponseFuture>;
 
 /// The future of a response.
-pub type Responding = Pin<Box<dyn Future<Output = Response>>>;
+pub type BoxResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
 impl Endpoint {
     /// An async function that is polled by its call: the call returns the response, or a future that is not complete. So
@@ -143,7 +143,9 @@ impl Endpoint {
     ///
     /// The body is an argument of its own, and the request has none. Within the dispatch of the connection the head, and a
     /// body that came with it, are views of the loop's memory: the call copies what is kept beyond it.
-    pub fn polled(call: impl Fn(Request, Body, &mut Context<'_>) -> Result<Response, Responding> + 'static) -> Self {
+    pub fn polled(
+        call: impl Fn(Request, Body, &mut Context<'_>) -> Result<Response, BoxResponseFuture> + 'static,
+    ) -> Self {
         Self::new(Call::Polled(Box::new(call)), BodyUse::Streamed)
     }
 }
@@ -169,11 +171,11 @@ pub trait RequestFunction<S, M> {
 
 /// Marks functions that are not async.
 #[derive(Debug)]
-pub struct Sync<A>(A);
+pub struct SyncFunction<A>(A);
 
 /// Marks async functions.
 #[derive(Debug)]
-pub struct Async<A>(A);
+pub struct AsyncFunction<A>(A);
 
 /// Marks functions whose last argument is the request.
 #[derive(Debug)]
@@ -222,7 +224,7 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, WithHalfClose<M>> for Ha
 
 macro_rules! functions {
     ($($argument:ident $value:ident)*) => {
-        impl<S, F, R, $($argument,)*> RequestFunction<S, Sync<($($argument,)*)>> for F
+        impl<S, F, R, $($argument,)*> RequestFunction<S, SyncFunction<($($argument,)*)>> for F
         where
             S: 'static,
             F: Fn($($argument,)*) -> R + 'static,
@@ -238,7 +240,7 @@ macro_rules! functions {
             }
         }
 
-        impl<S, F, R, $($argument,)*> RequestFunction<S, Sync<WithRequest<($($argument,)*)>>> for F
+        impl<S, F, R, $($argument,)*> RequestFunction<S, SyncFunction<WithRequest<($($argument,)*)>>> for F
         where
             S: 'static,
             F: Fn($($argument,)* Request) -> R + 'static,
@@ -254,7 +256,7 @@ macro_rules! functions {
             }
         }
 
-        impl<S, F, R, $($argument,)*> RequestFunction<S, Async<($($argument,)*)>> for F
+        impl<S, F, R, $($argument,)*> RequestFunction<S, AsyncFunction<($($argument,)*)>> for F
         where
             S: 'static,
             F: AsyncFn($($argument,)*) -> R + 'static,
@@ -263,7 +265,7 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
-                let call = move |mut request: Request| -> Responding {
+                let call = move |mut request: Request| -> BoxResponseFuture {
                     match <($($argument,)*)>::from_request(&mut request, &state) {
                         Ok(($($value,)*)) => {
                             let function = function.clone();
@@ -276,7 +278,7 @@ macro_rules! functions {
             }
         }
 
-        impl<S, F, R, $($argument,)*> RequestFunction<S, Async<WithRequest<($($argument,)*)>>> for F
+        impl<S, F, R, $($argument,)*> RequestFunction<S, AsyncFunction<WithRequest<($($argument,)*)>>> for F
         where
             S: 'static,
             F: AsyncFn($($argument,)* Request) -> R + 'static,
@@ -285,7 +287,7 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
-                let call = move |mut request: Request| -> Responding {
+                let call = move |mut request: Request| -> BoxResponseFuture {
                     match <($($argument,)*)>::from_request(&mut request, &state) {
                         Ok(($($value,)*)) => {
                             let function = function.clone();

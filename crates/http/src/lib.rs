@@ -71,7 +71,8 @@ pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use endpoint::{
-    Async, Endpoint, HalfClose, RequestFunction, Responding, Sync, WithHalfClose, WithRequest, half_close,
+    AsyncFunction, BoxResponseFuture, Endpoint, HalfClose, RequestFunction, SyncFunction, WithHalfClose, WithRequest,
+    half_close,
 };
 #[cfg(feature = "files")]
 pub use files::Files;

@@ -18,26 +18,27 @@
 //! | file | holds |
 //! |---|---|
 //! | `connection.rs` | `Connection`, the codec of a connection in either role: phases, settings, drain, deadlines |
-//! | `inbound.rs` | what each frame does |
+//! | `inbound.rs` | the effect of each received frame |
 //! | `field_block.rs` | field blocks: HEADERS and CONTINUATION, requests, responses, trailers; heads that come again (decision 100) |
 //! | `head.rs` | from fields to the text of a head, with the checks of RFC 9113 §8 |
-//! | `outbound.rs` | what is written for streams; heads that repeat (decision 90) |
-//! | `record.rs` | what the codecs of a stream and of its connection pass to each other |
+//! | `outbound.rs` | the output of streams; repeated heads (decision 90) |
+//! | `record.rs` | messages between a stream's codec and its connection's codec |
 //! | `server_stream.rs` | `ServerStream`, the codec of a stream of a server |
 //! | `client_stream.rs` | `ClientStream`, that of a client |
-//! | `stream_state.rs` | what a connection keeps for each stream |
+//! | `stream_state.rs` | per-stream state of a connection |
 //! | `tunnel.rs` | `Tunnel`, the filter below another protocol on a stream |
 //! | `hpack/` | the compression of fields: `Decoder`, `Encoder`, the tables (`static_table.rs`, `table.rs`), integers, the Huffman code (`huffman.rs`, `huffman_codes.rs`) |
 //! | `priority.rs` | priorities (RFC 9218) |
 //! | `keep_alive.rs` | `KeepAlive`: PINGs to a silent peer |
-//! | `nuisance.rs` | the bucket of what brings no request forward |
-//! | `recently_reset.rs` | what a connection knows of streams that are over on its side alone: late frames, and RST_STREAM that is written later |
+//! | `abuse_bucket.rs` | the bucket for frames that bring no request forward |
+//! | `recently_reset.rs` | streams that are over on this side alone: late frames, and a deferred RST_STREAM |
 //! | `frame.rs` | heads, types and flags of frames; `ErrorCode` |
 //! | `limits.rs` | limits, and the configuration that connections share |
 //! | `error.rs` | errors by blame, and the code of each |
 
 #![forbid(unsafe_code)]
 
+mod abuse_bucket;
 mod client_stream;
 mod connection;
 mod error;
@@ -48,7 +49,6 @@ pub mod hpack;
 mod inbound;
 mod keep_alive;
 mod limits;
-mod nuisance;
 mod outbound;
 mod priority;
 mod recently_reset;

@@ -25,7 +25,7 @@
 //! | `requests.rs` | `HttpMetrics`, `HttpRecorder`: requests by route, method and status |
 //! | `server.rs` | the counts of a server as metrics |
 //! | `process.rs` | the memory of the process |
-//! | `facade/` | `FacadeRecorder`: what an application records by the crate `metrics`; its numbers (`cells.rs`), allowed names (`names.rs`) |
+//! | `facade/` | `FacadeRecorder`: metrics that an application records by the crate `metrics`; its numbers (`cells.rs`), allowed names (`names.rs`) |
 //! | `text.rs` | `MetricsText`: the formats of Prometheus and OpenMetrics, and which one a scraper gets |
 
 #![forbid(unsafe_code)]

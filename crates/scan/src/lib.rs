@@ -39,7 +39,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `scanner.rs` | `Scanner`, what to search for; `Task`, compiled for each instruction set |
+//! | `scanner.rs` | `Scanner`, the search; `Task`, compiled for each instruction set |
 //! | `sweep.rs` | from bits about bytes to the positions of fields, alike for all processors |
 //! | `classes.rs` | the bytes that each position allows, as tables |
 //! | `x86.rs` | the bits by AVX2 and by SSSE3 |

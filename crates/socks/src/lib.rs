@@ -22,7 +22,7 @@
 //! |---|---|
 //! | `client.rs` | `Client`, the codec towards a proxy |
 //! | `server.rs` | `Server`, the codec of a proxy; `Config` |
-//! | `message.rs` | `Event`, what a server receives; `Answer`, what the application answers |
+//! | `message.rs` | `Event`, a message to a server; `Answer`, the application's answer |
 //! | `target.rs` | `Target`, a host and a port |
 //! | `refusal.rs` | `Refusal`, why a proxy does not connect, and its codes |
 //! | `v4.rs` | the bytes of versions 4 and 4a |

@@ -118,7 +118,7 @@ pub use tidegate_compress as compress;
 pub use tidegate_engine as engine;
 /// The tokio runtime in which loops run.
 #[cfg(feature = "tokio")]
-pub use tidegate_engine::Companion;
+pub use tidegate_engine::TokioRuntime;
 pub use tidegate_engine::{
     Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
     ConnectionCharge, ConnectionRate, Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener,

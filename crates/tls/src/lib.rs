@@ -9,7 +9,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `filter.rs` | `Tls`, the filter: deadline of the handshake, ends, what was agreed on |
+//! | `filter.rs` | `Tls`, the filter: deadline of the handshake, ends, agreed parameters |
 //! | `records.rs` | `Records`: rustls between two queues of bytes; it alone knows rustls' interface of bytes |
 //! | `record_sizes.rs` | how long the records are that we send |
 //! | `server.rs` | the configuration of servers, and certificates of clients |
@@ -17,7 +17,7 @@
 //! | `certificates.rs` | certificates by name, and their reload |
 //! | `authorities.rs` | `ClientAuthorities`: roots that vouch for clients, and their reload |
 //! | `watch.rs` | `Watch`: a reload when files change |
-//! | `tickets.rs` | keys of session tickets, replaced by a clock; what a ticket is bound to |
+//! | `tickets.rs` | keys of session tickets, replaced by a clock; the binding of a ticket |
 //! | `ticket_keys.rs` | `TicketKeys`: keys of session tickets that come from outside |
 //! | `provider.rs` | `Provider`: the cryptography |
 //! | `error.rs` | `Error`, `ConfigError` |

@@ -1,4 +1,4 @@
-//! gRPC by services such as tonic's `Routes`: the requirements of gRPC on a server beside HTTP/2.
+//! gRPC by services such as tonic's `Routes`: gRPC's requirements on a server beside HTTP/2.
 //!
 //! Messages, statuses and compression are the service's. A gRPC server ends calls at the deadlines of their clients,
 //! and limits messages instead of bodies: a stream of messages has no end by itself.

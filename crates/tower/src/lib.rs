@@ -24,16 +24,16 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `axum.rs` | `serve` in place of that of axum |
-//! | `make_service.rs` | `IntoService`: what that takes, which may make services |
+//! | `axum.rs` | `serve` in place of axum's |
+//! | `make_service.rs` | `IntoService`: its argument, a service or a maker of services |
 //! | `function.rs` | a service as a function of the HTTP layer: calling it, polling its future for the first time |
 //! | `request.rs` | from our request to one of the `http` crate |
-//! | `grpc.rs` | deadlines and limits of gRPC |
+//! | `grpc.rs` | gRPC deadlines and limits |
 //! | `request_body.rs` | `RequestBody`, which may be read on other threads |
 //! | `response.rs` | from the response of a service to ours |
-//! | `upgrade.rs` | `OnUpgrade` of hyper, and the bytes between it and a connection |
+//! | `upgrade.rs` | hyper's `OnUpgrade`, and the bytes between it and a connection |
 //! | `closing.rs` | `ClosingHandshake`: the close frame of a service's WebSocket when the server drains |
-//! | `prepare.rs` | routers of axum get their state, so that their layers are made once |
+//! | `prepare.rs` | axum routers get their state, so that their layers are made once |
 
 #![forbid(unsafe_code)]
 

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use axum::routing::get;
 use tidegate::http::{Limits, Router, Server};
-use tidegate::{Companion, task, tower};
+use tidegate::{TokioRuntime, task, tower};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
-use crate::companion::requests::{self, PATIENCE};
+use crate::tokio_runtime::requests::{self, PATIENCE};
 
 #[test]
 fn a_function_that_waits_for_tokio_forever_is_answered_for() {
@@ -28,7 +28,7 @@ fn a_function_that_waits_for_tokio_forever_is_answered_for() {
     assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
 }
 
-/// Tasks of the companion that spawn the next ones for ever keep its thread busy, and no loop.
+/// Tasks of the tokio runtime that spawn the next ones for ever keep its thread busy, and no loop.
 #[test]
 fn tasks_of_tokio_that_spawn_without_end_leave_the_loop_alone() {
     fn spawn_again(ends: Arc<AtomicBool>) {
@@ -44,7 +44,7 @@ fn tasks_of_tokio_that_spawn_without_end_leave_the_loop_alone() {
             Router::new().get("/spawn", async move || spawn_again(ends.clone())).get("/", async || "here")
         }
     };
-    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).companion(Companion::with_threads(1));
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).tokio_runtime(TokioRuntime::with_threads(1));
     let server = server.start(router).unwrap();
     for _ in 0..10 {
         requests::get(&server, "/spawn");
@@ -78,7 +78,7 @@ fn tasks_of_the_loop_that_spawn_without_end_leave_room_for_requests() {
     assert!(spawned.load(Ordering::Relaxed) > 1);
 }
 
-/// Neither the task on the companion nor that on the loop ends with the connection whose request has spawned it.
+/// Neither the task on the tokio runtime nor that on the loop ends with the connection whose request has spawned it.
 #[test]
 fn a_task_may_outlive_its_connection() {
     let (sender, receiver) = mpsc::channel();
@@ -126,7 +126,7 @@ fn a_function_that_waits_is_dropped_with_its_connection() {
     let server = Server::bind("127.0.0.1:0").unwrap().loops(1).start(router).unwrap();
     let stream = requests::send(&server, "/");
     entering.recv_timeout(PATIENCE).unwrap();
-    let handle = Companion::shared().handle().unwrap();
+    let handle = TokioRuntime::shared().handle().unwrap();
     let _runtime = handle.enter();
     stream.set_nonblocking(true).unwrap();
     let stream = tokio::net::TcpStream::from_std(stream).unwrap();

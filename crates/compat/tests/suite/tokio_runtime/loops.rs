@@ -1,4 +1,4 @@
-//! Callbacks, channels and tasks of loops in a companion, and loops without a server.
+//! Callbacks, channels and tasks of loops in a tokio runtime, and loops without a server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use tidegate::framing::Lines;
-use tidegate::{Backend, Channel, Companion, Context, Event, EventLoop, Handler, Outcome, Server, Slice, task};
+use tidegate::{Backend, Channel, Context, Event, EventLoop, Handler, Outcome, Server, Slice, TokioRuntime, task};
 
-use crate::companion::requests::{PATIENCE, address};
+use crate::tokio_runtime::requests::{PATIENCE, address};
 
 /// Answers each line from a tokio task, which posts the answer.
 struct PostsFromTokio;
@@ -64,12 +64,12 @@ fn a_channel_awaits_timers_of_tokio_and_of_the_loop() {
 }
 
 #[test]
-fn a_loop_without_a_server_runs_in_a_companion_once_it_has_one() {
+fn a_loop_without_a_server_runs_in_a_tokio_runtime_once_it_has_one() {
     let mut event_loop = EventLoop::on(Backend::Auto).unwrap();
     assert!(tokio::runtime::Handle::try_current().is_err());
     let without = event_loop.block_on(async { tokio::runtime::Handle::try_current().is_ok() });
     assert!(!without.unwrap());
-    event_loop.companion(Companion::with_threads(1)).unwrap();
+    event_loop.tokio_runtime(TokioRuntime::with_threads(1)).unwrap();
     let joined = event_loop.block_on(async { tokio::spawn(async { 6 * 7 }).await.unwrap() });
     assert_eq!(joined.unwrap(), 42);
     let spawned = event_loop.spawn(async { tokio::time::sleep(SHORT).await });
@@ -91,8 +91,8 @@ fn a_task_that_is_dropped_with_its_loop_may_still_spawn() {
     }
     let (sender, receiver) = mpsc::channel();
     let mut event_loop = EventLoop::on(Backend::Auto).unwrap();
-    let companion = Companion::with_threads(1);
-    event_loop.companion(companion.clone()).unwrap();
+    let tokio_runtime = TokioRuntime::with_threads(1);
+    event_loop.tokio_runtime(tokio_runtime.clone()).unwrap();
     let held = SpawnsWhenDropped(sender);
     event_loop.spawn(async move {
         std::future::pending::<()>().await;
@@ -105,13 +105,13 @@ fn a_task_that_is_dropped_with_its_loop_may_still_spawn() {
 }
 
 #[tidegate::test]
-async fn an_async_test_runs_in_a_companion() {
+async fn an_async_test_runs_in_a_tokio_runtime() {
     tokio::time::sleep(SHORT).await;
     assert_eq!(tokio::spawn(async { 6 * 7 }).await.unwrap(), 42);
     assert_eq!(task::spawn(async { 7 }).await, Ok(7));
 }
 
-#[tidegate::test(companion_threads = 2, backend = "epoll")]
+#[tidegate::test(tokio_threads = 2, backend = "epoll")]
 async fn an_async_test_has_arguments_and_a_result() -> Result<(), tokio::task::JoinError> {
     let threads = tokio::runtime::Handle::current().metrics().num_workers();
     assert_eq!(tokio::spawn(async move { threads }).await?, 2);

@@ -5,11 +5,11 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::routing::get;
 use tidegate::http::{Router, Server};
-use tidegate::{Companion, ServerHandle, tower};
+use tidegate::{ServerHandle, TokioRuntime, tower};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use crate::companion::requests::{self, address};
+use crate::tokio_runtime::requests::{self, address};
 
 async fn spawns() -> String {
     let other = tokio::spawn(async { std::thread::current().name().unwrap_or_default().to_owned() }).await;
@@ -56,7 +56,12 @@ fn server(loops: usize) -> ServerHandle {
             .get("/connect", async || connects().await.unwrap_or_else(|error| error.to_string()))
             .get("/block", blocks_a_thread)
     };
-    Server::bind("127.0.0.1:0").unwrap().loops(loops).companion(Companion::with_threads(1)).start(router).unwrap()
+    Server::bind("127.0.0.1:0")
+        .unwrap()
+        .loops(loops)
+        .tokio_runtime(TokioRuntime::with_threads(1))
+        .start(router)
+        .unwrap()
 }
 
 #[test]
@@ -69,9 +74,9 @@ fn tasks_timers_and_sockets_of_tokio_work_in_functions() {
     assert_eq!(requests::get(&server, "/block"), "a thread may block");
 }
 
-/// Many tasks of several loops wait for timers of one companion at once.
+/// Many tasks of several loops wait for timers of one tokio runtime at once.
 #[test]
-fn many_functions_wait_for_the_companion_at_once() {
+fn many_functions_wait_for_the_tokio_runtime_at_once() {
     let server = server(2);
     let streams: Vec<_> = (0..100).map(|_| requests::send(&server, "/sleep")).collect();
     for stream in streams {
@@ -79,9 +84,9 @@ fn many_functions_wait_for_the_companion_at_once() {
     }
 }
 
-/// A server that is given no companion has that of the process.
+/// A server that is given no tokio runtime has that of the process.
 #[test]
-fn a_server_without_settings_has_a_companion() {
+fn a_server_without_settings_has_a_tokio_runtime() {
     let server = tower::serve("127.0.0.1:0", axum::Router::new().route("/", get(sleeps))).unwrap();
     assert_eq!(requests::get(&server, "/"), "slept");
 }

@@ -1,15 +1,15 @@
-//! Servers and loops with a `Companion`, with the feature `tokio`.
+//! Servers and loops with a `TokioRuntime`, with the feature `tokio`.
 
 use std::io;
 
-use crate::companion::Companion;
 use crate::event_loop::EventLoop;
 use crate::server::Server;
+use crate::tokio_runtime::TokioRuntime;
 
 impl Server {
-    /// The tokio runtime in which the loops run; see [`Companion`].
-    pub fn companion(mut self, companion: Companion) -> Self {
-        self.companion = Some(companion);
+    /// The tokio runtime in which the loops run; see [`TokioRuntime`].
+    pub fn tokio_runtime(mut self, tokio_runtime: TokioRuntime) -> Self {
+        self.tokio_runtime = Some(tokio_runtime);
         self
     }
 }
@@ -21,10 +21,10 @@ impl EventLoop {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use tidegate::{Backend, Companion, EventLoop};
+    /// use tidegate::{Backend, TokioRuntime, EventLoop};
     ///
     /// let mut event_loop = EventLoop::on(Backend::Auto)?;
-    /// event_loop.companion(Companion::shared())?;
+    /// event_loop.tokio_runtime(TokioRuntime::shared())?;
     /// // `sleep` needs the runtime when it is called, so it is called on the loop.
     /// event_loop.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -32,9 +32,9 @@ impl EventLoop {
     ///
     /// # Errors
     /// The system's, if the runtime has to start and there is no thread or no descriptor left.
-    pub fn companion(&mut self, companion: Companion) -> io::Result<()> {
-        companion.start()?;
-        self.set_companion(companion);
+    pub fn tokio_runtime(&mut self, tokio_runtime: TokioRuntime) -> io::Result<()> {
+        tokio_runtime.start()?;
+        self.set_tokio_runtime(tokio_runtime);
         Ok(())
     }
 }

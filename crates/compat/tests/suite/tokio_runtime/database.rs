@@ -6,13 +6,13 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::routing::get;
 use tidegate::http::{Limits, Server};
-use tidegate::{Companion, ServerHandle, tower};
+use tidegate::{ServerHandle, TokioRuntime, tower};
 use tidegate_testkit::Postgres;
 use tokio_postgres::{Client, NoTls};
 
-use crate::companion::requests;
+use crate::tokio_runtime::requests;
 
-/// A client whose connection is a task of the companion.
+/// A client whose connection is a task of the tokio_runtime.
 async fn connect(settings: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(settings, NoTls).await.expect("PostgreSQL accepts");
     tokio::spawn(connection);
@@ -28,18 +28,18 @@ async fn square(
     Ok(row.get::<_, i64>(0).to_string())
 }
 
-fn serve(companion: &Companion, client: Client, limits: Limits) -> ServerHandle {
+fn serve(tokio_runtime: &TokioRuntime, client: Client, limits: Limits) -> ServerHandle {
     let router = axum::Router::new().route("/square/{number}", get(square)).with_state(client.into());
-    let server = Server::bind("127.0.0.1:0").unwrap().limits(limits).loops(2).companion(companion.clone());
+    let server = Server::bind("127.0.0.1:0").unwrap().limits(limits).loops(2).tokio_runtime(tokio_runtime.clone());
     server.serve(tower::function(router)).unwrap()
 }
 
 #[test]
-fn functions_query_postgresql_through_the_companion() {
+fn functions_query_postgresql_through_the_tokio_runtime() {
     let Some(postgres) = Postgres::start() else { return };
-    let companion = Companion::with_threads(1);
-    let client = companion.handle().unwrap().block_on(connect(&postgres.settings()));
-    let server = serve(&companion, client, Limits::default());
+    let tokio_runtime = TokioRuntime::with_threads(1);
+    let client = tokio_runtime.handle().unwrap().block_on(connect(&postgres.settings()));
+    let server = serve(&tokio_runtime, client, Limits::default());
     for number in 0..50 {
         assert_eq!(requests::get(&server, &format!("/square/{number}")), (number * number).to_string());
     }
@@ -89,9 +89,9 @@ fn a_database_that_hangs_costs_the_requests_that_need_it() {
     let Some(postgres) = Postgres::start() else { return };
     let mut limits = Limits::default();
     limits.request_timeout = Duration::from_millis(500);
-    let companion = Companion::with_threads(1);
-    let client = companion.handle().unwrap().block_on(connect(&postgres.settings()));
-    let server = serve(&companion, client, limits);
+    let tokio_runtime = TokioRuntime::with_threads(1);
+    let client = tokio_runtime.handle().unwrap().block_on(connect(&postgres.settings()));
+    let server = serve(&tokio_runtime, client, limits);
     // The first query may take longer than the limit on a busy machine, and so may the first one after the pause.
     let until_answered = |path: &str, answer: &str| {
         let begun = std::time::Instant::now();
@@ -111,20 +111,20 @@ fn a_database_that_hangs_costs_the_requests_that_need_it() {
     until_answered("/square/5", "25");
 }
 
-/// A companion that ends takes its tasks with it: a query fails, and does not wait for ever.
+/// A tokio runtime that ends takes its tasks with it: a query fails, and does not wait for ever.
 #[test]
 fn a_query_fails_when_the_connection_ends() {
     let Some(postgres) = Postgres::start() else { return };
-    let companion = Companion::with_threads(1);
+    let tokio_runtime = TokioRuntime::with_threads(1);
     let (sender, receiver) = mpsc::channel();
     let settings = postgres.settings();
-    companion.handle().unwrap().block_on(async move {
+    tokio_runtime.handle().unwrap().block_on(async move {
         let (client, connection) = tokio_postgres::connect(&settings, NoTls).await.expect("PostgreSQL accepts");
         let connection = tokio::spawn(connection);
         let _ = sender.send((client, connection.abort_handle()));
     });
     let (client, connection) = receiver.recv().unwrap();
-    let server = serve(&companion, client, Limits::default());
+    let server = serve(&tokio_runtime, client, Limits::default());
     assert_eq!(requests::get(&server, "/square/2"), "4");
     connection.abort();
     let response = requests::receive(requests::send(&server, "/square/2")).unwrap();

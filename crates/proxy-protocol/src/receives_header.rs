@@ -1,4 +1,4 @@
-//! `Proxied`: the receiver in front of a codec, without the two queues that a filter needs.
+//! `ReceivesHeader`: the receiver in front of a codec, without the two queues that a filter needs.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::receiver::Receiver;
 ///
 /// The messages are those of `C`. Where the policy requires a header, `C` gets its
 /// [`Opened`](Lifecycle::Opened) when the header has come. A task that sends before its first `recv` does not wait for
-/// the header: [`Strip`](crate::Strip) holds such bytes back.
+/// the header: [`ProxyHeaderFilter`](crate::ProxyHeaderFilter) holds such bytes back.
 ///
-/// The header is kept until [`take_header`](Proxied::take_header):
+/// The header is kept until [`take_header`](ReceivesHeader::take_header):
 ///
 /// ```
 /// use std::sync::Arc;
 /// use tidegate::framing::Lines;
-/// use tidegate::proxy_protocol::{Networks, Policy, Proxied};
+/// use tidegate::proxy_protocol::{Networks, Policy, ReceivesHeader};
 /// use tidegate::{Context, Handler, Outcome, Slice};
 ///
 /// struct Whoami;
 ///
-/// impl Handler<Proxied<Lines>> for Whoami {
+/// impl Handler<ReceivesHeader<Lines>> for Whoami {
 ///     type Post = ();
 ///
-///     fn message(&mut self, _: Slice, cx: &mut Context<'_, Proxied<Lines>>) -> Outcome<Proxied<Lines>> {
+///     fn message(&mut self, _: Slice, cx: &mut Context<'_, ReceivesHeader<Lines>>) -> Outcome<ReceivesHeader<Lines>> {
 ///         let source = cx.codec_mut().take_header().and_then(|header| header.source());
 ///         let answer = source.map_or("yourself".into(), |source| source.to_string());
 ///         cx.send(answer.into()).into()
@@ -41,22 +41,22 @@ use crate::receiver::Receiver;
 /// let server = tidegate::Server::bind("127.0.0.1:0")?.start_each(move |_| {
 ///     let policy = policy.clone();
 ///     move |peer: &tidegate::Address| {
-///         (Proxied::new(&policy, peer.ip().map(|address| address.ip()), Lines::new()), Whoami)
+///         (ReceivesHeader::new(&policy, peer.ip().map(|address| address.ip()), Lines::new()), Whoami)
 ///     }
 /// })?;
 /// # server.drain(std::time::Duration::ZERO);
 /// # Ok::<(), tidegate::StartError>(())
 /// ```
 #[derive(Debug)]
-pub struct Proxied<C> {
+pub struct ReceivesHeader<C> {
     receiver: Receiver,
     codec: C,
 }
 
 /// An error of the header, [`Filter`](OverError::Filter), or of the codec behind it.
-pub type ProxiedError<E> = OverError<Error, E>;
+pub type ReceivesHeaderError<E> = OverError<Error, E>;
 
-impl<C: Codec> Proxied<C> {
+impl<C: Codec> ReceivesHeader<C> {
     /// The codec of a new connection. `peer` is the address of the peer, `None` on a Unix socket.
     #[must_use]
     pub fn new(policy: &Arc<Policy>, peer: Option<IpAddr>, codec: C) -> Self {
@@ -93,7 +93,7 @@ impl<C: Codec> Proxied<C> {
 
     /// Receives the header. Returns whether the codec gets the bytes that follow.
     #[cold]
-    fn receive(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<bool, ProxiedError<C::Error>> {
+    fn receive(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<bool, ReceivesHeaderError<C::Error>> {
         let (is_required, drains) = (self.receiver.requires_header(), self.receiver.is_draining());
         if !self.receiver.receive(input, reply.now()).map_err(OverError::Filter)? {
             return Ok(false);
@@ -108,10 +108,10 @@ impl<C: Codec> Proxied<C> {
     }
 }
 
-impl<C: Codec> Codec for Proxied<C> {
+impl<C: Codec> Codec for ReceivesHeader<C> {
     type In = C::In;
     type Out = C::Out;
-    type Error = ProxiedError<C::Error>;
+    type Error = ReceivesHeaderError<C::Error>;
 
     fn protocol(&self) -> &'static str {
         self.codec.protocol()
@@ -189,7 +189,7 @@ impl<C: Codec> Codec for Proxied<C> {
     }
 }
 
-impl<C> Broadcast for Proxied<C>
+impl<C> Broadcast for ReceivesHeader<C>
 where
     C: Codec + Broadcast<Out = <C as Codec>::Out, Error = <C as Codec>::Error>,
 {
@@ -202,4 +202,4 @@ where
     }
 }
 
-const _: () = assert!(size_of::<Proxied<u64>>() == 16);
+const _: () = assert!(size_of::<ReceivesHeader<u64>>() == 16);

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::http::{Router, Server};
-use tidegate::{Companion, ServerHandle};
+use tidegate::{ServerHandle, TokioRuntime};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::companion::requests::address;
+use crate::tokio_runtime::requests::address;
 
 /// The number of workers of the runtime that a function finds.
 fn workers() -> Router {
@@ -40,12 +40,13 @@ async fn a_server_uses_the_runtime_that_it_is_started_in() {
 /// A runtime of one thread runs only while that thread is in it, and the thread may wait for the server.
 #[tokio::test]
 async fn a_server_does_not_rely_on_a_runtime_of_one_thread() {
-    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).companion(Companion::with_threads(2)).start(workers);
+    let server =
+        Server::bind("127.0.0.1:0").unwrap().loops(1).tokio_runtime(TokioRuntime::with_threads(2)).start(workers);
     let server = server.unwrap();
     assert_eq!(fetch(&server).await.unwrap(), "2");
     let shared = Server::bind("127.0.0.1:0").unwrap().loops(1).start(workers).unwrap();
     // The thread of this runtime blocks meanwhile.
-    assert_eq!(crate::companion::requests::get(&shared, "/"), "1");
+    assert_eq!(crate::tokio_runtime::requests::get(&shared, "/"), "1");
 }
 
 /// Given by name it is used all the same: here the test drives it.
@@ -57,7 +58,7 @@ async fn a_server_uses_a_runtime_of_one_thread_that_it_is_given() {
             tokio::spawn(async move { (std::thread::current().id() == here).to_string() }).await.unwrap_or_default()
         })
     };
-    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).companion(Companion::of(Handle::current()));
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).tokio_runtime(TokioRuntime::of(Handle::current()));
     let server = server.start(router).unwrap();
     assert_eq!(fetch(&server).await.unwrap(), "true");
     server.drained(Duration::ZERO).await;

@@ -1,12 +1,12 @@
-//! `Companion`: the tokio runtime beside the loops of a server, with the feature `tokio`.
+//! `TokioRuntime`: the tokio runtime beside the loops of a server, with the feature `tokio`.
 //!
 //! Tokio crates look for a runtime on their thread: for its timers, its sockets and its tasks. A loop's thread enters
-//! the handle of a companion once, before its first turn, and leaves it after the last. So handlers, functions and
+//! the handle of a tokio runtime once, before its first turn, and leaves it after the last. So handlers, functions and
 //! tasks of the loop use such crates as they are, and no message, dispatch or poll pays for that. Tokio futures that a
-//! task awaits are polled on the loop. The companion's threads wait for sockets and timers, and wake the task through
+//! task awaits are polled on the loop. The threads of the tokio runtime wait for sockets and timers, and wake the task through
 //! the loop's mailbox: one system call for each sleep of the loop, however many tasks wake up (decision 63).
 //!
-//! Nothing of the engine but this file knows tokio; `with_companion.rs` gives one to servers and loops. `none.rs` takes its
+//! Nothing of the engine but this file knows tokio; `with_tokio_runtime.rs` gives one to servers and loops. `none.rs` takes its
 //! place without the feature.
 
 use std::fmt;
@@ -19,13 +19,13 @@ use tokio::runtime::{Builder, EnterGuard, Handle, Runtime, RuntimeFlavor};
 /// The tokio runtime in which loops run, with the feature `tokio`. A clone is the same runtime.
 ///
 /// A server that is given none uses the runtime of the thread that starts it, if that runtime has several threads, and
-/// [`Companion::shared`] otherwise.
+/// [`TokioRuntime::shared`] otherwise.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use tidegate::framing::Lines;
-/// use tidegate::{Channel, Companion, Server};
+/// use tidegate::{Channel, TokioRuntime, Server};
 ///
 /// async fn answer(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
 ///     while let Some(line) = channel.recv().await? {
@@ -37,12 +37,12 @@ use tokio::runtime::{Builder, EnterGuard, Handle, Runtime, RuntimeFlavor};
 ///     Ok(())
 /// }
 ///
-/// let server = Server::bind("127.0.0.1:0")?.companion(Companion::with_threads(2)).serve(Lines::default, answer)?;
+/// let server = Server::bind("127.0.0.1:0")?.tokio_runtime(TokioRuntime::with_threads(2)).serve(Lines::default, answer)?;
 /// # server.drain(Duration::ZERO);
 /// # Ok::<(), tidegate::StartError>(())
 /// ```
 #[derive(Clone)]
-pub struct Companion(Kind);
+pub struct TokioRuntime(Kind);
 
 #[derive(Clone)]
 enum Kind {
@@ -52,15 +52,15 @@ enum Kind {
     Given(Handle),
 }
 
-/// A runtime that this crate makes. It ends with the last clone of its companion.
+/// A runtime that this crate makes. It ends with the last clone of its clones.
 struct Ours {
     threads: usize,
     /// Empty until something starts it.
     runtime: OnceLock<Runtime>,
 }
 
-impl Companion {
-    /// The companion of the process: one thread, which starts with the first server that uses it, or the first call of
+impl TokioRuntime {
+    /// The tokio runtime of the process: one thread, which starts with the first server that uses it, or the first call of
     /// [`handle`](Self::handle), and ends with the process.
     #[must_use]
     pub fn shared() -> Self {
@@ -68,7 +68,7 @@ impl Companion {
         Self(Kind::Ours(SHARED.clone()))
     }
 
-    /// A companion with so many threads, at least one. They start with the first server that uses it, or the first call
+    /// A tokio runtime with so many threads, at least one. They start with the first server that uses it, or the first call
     /// of [`handle`](Self::handle). They end with the last clone and the last loop: tasks that are left are dropped.
     #[must_use]
     pub fn with_threads(threads: usize) -> Self {
@@ -100,9 +100,9 @@ impl Companion {
     /// connect to a database before the server starts.
     ///
     /// ```
-    /// use tidegate::Companion;
+    /// use tidegate::TokioRuntime;
     ///
-    /// let handle = Companion::shared().handle()?;
+    /// let handle = TokioRuntime::shared().handle()?;
     /// assert_eq!(handle.block_on(async { tokio::spawn(async { 6 * 7 }).await })?, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -147,7 +147,7 @@ impl Ours {
             builder.worker_threads(self.threads).thread_name(THREAD_NAME).enable_all();
             // tokio panics if the system has no thread left.
             let built = catch_unwind(AssertUnwindSafe(|| builder.build()));
-            let runtime = built.unwrap_or_else(|_| Err(io::Error::other("no thread is left for the companion")))?;
+            let runtime = built.unwrap_or_else(|_| Err(io::Error::other("no thread is left for the tokio runtime")))?;
             // Another thread may have started one meanwhile.
             if let Err(second) = self.runtime.set(runtime) {
                 second.shutdown_background();
@@ -167,18 +167,18 @@ impl Drop for Ours {
 }
 
 fn not_started() -> io::Error {
-    io::Error::other("the companion has no runtime")
+    io::Error::other("the tokio runtime has not started")
 }
 
-impl fmt::Debug for Companion {
+impl fmt::Debug for TokioRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::None => f.write_str("Companion(none)"),
-            Kind::Ours(ours) => f.debug_struct("Companion").field("threads", &ours.threads).finish_non_exhaustive(),
-            Kind::Given(handle) => f.debug_tuple("Companion").field(handle).finish(),
+            Kind::None => f.write_str("TokioRuntime(none)"),
+            Kind::Ours(ours) => f.debug_struct("TokioRuntime").field("threads", &ours.threads).finish_non_exhaustive(),
+            Kind::Given(handle) => f.debug_tuple("TokioRuntime").field(handle).finish(),
         }
     }
 }
 
-/// The name of a companion's threads.
+/// The name of a tokio runtime's threads.
 const THREAD_NAME: &str = "tidegate-tokio";

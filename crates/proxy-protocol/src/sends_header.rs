@@ -1,4 +1,4 @@
-//! `Announced`: a codec whose connection begins with a header that this side sends.
+//! `SendsHeader`: a codec whose connection begins with a header that this side sends.
 
 use std::time::Instant;
 
@@ -10,20 +10,20 @@ use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
 ///
 /// ```
 /// use tidegate::framing::Lines;
-/// use tidegate::proxy_protocol::{Announced, Builder};
+/// use tidegate::proxy_protocol::{SendsHeader, Builder};
 ///
 /// let header = Builder::new("192.0.2.1:50000".parse()?, "198.51.100.1:7000".parse()?).build_v2()?;
-/// let codec = Announced::new(header, Lines::new());
+/// let codec = SendsHeader::new(header, Lines::new());
 /// # drop(codec);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Announced<C> {
+pub struct SendsHeader<C> {
     header: Option<Box<[u8]>>,
     codec: C,
 }
 
-impl<C: Codec> Announced<C> {
+impl<C: Codec> SendsHeader<C> {
     /// A codec that begins with `header`, as a [`Builder`](crate::Builder) makes it.
     #[must_use]
     pub fn new(header: Vec<u8>, codec: C) -> Self {
@@ -42,7 +42,7 @@ impl<C: Codec> Announced<C> {
     }
 }
 
-impl<C: Codec> Codec for Announced<C> {
+impl<C: Codec> Codec for SendsHeader<C> {
     type In = C::In;
     type Out = C::Out;
     type Error = C::Error;

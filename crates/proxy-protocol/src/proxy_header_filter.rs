@@ -1,4 +1,4 @@
-//! `Strip`: the receiver as a filter, below any codec and any other filter.
+//! `ProxyHeaderFilter`: the receiver as a filter, below any codec and any other filter.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::receiver::Receiver;
 ///
 /// The application reads the header through the codec: `cx.codec().filter().header()` in a handler,
 /// `channel.with_codec(|codec| ..)` in a task. [`Over::filter`](tidegate_codec::Over::filter) does not change it, so the
-/// header is kept as long as the connection. For a codec without other filters [`Proxied`](crate::Proxied) is smaller.
+/// header is kept as long as the connection. For a codec without other filters [`ReceivesHeader`](crate::ReceivesHeader) is smaller.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use tidegate::codec::Over;
 /// use tidegate::framing::Lines;
-/// use tidegate::proxy_protocol::{Networks, Policy, Strip};
+/// use tidegate::proxy_protocol::{Networks, Policy, ProxyHeaderFilter};
 /// use tidegate::{Context, Handler, Outcome, Slice};
 ///
 /// struct Whoami;
 ///
-/// impl Handler<Over<Strip, Lines>> for Whoami {
+/// impl Handler<Over<ProxyHeaderFilter, Lines>> for Whoami {
 ///     type Post = ();
 ///
-///     fn message(&mut self, _: Slice, cx: &mut Context<'_, Over<Strip, Lines>>) -> Outcome<Over<Strip, Lines>> {
+///     fn message(&mut self, _: Slice, cx: &mut Context<'_, Over<ProxyHeaderFilter, Lines>>) -> Outcome<Over<ProxyHeaderFilter, Lines>> {
 ///         let source = cx.codec().filter().header().and_then(|header| header.source());
 ///         let answer = source.map_or("yourself".into(), |source| source.to_string());
 ///         cx.send(answer.into()).into()
@@ -44,18 +44,18 @@ use crate::receiver::Receiver;
 ///     let policy = policy.clone();
 ///     move |peer: &tidegate::Address| {
 ///         let peer = peer.ip().map(|address| address.ip());
-///         (Over::new(Strip::new(&policy, peer), Lines::new()), Whoami)
+///         (Over::new(ProxyHeaderFilter::new(&policy, peer), Lines::new()), Whoami)
 ///     }
 /// })?;
 /// # server.drain(std::time::Duration::ZERO);
 /// # Ok::<(), tidegate::StartError>(())
 /// ```
 #[derive(Debug)]
-pub struct Strip {
+pub struct ProxyHeaderFilter {
     receiver: Receiver,
 }
 
-impl Strip {
+impl ProxyHeaderFilter {
     /// The filter of a new connection. `peer` is the address of the peer, `None` on a Unix socket.
     #[must_use]
     pub fn new(policy: &Arc<Policy>, peer: Option<IpAddr>) -> Self {
@@ -69,7 +69,7 @@ impl Strip {
     }
 }
 
-impl Filter for Strip {
+impl Filter for ProxyHeaderFilter {
     type Error = Error;
 
     fn protocol(&self) -> &'static str {
@@ -121,4 +121,4 @@ impl Filter for Strip {
     }
 }
 
-const _: () = assert!(size_of::<Strip>() == 8);
+const _: () = assert!(size_of::<ProxyHeaderFilter>() == 8);
