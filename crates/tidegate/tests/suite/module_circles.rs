@@ -24,11 +24,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "a channel makes its futures and its halves, which use the handle that it has",
     ),
     (
-        "http",
-        &["files", "files::entries", "files::service"],
-        "the configuration of files makes their service, which has its listings by the configuration",
-    ),
-    (
         "http2",
         &["hpack::decoder", "hpack::huffman", "hpack::integer"],
         "a string has an integer before it and a code within, and both have the decoder's errors",

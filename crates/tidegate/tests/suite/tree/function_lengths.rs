@@ -12,7 +12,6 @@ const LINES_MAX: usize = 60;
 const LONGER: &[(&str, usize)] = &[
     ("crates/buffer: run", 119),
     ("crates/engine: on_rare_event", 86),
-    ("crates/http: around", 76),
     ("crates/http: attempt", 114),
     ("crates/http: build", 76),
     ("crates/http: forward", 107),
@@ -26,8 +25,6 @@ const LONGER: &[(&str, usize)] = &[
     ("crates/sys: complete", 62),
     ("crates/sys: receive_much", 64),
     ("crates/sys: send", 70),
-    ("crates/tower: convert", 80),
-    ("crates/tower: with_body", 70),
 ];
 
 /// Files that a program has written.
