@@ -29,11 +29,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "the loop dispatches an entry, such as a closing one, and lends it the loop's state meanwhile",
     ),
     (
-        "http",
-        &["files", "files::entries", "files::service"],
-        "the configuration of files makes their service, which has its listings by the configuration",
-    ),
-    (
         "http2",
         &["hpack::decoder", "hpack::huffman", "hpack::integer"],
         "a string has an integer before it and a code within, and both have the decoder's errors",
