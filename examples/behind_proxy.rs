@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::framing::Lines;
-use tidegate::proxy::{Announced, Builder, Header, Networks, Policy, Proxied};
+use tidegate::proxy_protocol::{Announced, Builder, Header, Networks, Policy, Proxied};
 use tidegate::{
     Address, Channel, ChannelError, Client, Context, EventLoop, Handler, Listener, Outcome, Server, ServerHandle,
     Slice, StartError,

@@ -20,8 +20,8 @@ pub(crate) fn release_builds_for_memory() -> Result<(), Failure> {
     examples.args(["echo", "echo_channel", "chat"].into_iter().flat_map(|name| ["--example", name])).run()
 }
 
-/// A server on one loop and a free port, for what no profile changes: memory, system calls, limits. `more` are further
-/// flags.
+/// A server on one loop and a free port, for figures that no profile changes: memory, system calls, limits. `more` are
+/// further flags.
 pub(crate) fn server(more: &str) -> String {
     format!("target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 {more}")
 }
@@ -130,16 +130,20 @@ pub(crate) fn crowds(backend: Option<&str>) -> Result<(), Failure> {
     chance::package_tests("tidegate-cli", &["--nocapture", "--test-threads", "1", "crowds"], &variables)
 }
 
-/// A server without descriptors: at most a twentieth of a core, at most a second until it accepts again, and at most one
+/// A server without descriptors: its loop turns seldom while it waits and when it accepts again, and it prints at most one
 /// line besides the start-up line.
 pub(crate) fn descriptors() -> Result<(), Failure> {
     for backend in BACKENDS {
         let server = server(&format!("--max-connections 1000 --backend {backend}"));
-        let bars = ["--cpu-max", "5", "--resume-max", "1", "--lines-max", "2", "--server", &server];
+        let bars = ["--turns-max", DESCRIPTORS_TURNS_MAX, "--lines-max", "2", "--server", &server];
         python("benches/descriptors.py").args(bars).run()?;
     }
     Ok(())
 }
+
+/// In five seconds without an event, and for a hundred connections that wait for a descriptor. A loop that retries without a
+/// pause turns many thousand times.
+const DESCRIPTORS_TURNS_MAX: &str = "1000";
 
 /// Short connections for so many seconds, on both backends.
 pub(crate) fn churn(seconds: u32, more: &[&str]) -> Result<(), Failure> {

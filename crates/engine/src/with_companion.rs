@@ -7,7 +7,7 @@ use crate::event_loop::EventLoop;
 use crate::server::Server;
 
 impl Server {
-    /// The runtime of tokio in which the loops run; see [`Companion`].
+    /// The tokio runtime in which the loops run; see [`Companion`].
     pub fn companion(mut self, companion: Companion) -> Self {
         self.companion = Some(companion);
         self
@@ -15,7 +15,7 @@ impl Server {
 }
 
 impl EventLoop {
-    /// Runs this loop in a runtime of tokio from now on: [`run`](Self::run), [`block_on`](Self::block_on) and
+    /// Runs this loop in a tokio runtime from now on: [`run`](Self::run), [`block_on`](Self::block_on) and
     /// [`turn`](Self::turn) enter it. A loop that belongs to no server runs in none unless this is called.
     ///
     /// ```

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_engine::activity::Activity;
 use tidegate_metrics::HttpRecorder;
 
-use crate::counting::Counting;
-use crate::endpoint::Interims;
+use crate::counting::RequestCounter;
+use crate::endpoint::InterimQueue;
 use crate::limits::Limits;
 use crate::router::Table;
-use crate::sessions::Sessions;
+use crate::serving::sessions::Sessions;
 
 /// What the connections of one loop have in common.
 pub(crate) struct App {
@@ -27,11 +27,11 @@ pub(crate) struct App {
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
     pub(crate) served: Rc<Cell<usize>>,
     /// The interim responses of the future that is polled.
-    pub(crate) interims: Rc<Interims>,
+    pub(crate) interims: Rc<InterimQueue>,
     /// What the loop executes now.
     pub(crate) activity: Activity,
     /// Counts requests, if they are counted.
-    pub(crate) counting: Option<Counting>,
+    pub(crate) counting: Option<RequestCounter>,
 }
 
 struct Reloading {
@@ -115,7 +115,7 @@ impl App {
     /// Counts requests from now on.
     pub(crate) fn counting(mut self, recorder: HttpRecorder) -> Self {
         self.table.borrow().count(&recorder);
-        self.counting = Some(Counting::new(recorder));
+        self.counting = Some(RequestCounter::new(recorder));
         self
     }
 

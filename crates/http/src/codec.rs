@@ -8,7 +8,7 @@ use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_codec::{DynOver, Filter, Filters, Over, OverError, Pipeline};
 use tidegate_http1::{self as http1, Incoming, Outgoing};
 use tidegate_http2::Connection;
-use tidegate_proxy::{Proxied, Strip};
+use tidegate_proxy_protocol::{Proxied, Strip};
 use tidegate_sys::Address;
 
 /// A multiplexing pipeline: what a connection of HTTP/2 has below its streams.

@@ -7,16 +7,16 @@ use std::rc::Rc;
 use std::task::Context;
 
 use tidegate_engine::activity::Label;
+use tidegate_http_message::Body;
+use tidegate_http_message::exchange::Exchange;
 use tidegate_http1::{Interim, Outgoing};
 use tidegate_metrics::RouteMetrics;
 use tidegate_sys::Address;
 
-use crate::body::Body;
-use crate::exchange::Exchange;
 use crate::extract::{BodyUse, FromRequest};
-use crate::order::Place;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
+use crate::serving::order::PipelineSlot;
 
 /// A function of the application, without its type.
 pub struct Endpoint {
@@ -50,11 +50,11 @@ pub(crate) enum Call {
     Async(Box<dyn Fn(Request) -> Responding>),
     Polled(Box<PolledCall>),
     /// As an async one. Its future is always polled in a task, and may send interim responses before the final one.
-    Interim(Interimed),
+    Interim(InterimHandler),
 }
 
 /// A function that may send interim responses. The call itself only makes the future.
-pub(crate) struct Interimed {
+pub(crate) struct InterimHandler {
     pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> Responding>,
     /// It asks for the address that the client has connected to, so it needs a task that has the connection.
     pub(crate) needs_destination: bool,
@@ -66,17 +66,17 @@ pub(crate) struct Interimed {
 pub(crate) enum InterimWriter {
     /// A task has the connection.
     Exchange { exchange: Rc<dyn Exchange>, number: u32 },
-    /// The handler of the connection waits for the response. The place is that of the request among those of its
+    /// The handler of the connection waits for the response. The slot is that of the request among those of its
     /// connection, if others may be in progress beside it.
-    Handler { interims: Rc<Interims>, place: Option<Place> },
+    Handler { interims: Rc<InterimQueue>, slot: Option<PipelineSlot> },
 }
 
 /// The interim responses that a future has sent while it was polled, for the handler of its connection. A loop has one: each
 /// poll is followed by taking them out.
 #[derive(Default)]
-pub(crate) struct Interims(RefCell<Vec<Interim>>);
+pub(crate) struct InterimQueue(RefCell<Vec<Interim>>);
 
-impl Interims {
+impl InterimQueue {
     /// What was sent within this poll.
     #[inline]
     pub(crate) fn take(&self) -> Vec<Interim> {
@@ -94,7 +94,7 @@ impl InterimWriter {
     }
 
     /// The address that the client has connected to; that which a trusted proxy has reported, if it has reported the
-    /// client. A function that asks has to be one that [needs it](Interimed::needs_destination).
+    /// client. A function that asks has to be one that [needs it](InterimHandler::needs_destination).
     pub(crate) fn destination(&self) -> Option<Address> {
         match self {
             Self::Exchange { exchange, number } => exchange.destination(*number),
@@ -105,15 +105,15 @@ impl InterimWriter {
     /// Whether the function does not go on before its request is in turn, since an interim response waits for that.
     pub(crate) fn is_held_back(&self) -> bool {
         match self {
-            Self::Handler { interims, place: Some(place) } => !place.is_in_turn() && !interims.0.borrow().is_empty(),
+            Self::Handler { interims, slot: Some(slot) } => !slot.is_in_turn() && !interims.0.borrow().is_empty(),
             Self::Handler { .. } | Self::Exchange { .. } => false,
         }
     }
 
     /// The place of the request, if others of its connection may be in progress beside it.
-    pub(crate) fn place(&self) -> Option<&Place> {
+    pub(crate) fn place(&self) -> Option<&PipelineSlot> {
         match self {
-            Self::Handler { place, .. } => place.as_ref(),
+            Self::Handler { slot, .. } => slot.as_ref(),
             Self::Exchange { .. } => None,
         }
     }

@@ -13,19 +13,19 @@ use tidegate_http1 as http1;
 use tidegate_http2 as http2;
 use tidegate_metrics::{HttpMetrics, HttpRecorder};
 #[cfg(feature = "tls")]
-use tidegate_proxy::Strip;
-use tidegate_proxy::{Policy, Proxied};
+use tidegate_proxy_protocol::Strip;
+use tidegate_proxy_protocol::{Policy, Proxied};
 use tidegate_sys::{Address, ListenOptions};
 #[cfg(feature = "tls")]
 use tidegate_tls::ServerConfig;
 
 use crate::app::{App, Reload};
 use crate::codec::HttpCodec;
-use crate::connection::HttpHandler;
 use crate::endpoint::RequestFunction;
 use crate::limits::Limits;
 use crate::router::{Router, Table};
-use crate::sessions::Sessions;
+use crate::serving::HttpHandler;
+use crate::serving::sessions::Sessions;
 
 /// Serves HTTP at an address with one function, on a loop for each core.
 ///

@@ -1,4 +1,4 @@
-//! The companion: crates of tokio in functions, tasks and callbacks of our loops, and our loops within programs of tokio.
+//! The companion: tokio crates in functions, tasks and callbacks of our loops, and our loops within tokio programs.
 
 mod database;
 mod functions;

@@ -1,4 +1,4 @@
-//! What takes the place of `Companion` without the feature `tokio`: loops run in no runtime.
+//! The stand-in for `Companion` without the feature `tokio`: loops run in no runtime.
 
 use std::io;
 

@@ -7,12 +7,11 @@ use std::rc::Rc;
 
 use http::StatusCode;
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
+use tidegate_http_message::BodyError;
 use tidegate_http1::{InvalidField, InvalidRequest, Status};
 use tidegate_socks::Refusal;
 #[cfg(feature = "websocket")]
 use tidegate_websocket::handshake::HandshakeError;
-
-use crate::exchange::BodyError;
 
 /// Why a request has no response.
 ///

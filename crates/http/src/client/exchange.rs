@@ -13,12 +13,13 @@ use std::time::Instant;
 use tidegate_codec::DynOver;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, ChannelError, CloseReason, SendError};
+use tidegate_http_message::BodyError;
+use tidegate_http_message::exchange::{Exchange, Piece};
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, ResponseHead, Status};
 
 use super::codec::{ExchangeCodec, Retry};
 use super::ends::Ends;
-use crate::exchange::{BodyError, Exchange, Piece};
 
 /// One request and its response, whatever the version is.
 pub(crate) trait ClientExchange: Exchange {

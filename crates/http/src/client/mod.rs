@@ -45,6 +45,8 @@ use std::sync::Arc;
 use http::{Method, Uri};
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
+#[cfg(feature = "compress")]
+use tidegate_http_message::coding::supported_names;
 use tidegate_http1::Fields;
 use tidegate_http1::client::Config;
 use tidegate_http2 as http2;
@@ -68,8 +70,6 @@ pub use self::resolve::{Resolve, Resolving, SystemResolver};
 pub use self::response::Response;
 #[cfg(feature = "websocket")]
 pub use self::websocket::{WebSocketBuilder, WebSocketChannel};
-#[cfg(feature = "compress")]
-use crate::compression::supported_names;
 
 /// A client of HTTP on one loop. Clones share their connections.
 ///

@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use http::Uri;
 use tidegate_engine::IpNet;
+use tidegate_http_message::percent;
 
 use super::error::ClientError;
 use super::origin::{Origin, port, userinfo};
 use super::request::basic;
-use crate::percent;
 
 /// A proxy: an address, the way to speak to it, and credentials.
 ///

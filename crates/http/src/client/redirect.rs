@@ -1,13 +1,13 @@
 //! Redirects: which request follows a response (RFC 9110 §15.4, and the Fetch standard, "HTTP-redirect fetch").
 
 use http::{Method, Uri};
+use tidegate_http_message::body::{Body, BodyKind};
 use tidegate_http1::ResponseHead;
 
 use super::error::{ClientError, RefusedRedirect};
 use super::origin::Origin;
 use super::reference;
 use super::request::Request;
-use crate::body::{Body, Kind};
 
 /// How redirects are followed.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ impl Redirects {
             request.body = Body::empty();
             request.expects_continue = false;
             BODY_FIELDS.iter().for_each(|name| request.fields.remove(name));
-        } else if !request.was_whole || !matches!(request.body.0, Kind::Whole(_)) {
+        } else if !request.was_whole || !matches!(request.body.kind(), BodyKind::Whole(_)) {
             return Ok(Next::Done);
         }
         if !is_same_site {

@@ -8,6 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::{Method, Uri};
 #[cfg(any(feature = "json", feature = "form"))]
 use serde::Serialize;
+use tidegate_http_message::Body;
 use tidegate_http1::Fields;
 use tidegate_sys::Address;
 
@@ -15,7 +16,6 @@ use super::error::ClientError;
 use super::origin;
 use super::response::Response;
 use super::{Client, send};
-use crate::body::Body;
 
 /// A request: a method, a URI, fields, a body, and how it is sent.
 ///

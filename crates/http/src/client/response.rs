@@ -13,16 +13,17 @@ use tidegate_codec::{DynOver, Filters, Pipeline};
 #[cfg(feature = "compress")]
 use tidegate_compress::{DecompressionLimits, Decompressor};
 use tidegate_engine::Channel;
+use tidegate_http_message::BodyError;
+#[cfg(feature = "compress")]
+use tidegate_http_message::body::BodyDecoder;
+use tidegate_http_message::body::{Body, BodyKind, ReceivedBody};
+#[cfg(feature = "compress")]
+use tidegate_http_message::coding::{ContentDecoder, content_codings};
+use tidegate_http_message::exchange::{Exchange, Piece};
 use tidegate_http1::{self as http1, BodyLength, ResponseHead};
 
 use super::error::ClientError;
 use super::exchange::ClientExchange;
-#[cfg(feature = "compress")]
-use crate::body::DecodedPieces;
-use crate::body::{Body, Kind, Received};
-#[cfg(feature = "compress")]
-use crate::compression::{Decoding, content_codings};
-use crate::exchange::{BodyError, Exchange, Piece};
 
 /// The response to a request.
 ///
@@ -53,14 +54,14 @@ impl Response {
                 BodyLength::None | BodyLength::Chunked | BodyLength::UntilClose => None,
             };
             let exchange: Rc<dyn Exchange> = Rc::new(Reading(exchange));
-            Body(Kind::Received(Received {
+            Body::from(BodyKind::Received(ReceivedBody {
                 exchange,
                 number: 0,
                 length,
-                begun: None,
+                first_pieces: None,
                 has_ended: false,
                 trailers: None,
-                decoding: None,
+                decoder: None,
             }))
         } else {
             if exchange.has_left_http() {
@@ -215,11 +216,11 @@ impl Response {
     /// Undoes the content codings of the body, if all of them are built in.
     #[cfg(feature = "compress")]
     pub(super) fn decompress(&mut self, limits: DecompressionLimits) {
-        let Kind::Received(received) = &mut self.body.0 else { return };
+        let BodyKind::Received(received) = self.body.kind_mut() else { return };
         let Some(codings) = content_codings(self.head.headers()).filter(|codings| !codings.is_empty()) else { return };
         if let Ok(decompressor) = Decompressor::layers(&codings, limits) {
             received.length = None;
-            received.decoding = Some(Box::new(DecodedPieces::new(Box::new(Decoding::new(decompressor)))));
+            received.decoder = Some(Box::new(BodyDecoder::new(Box::new(ContentDecoder::new(decompressor)))));
         }
     }
 

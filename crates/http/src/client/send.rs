@@ -9,6 +9,10 @@ use std::time::Instant;
 
 use http::Method;
 use tidegate_engine::{CloseReason, task};
+use tidegate_http_message::BodyError;
+use tidegate_http_message::body::{Body, BodyKind, BodyWriter};
+use tidegate_http_message::exchange::Exchange;
+use tidegate_http_message::percent;
 use tidegate_http1::client::Outgoing;
 use tidegate_http1::{self as http1, ResponseHead, Status, StreamedRequest};
 
@@ -23,9 +27,6 @@ use super::proxy::Proxy;
 use super::redirect::Next;
 use super::request::{Request, basic, set_field};
 use super::response::Response;
-use crate::body::{Body, BodyWriter, Kind};
-use crate::exchange::{BodyError, Exchange};
-use crate::percent;
 
 /// Sends a request until it has a response, or until it must not be sent again.
 pub(super) async fn send(client: &Client, mut request: Request) -> Result<Response, ClientError> {
@@ -44,7 +45,7 @@ pub(super) async fn send(client: &Client, mut request: Request) -> Result<Respon
     let tunnels = request.tunnels;
     let origin = Origin { tunnels, ..Origin::of(&request.uri, request.at.take())? };
     let mut origin = connector.route(origin, needs_http1);
-    request.was_whole = matches!(request.body.0, Kind::Whole(_));
+    request.was_whole = matches!(request.body.kind(), BodyKind::Whole(_));
     let mut redirects = client.redirects();
     redirects.follows = request.redirects.unwrap_or(redirects.follows);
     let mut followed = 0;
@@ -81,7 +82,7 @@ async fn send_on(
         let (exchange, is_reused) = within(deadline, open(client, &origin)).await?;
         let in_flight = InFlight(Some(exchange.clone()));
         set_head_deadline(&*exchange, request, deadline);
-        let is_replayable = matches!(request.body.0, Kind::Whole(_));
+        let is_replayable = matches!(request.body.kind(), BodyKind::Whole(_));
         match attempt(client, &origin, &exchange, request).await {
             Ok(head) => {
                 in_flight.disarm();
@@ -162,8 +163,8 @@ async fn attempt(
     if let Some(authorization) = origin.forwarder().and_then(Proxy::authorization) {
         set_field(&mut fields, "Proxy-Authorization", &authorization)?;
     }
-    let (outgoing, upload) = match &request.body.0 {
-        Kind::Whole(body) if !request.expects_continue || body.is_empty() => {
+    let (outgoing, upload) = match request.body.kind() {
+        BodyKind::Whole(body) if !request.expects_continue || body.is_empty() => {
             let whole = http1::Request::extension(request.method.as_str(), &target)?;
             let mut whole = whole.fields(fields).body(body.clone());
             if request.method != Method::CONNECT {
@@ -183,8 +184,8 @@ async fn attempt(
             if request.expects_continue {
                 head = head.expect_continue();
             }
-            let body = match &request.body.0 {
-                Kind::Whole(body) => Body(Kind::Whole(body.clone())),
+            let body = match request.body.kind() {
+                BodyKind::Whole(body) => Body::from(BodyKind::Whole(body.clone())),
                 _ => std::mem::take(&mut request.body),
             };
             (Outgoing::Head(head), Some(upload(exchange.clone(), body)))
@@ -271,21 +272,20 @@ async fn upload(exchange: Rc<dyn ClientExchange>, body: Body) -> Result<(), Clie
 
 async fn produce(exchange: &Rc<dyn ClientExchange>, body: Body) -> Result<(), Box<dyn Error>> {
     let exchange: Rc<dyn Exchange> = exchange.clone();
-    let writer = BodyWriter { exchange, number: 0 };
-    match body.0 {
-        Kind::Whole(body) => {
-            writer.ready().await?;
-            writer.exchange.send(0, http1::Outgoing::Data(body))?;
+    let writer = BodyWriter::new(exchange, 0);
+    match body.into_kind() {
+        BodyKind::Whole(body) => {
+            writer.send(http1::Outgoing::Data(body)).await?;
         }
-        Kind::Received(received) => {
-            let mut body = Body(Kind::Received(received));
+        BodyKind::Received(received) => {
+            let mut body = Body::from(BodyKind::Received(received));
             while let Some(piece) = body.next().await.transpose()? {
                 writer.write(piece).await?;
             }
         }
-        Kind::Ready(ready) => ready.write(writer).await?,
-        Kind::Produced(produced) => (produced.produce)(writer).await?,
-        Kind::Upgrade(_) => return Err(BodyError::Unreadable.into()),
+        BodyKind::WithTrailers(ready) => ready.write(writer).await?,
+        BodyKind::Produced(produced) => (produced.produce)(writer).await?,
+        BodyKind::Upgrade(_) => return Err(BodyError::Unreadable.into()),
     }
     Ok(())
 }

@@ -15,12 +15,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures_core::Stream;
 use tidegate_codec::work;
+use tidegate_http_message::Body;
+use tidegate_http_message::BodyError;
 use tidegate_http1::Status;
 
 use super::refusal::refuse;
 use super::{FromRequest, media_type};
-use crate::body::Body;
-use crate::exchange::BodyError;
 use crate::extract::BodyUse;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::request::Request;
+use tidegate_http_message::negotiate::AcceptedEncodings;
 
-use crate::negotiate::AcceptedEncodings;
+use crate::request::Request;
 
 /// The fields of a request that a file depends on, from one pass over its head.
 pub(super) struct Asked<'a> {

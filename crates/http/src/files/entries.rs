@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidegate_engine::task;
+use tidegate_http_message::negotiate::Encoding;
 use tidegate_http1::Fields;
 
 use super::Options;
 use super::open::Identity;
-use crate::negotiate::Encoding;
 
 /// What one loop remembers of files.
 pub(super) struct Entries {

@@ -9,9 +9,9 @@ use std::os::fd::OwnedFd;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use rustix::fs::{Dir, FileType};
 use tidegate_engine::blocking;
+use tidegate_http_message::Body;
 
 use super::path::is_served;
-use crate::body::Body;
 use crate::response::Response;
 
 /// What a listing shows.

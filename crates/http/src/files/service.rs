@@ -15,6 +15,8 @@ use std::time::SystemTime;
 use rustix::io::Errno;
 use tidegate_buffer::FileRegion;
 use tidegate_engine::task;
+use tidegate_http_message::Body;
+use tidegate_http_message::negotiate::Encoding;
 use tidegate_http1::{Fields, Method, Status};
 
 use super::conditional::{Asked, Validators, Verdict};
@@ -25,8 +27,6 @@ use super::open::Opened;
 use super::path::FilePath;
 use super::range::Ranges;
 use super::{Files, Options};
-use crate::body::Body;
-use crate::negotiate::Encoding;
 use crate::request::Request;
 use crate::response::Response;
 
@@ -95,7 +95,7 @@ impl Service {
         }
         let Opened::Folder(folder) = self.files.root.open(name)? else { return Ok(not_found()) };
         let shown = Shown { dot_files: options.dot_files, links: self.files.root.has_links() };
-        let title = crate::percent::decode(request.path()).unwrap_or_default().into_owned();
+        let title = tidegate_http_message::percent::decode(request.path()).unwrap_or_default().into_owned();
         let mut response = listing(folder, title, name.is_empty(), shown);
         response.fields = NO_SNIFF;
         Ok(response)
@@ -292,7 +292,7 @@ const fn suffix(encoding: Encoding) -> &'static str {
         Encoding::Brotli => ".br",
         Encoding::Zstd => ".zst",
         Encoding::Gzip => ".gz",
-        Encoding::Deflate | Encoding::Identity => "",
+        _ => "",
     }
 }
 

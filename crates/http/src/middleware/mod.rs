@@ -20,8 +20,8 @@ pub use self::error_pages::ErrorPages;
 pub use self::request_id::{RequestId, RequestIds};
 pub use self::trace_context::{TraceContext, TraceContexts};
 
-use crate::counting::{Counted, Counting};
-use crate::endpoint::{Call, Endpoint, Interimed, Responding};
+use crate::counting::{RequestCount, RequestCounter};
+use crate::endpoint::{Call, Endpoint, InterimHandler, Responding};
 use crate::request::Request;
 use crate::response::Response;
 
@@ -144,12 +144,12 @@ fn pass_refused(
 
 /// Middleware that has seen a request, and has yet to see its response.
 #[derive(Default)]
-pub(crate) struct Passed {
-    middleware: Option<Box<PassedMiddleware>>,
-    counted: Option<Counted>,
+pub(crate) struct MiddlewareState {
+    middleware: Option<Box<MiddlewareRun>>,
+    counted: Option<RequestCount>,
 }
 
-struct PassedMiddleware {
+struct MiddlewareRun {
     info: RequestInfo,
     /// That of the router.
     middleware: MiddlewareList,
@@ -166,12 +166,16 @@ pub(crate) fn before(
     middleware: &MiddlewareList,
     request: &mut Request,
     now: Instant,
-) -> (Passed, Result<(), Response>) {
-    if middleware.is_empty() { (Passed::default(), Ok(())) } else { before_some(middleware, request, now) }
+) -> (MiddlewareState, Result<(), Response>) {
+    if middleware.is_empty() { (MiddlewareState::default(), Ok(())) } else { before_some(middleware, request, now) }
 }
 
 #[inline(never)]
-fn before_some(middleware: &MiddlewareList, request: &mut Request, now: Instant) -> (Passed, Result<(), Response>) {
+fn before_some(
+    middleware: &MiddlewareList,
+    request: &mut Request,
+    now: Instant,
+) -> (MiddlewareState, Result<(), Response>) {
     let mut count = 0;
     let mut result = Ok(());
     let measured = middleware.iter().any(|one| one.measures_time()).then(Instant::now);
@@ -183,11 +187,11 @@ fn before_some(middleware: &MiddlewareList, request: &mut Request, now: Instant)
         count += 1;
     }
     let info = RequestInfo::of(request, now, measured);
-    let passed = PassedMiddleware { info, middleware: middleware.clone(), count };
-    (Passed { middleware: Some(Box::new(passed)), counted: None }, result)
+    let passed = MiddlewareRun { info, middleware: middleware.clone(), count };
+    (MiddlewareState { middleware: Some(Box::new(passed)), counted: None }, result)
 }
 
-impl Passed {
+impl MiddlewareState {
     /// The same, which no longer keeps the memory of the loop that the request was received into.
     pub(crate) fn detach(mut self) -> Self {
         if let Some(passed) = &mut self.middleware {
@@ -208,7 +212,7 @@ impl Passed {
     }
 }
 
-impl Passed {
+impl MiddlewareState {
     /// Does not count the request: its response is not sent.
     pub(crate) fn forget_count(&mut self) {
         self.counted = None;
@@ -218,7 +222,7 @@ impl Passed {
     #[inline]
     pub(crate) fn count(
         &mut self,
-        counting: Option<&Counting>,
+        counting: Option<&RequestCounter>,
         endpoint: Option<&Endpoint>,
         method: http1::Method,
         began: Instant,
@@ -227,7 +231,7 @@ impl Passed {
     }
 }
 
-impl PassedMiddleware {
+impl MiddlewareRun {
     #[inline(never)]
     fn after(&self, response: &mut Response) {
         for one in self.middleware[..self.count].iter().rev() {
@@ -279,7 +283,7 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
                     response
                 })
             });
-            Call::Interim(Interimed { call, needs_destination, is_pipelined })
+            Call::Interim(InterimHandler { call, needs_destination, is_pipelined })
         }
         Call::Polled(_) => Call::Polled(Box::new(move |mut request, body, cx| {
             // Middleware may decode the body.

@@ -19,7 +19,7 @@ use tidegate_engine::{Channel, ChannelError, Client, ConnectError, ReadHalf, Sen
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http1::{self as http1, Error, Misuse};
 use tidegate_http2::{self as http2, ClientStream};
-use tidegate_proxy::{Announced, Builder};
+use tidegate_proxy_protocol::{Announced, Builder};
 #[cfg(feature = "tls")]
 use tidegate_tls::Tls;
 
@@ -454,7 +454,7 @@ fn of_one_family(source: SocketAddr, destination: Option<SocketAddr>) -> [Socket
 
 #[cfg(test)]
 mod tests {
-    use tidegate_proxy::Header;
+    use tidegate_proxy_protocol::Header;
 
     use super::*;
 

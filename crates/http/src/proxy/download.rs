@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, ready};
 
+use tidegate_http_message::{BodyWriter, Data};
 use tidegate_http1::client::Incoming;
 
 use super::cancellations::Admission;
@@ -13,7 +14,6 @@ use super::fields;
 use super::lease::Lease;
 use super::options::Options;
 use super::upload::{Upload, UploadError};
-use crate::body::{BodyWriter, Data};
 use crate::proxy::error::Failure;
 use crate::proxy::pool::Pool;
 

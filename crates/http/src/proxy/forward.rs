@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{ConnectError, task};
+use tidegate_http_message::BodyError;
+use tidegate_http_message::Upgrade;
+use tidegate_http_message::{Body, Data};
 use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
 
@@ -34,13 +37,10 @@ use super::tunnel::Tunnel;
 use super::upload::{Upload, UploadError};
 use super::upstreams::{Shared, Upstream, UpstreamLimits};
 use super::websocket::{Handshake, answer_to};
-use crate::body::{Body, Data};
 use crate::endpoint::InterimWriter;
-use crate::exchange::BodyError;
-use crate::order::Place;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
-use crate::upgrade::Upgrade;
+use crate::serving::order::PipelineSlot;
 use crate::upstream_note::UpstreamNote;
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
@@ -252,7 +252,7 @@ impl LoopUpstreams {
 
     /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none,
     /// and leaves half of what an upstream may have in progress to others: clients that pipeline take no other's place.
-    fn placed(&self, place: &Place, lease: &Lease) -> Placed {
+    fn placed(&self, place: &PipelineSlot, lease: &Lease) -> Placed {
         let upstream = lease.id();
         let limits = &self.shared.limits;
         let may_pipeline = limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(|| lease.now());
@@ -440,7 +440,7 @@ impl LoopUpstreams {
         mut admission: Admission,
         asked: &Asked,
         options: &Rc<Options>,
-        place: Option<&Place>,
+        place: Option<&PipelineSlot>,
     ) -> Response {
         let Answer { head, connection, lease, handshake_answer } = answer;
         let status = head.status();
@@ -491,7 +491,7 @@ impl LoopUpstreams {
             let cx = &mut Context::from_waker(std::task::Waker::noop());
             if let Poll::Ready(Ok(Some(Incoming::Data(data)))) = download.connection.poll_recv(cx) {
                 // One that waits must not keep the loop's memory.
-                let data = if place.is_none_or(Place::is_in_turn) { data } else { data.detach() };
+                let data = if place.is_none_or(PipelineSlot::is_in_turn) { data } else { data.detach() };
                 if data.len() as u64 == length {
                     if let Poll::Ready(Ok(Some(Incoming::End))) = download.connection.poll_recv(cx) {
                         download.finish();

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 
 use tidegate_http1::Fields;
-use tidegate_proxy::Networks;
+use tidegate_proxy_protocol::Networks;
 
 use super::fields;
 use crate::request::Request;
@@ -195,7 +195,7 @@ impl Pseudonym {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_proxy::Networks;
+    use tidegate_proxy_protocol::Networks;
 
     use super::*;
     use crate::proxy::test_request;

@@ -83,7 +83,7 @@ pub use self::rate::RateLimit;
 pub use self::retry::Retries;
 pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
 pub use self::url::{InvalidUrl, UpstreamUrl};
-use crate::endpoint::{Call, Endpoint, Interimed, RequestFunction, Responding};
+use crate::endpoint::{Call, Endpoint, InterimHandler, RequestFunction, Responding};
 use crate::extract::BodyUse;
 
 /// Passes requests on to upstreams: a function for a [`Router`](crate::Router).
@@ -213,7 +213,7 @@ impl<S> RequestFunction<S, Proxied> for Proxy {
             let (upstreams, options) = (upstreams.clone(), options.clone());
             Box::pin(async move { upstreams.forward(request, &options, interims).await })
         });
-        let call = Call::Interim(Interimed { call, needs_destination, is_pipelined: !needs_destination });
+        let call = Call::Interim(InterimHandler { call, needs_destination, is_pipelined: !needs_destination });
         Endpoint { is_gateway: true, ..Endpoint::new(call, BodyUse::Streamed) }
     }
 }

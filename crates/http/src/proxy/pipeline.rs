@@ -23,7 +23,7 @@ use super::connection::{Connection, Unsent};
 use super::lease::{InProgress, Lease};
 use super::pool::Pool;
 use super::tunnel::Tunnel;
-use crate::order::Place;
+use crate::serving::order::PipelineSlot;
 
 /// The pipelines of the requests of one client's connection, as long as that is there.
 #[derive(Default)]
@@ -54,7 +54,7 @@ struct Pipeline {
 
 impl Pipelines {
     /// The connection of a pipeline to an upstream, for one more request.
-    pub(super) fn join(&self, lease: &Lease, place: &Place) -> Option<Box<dyn Connection>> {
+    pub(super) fn join(&self, lease: &Lease, place: &PipelineSlot) -> Option<Box<dyn Connection>> {
         let mut pipelines = self.all.borrow_mut();
         pipelines.retain(|pipeline| pipeline.connection.borrow().is_some());
         let mut of_upstream = pipelines.iter().filter(|pipeline| pipeline.upstream == lease.id());
@@ -67,7 +67,7 @@ impl Pipelines {
     pub(super) fn begin(
         &self,
         lease: &Lease,
-        place: &Place,
+        place: &PipelineSlot,
         (pool, connection): (&Rc<Pool>, Box<dyn Connection>),
         patience: Duration,
     ) -> Box<dyn Connection> {
@@ -92,7 +92,7 @@ impl Pipelines {
 }
 
 impl Pipeline {
-    fn join(self: &Rc<Self>, place: &Place) -> Option<Box<dyn Connection>> {
+    fn join(self: &Rc<Self>, place: &PipelineSlot) -> Option<Box<dyn Connection>> {
         let mut connection = self.connection.borrow_mut();
         let joined = connection.as_mut()?;
         if !place.is_behind(self.last.get()) || !joined.takes_another() {

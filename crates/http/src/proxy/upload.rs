@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
+use tidegate_http_message::BodyError;
+use tidegate_http_message::{Body, Data};
 use tidegate_http1::client::Outgoing;
 
 use super::connection::{Connection, Unsent};
 use super::error::Failure;
 use super::fields;
 use super::options::Options;
-use crate::body::{Body, Data};
-use crate::exchange::BodyError;
 
 /// The body of a request on its way.
 pub(super) struct Upload {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::ConnectionRate;
 use tidegate::http::proxy::{Edit, HealthCheck, Proxy, RateLimit, UpstreamLimits, Upstreams};
 use tidegate::http::{Limits, Router, Server};
-use tidegate::proxy::{Builder, Header, Networks, Policy};
+use tidegate::proxy_protocol::{Builder, Header, Networks, Policy};
 
 use crate::support::proxy_peers::{self, Upstream, accept_any, client, proxy_of, upstreams};
 use crate::support::{Running, start, start_with};

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::proxy::{Builder, Error, Limits, Networks, Policy, Strip};
+use tidegate::proxy_protocol::{Builder, Error, Limits, Networks, Policy, Strip};
 use tidegate_codec::framing::Raw;
 use tidegate_codec::{Filter, Input, Outbound, Output, Over, Pipeline, Step};
 
@@ -129,7 +129,7 @@ impl Filter for End {
     }
 }
 
-/// What a raw peer still has to send.
+/// The bytes that a raw peer still has to send.
 struct Announcing(Vec<u8>);
 
 impl Transport for Announcing {

@@ -18,12 +18,12 @@ use bytes::Bytes;
 use futures_core::Stream;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 use tidegate_engine::{EventLoop, task};
+use tidegate_http_message::Body;
 
 pub use self::pipe::HandleBody;
 use self::pipe::PipeWriter;
 use super::error::ClientError;
 use super::{Client, Response};
-use crate::body::Body;
 
 /// A client that any thread may use, and tasks of any runtime: of tokio, for example. Clones share the client.
 ///

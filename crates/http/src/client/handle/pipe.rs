@@ -10,9 +10,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use futures_core::Stream;
+use tidegate_http_message::Body;
 
 use super::{Handle, HandleError, lock};
-use crate::body::Body;
 use crate::client::ClientError;
 
 /// The body of a response to a request through a [`Handle`]. Dropping it before its end closes the connection.
@@ -64,7 +64,7 @@ pub(super) async fn copy(mut body: Body, mut writer: PipeWriter) {
             writer.has_ended = true;
             return;
         };
-        let piece = piece.map(crate::body::Data::into_bytes);
+        let piece = piece.map(crate::Data::into_bytes);
         let piece = piece.map_err(|error| HandleError::from(&ClientError::from(error)));
         writer.has_ended = piece.is_err();
         writer.put(piece);
