@@ -35,7 +35,7 @@
 //! | `wire.rs` | the driver beneath those, without a system |
 //! | `counted.rs` | where counting begins and ends |
 //! | `callgrind.rs` | one counted run |
-//! | `stored.rs` | the figures in the repository, of the profile `dist` in `benches/instructions/stored-dist.txt` and of cargo's defaults in `stored-release.txt` |
+//! | `stored.rs` | the figures in the repository, of the profile `dist` in `benches/instructions/stored-dist.txt` and of cargo's defaults in `stored-defaults.txt` |
 
 #![forbid(unsafe_code)]
 
