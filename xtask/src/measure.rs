@@ -12,10 +12,12 @@ pub(crate) fn dist_builds() -> Result<(), Failure> {
     cargo("build --profile dist --package tidegate-cli --package tidegate-examples --bins --examples".split(' ')).run()
 }
 
-/// The program and the examples that [`memory`] measures: linking each takes a while.
+/// The program and the examples that [`memory`] measures. They are built apart, so that the program has its own features and
+/// is that of the other steps: with those of the examples it would be compiled again.
 pub(crate) fn release_builds_for_memory() -> Result<(), Failure> {
-    let build = cargo("build --release --package tidegate-cli --package tidegate-examples --bins".split(' '));
-    build.args(["echo", "echo_channel", "chat"].into_iter().flat_map(|name| ["--example", name])).run()
+    cargo("build --release --bin tidegate".split(' ')).run()?;
+    let examples = cargo("build --release --package tidegate-examples".split(' '));
+    examples.args(["echo", "echo_channel", "chat"].into_iter().flat_map(|name| ["--example", name])).run()
 }
 
 /// A server on one loop and a free port, for figures that no profile changes: memory, system calls, limits. `more` are
@@ -94,9 +96,9 @@ fn unresolved_links(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Counts instructions, with `--check` or `--store`: with the profile `dist`, and with `release`, as users build.
+/// Counts instructions, with `--check` or `--store`: with the profile `dist`, and with `defaults`, as users build.
 pub(crate) fn instructions(mode: &str) -> Result<(), Failure> {
-    ["dist", "release"].into_iter().try_for_each(|profile| {
+    ["dist", "defaults"].into_iter().try_for_each(|profile| {
         cargo(["run", "--profile", profile, "--package", "tidegate-instructions", "--", mode]).run()
     })
 }

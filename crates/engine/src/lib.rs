@@ -17,7 +17,7 @@
 //! | one turn of a loop | `event_loop.rs`, and the state of the loop: `loop_core.rs`, `local.rs` |
 //! | slots, timers, messages from other threads | `slots.rs`, `slot_entry.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
 //! | counters, log lines, the code that a loop executes | `counters.rs`, `log.rs`, `activity.rs` |
-//! | the tokio runtime beside the loops | `companion/` |
+//! | the tokio runtime beside the loops | `tokio_runtime/` |
 //!
 //! # Files
 //!
@@ -36,8 +36,8 @@
 //! | `group/` | `Group`: one message to many connections on any loop; its members on one loop (`local_members.rs`), and the delivery to them (`delivery.rs`); `Room`, a group with presence and history (`room.rs`) |
 //! | `client/` | `Client`: several addresses in turn (`connect.rs`); names to addresses (`resolve.rs`); why there is no connection (`connect_error.rs`) |
 //! | `server/` | `Server`: the listeners of each loop; addresses with their applications (`listener.rs`); accepting (`acceptor.rs`); from a socket to its application (`make.rs`); threads and drain (`handle.rs`); listeners from one process to the next (`takeover.rs`); the socket at which a successor finds its predecessor (`control_socket.rs`); noticing a hanging loop (`watchdog.rs`); listing and closing connections (`connections.rs`); its end as a future (`ended.rs`) |
-//! | `companion/` | `Companion`: the runtime of tokio in which loops run (`tokio.rs`); its place without the feature (`none.rs`) |
-//! | `with_companion.rs` | servers and loops with a `Companion` |
+//! | `tokio_runtime/` | `TokioRuntime`: the runtime of tokio in which loops run (`tokio.rs`); its place without the feature (`none.rs`) |
+//! | `with_tokio_runtime.rs` | servers and loops with a `TokioRuntime` |
 //! | `activity.rs` | `Activity`: the application code that a loop executes, for the watchdog |
 //! | `admission/` | `Admission`: which peers may connect, and how many connections each may have: lists of networks (`networks.rs`), counts and rates of addresses (`table.rs`) |
 //! | `connection/` | one connection: its state (`link.rs`), its peer's address (`peer.rs`), the limits of its listener (`settings.rs`), events (`dispatch.rs`), those that are rare (`rare_events.rs`), sending (`sending.rs`) and its end (`closing.rs`), deadlines (`deadlines.rs`), shaping (`shaping.rs`), a short way for streams that come with all their bytes (`opening.rs`), its description for an operator (`describe.rs`), events of a channel (`pull.rs`), its application (`application.rs`), changing codec and application (`switch.rs`) |
@@ -75,9 +75,6 @@ mod channel;
 mod charges;
 mod client;
 mod close_reason;
-#[cfg_attr(not(feature = "tokio"), path = "companion/none.rs")]
-#[cfg_attr(feature = "tokio", path = "companion/tokio.rs")]
-mod companion;
 mod connection;
 mod connection_pages;
 mod context;
@@ -107,10 +104,13 @@ mod slots;
 mod start_error;
 mod sync;
 pub mod task;
+#[cfg_attr(not(feature = "tokio"), path = "tokio_runtime/none.rs")]
+#[cfg_attr(feature = "tokio", path = "tokio_runtime/tokio.rs")]
+mod tokio_runtime;
 mod unwind;
 mod wheel;
 #[cfg(feature = "tokio")]
-mod with_companion;
+mod with_tokio_runtime;
 
 pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
 pub use backend::{Backend, UnknownBackend};
@@ -118,8 +118,6 @@ pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, 
 pub use charges::{Account, ConnectionCharge};
 pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession, resolve};
 pub use close_reason::CloseReason;
-#[cfg(feature = "tokio")]
-pub use companion::Companion;
 pub use connection::Switch;
 pub use context::{Context, SendError};
 pub use counters::{Counts, ListenerCounts, TurnTimes};
@@ -140,3 +138,5 @@ pub use session::{Session, SessionError, Streams};
 pub use shaping::{Rate, Shaping};
 pub use start_error::StartError;
 pub use task::blocking::{Blocking, BlockingError, blocking};
+#[cfg(feature = "tokio")]
+pub use tokio_runtime::TokioRuntime;
