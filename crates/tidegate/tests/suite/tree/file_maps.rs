@@ -55,14 +55,6 @@ fn maps() -> BTreeMap<String, BTreeSet<String>> {
             assert!(before.is_none(), "{folder} has two maps");
         }
     }
-    // Those that have not moved yet.
-    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
-    for section in text.split("\n### `").skip(1) {
-        let (folder, body) = section.split_once("`\n").expect("a heading");
-        let body = body.split("\n## ").next().unwrap_or_default();
-        let before = maps.insert(folder.to_owned(), files_of_rows(body.lines()));
-        assert!(before.is_none(), "{folder} has a map in ARCHITECTURE.md and another one");
-    }
     maps
 }
 
