@@ -2,7 +2,6 @@
 //! is `lib.rs`, `main.rs` or `mod.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use super::sources::{root, rust_files};
 
@@ -74,7 +73,7 @@ fn files_of_rows<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
 
 /// Files and folders in a source folder, except the roots, and a folder that belongs to the file of the same name.
 fn files_of(folder: &str) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(Path::new(&root()).join(folder)).expect("a folder of sources");
+    let entries = std::fs::read_dir(root().join(folder)).expect("a folder of sources");
     let names = entries.map(|entry| entry.expect("a readable entry").file_name().into_string().expect("UTF-8"));
     let (files, folders): (BTreeSet<_>, BTreeSet<_>) = names.partition(|name| name.contains('.'));
     let apart = folders.into_iter().filter(|name| !files.contains(&format!("{name}.rs"))).map(|name| name + "/");
