@@ -22,7 +22,7 @@ pub enum BodyError {
     Unreadable,
     /// The deadline of a client's request has come.
     Deadline,
-    /// The protocol cannot express what was written: the body does not have its length, or a field is no trailer.
+    /// The protocol cannot express the written message: the body does not have its length, or a field is no trailer.
     Misuse(&'static str),
 }
 

@@ -12,6 +12,19 @@
 //! This crate knows neither routes nor upstreams: a body knows its connection as an [`Exchange`](exchange::Exchange) only.
 //!
 //! Read next: `body/mod.rs` for the kinds of bodies.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `body/` | `Body` and its kinds: whole, received, produced, with trailers (`mod.rs`); `Data`, a piece in memory; `BodyWriter`; `BodyCollector`, up to a limit; `BodyDecoder`, which undoes a content coding |
+//! | `coding.rs` | the content codings that are built in |
+//! | `error.rs` | `BodyError` |
+//! | `exchange.rs` | the trait `Exchange`: a request and its response, as a body and its writer see them |
+//! | `negotiate.rs` | `Accept-Encoding` |
+//! | `percent.rs` | percent-encoding |
+//! | `slices.rs` | `Slices`: long work on a body, a slice of it at a time |
+//! | `upgrade.rs` | `Upgrade`: the protocol that takes over a connection which leaves HTTP |
 
 #![forbid(unsafe_code)]
 

@@ -69,7 +69,7 @@ pub fn preferred_encoding(accept: Option<&[u8]>, offered: &[Encoding]) -> Option
     accepted.preferred(offered)
 }
 
-/// What a peer accepts: the weights of its `Accept-Encoding` fields.
+/// The codings that a peer accepts: the weights of its `Accept-Encoding` fields.
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptedEncodings {
     /// By [`Encoding`], in thousandths; `None` for one that is not named.

@@ -13,7 +13,7 @@ use tidegate_engine::task::LongWork;
 #[derive(Debug)]
 pub struct Slices {
     slice_bytes: usize,
-    /// What is left of the slice.
+    /// The nanoseconds left of the slice.
     left: usize,
     turn: LongWork,
 }

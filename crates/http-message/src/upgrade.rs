@@ -1,4 +1,4 @@
-//! `Upgrade`: what takes over a connection that leaves HTTP.
+//! `Upgrade`: the successor on a connection that leaves HTTP.
 
 use std::error::Error;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::future::Future;
 use tidegate_codec::{DynOver, Filters, Pipeline};
 use tidegate_engine::{Channel, Handler, Switch};
 
-/// What takes over a connection after a response: the codec of another protocol, with a handler or a task. A
-/// response carries it: `Response::upgrade` and `Response::tunnel` of `tidegate::http`.
+/// The successor on a connection after a response: the codec of another protocol, with a handler or a task. A response
+/// carries it: `Response::upgrade` and `Response::tunnel` of `tidegate::http`.
 ///
 /// The pipeline is a [`DynOver`]: the codec over the filters that the connection has, such as TLS, whose types are erased.
 /// Bytes that the peer has sent behind its request are the first that the codec decodes.

@@ -54,7 +54,7 @@ pub(crate) enum Call {
 }
 
 /// A function that may send interim responses. The call itself only makes the future.
-pub(crate) struct InterimHandler {
+pub struct InterimHandler {
     pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> BoxResponseFuture>,
     /// It asks for the address that the client has connected to, so it needs a task that has the connection.
     pub(crate) needs_destination: bool,
@@ -63,18 +63,28 @@ pub(crate) struct InterimHandler {
 }
 
 /// Sends interim responses of one exchange.
-pub(crate) enum InterimWriter {
+pub enum InterimWriter {
     /// A task has the connection.
-    Exchange { exchange: Rc<dyn Exchange>, number: u32 },
-    /// The handler of the connection waits for the response. The slot is that of the request among those of its
+    Exchange {
+        /// The exchange of the request.
+        exchange: Rc<dyn Exchange>,
+        /// The number of the exchange on its connection.
+        number: u32,
+    },
+    /// The handler of the connection waits for the response. The place is that of the request among those of its
     /// connection, if others may be in progress beside it.
-    Handler { interims: Rc<InterimQueue>, slot: Option<PipelineSlot> },
+    Handler {
+        /// The interim responses of this loop.
+        interims: Rc<InterimQueue>,
+        /// The slot of the request.
+        slot: Option<PipelineSlot>,
+    },
 }
 
 /// The interim responses that a future has sent while it was polled, for the handler of its connection. A loop has one: each
 /// poll is followed by taking them out.
 #[derive(Default)]
-pub(crate) struct InterimQueue(RefCell<Vec<Interim>>);
+pub struct InterimQueue(RefCell<Vec<Interim>>);
 
 impl InterimQueue {
     /// What was sent within this poll.
@@ -86,7 +96,7 @@ impl InterimQueue {
 
 impl InterimWriter {
     /// Sends an interim response. One that comes too late, or that the protocol cannot express, is dropped.
-    pub(crate) fn send(&self, interim: Interim) {
+    pub fn send(&self, interim: Interim) {
         match self {
             Self::Exchange { exchange, number } => drop(exchange.send(*number, Outgoing::Interim(interim))),
             Self::Handler { interims, .. } => interims.0.borrow_mut().push(interim),
@@ -95,7 +105,8 @@ impl InterimWriter {
 
     /// The address that the client has connected to; that which a trusted proxy has reported, if it has reported the
     /// client. A function that asks has to be one that [needs it](InterimHandler::needs_destination).
-    pub(crate) fn destination(&self) -> Option<Address> {
+    #[must_use]
+    pub fn destination(&self) -> Option<Address> {
         match self {
             Self::Exchange { exchange, number } => exchange.destination(*number),
             Self::Handler { .. } => None,
@@ -103,7 +114,8 @@ impl InterimWriter {
     }
 
     /// Whether the function does not go on before its request is in turn, since an interim response waits for that.
-    pub(crate) fn is_held_back(&self) -> bool {
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
         match self {
             Self::Handler { interims, slot: Some(slot) } => !slot.is_in_turn() && !interims.0.borrow().is_empty(),
             Self::Handler { .. } | Self::Exchange { .. } => false,
@@ -111,7 +123,8 @@ impl InterimWriter {
     }
 
     /// The place of the request, if others of its connection may be in progress beside it.
-    pub(crate) fn place(&self) -> Option<&PipelineSlot> {
+    #[must_use]
+    pub fn place(&self) -> Option<&PipelineSlot> {
         match self {
             Self::Handler { slot, .. } => slot.as_ref(),
             Self::Exchange { .. } => None,

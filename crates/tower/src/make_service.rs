@@ -1,5 +1,5 @@
-//! `IntoService`: what [`serve`](crate::axum::serve) of ours takes, which is what `axum::serve` takes: a service, or one that
-//! makes a service for each connection.
+//! `IntoService`: the argument of our [`serve`](crate::axum::serve) as of `axum::serve`: a service, or one that makes a
+//! service for each connection.
 //!
 //! axum's own makers of services make the same one for each connection, but for the address of the peer. So the service
 //! itself is cloned once for each loop, and one that wants the address is made for each request.
@@ -19,8 +19,8 @@ use tower_service::Service;
 
 use crate::function::TowerService;
 
-/// A service, or what makes one: a `Router`, a `MethodRouter`, any other service of axum's requests; the results of
-/// `into_make_service` and of `into_make_service_with_connect_info`.
+/// A service, or a value that makes one: a `Router`, a `MethodRouter`, any other service of axum's requests; the
+/// results of `into_make_service` and of `into_make_service_with_connect_info`.
 ///
 /// `M` tells the implementations apart, and is inferred.
 #[diagnostic::on_unimplemented(

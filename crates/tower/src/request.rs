@@ -15,7 +15,7 @@ use crate::response::Exchange;
 #[cfg(feature = "upgrade")]
 use crate::upgrade::Offer;
 
-/// What of a connection becomes an extension of its requests.
+/// Adds the connection's extensions to its requests.
 pub(crate) type Extend = fn(&Address, &mut http::Extensions);
 
 /// Makes requests of the `http` crate, on one loop.
@@ -32,8 +32,8 @@ impl Requests {
         Self { heads: RefCell::default(), extend, keeps_connect }
     }
 
-    /// Makes `made`, which is empty, the request of the `http` crate, in its place; returns what its response needs of it.
-    /// `fields` is an empty map that is used again.
+    /// Makes `made`, which is empty, the request of the `http` crate, in its place; returns the parts that its response
+    /// needs. `fields` is an empty map that is used again.
     #[inline(always)]
     pub(crate) fn convert<B: ServiceBody>(
         &self,
@@ -132,12 +132,12 @@ impl Requests {
 #[cfg(feature = "upgrade")]
 fn offer(request: &Request, is_extended: bool, extensions: &mut http::Extensions) -> Option<Box<Offer>> {
     let is_websocket = request.asks_for_upgrade("websocket");
-    // A handshake of HTTP/1.1 has no body (RFC 6455 §4.1), and the codec switches only behind a whole request.
+    // An HTTP/1.1 handshake has no body (RFC 6455 §4.1), and the codec switches only behind a whole request.
     let may_switch = !is_websocket || is_extended || request.content_length() == Some(0);
     may_switch.then(|| Offer::make(extensions, is_websocket)).flatten()
 }
 
-/// Makes an extended CONNECT for a WebSocket the request of HTTP/1.1 that it replaces (RFC 8441 §5): services route it by
+/// Makes an extended CONNECT for a WebSocket the HTTP/1.1 request that it replaces (RFC 8441 §5): services route it by
 /// GET, and look for the fields of the handshake. The client has no key, and sees no answer to one.
 #[cold]
 fn ask_as_http1<B>(made: &mut http::Request<B>) {
@@ -213,8 +213,8 @@ fn strict_uri(target: Bytes) -> Option<Uri> {
     Some(Uri::from(PathAndQuery::from_maybe_shared(target).ok()?))
 }
 
-/// A target whose bytes that no URI has are escapes (RFC 3986 §2.1): the type admits some of them, and neither `<`, `>` and
-/// a backtick nor what is not UTF-8. A service that decodes it reads what the client sent.
+/// A target whose bytes that no URI has are escapes (RFC 3986 §2.1): the type admits some of them, and neither `<`, `>`
+/// and a backtick nor bytes that are not UTF-8. A service that decodes it reads the client's bytes.
 #[cold]
 fn encoded(target: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(3 * target.len());

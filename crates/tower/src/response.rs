@@ -22,12 +22,12 @@ use crate::upgrade::Offer;
 /// A place that has room for a future or a body, whether there is one or not.
 pub(crate) type Slot<T> = Pin<Box<Option<T>>>;
 
-/// What the response of a service needs of its request.
+/// The parts of the request that a service's response needs.
 pub(crate) struct Exchange {
     is_head: bool,
     #[cfg_attr(not(feature = "upgrade"), expect(dead_code, reason = "only a tunnel needs it"))]
     is_connect: bool,
-    /// It is an extended CONNECT of HTTP/2.
+    /// It is an HTTP/2 extended CONNECT.
     #[cfg_attr(not(feature = "upgrade"), expect(dead_code, reason = "only a tunnel needs it"))]
     is_extended: bool,
     /// The body of the request is there until that of the response is sent, which may be the same.
@@ -49,7 +49,7 @@ impl Exchange {
         }
     }
 
-    /// Reads what the service wants of the body of the request on another thread.
+    /// Reads the pieces of the request body that the service wants on another thread.
     pub(crate) fn serve_reads(&self, cx: &mut Context<'_>) {
         if let Some(registered) = &self.registered {
             registered.serve(cx);
@@ -335,7 +335,7 @@ fn bytes(mut data: impl Buf) -> Bytes {
 }
 
 fn trailer_fields(map: &HeaderMap) -> Result<Fields, InvalidField> {
-    // Those of most calls of gRPC need no memory.
+    // Those of most gRPC calls need no memory.
     if map.len() == 1
         && let Some(status) = map.get("grpc-status")
         && status == "0"

@@ -66,7 +66,7 @@ impl<T, P: Pipeline> Framed<T, P> {
 
     /// The codec failed to write. The bytes that it could not write are lost; those that it wrote before are still sent.
     pub(super) fn fail_writing(&mut self, error: P::Error) {
-        self.is_mute = true;
+        self.has_write_failed = true;
         self.is_closing = true;
         self.failure.get_or_insert(FramedError::Protocol(error));
     }

@@ -1,8 +1,8 @@
 //! From the stream to messages.
 //!
 //! One message is decoded at a time, for a task that waits for it. Only when the codec needs more does the task send
-//! what waits, and then read. Undecoded bytes leave the receive buffer before the task gets control back, so that the
-//! next connection of the thread finds the buffer free.
+//! the waiting bytes, and then read. Undecoded bytes leave the receive buffer before the task gets control back, so
+//! that the next connection of the thread finds the buffer free.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ pub(super) enum ReadSide {
     Failed,
 }
 
-/// What a read has brought.
+/// The result of a read.
 pub(super) enum ReadResult {
     /// Bytes, or the end of the peer's stream.
     More,
@@ -132,7 +132,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
                 continue;
             }
             if self.write_side.has_failed() {
-                // What had arrived before was decoded.
+                // Earlier input was decoded.
                 self.is_closing = true;
             } else if !self.is_closing
                 && (transmitted == WriteResult::Yielded || self.poll_deadlines(cx, true).is_pending())
@@ -192,10 +192,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
 
     /// Whether a handshake goes on.
     fn is_in_handshake(&self) -> bool {
-        !self.codec.is_established() && self.read_side != ReadSide::Failed && !self.is_mute
+        !self.codec.is_established() && self.read_side != ReadSide::Failed && !self.has_write_failed
     }
 
-    /// Makes progress with a handshake, without a message. If the peer has ended within it, what waits can never leave.
+    /// Makes progress with a handshake, without a message. If the peer has ended within it, the waiting bytes can never
+    /// leave.
     pub(super) fn drive_handshake(&mut self) {
         if !self.is_in_handshake() {
             return;

@@ -58,12 +58,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             .map(|()| self.failure.take().map_or(Ok(()), Err))
     }
 
-    /// Sends until everything is with the stream, or until `is_enough`. A handshake is driven as well, since what waits
-    /// may wait for it.
+    /// Sends until everything is with the stream, or until `is_enough`. A handshake is driven as well, since the
+    /// waiting bytes may wait for it.
     pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, is_enough: impl Fn(&Self) -> bool) -> Poll<()> {
         for _ in 0..ROUNDS_PER_POLL_MAX {
             if self.has_peer_ended {
-                // Within a handshake that is an error: what waits for it can never leave.
+                // Within a handshake that is an error: the bytes that wait for it can never leave.
                 self.drive_handshake();
             }
             if is_enough(self) || self.write_side.has_failed() {
@@ -95,7 +95,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         Poll::Pending
     }
 
-    /// Passes on what waits, as far as the stream takes it. Afterwards the level is that of what still waits.
+    /// Passes on the waiting bytes, as far as the stream takes them. Afterwards the level is that of the rest.
     pub(super) fn transmit(&mut self, cx: &mut Context<'_>) -> WriteResult {
         let sent_before = self.outbound.sent();
         let mut transmitted = WriteResult::Yielded;
@@ -122,10 +122,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         transmitted
     }
 
-    /// One write, or one step of what follows the last.
+    /// One write, or one step after the last write.
     fn transmit_once(&mut self, cx: &mut Context<'_>) -> ControlFlow<WriteResult> {
         if !self.write_side.is_live() {
-            // What the codec replied after our side was shut down cannot be sent any more.
+            // Replies of the codec after our side's shutdown cannot be sent any more.
             self.outbound.clear();
             return ControlFlow::Break(WriteResult::All);
         }
@@ -178,7 +178,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
 
     /// Has the codec write the bytes that it buffers, and its closing bytes if our side ends.
     pub(super) fn flush_codec(&mut self) {
-        if !self.is_mute {
+        if !self.has_write_failed {
             let ends = self.write_side == WriteSide::Finishing;
             let flushed = self.with_codec(|codec, _, out| {
                 codec.flush(out)?;
@@ -198,11 +198,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         self.outbound.flush();
     }
 
-    /// Bytes that the codec buffers and may still write. What waits for a handshake that will never end does not count.
+    /// Bytes that the codec buffers and may still write. Bytes that wait for a handshake that will never end do not
+    /// count.
     fn buffered_bytes(&self) -> usize {
         let has_ended = self.has_peer_ended || self.read_side == ReadSide::Failed;
         let is_stuck = has_ended && !self.codec.is_established();
-        if self.is_mute || is_stuck { 0 } else { self.codec.buffered_bytes() }
+        if self.has_write_failed || is_stuck { 0 } else { self.codec.buffered_bytes() }
     }
 
     /// Reads a piece of the file that comes next in the queue.

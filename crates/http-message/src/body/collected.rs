@@ -49,7 +49,7 @@ impl BodyCollector {
         self.bytes
     }
 
-    /// The bytes, and what counts them.
+    /// The bytes, and their charge.
     #[must_use]
     pub fn into_parts(self) -> (Vec<u8>, Option<Box<ConnectionCharge>>) {
         (self.bytes, self.charge)

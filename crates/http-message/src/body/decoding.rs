@@ -18,7 +18,7 @@ pub trait Decode {
     fn finish(&mut self) -> Result<(), BodyError>;
 }
 
-/// What a step of decoding yields.
+/// The output of one decoding step.
 pub struct DecodedBytes {
     /// The decoded bytes.
     pub bytes: Vec<u8>,
