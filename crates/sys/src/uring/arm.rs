@@ -196,8 +196,13 @@ impl<K: Kernel> UringDriver<K> {
             OperationState::Armed if flags.contains(Flags::POLLED) || is_heavy => self.cancel(token, Kind::Receive),
             // A single-shot receive may complete; and a socket of a paused driver has not stopped receiving.
             OperationState::Armed if !wanted && !flags.intersects(Flags::ONE_SHOT.union(Flags::RECEIVING)) => {
-                socket.flags.set(Flags::ONE_SHOT, true);
-                self.cancel(token, Kind::Receive)
+                // The kernel may refuse the request for now: until it takes it, the flag must not say that the receive
+                // ends by itself.
+                self.cancel(token, Kind::Receive)?;
+                if let Some(socket) = self.sockets.get_mut(token) {
+                    socket.flags.set(Flags::ONE_SHOT, true);
+                }
+                Ok(())
             }
             _ => Ok(()),
         }

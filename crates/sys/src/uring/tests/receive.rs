@@ -178,6 +178,26 @@ fn a_socket_that_pauses_uses_single_shot_receives_from_then_on() {
     assert_eq!(count(&stage, is_cancel), 1, "a single-shot receive need not be cancelled");
 }
 
+/// Otherwise the kernel would go on filling buffers, and a connection that is not read would keep all that its peer sends.
+#[test]
+fn a_pause_that_the_kernel_refuses_for_now_ends_the_receive_later() {
+    let mut stage = Stage::new();
+    let (token, peer) = stage.receiving();
+    stage.driver.kernel.faults.refuse = ALWAYS;
+    stage.receive(token, false);
+    stage.turn();
+    assert_eq!(count(&stage, is_cancel), 0);
+    stage.driver.kernel.faults.refuse = 0;
+    stage.run_until_idle();
+    assert_eq!(count(&stage, is_cancel), 1);
+    stage.write(token, &peer, b"not wanted yet");
+    stage.run_until_idle();
+    assert_eq!(stage.take(token), []);
+    stage.receive(token, true);
+    stage.run_until_idle();
+    assert_eq!(stage.take(token), received(b"not wanted yet"));
+}
+
 #[test]
 fn a_pause_and_resume_in_one_turn_submit_nothing() {
     let mut stage = Stage::new();
