@@ -11,6 +11,7 @@
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
 //! | `proxy` | a policy, then a PROXY header and lines | `proxy.rs` |
 //! | `socks` | a role and its options, then the wire of the other role | `socks.rs` |
+//! | `redis` | a role and its limits, then the wire of the other role | `redis.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
 //! | `sniff` | the order of rules, then the first bytes of a connection | `sniff.rs` |
 //! | `scan` | a head, and the start offset in it | `scan.rs` |
@@ -39,6 +40,7 @@ mod http1;
 mod http2;
 mod outbound;
 mod proxy;
+mod redis;
 mod requests;
 mod responses;
 mod rings;
@@ -59,6 +61,7 @@ pub use http1::http1;
 pub use http2::{hpack, http2};
 pub use outbound::outbound;
 pub use proxy::proxy;
+pub use redis::redis;
 pub use requests::requests;
 pub use responses::responses;
 pub use rings::rings;
@@ -75,7 +78,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 23] = [
+pub const TARGETS: [(&str, Target); 24] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -95,6 +98,7 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("rings", rings),
     ("round_trips", round_trips),
     ("socks", socks),
+    ("redis", redis),
     ("services", services),
     ("streams", streams),
     ("tls", tls),

@@ -108,9 +108,10 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 25] = [
+const EXAMPLES: [&str; 26] = [
     "axum",
     "behind_proxy",
+    "cache_server",
     "chat",
     "client_load",
     "crud",

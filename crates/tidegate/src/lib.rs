@@ -68,6 +68,7 @@
 //! | `metrics`, by the feature of that name | what loops count, and requests of HTTP, as text for Prometheus |
 //! | `proxy`, by the feature of that name | the PROXY protocol: the address of a client behind a proxy |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
+//! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
 //! | `tls` | TLS 1.2 and 1.3, server and client, with the feature `tls` |
@@ -147,6 +148,10 @@ pub use tidegate_metrics as metrics;
 #[cfg(feature = "proxy")]
 #[doc(inline)]
 pub use tidegate_proxy as proxy;
+/// The protocol of Redis: RESP2 and RESP3.
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use tidegate_redis as redis;
 /// SOCKS 4, 4a and 5.
 #[cfg(feature = "socks")]
 #[doc(inline)]

@@ -1,0 +1,1 @@
+//! The server with programs of other authors, and beside redis-server.
