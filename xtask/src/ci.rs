@@ -66,7 +66,7 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
         Tests::Of(packages) => step(TESTS, move || tests_of(&packages)),
     };
     vec![
-        step("tools", || tools::install(tools::OF_CI)),
+        step("tools", || tools::install(tools::OF_CI).and_then(|()| tools::REDIS_PY.install())),
         step("format", || cargo(["fmt", "--all", "--check"]).run()),
         step("lints", || cargo("clippy --workspace --all-targets -- -D warnings".split(' ')).run()),
         tests,

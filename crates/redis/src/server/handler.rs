@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use tidegate_codec::Broadcast;
@@ -57,6 +58,7 @@ pub struct Handler<S, C = ServerCodec> {
     service: S,
     config: Arc<HandlerConfig>,
     channels: Channels<C>,
+    client_id: u64,
     version: Version,
     is_authenticated: bool,
     /// No bound, transaction, queue or subscription changes what a command does.
@@ -95,6 +97,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
             service,
             config,
             channels,
+            client_id: CLIENTS.fetch_add(1, Ordering::Relaxed),
             version: Version::Resp2,
             is_authenticated,
             is_plain: is_authenticated,
@@ -104,7 +107,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
     }
 
     fn context(&self, cx: &Context<'_, C>) -> CallContext {
-        CallContext { now: cx.now(), version: self.version, client_id: cx.id() + 1 }
+        CallContext { now: cx.now(), version: self.version, client_id: self.client_id }
     }
 
     fn more(&mut self) -> &mut More {
@@ -191,7 +194,10 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         self.settle();
         cx.resume();
         if let Some(command) = held {
-            return self.command(&command, cx);
+            let outcome = self.command(&command, cx);
+            if !matches!(outcome, Outcome::Continue) || self.has_queue() {
+                return outcome;
+            }
         }
         if self.is_closing { Outcome::Close } else { Outcome::Continue }
     }
@@ -435,3 +441,6 @@ impl<S, C> fmt::Debug for Handler<S, C> {
         f.debug_struct("Handler").field("version", &self.version).field("more", &self.more).finish_non_exhaustive()
     }
 }
+
+/// The number of the next connection, of all servers of this process.
+static CLIENTS: AtomicU64 = AtomicU64::new(1);

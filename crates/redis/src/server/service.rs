@@ -63,7 +63,7 @@ pub struct CallContext {
     pub now: Instant,
     /// The version that the client has negotiated.
     pub version: Version,
-    /// The number of the connection, as in the reply to `CLIENT ID`.
+    /// The number of the connection in this process, as in the reply to `CLIENT ID`.
     pub client_id: u64,
 }
 

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod commands;
+mod handler;
 mod pieces;
 mod replies;
 mod round_trips;
