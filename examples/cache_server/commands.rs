@@ -41,13 +41,15 @@ impl Cache {
 #[derive(Debug)]
 pub(crate) struct CacheService {
     cache: Arc<Cache>,
-    /// Keys that WATCH has named, and the number of their last change.
-    watched: Vec<(Box<[u8]>, u64)>,
+    watched: Option<Box<Watched>>,
 }
+
+/// Keys that WATCH has named, and the number of their last change.
+type Watched = Vec<(Box<[u8]>, u64)>;
 
 impl CacheService {
     pub(crate) fn new(cache: Arc<Cache>) -> Self {
-        Self { cache, watched: Vec::new() }
+        Self { cache, watched: None }
     }
 }
 
@@ -60,16 +62,16 @@ impl Service for CacheService {
         let now = self.cache.millis(cx.now);
         let mut keyspace = self.cache.keyspace();
         match what {
-            CacheCommand::Watch if self.watched.len() + command.count() > WATCHED_MAX => {
+            CacheCommand::Watch if self.watched.as_deref().map_or(0, Vec::len) + command.count() > WATCHED_MAX => {
                 OutgoingReply::error("ERR too many watched keys").into()
             }
             CacheCommand::Watch => {
                 let watch = |key: &[u8]| (key.into(), keyspace.version(key, now));
-                self.watched.extend(command.iter().skip(1).map(watch));
+                self.watched.get_or_insert_default().extend(command.iter().skip(1).map(watch));
                 OutgoingReply::ok().into()
             }
             CacheCommand::Unwatch => {
-                self.watched.clear();
+                self.watched = None;
                 OutgoingReply::ok().into()
             }
             what => execute(what, command, &mut keyspace, now).into(),
@@ -83,7 +85,7 @@ impl Service for CacheService {
     fn exec(&mut self, transaction: Transaction<'_>) -> OutgoingReply {
         let now = self.cache.millis(transaction.context().now);
         let mut keyspace = self.cache.keyspace();
-        if self.watched.iter().any(|(key, version)| keyspace.version(key, now) != *version) {
+        if self.watched.as_deref().into_iter().flatten().any(|(key, version)| keyspace.version(key, now) != *version) {
             return transaction.abort();
         }
         transaction.run(|command, _| match CacheCommand::of(command.name()) {
@@ -94,7 +96,7 @@ impl Service for CacheService {
     }
 
     fn discard(&mut self) {
-        self.watched.clear();
+        self.watched = None;
     }
 }
 

@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn start(address: &str, memory_bytes_max: usize, loops: usize) -> Result<ServerHandle, Box<dyn Error>> {
     let cache = Arc::new(Cache::new(memory_bytes_max));
     let (channels, config) = (Channels::new(), Arc::new(HandlerConfig::default()));
-    let protocol = ProtocolLimits { whole_bytes_max: (512 << 20) + 1024, ..ProtocolLimits::default() };
+    let protocol = Arc::new(ProtocolLimits { whole_bytes_max: (512 << 20) + 1024, ..ProtocolLimits::default() });
 
     let server = Server::bind(address)?.loops(loops);
     Ok(server.start_each(move |number| {
@@ -55,9 +55,10 @@ fn start(address: &str, memory_bytes_max: usize, loops: usize) -> Result<ServerH
             drop(task::spawn(expire(cache.clone())));
         }
         let (cache, config, channels) = (cache.clone(), config.clone(), channels.clone());
+        let protocol = protocol.clone();
         move |_: &Address| {
             let handler = Handler::with(CacheService::new(cache.clone()), config.clone(), channels.clone());
-            (ServerCodec::new(protocol), handler)
+            (ServerCodec::shared(&protocol), handler)
         }
     })?)
 }

@@ -17,7 +17,8 @@ pub fn redis(data: &[u8]) {
     let mut choices = Choices::new(data);
     let flags = choices.byte();
     let wire = choices.rest();
-    let limits = if flags & TIGHT == 0 { ProtocolLimits::default() } else { SHORT };
+    let whole = ProtocolLimits { whole_bytes_max: ProtocolLimits::WHOLE_BYTES_MAX, ..ProtocolLimits::default() };
+    let limits = if flags & TIGHT == 0 { whole } else { SHORT };
     let seed = u64::from(flags >> 2);
     if flags & CLIENT == 0 {
         // Pieces depend on the split: only whole commands are compared.

@@ -44,6 +44,12 @@ pub(crate) fn integer(text: &[u8]) -> Result<i64, RedisError> {
         .ok_or(RedisError::Scalar)
 }
 
+/// An integer in its one spelling: without a plus and leading zeros.
+pub(crate) fn plain_integer(text: &[u8]) -> Option<i64> {
+    let number = integer(text).ok()?;
+    (itoa::Buffer::new().format(number).as_bytes() == text).then_some(number)
+}
+
 /// Whether the text is a whole number of any length.
 pub(crate) fn is_big_number(text: &[u8]) -> bool {
     let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);

@@ -4,6 +4,8 @@
 //! still to come, so a reply that is torn, too long or interrupted by a push is an error of the caller. In RESP2, types that
 //! it lacks are written as Redis writes them.
 
+use std::num::NonZeroU64;
+
 use tidegate_buffer::LINK_BYTES_MIN;
 use tidegate_codec::Output;
 use tidegate_codec::framing::Payload;
@@ -121,28 +123,38 @@ impl OutgoingReply {
 /// The state of what a server writes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReplyEncoder {
-    nesting: Nesting,
-    /// Bytes that are missing from the string whose head was written, and that the string is one.
-    data_left: Option<u64>,
+    /// The nesting of the reply that is under way: of those that are sent in several messages.
+    open: Option<Box<Nesting>>,
+    /// Bytes that are missing from the string whose head was written.
+    data_left: Option<NonZeroU64>,
     pub(crate) version: Version,
 }
 
 impl ReplyEncoder {
     /// Whether a reply is under way: a push has to wait.
     pub(crate) fn is_within(&self) -> bool {
-        self.data_left.is_some() || self.nesting.is_open()
+        self.data_left.is_some() || self.open.is_some()
     }
 
     #[inline]
     pub(crate) fn encode(&mut self, message: OutgoingReply, out: &mut Output<'_>) -> Result<(), RedisError> {
         match message {
-            OutgoingReply::All(messages) => self.encode_all(messages, out),
-            message => {
-                self.check(&message)?;
-                self.write(message, out);
-                Ok(())
+            OutgoingReply::All(messages) => return self.encode_all(messages, out),
+            OutgoingReply::Data(bytes) => return self.encode_data(bytes, out),
+            _ if self.data_left.is_some() => return Err(RedisError::NotDue),
+            // Always whole and always right: the usual reply.
+            OutgoingReply::Bulk(_) if self.open.is_none() => {}
+            _ => {
+                let mut nesting = self.open.as_deref().cloned().unwrap_or_default();
+                check(&message, self.version, &mut nesting)?;
+                self.open = nesting.is_open().then(|| Box::new(nesting));
+                if let OutgoingReply::BulkHead(bytes) = message {
+                    self.data_left = NonZeroU64::new(bytes);
+                }
             }
         }
+        self.write(message, out);
+        Ok(())
     }
 
     /// Checks all messages first, so that either all are written or none.
@@ -150,94 +162,33 @@ impl ReplyEncoder {
         if self.is_within() {
             return Err(RedisError::NotDue);
         }
-        let version = self.version;
-        let checked = messages.iter().try_for_each(|message| match message {
-            OutgoingReply::All(_) | OutgoingReply::BulkHead(_) | OutgoingReply::Data(_) => Err(RedisError::NotDue),
-            message => self.check(message),
-        });
-        let checked = checked.and(if self.is_within() { Err(RedisError::Incomplete) } else { Ok(()) });
-        self.nesting.clear();
-        self.data_left = None;
-        self.version = version;
-        checked?;
+        let (mut nesting, mut version) = (Nesting::default(), self.version);
+        for message in &messages {
+            match message {
+                OutgoingReply::All(_) | OutgoingReply::BulkHead(_) => return Err(RedisError::NotDue),
+                message => check(message, version, &mut nesting)?,
+            }
+            if let OutgoingReply::Version(next) = message {
+                version = *next;
+            }
+        }
+        if nesting.is_open() {
+            return Err(RedisError::Incomplete);
+        }
         for message in messages {
             self.write(message, out);
         }
         Ok(())
     }
 
-    /// Whether the message is due and can be expressed; if so, moves behind it.
-    fn check(&mut self, message: &OutgoingReply) -> Result<(), RedisError> {
-        if let Some(left) = self.data_left {
-            return self.check_data(message, left);
-        }
-        let is_resp3 = self.version == Version::Resp3;
-        let token = match message {
-            OutgoingReply::Simple(text) | OutgoingReply::Error(text) => {
-                checked_line(text.as_ref())?;
-                Token::Scalar
-            }
-            OutgoingReply::BulkError(text) if !is_resp3 => {
-                checked_line(text.as_ref())?;
-                Token::Scalar
-            }
-            OutgoingReply::BigNumber(digits) if !is_big_number(digits.as_ref()) => return Err(RedisError::BigNumber),
-            OutgoingReply::Aggregate(AggregateKind::Attribute, _)
-            | OutgoingReply::StreamedAggregate(_)
-            | OutgoingReply::StreamedBulk
-                if !is_resp3 =>
-            {
-                return Err(RedisError::Resp3Only);
-            }
-            OutgoingReply::Aggregate(kind, entries) => {
-                Token::Aggregate(*kind, entries.checked_mul(kind.values()).ok_or(RedisError::NotDue)?)
-            }
-            OutgoingReply::StreamedAggregate(AggregateKind::Push | AggregateKind::Attribute) => {
-                return Err(RedisError::NotDue);
-            }
-            OutgoingReply::StreamedAggregate(kind) => Token::StreamedAggregate(*kind),
-            OutgoingReply::StreamedBulk => Token::StreamedString,
-            OutgoingReply::BulkHead(bytes) => {
-                let token = Token::Bulk(BulkKind::String, *bytes);
-                self.advance(token)?;
-                self.data_left = Some(*bytes).filter(|&bytes| bytes > 0);
-                return Ok(());
-            }
-            OutgoingReply::Chunk(bytes) if bytes.as_ref().is_empty() && self.nesting.is_text() => return Ok(()),
-            OutgoingReply::Chunk(bytes) if bytes.as_ref().is_empty() => return Err(RedisError::NotDue),
-            OutgoingReply::Chunk(bytes) => Token::Chunk(bytes.as_ref().len() as u64),
-            OutgoingReply::ChunksEnd => Token::Chunk(0),
-            OutgoingReply::StreamEnd => Token::StreamEnd,
-            OutgoingReply::Version(version) if !self.nesting.is_open() => {
-                self.version = *version;
-                return Ok(());
-            }
-            OutgoingReply::Data(_) | OutgoingReply::All(_) | OutgoingReply::Version(_) => {
-                return Err(RedisError::NotDue);
-            }
-            _ => Token::Scalar,
-        };
-        self.advance(token)
-    }
-
-    fn check_data(&mut self, message: &OutgoingReply, left: u64) -> Result<(), RedisError> {
-        let OutgoingReply::Data(bytes) = message else { return Err(RedisError::NotDue) };
+    fn encode_data(&mut self, bytes: Payload, out: &mut Output<'_>) -> Result<(), RedisError> {
+        let left = self.data_left.ok_or(RedisError::NotDue)?.get();
         let left = left.checked_sub(bytes.as_ref().len() as u64).ok_or(RedisError::NotDue)?;
-        self.data_left = Some(left).filter(|&left| left > 0);
-        Ok(())
-    }
-
-    fn advance(&mut self, token: Token) -> Result<(), RedisError> {
-        // A top-level value of one message is the usual case. Otherwise an error must leave the state as it was.
-        if !self.nesting.is_open() {
-            return self.nesting.advance(token, &UNLIMITED).map(drop).map_err(|error| {
-                self.nesting.clear();
-                caller(error)
-            });
+        self.data_left = NonZeroU64::new(left);
+        write_payload(bytes, out);
+        if left == 0 {
+            out.write(b"\r\n");
         }
-        let mut next = self.nesting.clone();
-        next.advance(token, &UNLIMITED).map_err(caller)?;
-        self.nesting = next;
         Ok(())
     }
 
@@ -274,20 +225,55 @@ impl ReplyEncoder {
             OutgoingReply::StreamEnd => out.write(b".\r\n"),
             OutgoingReply::BulkHead(0) => out.write(b"$0\r\n\r\n"),
             OutgoingReply::BulkHead(bytes) => head(b'$', bytes, out),
-            OutgoingReply::Data(bytes) => {
-                write_payload(bytes, out);
-                if self.data_left.is_none() {
-                    out.write(b"\r\n");
-                }
-            }
             OutgoingReply::StreamedBulk => out.write(b"$?\r\n"),
             OutgoingReply::Chunk(bytes) if bytes.as_ref().is_empty() => {}
             OutgoingReply::Chunk(bytes) => bulk(b';', &[], bytes, out),
             OutgoingReply::ChunksEnd => out.write(b";0\r\n"),
             OutgoingReply::Version(version) => self.version = version,
-            OutgoingReply::All(_) => {}
+            // `encode` has them written.
+            OutgoingReply::All(_) | OutgoingReply::Data(_) => {}
         }
     }
+}
+
+/// Whether the message is due and can be expressed; if so, moves the nesting behind it.
+fn check(message: &OutgoingReply, version: Version, nesting: &mut Nesting) -> Result<(), RedisError> {
+    let is_resp3 = version == Version::Resp3;
+    let token = match message {
+        OutgoingReply::Simple(text) | OutgoingReply::Error(text) => {
+            checked_line(text.as_ref())?;
+            Token::Scalar
+        }
+        OutgoingReply::BulkError(text) if !is_resp3 => {
+            checked_line(text.as_ref())?;
+            Token::Scalar
+        }
+        OutgoingReply::BigNumber(digits) if !is_big_number(digits.as_ref()) => return Err(RedisError::BigNumber),
+        OutgoingReply::Aggregate(AggregateKind::Attribute, _)
+        | OutgoingReply::StreamedAggregate(_)
+        | OutgoingReply::StreamedBulk
+            if !is_resp3 =>
+        {
+            return Err(RedisError::Resp3Only);
+        }
+        OutgoingReply::Aggregate(kind, entries) => {
+            Token::Aggregate(*kind, entries.checked_mul(kind.values()).ok_or(RedisError::NotDue)?)
+        }
+        OutgoingReply::StreamedAggregate(AggregateKind::Push | AggregateKind::Attribute) => {
+            return Err(RedisError::NotDue);
+        }
+        OutgoingReply::StreamedAggregate(kind) => Token::StreamedAggregate(*kind),
+        OutgoingReply::StreamedBulk => Token::StreamedString,
+        OutgoingReply::Chunk(bytes) if bytes.as_ref().is_empty() && nesting.is_text() => return Ok(()),
+        OutgoingReply::Chunk(bytes) if bytes.as_ref().is_empty() => return Err(RedisError::NotDue),
+        OutgoingReply::Chunk(bytes) => Token::Chunk(bytes.as_ref().len() as u64),
+        OutgoingReply::ChunksEnd => Token::Chunk(0),
+        OutgoingReply::StreamEnd => Token::StreamEnd,
+        OutgoingReply::Version(_) if !nesting.is_open() => return Ok(()),
+        OutgoingReply::Data(_) | OutgoingReply::All(_) | OutgoingReply::Version(_) => return Err(RedisError::NotDue),
+        _ => Token::Scalar,
+    };
+    nesting.advance(token, &UNLIMITED).map(drop).map_err(caller)
 }
 
 fn checked_line(text: &[u8]) -> Result<(), RedisError> {

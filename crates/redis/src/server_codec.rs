@@ -4,6 +4,8 @@
 //! [`whole_bytes_max`](ProtocolLimits::whole_bytes_max) arrives in pieces. Which of both depends on its bytes alone, not on
 //! how the network splits them. Nothing is scanned twice: `WholeCommand` remembers the first argument that is not complete.
 
+use std::sync::Arc;
+
 use tidegate_buffer::{ReceiveHint, Slice};
 use tidegate_codec::{Broadcast, Codec, CodecStatus, Input, Output, Step};
 
@@ -31,11 +33,11 @@ use crate::token::{self, SHORT_LINE_BYTES_MAX};
 /// ```
 #[derive(Debug, Default)]
 pub struct ServerCodec {
-    limits: ProtocolLimits,
+    limits: Arc<ProtocolLimits>,
     state: CommandState,
     encoder: ReplyEncoder,
-    /// Pushes that came while a reply was under way.
-    waiting: Vec<Slice>,
+    /// Pushes that came while a reply was under way: boxed to keep idle connections small.
+    waiting: Option<Box<Vec<Slice>>>,
 }
 
 /// A command of a client.
@@ -92,7 +94,15 @@ impl ServerCodec {
     /// A codec with these limits.
     #[must_use]
     pub fn new(limits: ProtocolLimits) -> Self {
-        Self { limits: limits.effective(), ..Self::default() }
+        Self::shared(&Arc::new(limits))
+    }
+
+    /// A codec with limits that the connections of a server share.
+    #[must_use]
+    pub fn shared(limits: &Arc<ProtocolLimits>) -> Self {
+        let effective = limits.effective();
+        let limits = if effective == **limits { limits.clone() } else { Arc::new(effective) };
+        Self { limits, state: CommandState::Start, encoder: ReplyEncoder::default(), waiting: None }
     }
 
     /// A codec that writes this version: for encoding a push once for many connections.
@@ -234,9 +244,9 @@ impl ServerCodec {
 
     /// Writes the pushes that waited for the end of a reply.
     fn write_waiting(&mut self, out: &mut Output<'_>) {
-        if !self.waiting.is_empty() && !self.encoder.is_within() {
-            self.waiting.drain(..).for_each(|bytes| out.link_shared(bytes));
-            self.waiting = Vec::new();
+        if self.waiting.is_some() && !self.encoder.is_within() {
+            let waiting = self.waiting.take().map_or_else(Vec::new, |waiting| *waiting);
+            waiting.into_iter().for_each(|bytes| out.link_shared(bytes));
         }
     }
 }
@@ -274,7 +284,7 @@ impl Codec for ServerCodec {
     }
 
     fn status(&self) -> CodecStatus {
-        let waiting = self.waiting.iter().map(|bytes| bytes.len()).sum();
+        let waiting = self.waiting.as_deref().map_or(0, |waiting| waiting.iter().map(|bytes| bytes.len()).sum());
         CodecStatus { buffered_bytes: waiting, ..CodecStatus::default() }
     }
 
@@ -301,7 +311,7 @@ impl Broadcast for ServerCodec {
     /// A push waits while a reply is under way, so that it is never within one.
     fn write_encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), RedisError> {
         if self.encoder.is_within() {
-            self.waiting.push(bytes);
+            self.waiting.get_or_insert_default().push(bytes);
         } else {
             out.link_shared(bytes);
         }
@@ -350,4 +360,4 @@ fn write_protocol_error(error: RedisError, reply: &mut Output<'_>) {
     reply.write(b"\r\n");
 }
 
-const _: () = assert!(size_of::<ServerCodec>() <= 192);
+const _: () = assert!(size_of::<ServerCodec>() <= 80);

@@ -57,6 +57,16 @@ impl ConnectionCommand {
         found.or_else(|| SubscriptionCommand::of(name).map(Self::Subscription))
     }
 
+    /// How few and how many arguments it may have in a transaction, its name included.
+    pub(super) const fn counts(self) -> (usize, usize) {
+        match self {
+            Self::Echo | Self::Select => (2, 2),
+            Self::Publish => (3, 3),
+            Self::Client | Self::Config | Self::Pubsub => (2, usize::MAX),
+            _ => (1, usize::MAX),
+        }
+    }
+
     /// It has to wait for the replies before it, and is refused within a transaction.
     pub(super) const fn changes_connection(self) -> bool {
         matches!(
@@ -138,11 +148,11 @@ pub(super) fn hello(command: &Command, password: Option<&[u8]>, was_in: bool) ->
     let mut arguments = command.iter().skip(1);
     let (mut hello, mut is_in) = (Hello::default(), was_in);
     if let Some(version) = arguments.next() {
-        hello.version = Some(match number::integer(version) {
-            Ok(2) => Version::Resp2,
-            Ok(3) => Version::Resp3,
-            Ok(_) => return Err(OutgoingReply::error("NOPROTO unsupported protocol version")),
-            Err(_) => return Err(OutgoingReply::error("ERR Protocol version is not an integer or out of range")),
+        hello.version = Some(match number::plain_integer(version) {
+            Some(2) => Version::Resp2,
+            Some(3) => Version::Resp3,
+            Some(_) => return Err(OutgoingReply::error("NOPROTO unsupported protocol version")),
+            None => return Err(OutgoingReply::error("ERR Protocol version is not an integer or out of range")),
         });
     }
     while let Some(option) = arguments.next() {
@@ -230,10 +240,11 @@ pub(super) fn reply<C: Broadcast>(
             let message = command.argument(2).unwrap_or_default();
             OutgoingReply::Integer(channels.publish(first, message) as i64)
         }
-        ConnectionCommand::Select if count == 2 => match number::integer(first) {
-            Ok(0) => OutgoingReply::ok(),
-            Ok(_) => OutgoingReply::error("ERR DB index is out of range"),
-            Err(_) => OutgoingReply::error("ERR value is not an integer or out of range"),
+        ConnectionCommand::Select if count == 2 => match number::plain_integer(first) {
+            Some(0) => OutgoingReply::ok(),
+            Some(number) if i32::try_from(number).is_ok() => OutgoingReply::error("ERR DB index is out of range"),
+            Some(_) => OutgoingReply::error("ERR value is out of range, value must between -2147483648 and 2147483647"),
+            None => OutgoingReply::error("ERR value is not an integer or out of range"),
         },
         ConnectionCommand::Command => command_documents(command),
         ConnectionCommand::Config if count > 2 && first.eq_ignore_ascii_case(b"GET") => {

@@ -16,7 +16,7 @@ use crate::outgoing_reply::{OutgoingReply, Version};
 use crate::server::channels::Channels;
 use crate::server::connection_commands::{self, ConnectionCommand, Identity};
 use crate::server::queue::{QueuedReply, ReplyQueue};
-use crate::server::service::{Answer, CallContext, Service, error_for_unknown};
+use crate::server::service::{Answer, CallContext, Service, error_for_count, error_for_unknown};
 use crate::server::subscriptions::{SubscriptionCommand, Subscriptions, sent};
 use crate::server::transaction::{Transaction, TransactionQueue};
 use crate::server_codec::{IncomingCommand, ServerCodec};
@@ -237,7 +237,10 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
             Some(what) if what.changes_connection() => {
                 Err(OutgoingReply::error("ERR Command not allowed inside a transaction"))
             }
-            Some(_) => Ok(()),
+            Some(what) => {
+                let (min, max) = what.counts();
+                if (min..=max).contains(&command.count()) { Ok(()) } else { Err(error_for_count(command)) }
+            }
             None => self
                 .service
                 .check(command)
