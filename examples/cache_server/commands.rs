@@ -45,7 +45,8 @@ pub(crate) struct CacheService {
 }
 
 /// Keys that WATCH has named, and the number of their last change.
-type Watched = Vec<(Box<[u8]>, u64)>;
+#[derive(Debug, Default)]
+struct Watched(Vec<(Box<[u8]>, u64)>);
 
 impl CacheService {
     pub(crate) fn new(cache: Arc<Cache>) -> Self {
@@ -62,12 +63,14 @@ impl Service for CacheService {
         let now = self.cache.millis(cx.now);
         let mut keyspace = self.cache.keyspace();
         match what {
-            CacheCommand::Watch if self.watched.as_deref().map_or(0, Vec::len) + command.count() > WATCHED_MAX => {
+            CacheCommand::Watch
+                if self.watched.as_deref().map_or(0, |watched| watched.0.len()) + command.count() > WATCHED_MAX =>
+            {
                 OutgoingReply::error("ERR too many watched keys").into()
             }
             CacheCommand::Watch => {
                 let watch = |key: &[u8]| (key.into(), keyspace.version(key, now));
-                self.watched.get_or_insert_default().extend(command.iter().skip(1).map(watch));
+                self.watched.get_or_insert_default().0.extend(command.iter().skip(1).map(watch));
                 OutgoingReply::ok().into()
             }
             CacheCommand::Unwatch => {
@@ -85,7 +88,13 @@ impl Service for CacheService {
     fn exec(&mut self, transaction: Transaction<'_>) -> OutgoingReply {
         let now = self.cache.millis(transaction.context().now);
         let mut keyspace = self.cache.keyspace();
-        if self.watched.as_deref().into_iter().flatten().any(|(key, version)| keyspace.version(key, now) != *version) {
+        if self
+            .watched
+            .as_deref()
+            .into_iter()
+            .flat_map(|watched| &watched.0)
+            .any(|(key, version)| keyspace.version(key, now) != *version)
+        {
             return transaction.abort();
         }
         transaction.run(|command, _| match CacheCommand::of(command.name()) {
@@ -157,8 +166,7 @@ commands! {
 impl CacheCommand {
     fn check(self, command: &Command) -> Result<(), OutgoingReply> {
         let (min, max) = self.counts();
-        let is_odd = self != Self::Mset || command.count() % 2 == 1;
-        if (min..=max).contains(&command.count()) && is_odd { Ok(()) } else { Err(error_for_count(command)) }
+        if (min..=max).contains(&command.count()) { Ok(()) } else { Err(error_for_count(command)) }
     }
 }
 
@@ -255,6 +263,9 @@ fn set(command: &Command, keyspace: &mut Keyspace, now: u64) -> Result<OutgoingR
 }
 
 fn mset(command: &Command, keyspace: &mut Keyspace) -> OutgoingReply {
+    if command.count().is_multiple_of(2) {
+        return error_for_count(command);
+    }
     let mut arguments = command.iter().skip(1);
     while let (Some(key), Some(value)) = (arguments.next(), arguments.next()) {
         if let Err(error) = keyspace.set(key, Bytes::copy_from_slice(value), None) {

@@ -37,8 +37,12 @@ pub struct ServerCodec {
     state: CommandState,
     encoder: ReplyEncoder,
     /// Pushes that came while a reply was under way: boxed to keep idle connections small.
-    waiting: Option<Box<Vec<Slice>>>,
+    waiting: Option<Box<WaitingPushes>>,
 }
+
+/// Encoded pushes, in order.
+#[derive(Debug, Default)]
+struct WaitingPushes(Vec<Slice>);
 
 /// A command of a client.
 #[derive(Debug, Clone)]
@@ -245,7 +249,7 @@ impl ServerCodec {
     /// Writes the pushes that waited for the end of a reply.
     fn write_waiting(&mut self, out: &mut Output<'_>) {
         if self.waiting.is_some() && !self.encoder.is_within() {
-            let waiting = self.waiting.take().map_or_else(Vec::new, |waiting| *waiting);
+            let waiting = self.waiting.take().map_or_else(Vec::new, |waiting| waiting.0);
             waiting.into_iter().for_each(|bytes| out.link_shared(bytes));
         }
     }
@@ -284,7 +288,7 @@ impl Codec for ServerCodec {
     }
 
     fn status(&self) -> CodecStatus {
-        let waiting = self.waiting.as_deref().map_or(0, |waiting| waiting.iter().map(|bytes| bytes.len()).sum());
+        let waiting = self.waiting.as_deref().map_or(0, |waiting| waiting.0.iter().map(|bytes| bytes.len()).sum());
         CodecStatus { buffered_bytes: waiting, ..CodecStatus::default() }
     }
 
@@ -311,7 +315,7 @@ impl Broadcast for ServerCodec {
     /// A push waits while a reply is under way, so that it is never within one.
     fn write_encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), RedisError> {
         if self.encoder.is_within() {
-            self.waiting.get_or_insert_default().push(bytes);
+            self.waiting.get_or_insert_default().0.push(bytes);
         } else {
             out.link_shared(bytes);
         }

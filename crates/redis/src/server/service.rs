@@ -123,9 +123,10 @@ pub fn error_for_unknown(command: &Command) -> OutgoingReply {
     OutgoingReply::error(format!("ERR unknown command '{name}', with args beginning with: {arguments}"))
 }
 
-/// At most 128 bytes, as text without line breaks.
+/// At most 128 bytes, as text without line breaks, up to the first zero byte as in Redis.
 pub(super) fn on_one_line(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(QUOTED_BYTES_MAX)];
+    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(bytes).replace(['\r', '\n'], " ")
 }
 
