@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bytes::Bytes;
+use tidegate::Bytes;
 use tidegate::redis::{
     AggregateKind, Answer, CallContext, Command, OutgoingReply, Service, Transaction, error_for_count, matches,
 };

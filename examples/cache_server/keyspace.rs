@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use bytes::{Bytes, BytesMut};
 use foldhash::quality::RandomState;
 use indexmap::IndexMap;
+use tidegate::Bytes;
 
 /// The keys of a server. Times are in milliseconds since the server started.
 #[derive(Debug)]
@@ -117,10 +117,10 @@ impl Keyspace {
         let old = self.entries.get_mut(key).map(|value| std::mem::take(&mut value.bytes)).unwrap_or_default();
         self.bytes -= old.len();
         // Without a copy, unless a reply still has the old value.
-        let mut bytes = BytesMut::from(old);
+        let mut bytes = Vec::from(old);
         bytes.extend_from_slice(more);
         let length = bytes.len();
-        self.set(key, bytes.freeze(), expires).map(|()| length)
+        self.set(key, bytes.into(), expires).map(|()| length)
     }
 
     /// Changes when a key expires. Returns whether there is such a key.

@@ -167,7 +167,8 @@ fn ten_thousand_random_commands_get_the_replies_of_redis() {
     let mut clients = [Client::new(redis.1), Client::new(server.address().ip().unwrap())];
     for round in 0..500 {
         if random.once_in(20) {
-            let hello = vec![words(random.pick::<&str>(&["HELLO 2", "HELLO 3"]))];
+            // HELLO is refused in a transaction.
+            let hello = vec![words("DISCARD"), words(random.pick::<&str>(&["HELLO 2", "HELLO 3"]))];
             clients.each_mut().map(|client| client.talk(&hello));
         }
         let commands: Vec<_> = (0..20).map(|_| command(&mut random)).collect();
@@ -292,5 +293,39 @@ fn a_value_of_8_mib_comes_back() {
     let mut reply = vec![0; 5 + 10 + value.len() + 2];
     stream.read_exact(&mut reply).unwrap();
     assert!(reply.starts_with(b"+OK\r\n$8388608\r\n\n") && reply.ends_with(b"\n\r\n"));
+    server.drain(Duration::from_secs(5));
+}
+
+/// A subscriber that never reads is disconnected, and the others get every message.
+#[test]
+fn a_subscriber_that_never_reads_is_disconnected_and_the_others_miss_nothing() {
+    let server = start("127.0.0.1:0", MEMORY_BYTES_MAX, 1).unwrap();
+    let address = server.address().ip().unwrap();
+    let subscribe = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stream.write_all(b"SUBSCRIBE tide\r\n").unwrap();
+        let mut acknowledged = [0; "*3\r\n$9\r\nsubscribe\r\n$4\r\ntide\r\n:1\r\n".len()];
+        stream.read_exact(&mut acknowledged).unwrap();
+        stream
+    };
+    let silent = subscribe();
+    let mut readers = [subscribe(), subscribe()];
+    let mut publisher = Client::new(address);
+    let body = vec![b'x'; 64 << 10];
+    let push = [b"*3\r\n$7\r\nmessage\r\n$4\r\ntide\r\n$65536\r\n", &body[..], b"\r\n"].concat();
+    let mut received = vec![0; push.len()];
+    let mut counts = Vec::new();
+    // More than the kernel and the server hold for one connection.
+    for _ in 0..1_000 {
+        let publish = vec![b"PUBLISH".to_vec(), b"tide".to_vec(), body.clone()];
+        counts.extend(publisher.talk(&[publish]));
+        for reader in &mut readers {
+            reader.read_exact(&mut received).unwrap();
+            assert!(received == push);
+        }
+    }
+    assert_eq!((&counts[0], counts.last()), (&OwnedValue::Integer(3), Some(&OwnedValue::Integer(2))));
+    drop(silent);
     server.drain(Duration::from_secs(5));
 }
