@@ -447,3 +447,5 @@ impl<S, C> fmt::Debug for Handler<S, C> {
 
 /// The number of the next connection, of all servers of this process.
 static CLIENTS: AtomicU64 = AtomicU64::new(1);
+
+const _: () = assert!(size_of::<Handler<()>>() <= 40);
