@@ -24,7 +24,7 @@ use tidegate::codec::Pipeline;
 use tidegate::http1::{
     BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
-use tidegate::proxy::{Networks, Policy, Proxied};
+use tidegate::proxy_protocol::{Networks, Policy, ReceivesHeader};
 use tidegate::sniff::{self, Match};
 use tidegate::{
     Admission, Channel, ConnectionRate, Context, Deadlines, Handler, Limits, Outcome, Protocol, Protocols, Server,
@@ -41,7 +41,7 @@ fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {
         // Sent back while it arrives. Pending output must not keep the receive buffer alive, so detach it.
         Incoming::Data(data) if *echoes => Some(Outgoing::Data(data.detach().into())),
         Incoming::End if std::mem::take(echoes) => Some(Outgoing::End),
-        // Other bodies are read and dropped, up to the limits of HTTP.
+        // Other bodies are read and dropped, up to the HTTP limits.
         Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End | Incoming::Preface => None,
     }
 }
@@ -124,7 +124,7 @@ fn stages(server: Server, config: Arc<Config>) -> Result<ServerHandle, StartErro
         let http = Protocol::handle(move || {
             // A rule does not know the peer; all of them are on this machine.
             let peer = Some(Ipv4Addr::LOCALHOST.into());
-            (Proxied::new(&policy, peer, http1::Server::new(config.clone())), Site::default())
+            (ReceivesHeader::new(&policy, peer, http1::Server::new(config.clone())), Site::default())
         });
         Protocols::new().on(either, http).deadline(Duration::from_secs(10))
     })

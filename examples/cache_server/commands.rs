@@ -1,4 +1,4 @@
-//! What commands do with the keyspace, in the words of Redis.
+//! The commands on keys, with the replies of Redis.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

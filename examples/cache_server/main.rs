@@ -7,7 +7,7 @@
 //! redis-cli -p 6379 SET brest 412 EX 60
 //! ```
 //!
-//! `keyspace.rs` has the keys, `commands.rs` what commands do with them. All loops share one keyspace behind a lock, which
+//! `keyspace.rs` has the keys, `commands.rs` the commands on them. All loops share one keyspace behind a lock, which
 //! is held for one command, or for one transaction: [decision 129](../../docs/decisions/0129-redis.md).
 
 #![forbid(unsafe_code)]

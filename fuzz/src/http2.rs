@@ -1,7 +1,7 @@
 //! HTTP/2: any frames to either role, with applications that answer; and any field blocks.
 //!
-//! Whatever comes, no stream is served beyond the limit, the window of the connection covers what is unconsumed, and what
-//! is sent are whole frames. A field block that is decoded is encoded and decoded again to the same fields.
+//! Whatever comes, no stream is served beyond the limit, the window of the connection covers the unconsumed bytes, and
+//! the output consists of whole frames. A field block that is decoded is encoded and decoded again to the same fields.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::choices::Choices;
 pub fn http2(data: &[u8]) {
     let mut choices = Choices::new(data);
     let is_client = choices.byte() & 1 != 0;
-    let limits = Limits { streams_max: 4, nuisance_max: 50, headers_max: 8, head_bytes_max: 600, ..Limits::default() };
+    let limits = Limits { streams_max: 4, abuse_max: 50, headers_max: 8, head_bytes_max: 600, ..Limits::default() };
     let config = Arc::new(Config::new(limits));
     let mux = if is_client { Connection::client(config.clone()) } else { Connection::server(config.clone()) };
     let mut side =
@@ -175,7 +175,7 @@ pub fn hpack(data: &[u8]) {
         }
         let mut same = Vec::new();
         let decoded = again.decode(&block, &mut Vec::new(), |name, value| same.push((name.to_vec(), value.to_vec())));
-        assert_eq!((decoded, same), (Ok(()), fields), "what was encoded is decoded");
+        assert_eq!((decoded, same), (Ok(()), fields), "encoded fields are decoded");
     }
 }
 

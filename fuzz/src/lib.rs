@@ -1,6 +1,6 @@
 //! Fuzz targets: functions that take any bytes and panic if an invariant is violated.
 //!
-//! | target | what the bytes are | file |
+//! | target | meaning of the bytes | file |
 //! |---|---|---|
 //! | `lines` `delimiter` `fixed` `length_field` | a framing's options, then its wire | `framings.rs` |
 //! | `filters` | a stack of filters, then its wire, or the plain bytes above it | `filters.rs` |
@@ -9,7 +9,7 @@
 //! | `responses` | the requests, then responses to a client | `responses.rs` |
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
-//! | `proxy` | a policy, then a PROXY header and lines | `proxy.rs` |
+//! | `proxy_protocol` | a policy, then a PROXY header and lines | `proxy_protocol.rs` |
 //! | `socks` | a role and its options, then the wire of the other role | `socks.rs` |
 //! | `redis` | a role and its limits, then the wire of the other role | `redis.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
@@ -18,8 +18,8 @@
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
-//! | `services` | requests to an application of HTTP | `services.rs` |
-//! | `tls` | a role of TLS, then its wire; or what is changed in a handshake | `tls.rs` |
+//! | `services` | requests to an HTTP application | `services.rs` |
+//! | `tls` | a TLS role, then its wire; or the changes of a handshake | `tls.rs` |
 //! | `websocket` | a role and its options, then frames; or messages to send | `websocket.rs` |
 //! | `rings` | the actions of peers on real sockets, on io_uring | `rings.rs` |
 //!
@@ -39,7 +39,7 @@ mod framings;
 mod http1;
 mod http2;
 mod outbound;
-mod proxy;
+mod proxy_protocol;
 mod redis;
 mod requests;
 mod responses;
@@ -60,7 +60,7 @@ pub use framings::{delimiter, fixed, length_field, lines};
 pub use http1::http1;
 pub use http2::{hpack, http2};
 pub use outbound::outbound;
-pub use proxy::proxy;
+pub use proxy_protocol::proxy_protocol;
 pub use redis::redis;
 pub use requests::requests;
 pub use responses::responses;
@@ -92,7 +92,7 @@ pub const TARGETS: [(&str, Target); 24] = [
     ("outbound", outbound),
     ("compress", compress),
     ("connections", connections),
-    ("proxy", proxy),
+    ("proxy_protocol", proxy_protocol),
     ("requests", requests),
     ("responses", responses),
     ("rings", rings),

@@ -1,4 +1,4 @@
-//! The wire of both roles of Redis: any split yields the same messages, and what was received can be sent and is received
+//! The wire of both roles of Redis: any split yields the same messages, and a received message can be sent and is received
 //! the same.
 //!
 //! The first byte has the role, tight limits or usual ones, and the seed of the split; the rest is the wire.

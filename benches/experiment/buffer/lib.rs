@@ -4,6 +4,8 @@
 
 #![allow(dead_code, reason = "these queues do not use all of the rest")]
 
+#[path = "../../../crates/buffer/src/charge.rs"]
+mod charge;
 #[path = "../../../crates/buffer/src/cursor.rs"]
 mod cursor;
 #[cfg_attr(tidegate_queue = "array", path = "array/entries.rs")]
@@ -40,6 +42,7 @@ mod types;
 #[path = "../../../crates/buffer/src/water.rs"]
 mod water;
 
+pub use charge::Charge;
 pub use cursor::Cursor;
 pub use entries::ENTRY_BYTES;
 pub use input::Input;

@@ -1,4 +1,4 @@
-//! What `serve` and `proxy` have in common: the flags of a server, its signals, its start-up lines, its end.
+//! Shared parts of `serve` and `proxy`: the flags of a server, its signals, its start-up lines, its end.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
-use tidegate::proxy::{Networks, Policy};
+use tidegate::proxy_protocol::{Networks, Policy};
 use tidegate::{
     Address, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, StartError, http, http1,
 };
@@ -136,13 +136,14 @@ impl ServerOptions {
         limits
     }
 
-    /// The server, with all but what its listeners serve: the one that the environment has passed, or one at the addresses.
+    /// The server without services on its listeners: inherited by the environment, or bound to the addresses.
     pub(crate) fn server(&self, inherited: Option<Server>) -> Server {
         let options = ListenOptions { only_v6: self.ipv6_only, ..ListenOptions::default() };
         let server =
             inherited.unwrap_or_else(|| Server::on(self.listen.iter().cloned().collect::<Listener>().options(options)));
         let admission = self.admission.admission();
-        let mut server = server.backend(self.backend).limits(self.limits()).admission(admission).without_companion();
+        let mut server =
+            server.backend(self.backend).limits(self.limits()).admission(admission).without_tokio_runtime();
         if self.least_loaded {
             server = server.load_balancing(LoadBalancing::LeastLoaded);
         }
@@ -155,7 +156,7 @@ impl ServerOptions {
         server
     }
 
-    /// The limits of HTTP/1.1.
+    /// The HTTP/1.1 limits.
     pub(crate) fn limits_of_http1(&self) -> http1::Limits {
         let mut limits_of_http = http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() };
         if let Some(seconds) = self.request_timeout {
@@ -198,7 +199,7 @@ impl ServerOptions {
         self.takeover.is_some()
     }
 
-    /// What serves HTTPS; `None` without its flags.
+    /// The HTTPS configuration; `None` without its flags.
     pub(crate) fn tls(&self) -> Result<Option<Tls>, Box<dyn Error>> {
         self.tls.configure(self.limits.handshake_timeout())
     }
@@ -252,7 +253,7 @@ pub(crate) fn supervise(
     let on_signal = move || handle_signals(signals, &handle, &on_signal, on_hangup);
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
-        let has_ended = server.wait_timeout(service.wait_max(LOOK_AGAIN));
+        let has_ended = server.wait_timeout(service.wait_max(LOOP_CHECK_INTERVAL));
         if server.is_draining() && !std::mem::replace(&mut is_stopping, true) {
             service.stopping();
         }
@@ -269,7 +270,7 @@ pub(crate) fn supervise(
     Ok(shutdown.is_cut_short.load(Ordering::Relaxed))
 }
 
-/// What signals and takeovers have requested so far.
+/// The requests of signals and takeovers so far.
 #[derive(Debug, Default)]
 struct Shutdown {
     has_begun: AtomicBool,
@@ -322,7 +323,7 @@ pub(crate) fn announce(running: &ServerHandle, has_tls: bool) {
 }
 
 /// How often the main thread checks that all loops are alive.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long connections may take to finish requests in progress.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);

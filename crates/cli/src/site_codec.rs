@@ -1,4 +1,4 @@
-//! `SiteCodec`: what the site needs of its codec, which is HTTP behind a PROXY header or without one, alone or over
+//! `SiteCodec`: the site's requirements on its codec, which is HTTP behind a PROXY header or without one, alone or over
 //! filters.
 
 use std::net::SocketAddr;
@@ -10,17 +10,17 @@ use tidegate::framing::Raw;
 use tidegate::http::SessionCodec;
 use tidegate::http1::{Incoming, Outgoing, Server};
 use tidegate::http2::{Connection, ServerStream};
-use tidegate::proxy::{Proxied, Strip};
+use tidegate::proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
 use tidegate::tls::Tls;
 
 use crate::byte_log::Sink;
 
-/// HTTP/1.1, with or without a PROXY header in front, alone or over filters; or a stream of HTTP/2.
+/// HTTP/1.1, with or without a PROXY header in front, alone or over filters; or an HTTP/2 stream.
 pub(crate) trait SiteCodec: Pipeline<In = Incoming, Out = Outgoing> {
     /// The pipeline of a connection whose peer turns out to speak HTTP/2.
     type Http2: SessionCodec;
 
-    /// Goes on with a connection of HTTP/2, over the same filters.
+    /// Continues as an HTTP/2 connection, over the same filters.
     fn into_http2(self, connection: Connection) -> Self::Http2;
 
     /// The addresses that a proxy has reported: the client's, and that at which the proxy received the connection.
@@ -70,7 +70,7 @@ impl SiteCodec for ServerStream<StreamAddresses> {
     }
 }
 
-impl SiteCodec for Proxied<Server> {
+impl SiteCodec for ReceivesHeader<Server> {
     type Http2 = Connection;
 
     fn into_http2(self, connection: Connection) -> Connection {
@@ -113,7 +113,7 @@ impl SiteCodec for DynOver<Server> {
     }
 
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let header = self.filter::<Strip>()?.header()?;
+        let header = self.filter::<ProxyHeaderFilter>()?.header()?;
         header.source().zip(header.destination())
     }
 

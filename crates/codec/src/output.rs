@@ -108,7 +108,7 @@ impl<'a> Output<'a> {
         self.queue.link_file(region);
     }
 
-    /// Moves what was flushed in another queue to the end of this one; only short parts are copied once more.
+    /// Moves the flushed parts of another queue to the end of this one; only short parts are copied once more.
     pub fn take_flushed(&mut self, from: &mut Outbound) {
         self.queue.take_flushed(from);
     }
@@ -116,12 +116,6 @@ impl<'a> Output<'a> {
     /// The same for at most `bytes_max` bytes; returns how many it moved.
     pub fn take_flushed_up_to(&mut self, from: &mut Outbound, bytes_max: u64) -> u64 {
         self.queue.take_flushed_up_to(from, bytes_max)
-    }
-
-    /// The queue itself.
-    #[inline]
-    pub(crate) fn queue(&mut self) -> &mut Outbound {
-        self.queue
     }
 
     /// Bytes written so far.

@@ -110,9 +110,9 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         }
     }
 
-    /// Requests [`Event::HungUp`](crate::Event::HungUp) once the peer has shut down its sending side, even if nothing is
-    /// received: while messages wait to be decoded, the kernel has what follows them, [`Event::ReadClosed`] included. A
-    /// peer that has ended its side already is reported in the next turn. On a stream it has no effect.
+    /// Requests [`Event::HungUp`](crate::Event::HungUp) once the peer has shut down its sending side, even if nothing
+    /// is received: while messages wait to be decoded, the kernel holds the bytes behind them, [`Event::ReadClosed`]
+    /// included. A peer that has ended its side already is reported in the next turn. On a stream it has no effect.
     ///
     /// [`Event::ReadClosed`]: crate::Event::ReadClosed
     #[inline]
@@ -268,7 +268,7 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     /// assert_eq!(pipe.take_written(), b"3\n1\n");
     /// ```
     pub fn notify_after_dispatch(&mut self) {
-        self.core.notify_after_dispatch(self.token);
+        self.core.queues.notify_after_dispatch(self.token);
     }
 
     /// Requests [`Event::Deadline`](crate::Event::Deadline) after a duration.
@@ -295,7 +295,7 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         self.core.time.now()
     }
 
-    /// The time of this turn, with the date of HTTP.
+    /// The time of this turn, with the HTTP date.
     #[must_use]
     pub fn time(&self) -> &Time {
         &self.core.time
@@ -350,7 +350,7 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     /// Whether the loop drains: it accepts no more connections, and waits for those it has to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.core.is_draining()
+        self.core.drain.is_under_way()
     }
 
     /// How many handles of connections there are on this loop: channels, their halves, and sessions. Within a handler they

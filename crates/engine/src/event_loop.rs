@@ -1,12 +1,12 @@
 //! `EventLoop`: one thread, one driver, one turn after the other.
 //!
-//! A turn: wait; completions, one at a time, each decoded, handled and flushed while its bytes are in the cache,
-//! those of light connections first, of new ones after that, of heavy ones last; timers that are due; messages from
-//! other threads; connections that requested another dispatch, and those with work left. Each of these is bounded, in
-//! number and in time (`phase.rs`). What the kernel has received is read before a deadline is checked, so a peer is
-//! late only if its bytes have not come. Tasks run after the dispatch that woke them, before the next; those that asked for
-//! a turn to do long work run last (`task/long_work.rs`). At the end of a turn the loop checks its memory: if the budget is used up, receiving is paused and the connection with most
-//! bytes waiting is shed, until there is room.
+//! A turn: wait; completions, one at a time, each decoded, handled and flushed while its bytes are in the cache, those
+//! of light connections first, of new ones after that, of heavy ones last; timers that are due; messages from other
+//! threads; connections that requested another dispatch, and those with work left. Each of these is bounded, in number
+//! and in time (`phase.rs`). The loop reads the kernel's bytes before it checks a deadline, so a peer is late only if
+//! its bytes have not come. Tasks run after the dispatch that woke them, before the next; those that asked for a turn
+//! to do long work run last (`task/long_work.rs`). At the end of a turn the loop checks its memory: if the budget is
+//! used up, receiving is paused and the connection with most bytes waiting is shed, until there is room.
 
 mod sockets;
 
@@ -24,7 +24,6 @@ use tidegate_sys::{Class, Completion, Driver, Token};
 
 use crate::admission::AdmissionControl;
 use crate::backend::Backend;
-use crate::companion::Companion;
 use crate::counters::{Counts, ListenerCounts, Published};
 use crate::group::{Delivery, DeliveryBudget, GroupMessage};
 use crate::limits::{
@@ -41,6 +40,7 @@ use crate::phase::Phase;
 use crate::slot_entry::SlotEvent;
 use crate::start_error::StartError;
 use crate::task::{self, BlockOnWaker, Task};
+use crate::tokio_runtime::TokioRuntime;
 use crate::unwind::catch_and_log;
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns
@@ -104,7 +104,7 @@ pub struct EventLoop {
     /// The caps of listeners that are added now.
     admission: Option<Arc<AdmissionControl>>,
     /// The runtime that the thread is in while this loop runs.
-    companion: Companion,
+    tokio_runtime: TokioRuntime,
 }
 
 impl EventLoop {
@@ -130,7 +130,7 @@ impl EventLoop {
             waits_failed: 0,
             listener: (None, None),
             admission: None,
-            companion: Companion::none(),
+            tokio_runtime: TokioRuntime::none(),
         }
     }
 
@@ -178,8 +178,8 @@ impl EventLoop {
     }
 
     /// The runtime that the thread is in while this loop runs, from the next call on. It has started.
-    pub(crate) fn set_companion(&mut self, companion: Companion) {
-        self.companion = companion;
+    pub(crate) fn set_tokio_runtime(&mut self, tokio_runtime: TokioRuntime) {
+        self.tokio_runtime = tokio_runtime;
     }
 
     /// Starts a task on this loop: [`task::spawn`](crate::task::spawn) from outside.
@@ -201,8 +201,8 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails again and again.
     pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
-        let companion = self.companion.clone();
-        let _runtime = companion.enter();
+        let tokio_runtime = self.tokio_runtime.clone();
+        let _runtime = tokio_runtime.enter();
         let mut future = pin!(future);
         let call = BlockOnWaker::new(self.mailbox());
         let waker = Waker::from(call.clone());
@@ -231,13 +231,7 @@ impl EventLoop {
             let mut core = self.local.core.borrow_mut();
             let now = core.time.now();
             let until = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
-            match core.drain_until.replace(until) {
-                None => core.tokens(),
-                Some(before) => {
-                    core.drain_until = Some(before.min(until));
-                    Vec::new()
-                }
-            }
+            if core.drain.begin(until) { core.tokens() } else { Vec::new() }
         };
         for token in tokens {
             self.local.dispatch(token, SlotEvent::Drain);
@@ -251,7 +245,9 @@ impl EventLoop {
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let core = self.local.core.borrow();
-        core.is_draining() && core.has_no_awaited_entry() && (core.tasks.serving() == 0 || core.is_overdue())
+        core.drain.is_under_way()
+            && core.drain.has_no_awaited_entry()
+            && (core.tasks.serving() == 0 || core.is_overdue())
     }
 
     /// Turns until a drain has come to its end.
@@ -259,8 +255,8 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails again and again.
     pub fn run(&mut self) -> io::Result<()> {
-        let companion = self.companion.clone();
-        let _runtime = companion.enter();
+        let tokio_runtime = self.tokio_runtime.clone();
+        let _runtime = tokio_runtime.enter();
         while !self.is_drained() {
             self.turn_entered(None)?;
         }
@@ -272,12 +268,12 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails again and again.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let companion = self.companion.clone();
-        let _runtime = companion.enter();
+        let tokio_runtime = self.tokio_runtime.clone();
+        let _runtime = tokio_runtime.enter();
         self.turn_entered(timeout)
     }
 
-    /// One turn, within the runtime of the companion.
+    /// One turn, within the runtime of the tokio_runtime.
     fn turn_entered(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let _entered = self.local.enter();
         let begun = self.wait(timeout)?;
@@ -367,8 +363,9 @@ impl EventLoop {
         self.refresh_time();
         let slept = local.now().saturating_duration_since(self.last_turn_end);
         let overslept = timeout.map_or(Duration::ZERO, |timeout| slept.saturating_sub(timeout));
-        local.core.borrow_mut().note_lag(self.last_turn_time.max(overslept));
-        Ok(local.now())
+        let now = local.now();
+        local.core.borrow_mut().lag.note(self.last_turn_time.max(overslept), now);
+        Ok(now)
     }
 
     /// Whether the next turn would not wait: there are messages, woken tasks or scheduled connections, or a timer has
@@ -379,7 +376,7 @@ impl EventLoop {
         self.timeout(&self.local.core.borrow(), None) == Some(Duration::ZERO)
     }
 
-    /// What the loop has done so far.
+    /// The loop's counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.published.read()
@@ -395,8 +392,7 @@ impl EventLoop {
 
     fn timeout(&self, core: &Core, timeout: Option<Duration>) -> Option<Duration> {
         // Messages that came while older ones were delivered do not wake the loop.
-        let busy = core.scheduled_count() + core.backlog() > 0
-            || core.has_dispatch_over()
+        let busy = core.queues.has_entries()
             || self.local.tasks.has_long_work()
             || core.driver.has_ready()
             || self.messages.len() > 0
@@ -408,7 +404,7 @@ impl EventLoop {
         // The clock was read a moment ago, when the last turn ended.
         let now = self.last_turn_end;
         // Once it has come, and no entry is left to be notified, there is no reason to wake up any more.
-        let ahead = core.drain_until.filter(|until| *until > core.time.now() || !core.awaits_driver_only());
+        let ahead = core.drain.until().filter(|until| *until > core.time.now() || !core.drain.awaits_driver_only());
         let drain = ahead.map(|until| until.saturating_duration_since(now));
         let exhausted = self.memory.is_exhausted().then_some(EXHAUSTED_PAUSE);
         [timeout, core.wheel.timeout(now), drain, exhausted].into_iter().flatten().min()
@@ -427,7 +423,7 @@ impl EventLoop {
         let overdue = {
             let core = self.local.core.borrow();
             // Connections that wait for the driver's last completion only are closed already.
-            if core.is_overdue() && !core.awaits_driver_only() { core.tokens() } else { Vec::new() }
+            if core.is_overdue() && !core.drain.awaits_driver_only() { core.tokens() } else { Vec::new() }
         };
         for token in overdue {
             self.local.dispatch(token, SlotEvent::DrainTimeout);
@@ -554,8 +550,8 @@ impl EventLoop {
         }
     }
 
-    /// Whether the loop is to have ended by now, and has more to read before the message that ends it. What is not
-    /// read by then would not be delivered any more.
+    /// Whether the loop is to have ended by now, and has more to read before the message that ends it. Messages that
+    /// are not read by then would not be delivered any more.
     fn is_end_overdue(&self) -> bool {
         let behind = self.delivery.is_some() || self.messages.len() > 0;
         let core = self.local.core.borrow();
@@ -581,8 +577,8 @@ impl Drop for EventLoop {
     fn drop(&mut self) {
         // If it ends by a panic of its own, it was in the middle of a turn.
         self.published.end_turn();
-        let companion = self.companion.clone();
-        let _runtime = companion.enter();
+        let tokio_runtime = self.tokio_runtime.clone();
+        let _runtime = tokio_runtime.enter();
         let _entered = self.local.enter();
         let messages = self.local.core.borrow().mailbox.close();
         catch_and_log(move || drop(messages));

@@ -26,7 +26,7 @@ pub(crate) struct Local {
     pub(crate) charges: Rc<Charges>,
     /// The time of this turn; in the core as well, which may be borrowed.
     now: Cell<Instant>,
-    /// What the loop executes, for the watchdog.
+    /// The code that the loop executes, for the watchdog.
     pub(crate) activity: Activity,
     /// The tasks that wait until the loop drains.
     pub(crate) drain_waiters: DrainWaiters,
@@ -94,7 +94,7 @@ impl Local {
         }
     }
 
-    /// A handler waits for a future once more, in the dispatch that followed the last one. What it has sent leaves when all
+    /// A handler waits for a future once more, in the dispatch that followed the last one. Its messages leave when all
     /// of its futures were polled, but after a few of them at the latest.
     #[inline(never)]
     fn continue_handler(self: &Rc<Self>) {
@@ -116,8 +116,8 @@ impl Local {
         core.may_await_tasks = false;
         core.dispatch_over();
         let mut phase = Phase::of(FLUSH_TIME);
-        for _ in 0..core.scheduled_count() {
-            let Some(token) = core.next_scheduled() else { break };
+        for _ in 0..core.queues.scheduled_count() {
+            let Some(token) = core.queues.next_scheduled() else { break };
             core.dispatch(token, SlotEvent::Scheduled);
             if phase.is_over_after(1, &*core.driver) {
                 break;
@@ -127,16 +127,16 @@ impl Local {
         if !phase.is_over() {
             core.unflushed = 0;
         }
-        core.shrink_queues();
+        core.queues.shrink();
     }
 
     /// Dispatches connections that had more to do than one dispatch may, as far as the time goes; the others keep
     /// their place.
     pub(crate) fn continue_backlog(self: &Rc<Self>) {
         let mut phase = Phase::of_long_items(BACKLOG_TIME);
-        let backlog = self.core.borrow().backlog();
+        let backlog = self.core.borrow().queues.backlog_count();
         for _ in 0..backlog {
-            let next = self.core.borrow_mut().next_in_backlog();
+            let next = self.core.borrow_mut().queues.next_in_backlog();
             let Some(token) = next else { break };
             self.dispatch(token, SlotEvent::Scheduled);
             if phase.is_over_after(1, &*self.core.borrow().driver) {

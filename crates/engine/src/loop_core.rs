@@ -1,26 +1,36 @@
 //! `Core`: the state of a loop that it lends to the entry that it dispatches.
+//!
+//! Its parts with invariants of their own: `loop_core/queues.rs`, `drain.rs`, `lag.rs`. The entries that a closed
+//! connection leaves in its slot: `closing.rs`.
+
+mod closing;
+mod drain;
+mod lag;
+mod queues;
 
 use std::any::Any;
-use std::cell::Cell;
-use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tidegate_buffer::{Outbound, Pool, Room, Slice};
+use tidegate_buffer::{Outbound, Pool, Slice};
 use tidegate_codec::Time;
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token};
 
+use self::closing::{Closing, Tombstone};
+use self::drain::DrainState;
+use self::lag::Lag;
+pub(crate) use self::queues::DispatchQueues;
 use crate::ages::Ages;
 use crate::charges::Charges;
 use crate::close_reason::CloseReason;
 use crate::connection::Settings;
 use crate::counters::Counters;
 use crate::group::{Delivery, DeliveryOutcome, GroupShared, Groups};
-use crate::limits::{LAG_MIN, Limits, SCHEDULED_KEPT_MAX, UNREAD_GRACE};
+use crate::limits::Limits;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::peer_deadlines::DeadlineStates;
@@ -49,18 +59,10 @@ pub(crate) struct Core {
     pub(crate) log: Log,
     pub(crate) groups: Groups,
     pub(crate) sessions: Sessions,
-    /// What the session that is dispatched lends to its streams.
-    pub(crate) room: Room,
-    /// That session sends at once what a stream replies to the bytes with which it is dispatched.
-    pub(crate) offers_room: bool,
-    /// Connections that requested another dispatch at the end of this pass, or in the next.
-    scheduled: VecDeque<Token>,
-    /// Connections whose handlers have requested `Event::DispatchOver`.
-    after_dispatch: VecDeque<Token>,
-    /// Connections that used up the budget of one dispatch. They are heavy, and continue in the next turn.
-    backlog: VecDeque<Token>,
-    /// The loop was delayed for so long; until then a peer is excused whose bytes wait to be read.
-    lag: Option<(Duration, Instant)>,
+    /// Entries that are dispatched without an event of the driver.
+    pub(crate) queues: DispatchQueues,
+    /// The loop's last delay.
+    pub(crate) lag: Lag,
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is dispatched
     /// again.
     pub(crate) pending_reader: Option<Token>,
@@ -70,24 +72,16 @@ pub(crate) struct Core {
     pub(crate) may_await_tasks: bool,
     /// Of the last connection that was connected from here: most have the same.
     client_settings: Option<Rc<Settings>>,
-    /// What deadlines of peers need to know.
+    /// The state of peers' deadlines.
     pub(crate) deadline_states: DeadlineStates,
-    /// What shaped connections need.
+    /// The state of shaped connections.
     pub(crate) shaping: ShapingStates,
     /// The length of the last receive.
     pub(crate) last_received: usize,
     /// Bytes that tasks have sent since the connections that they used were flushed.
     pub(crate) unflushed: u64,
-    /// Slot entries that a drain waits for.
-    awaited: usize,
-    /// Those among them that are closed but for the driver's last completion.
-    closing: usize,
-    /// Bytes of memory that those had in use when they were closed.
-    closing_memory: Rc<Cell<usize>>,
-    /// When the drain that is under way ends.
-    pub(crate) drain_until: Option<Instant>,
-    /// Every entry was notified that none of the tasks that serve is left.
-    is_forsaken: bool,
+    /// The drain, and the entries that it waits for.
+    pub(crate) drain: DrainState,
     /// The queue of the stream that was answered last, within the dispatch of its session.
     answer_queue: Outbound,
     /// [`CloseReason::Done`], which streams share: one that waits to be closed has no copy of its own.
@@ -95,8 +89,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The settings of a connection of a client with these limits, counted. Connections that are shaped have settings of
-    /// their own, and so a rate of their own.
+    /// The settings of a connection of a client with these limits, counted. Connections that are shaped have settings
+    /// of their own, and so a rate of their own.
     pub(crate) fn settings_of_client(&mut self, limits: &Limits) -> Rc<Settings> {
         if let Some(settings) = self.client_settings.as_ref().filter(|settings| settings.limits == *limits) {
             settings.live.fetch_add(1, Ordering::Relaxed);
@@ -119,8 +113,6 @@ impl Core {
             reachable: RemoteTargets::default(),
             driver,
             charges: Charges::new(&pool),
-            room: Room::new(&pool),
-            offers_room: false,
             pool,
             slots: Slots::default(),
             wheel: Wheel::new(now),
@@ -129,10 +121,8 @@ impl Core {
             log: Log::new(now),
             groups: Groups::default(),
             sessions: Sessions::default(),
-            scheduled: VecDeque::new(),
-            after_dispatch: VecDeque::new(),
-            backlog: VecDeque::new(),
-            lag: None,
+            queues: DispatchQueues::default(),
+            lag: Lag::default(),
             pending_reader: None,
             has_spawned: false,
             may_await_tasks: true,
@@ -141,23 +131,15 @@ impl Core {
             shaping: ShapingStates::new(now),
             last_received: 0,
             unflushed: 0,
-            awaited: 0,
-            closing: 0,
-            closing_memory: Rc::default(),
-            drain_until: None,
-            is_forsaken: false,
+            drain: DrainState::default(),
             answer_queue: Outbound::default(),
             done: Rc::new(CloseReason::Done),
         }
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
-        self.drain_until.is_some()
-    }
-
     /// Whether the deadline of the drain has come.
     pub(crate) fn is_overdue(&self) -> bool {
-        self.drain_until.is_some_and(|until| until <= self.time.now())
+        self.drain.is_overdue(self.time.now())
     }
 
     /// The tokens of all entries that are in their slots.
@@ -209,27 +191,6 @@ impl Core {
         }
     }
 
-    /// Passes bytes of the peer to a stream, in the dispatch of its session, which offers room for the reply. Returns
-    /// the queue if nothing is left to do but to send what is in it, and what the session needs for that.
-    #[inline]
-    pub(crate) fn receive(&mut self, token: Token, bytes: Slice) -> (Option<&mut Outbound>, &mut Room, &Pool, &Time) {
-        let mut queue = None;
-        if let Some(mut entry) = self.slots.take(token) {
-            self.offers_room = true;
-            let acted = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, SlotEvent::Received(bytes))));
-            self.offers_room = false;
-            match acted {
-                acted @ Ok(Disposition::Send) => {
-                    // `Send` has nothing to drop.
-                    std::mem::forget(acted);
-                    queue = self.slots.put_in(token, entry).and_then(SlotEntry::outbound);
-                }
-                acted => self.apply(token, entry, acted),
-            }
-        }
-        (queue, &mut self.room, &self.pool, &self.time)
-    }
-
     /// Applies the result of a dispatch to an entry that is not in its slot.
     #[inline(never)]
     fn apply(&mut self, token: Token, mut entry: Box<dyn SlotEntry>, mut acted: std::thread::Result<Disposition>) {
@@ -240,7 +201,7 @@ impl Core {
                 Err(panic) => self.on_panic(token, &mut *entry, panic),
             };
             match disposition {
-                Disposition::Keep | Disposition::Send | Disposition::Answered => return self.slots.put(token, entry),
+                Disposition::Keep | Disposition::Answered => return self.slots.put(token, entry),
                 Disposition::Switch(switch) => match self.switch(token, entry, switch) {
                     Some(switched) => (entry, acted) = switched,
                     None => return,
@@ -351,13 +312,13 @@ impl Core {
 
     /// Puts a stream into the slot that was reserved for it, and dispatches it for the first time.
     pub(crate) fn open_stream(&mut self, token: Token, stream: Box<dyn SlotEntry>) {
-        self.awaited += 1;
+        self.drain.on_opened();
         self.dispatch_entry(token, stream, SlotEvent::Opened);
         self.notify_drain(token);
     }
 
-    /// The same for a stream with all bytes of its peer, whose session writes its answer at once. Returns the stream if the
-    /// answer is complete: it is not in its slot, and either [closed](Self::close_answered) or dispatched again.
+    /// The same for a stream with all bytes of its peer, whose session writes its answer at once. Returns the stream if
+    /// the answer is complete: it is not in its slot, and either [closed](Self::close_answered) or dispatched again.
     #[inline]
     pub(crate) fn answer_stream(
         &mut self,
@@ -365,7 +326,7 @@ impl Core {
         mut stream: Box<dyn SlotEntry>,
         bytes: Slice,
     ) -> Option<Box<dyn SlotEntry>> {
-        self.awaited += 1;
+        self.drain.on_opened();
         let dispatch = || stream.dispatch(self, token, SlotEvent::OpenedWith(bytes));
         match catch_unwind(AssertUnwindSafe(dispatch)) {
             acted @ Ok(Disposition::Answered) => {
@@ -411,7 +372,7 @@ impl Core {
     /// A stream requests something of its session.
     pub(crate) fn request(&mut self, stream: StreamId, kind: StreamRequestKind) {
         if let Some(session) = self.sessions.request(stream, kind) {
-            self.schedule(session);
+            self.queues.schedule(session);
         }
     }
 
@@ -422,30 +383,25 @@ impl Core {
         self.driver.address(session.unwrap_or(token), side)
     }
 
-    /// What a session needs to write the bytes of its streams.
-    pub(crate) fn stream_parts(&mut self) -> (&mut Slots<dyn SlotEntry>, &mut VecDeque<Token>, &Pool, &Time) {
-        (&mut self.slots, &mut self.scheduled, &self.pool, &self.time)
+    /// The parts that a session needs to write the bytes of its streams.
+    pub(crate) fn stream_parts(&mut self) -> (&mut Slots<dyn SlotEntry>, &mut DispatchQueues, &Pool, &Time) {
+        (&mut self.slots, &mut self.queues, &self.pool, &self.time)
     }
 
     /// Notifies a new entry of a drain that the others have been notified of already.
     pub(crate) fn notify_drain(&mut self, token: Token) {
-        if self.is_draining() {
+        if self.drain.is_under_way() {
             self.dispatch(token, SlotEvent::Drain);
         }
-        // A task that serves may have begun since, on a connection that had a handler before. It needs this entry, which
-        // is notified once no such task is left again.
-        self.is_forsaken &= self.tasks.serving() == 0;
-        if self.is_forsaken {
+        if self.drain.was_serving_done(|| self.tasks.serving()) {
             self.dispatch(token, SlotEvent::ServingDone);
         }
     }
 
-    /// Returns `true` in a drain when none of the tasks that serve is left, and again whenever others have begun and ended
-    /// since.
+    /// Returns `true` in a drain when none of the tasks that serve is left, and again whenever others have begun and
+    /// ended since.
     pub(crate) fn take_serving_done(&mut self) -> bool {
-        let is_done = self.is_draining() && self.tasks.serving() == 0;
-        let was_done = std::mem::replace(&mut self.is_forsaken, is_done);
-        is_done && !was_done
+        self.drain.take_serving_done(self.tasks.serving())
     }
 
     /// Reserves a slot for an entry that a drain waits for, and begins an operation on its socket. If that has
@@ -459,25 +415,10 @@ impl Core {
                 Err(error)
             }
             completion => {
-                self.awaited += 1;
+                self.drain.on_opened();
                 Ok((token, completion))
             }
         }
-    }
-
-    /// Whether no entry is left that a drain waits for.
-    pub(crate) fn has_no_awaited_entry(&self) -> bool {
-        self.awaited == 0
-    }
-
-    /// Whether a drain waits for no entry, or only for the driver's last completions, which end the loop's sleep.
-    pub(crate) fn awaits_driver_only(&self) -> bool {
-        self.awaited == self.closing
-    }
-
-    /// Bytes of memory that closed connections keep until the driver's last completion for each.
-    pub(crate) fn closing_memory(&self) -> usize {
-        self.closing_memory.get()
     }
 
     /// A handle to a connection for other threads.
@@ -490,81 +431,11 @@ impl Core {
         remote
     }
 
-    /// Requests another dispatch once this pass is over.
-    pub(crate) fn schedule(&mut self, token: Token) {
-        self.scheduled.push_back(token);
-    }
-
-    /// The handler of an entry requests `Event::DispatchOver`.
-    pub(crate) fn notify_after_dispatch(&mut self, token: Token) {
-        self.after_dispatch.push_back(token);
-    }
-
     /// Notifies handlers that their dispatch is over.
     pub(crate) fn dispatch_over(&mut self) {
-        for _ in 0..self.after_dispatch.len() {
-            let Some(token) = self.after_dispatch.pop_front() else { break };
+        for _ in 0..self.queues.after_dispatch_count() {
+            let Some(token) = self.queues.next_after_dispatch() else { break };
             self.dispatch(token, SlotEvent::DispatchOver);
-        }
-    }
-
-    /// Whether handlers have requested `Event::DispatchOver`.
-    pub(crate) fn has_dispatch_over(&self) -> bool {
-        !self.after_dispatch.is_empty()
-    }
-
-    /// Queues a connection that has more to do than one dispatch may.
-    pub(crate) fn continue_later(&mut self, token: Token) {
-        self.backlog.push_back(token);
-    }
-
-    /// How many connections have more to do.
-    pub(crate) fn backlog(&self) -> usize {
-        self.backlog.len()
-    }
-
-    pub(crate) fn next_in_backlog(&mut self) -> Option<Token> {
-        self.backlog.pop_front()
-    }
-
-    /// Takes note of how much later than planned the loop came back.
-    pub(crate) fn note_lag(&mut self, lag: Duration) {
-        let now = self.time.now();
-        if lag >= LAG_MIN {
-            self.lag = Some((lag, now + UNREAD_GRACE));
-        } else if self.lag.is_some_and(|(_, until)| until <= now) {
-            self.lag = None;
-        }
-    }
-
-    /// Whether the loop was delayed a moment ago, so that a deadline may have come while it could not read.
-    pub(crate) fn was_delayed(&self) -> bool {
-        self.lag.is_some()
-    }
-
-    /// Whether a peer that is late by so much, and whose bytes have come and were not read, is excused.
-    pub(crate) fn allows_grace(&self, late: Duration) -> bool {
-        late < UNREAD_GRACE + self.lag.map_or(Duration::ZERO, |(lag, _)| lag)
-    }
-
-    pub(crate) fn scheduled_count(&self) -> usize {
-        self.scheduled.len()
-    }
-
-    pub(crate) fn next_scheduled(&mut self) -> Option<Token> {
-        self.scheduled.pop_front()
-    }
-
-    /// Frees the queues of scheduled connections if a broadcast has made them long and they are empty.
-    pub(crate) fn shrink_queues(&mut self) {
-        if self.scheduled.is_empty() && self.scheduled.capacity() > SCHEDULED_KEPT_MAX {
-            self.scheduled = VecDeque::new();
-        }
-        if self.backlog.is_empty() && self.backlog.capacity() > SCHEDULED_KEPT_MAX {
-            self.backlog = VecDeque::new();
-        }
-        if self.after_dispatch.is_empty() && self.after_dispatch.capacity() > SCHEDULED_KEPT_MAX {
-            self.after_dispatch = VecDeque::new();
         }
     }
 
@@ -614,8 +485,7 @@ impl Core {
         match self.driver.submit(token, Operation::Close { reset }) {
             Some(Completion::Closed) => self.finish_close(token, entry, reason),
             _ => {
-                let closing_memory = ClosingMemory::new(entry.memory_bytes(), &self.closing_memory);
-                self.closing += 1;
+                let closing_memory = self.drain.begin_closing(entry.memory_bytes());
                 self.slots.put(token, Box::new(Closing { entry, reason, closing_memory }));
             }
         }
@@ -636,14 +506,14 @@ impl Core {
     fn on_last_completion(&mut self, token: Token, closing: Box<dyn SlotEntry>) {
         let closing = closing.into_any().downcast::<Closing>().expect("only a closing entry finishes its close");
         let Closing { entry, reason, closing_memory } = *closing;
-        self.closing -= 1;
+        self.drain.finish_closing();
         drop(closing_memory);
         self.finish_close(token, entry, reason);
     }
 
     /// The driver has nothing of an entry any more.
     fn finish_close(&mut self, token: Token, entry: Box<dyn SlotEntry>, reason: Rc<CloseReason>) {
-        self.awaited -= 1;
+        self.drain.on_closed();
         self.deadline_states.remove(token.slot);
         self.shaping.remove(token.slot);
         self.reachable.forget(token);
@@ -672,7 +542,7 @@ impl Core {
         }
         let reason = Rc::new(CloseReason::Panicked);
         if state == SocketState::Closing {
-            let closing_memory = ClosingMemory::new(0, &self.closing_memory);
+            let closing_memory = self.drain.replace_closing();
             return self.slots.put(token, Box::new(Closing { entry: Box::new(Tombstone), reason, closing_memory }));
         }
         self.close(token, Box::new(Tombstone), reason, false);
@@ -691,72 +561,4 @@ fn switch_protocol(entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> (Box<dy
     let Closing { entry, reason, closing_memory } = *closing;
     let (entry, event) = switch(entry);
     (Box::new(Closing { entry, reason, closing_memory }), event)
-}
-
-/// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
-/// last completion.
-struct Closing {
-    entry: Box<dyn SlotEntry>,
-    reason: Rc<CloseReason>,
-    closing_memory: ClosingMemory,
-}
-
-/// The bytes of memory that a connection had in use when it was closed. They count as returning until this is
-/// dropped.
-struct ClosingMemory {
-    bytes: usize,
-    all: Rc<Cell<usize>>,
-}
-
-impl ClosingMemory {
-    fn new(bytes: usize, all: &Rc<Cell<usize>>) -> Self {
-        all.set(all.get() + bytes);
-        Self { bytes, all: all.clone() }
-    }
-}
-
-impl Drop for ClosingMemory {
-    fn drop(&mut self) {
-        self.all.set(self.all.get() - self.bytes);
-    }
-}
-
-impl SlotEntry for Closing {
-    fn dispatch(&mut self, _: &mut Core, _: Token, event: SlotEvent) -> Disposition {
-        if matches!(event, SlotEvent::Closed) { Disposition::FinishClose } else { Disposition::Keep }
-    }
-
-    fn socket_state(&self) -> SocketState {
-        SocketState::Closing
-    }
-
-    fn memory_bytes(&self) -> usize {
-        self.entry.memory_bytes()
-    }
-
-    /// A handle still finds the connection that is closing.
-    fn as_any(&mut self) -> &mut dyn Any {
-        self.entry.as_any()
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
-}
-
-/// Takes the place of an entry that was lost in a panic, or that never was.
-struct Tombstone;
-
-impl SlotEntry for Tombstone {
-    fn dispatch(&mut self, _: &mut Core, _: Token, _: SlotEvent) -> Disposition {
-        Disposition::Keep
-    }
-
-    fn as_any(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }

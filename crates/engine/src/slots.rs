@@ -76,12 +76,6 @@ impl<E: ?Sized> Slots<E> {
         }
     }
 
-    /// Puts an entry back, and returns it in its slot.
-    #[inline]
-    pub(crate) fn put_in(&mut self, token: Token, entry: Box<E>) -> Option<&mut E> {
-        Some(&mut **self.table.get_mut(token)?.entry.insert(entry))
-    }
-
     /// Frees a slot, and returns its entry. Its node must have been forgotten.
     pub(crate) fn release(&mut self, token: Token) -> Option<Box<E>> {
         if self.token_at_hand == token {

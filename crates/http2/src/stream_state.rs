@@ -1,13 +1,13 @@
-//! What a connection keeps for each of its streams, beside windows.
+//! Per-stream state of a connection, beside windows.
 
-/// What a [`Connection`](crate::Connection) keeps for each stream.
+/// Per-stream state of a [`Connection`](crate::Connection).
 #[derive(Debug, Default)]
 pub struct StreamState {
     /// How many bytes of the peer's body must follow, if it has announced a length.
     pub(crate) body_left: u64,
     /// How many bytes of the record that is being written are left.
     pub(crate) record_left: u64,
-    /// When the peer has opened the stream, by [`Nuisance::millis`](crate::nuisance::Nuisance::millis).
+    /// When the peer has opened the stream, by [`AbuseBucket::millis`](crate::abuse_bucket::AbuseBucket::millis).
     pub(crate) opened: u32,
     pub(crate) flags: u8,
 }

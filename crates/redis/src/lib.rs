@@ -7,11 +7,30 @@
 //! | a command, a reply | [`Command`] and [`Reply`]: views of the received bytes; [`OwnedValue`], a copy as a tree |
 //! | a server's connection | [`Handler`], and a [`Service`] that executes commands; [`Channels`] of all loops |
 //! | bounds | [`ProtocolLimits`] |
-//! | what goes wrong | [`RedisError`], sorted by blame |
+//! | errors | [`RedisError`], sorted by blame |
 //!
 //! The codecs know neither sockets nor the loop. Only the module `server` does.
 //!
 //! Read next: `token.rs` and `nesting.rs`, which both roles share; then `server_codec.rs` and `client_codec.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `token.rs` | `Token`, the smallest part of a value that is read at once |
+//! | `nesting.rs` | `Nesting`: where in a value the next token stands |
+//! | `number.rs` | lengths, integers, doubles |
+//! | `limits.rs` | `ProtocolLimits` |
+//! | `server_codec.rs` | `ServerCodec`, the codec of a server |
+//! | `command.rs` | `Command`: the arguments of a command, read in place |
+//! | `inline.rs` | inline commands |
+//! | `client_codec.rs` | `ClientCodec`, the codec of a client |
+//! | `value.rs` | `Reply`, `Value` and `Elements`: a reply read in place |
+//! | `owned.rs` | `OwnedValue`, a reply as a tree |
+//! | `outgoing_reply.rs` | `OutgoingReply`: a server's messages, checked and written |
+//! | `outgoing_command.rs` | `OutgoingCommand`: a client's messages |
+//! | `error.rs` | errors by blame |
+//! | `server/` | the application on one connection: `handler.rs`; commands of the connection: `connection_commands.rs`; the order of replies: `queue.rs`; MULTI: `transaction.rs`; channels: `channels.rs`, `subscriptions.rs`, `glob.rs`; the trait of applications: `service.rs` |
 
 #![forbid(unsafe_code)]
 

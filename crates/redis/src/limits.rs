@@ -1,7 +1,7 @@
-//! `ProtocolLimits`: what a peer may make a codec of this crate wait for.
+//! `ProtocolLimits`: how much a peer may make a codec of this crate await.
 
 /// The bounds of one connection, for both roles. The codec compares each length with its bound as soon as the length is
-/// there, before memory is taken for what it announces.
+/// there, before memory is taken for the announced bytes.
 ///
 /// ```
 /// use tidegate::redis::ProtocolLimits;

@@ -1,4 +1,4 @@
-//! `OutgoingCommand`: what a client sends. Arguments are bytes of any kind.
+//! `OutgoingCommand`: a client's messages. Arguments are bytes of any kind.
 
 use bytes::Bytes;
 use tidegate_buffer::LINK_BYTES_MIN;
@@ -109,7 +109,7 @@ impl CommandBuffer {
     }
 }
 
-/// The state of what a client writes.
+/// The state of the outbound half of a client.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CommandEncoder {
     arguments_left: u32,

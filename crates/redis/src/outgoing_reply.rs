@@ -1,4 +1,4 @@
-//! `OutgoingReply`: what a server sends, checked and then written.
+//! `OutgoingReply`: a server's messages, checked and then written.
 //!
 //! A reply is one message, or several: the head of an aggregate, then its values. The encoder knows how many values are
 //! still to come, so a reply that is torn, too long or interrupted by a push is an error of the caller. In RESP2, types that
@@ -83,7 +83,7 @@ pub enum OutgoingReply {
     ChunksEnd,
     /// Whole replies and pushes, without [`Data`](Self::Data), written together or, if one of them is wrong, not at all.
     All(Vec<OutgoingReply>),
-    /// Nothing is written; the version changes for what follows.
+    /// Nothing is written; later replies have this version.
     Version(Version),
 }
 
@@ -120,7 +120,7 @@ impl OutgoingReply {
     }
 }
 
-/// The state of what a server writes.
+/// The state of the outbound half of a server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReplyEncoder {
     /// The nesting of the reply that is under way: of those that are sent in several messages.
@@ -323,7 +323,7 @@ pub(crate) fn write_payload(bytes: Payload, out: &mut Output<'_>) {
     }
 }
 
-/// The application has its own bounds for what it sends. Only the depth is bounded, since peers have a bound for it.
+/// The application has its own bounds for its replies. Only the depth is bounded, since peers have a bound for it.
 const UNLIMITED: ProtocolLimits = ProtocolLimits {
     bulk_bytes_max: u64::MAX,
     elements_max: u64::MAX,

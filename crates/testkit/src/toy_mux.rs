@@ -53,7 +53,7 @@ impl Default for ToyMuxConfig {
     }
 }
 
-/// What a peer did wrong.
+/// A peer's violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToyMuxError {
     /// A frame of an unknown type, of a wrong length, or for a stream that it cannot concern.
@@ -292,12 +292,6 @@ impl Mux for ToyMux {
     ) {
         out.write(&head(DATA, if is_last { LAST } else { 0 }, length as u16, stream.id()));
         out.take_flushed_up_to(queue, length.into());
-    }
-
-    const DATA_HEAD_BYTES: usize = HEAD_BYTES;
-
-    fn data_head(&mut self, stream: StreamKey, length: u32, place: &mut [u8]) {
-        place.copy_from_slice(&head(DATA, 0, length as u16, stream.id()));
     }
 
     fn write_update(&mut self, update: WindowUpdate, out: &mut Output<'_>) {

@@ -1,4 +1,4 @@
-//! The workloads of a database, beyond speed: with the connection on the companion, and on each loop.
+//! The workloads of a database, beyond speed: with the connection on the tokio runtime, and on each loop.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -71,7 +71,7 @@ fn items(server: &ServerHandle) {
     assert_eq!(request(server, "POST /crud/items", &again).0, 201);
     assert_eq!(get(server, "/crud/items/200001")["price"], 5, "the second replaces the first");
     assert_eq!(request(server, "PUT /crud/items/200001", r#"{"name":"Gong","price":6,"quantity":1}"#).0, 200);
-    assert_eq!(get(server, "/crud/items/200001")["name"], "Gong", "a change removes what is cached");
+    assert_eq!(get(server, "/crud/items/200001")["name"], "Gong", "a change removes the cached item");
     assert_eq!(request(server, "PUT /crud/items/0", r#"{"name":"","price":1,"quantity":1}"#).0, 404);
     assert_ne!(request(server, "POST /crud/items", "{").0, 201);
 }
@@ -87,7 +87,7 @@ async fn both_ways_to_the_database_answer_alike() -> Result<(), Box<dyn std::err
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena-database");
     arena::files::write(&folder)?;
     let database = Arc::new(Database::connect(&postgres.settings()).await?);
-    for connector in [Connector::Companion(database), Connector::Loop(postgres.settings())] {
+    for connector in [Connector::Runtime(database), Connector::Loop(postgres.settings())] {
         let server = arena::start("127.0.0.1:0", &folder, options(connector))?;
         let asked = server.clone();
         blocking(move || check(&asked)).await?;

@@ -3,7 +3,6 @@
 mod input;
 // The other queues of `docs/queue-experiment.md` lend no room.
 #[cfg(not(any(tidegate_queue = "array", tidegate_queue = "linked")))]
-mod lending;
 mod model;
 mod outbound;
 mod outbound_memory;

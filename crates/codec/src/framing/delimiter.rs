@@ -8,7 +8,7 @@ use tidegate_buffer::{Input, Slice};
 
 use super::payload::{Envelope, enveloped};
 use super::{FramingError, Payload, checked_limit, truncated_at_eof};
-use crate::codec::{Codec, CodecStatus, Step};
+use crate::codec::{Codec, Step};
 use crate::output::Output;
 use crate::pipeline::Broadcast;
 
@@ -87,7 +87,7 @@ impl Codec for Delimiter {
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let (bytes_max, delimiter) = (self.frame_bytes_max as usize, self.finder.needle().len());
-        // The longest frame with its delimiter; what lies beyond cannot be the end of this one.
+        // The longest frame with its delimiter; a delimiter beyond cannot end this one.
         let window = bytes_max + delimiter;
         let seen = input.len().min(window);
         let from = seen.min(self.scanned as usize);
@@ -121,10 +121,6 @@ impl Codec for Delimiter {
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let step = self.decode(input, reply)?;
         truncated_at_eof(step, input)
-    }
-
-    fn status(&self) -> CodecStatus {
-        CodecStatus { needs_input: true, ..CodecStatus::default() }
     }
 }
 

@@ -5,7 +5,7 @@ use tidegate_buffer::{Input, Slice};
 
 use super::payload::{Envelope, enveloped};
 use super::{FramingError, Payload, checked_limit, truncated_at_eof};
-use crate::codec::{Codec, CodecStatus, Step};
+use crate::codec::{Codec, Step};
 use crate::output::Output;
 use crate::pipeline::Broadcast;
 
@@ -249,10 +249,6 @@ impl Codec for LengthField {
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let step = self.decode(input, reply)?;
         truncated_at_eof(step, input)
-    }
-
-    fn status(&self) -> CodecStatus {
-        CodecStatus { needs_input: true, ..CodecStatus::default() }
     }
 }
 

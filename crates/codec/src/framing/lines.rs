@@ -6,7 +6,7 @@ use tidegate_buffer::{Input, Slice};
 
 use super::payload::{Envelope, enveloped};
 use super::{FramingError, Payload, checked_limit};
-use crate::codec::{Codec, CodecStatus, Step};
+use crate::codec::{Codec, Step};
 use crate::output::Output;
 use crate::pipeline::Broadcast;
 
@@ -130,7 +130,7 @@ impl Codec for Lines {
     type Error = FramingError;
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
-        // The longest line with the longest end; what lies beyond cannot be the end of this one.
+        // The longest line with the longest end; a delimiter beyond cannot end this one.
         let window = self.line_bytes_max as usize + 2;
         let bytes = input.bytes();
         let seen = bytes.len().min(window);
@@ -165,10 +165,6 @@ impl Codec for Lines {
             Step::NeedMore => Err(FramingError::Truncated { bytes: input.len() }),
             step => Ok(step),
         }
-    }
-
-    fn status(&self) -> CodecStatus {
-        CodecStatus { needs_input: true, ..CodecStatus::default() }
     }
 }
 

@@ -54,7 +54,7 @@ impl Codec for Raw {
 
     /// Always close-delimited: only the end of the stream shows the receiver that the bytes are complete.
     fn status(&self) -> CodecStatus {
-        CodecStatus { is_close_delimited: true, needs_input: true, ..CodecStatus::default() }
+        CodecStatus { is_close_delimited: true, ..CodecStatus::default() }
     }
 }
 

@@ -5,7 +5,7 @@
 //! which happens late: when the session has a window *and* the connection has room. So the bytes of an urgent stream
 //! overtake those that wait, and one stream whose peer grants nothing stops no other.
 //!
-//! | what | where |
+//! | part | file |
 //! |---|---|
 //! | the protocol's side | here: [`Mux`], [`StreamEvent`], [`transmit`] |
 //! | streams, windows | `streams.rs`, `received.rs`; the order of sending: `schedule.rs` |
@@ -18,14 +18,14 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use tidegate_buffer::{Outbound, Room, Slice};
+use tidegate_buffer::{Outbound, Slice};
 
 pub use self::raw::{RawStreams, StreamCommand};
 pub use self::streams::{FlowError, StreamKey, Streams, WindowUpdate, Windows};
 use crate::codec::Codec;
 use crate::output::Output;
 
-/// What happens on a stream.
+/// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamEvent {
     /// The peer has opened it.
@@ -87,17 +87,17 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// A protocol with streams: a codec whose messages are [`StreamEvent`]s, and what it writes for a stream.
+/// A protocol with streams: a codec whose messages are [`StreamEvent`]s, and its output for a stream.
 ///
 /// Decoding a frame registers it in [`streams`](Mux::streams): a stream that the peer opens with
 /// [`Streams::open`], bytes with [`Streams::receive`], credit with [`Streams::grant`], an end with
 /// [`Streams::end_by_peer`]. The caller, which is the engine or [`RawStreams`], closes streams
 /// ([`Streams::close`]): after both sides have ended, and after a reset.
 ///
-/// Frames that concern no stream, or a stream that is closed, are the protocol's own business; what it replies goes to
-/// the output of [`decode`](Codec::decode).
+/// Frames that concern no stream, or a stream that is closed, are the protocol's own business; its replies go to the
+/// output of [`decode`](Codec::decode).
 pub trait Mux: Codec<In = StreamEvent> {
-    /// What the protocol keeps for each stream.
+    /// The protocol's state for each stream.
     type State: Default + 'static;
 
     /// The streams.
@@ -116,23 +116,9 @@ pub trait Mux: Codec<In = StreamEvent> {
     /// they are the last. `length` is at most [`frame_bytes_max`](Mux::frame_bytes_max), and within the windows.
     fn write_data(&mut self, stream: StreamKey, queue: &mut Outbound, length: u32, is_last: bool, out: &mut Output<'_>);
 
-    /// How many bytes [`write_data`](Mux::write_data) writes before those of the stream, if these are always as many and
-    /// it writes nothing behind them. Then [`data_head`](Mux::data_head) makes the same, and the bytes of a stream that
-    /// need not wait are framed where they were encoded, without a copy. At most 16; 0: it is not so.
-    const DATA_HEAD_BYTES: usize = 0;
-
-    /// Makes the head of a frame with `length` bytes of a stream, which is not its last, as
-    /// [`write_data`](Mux::write_data) writes it; `head` has [`DATA_HEAD_BYTES`](Mux::DATA_HEAD_BYTES). Called only if
-    /// these are not 0.
-    fn data_head(&mut self, _stream: StreamKey, _length: u32, _head: &mut [u8]) {}
-
-    /// Whether all bytes in the queue of a stream are bytes that windows count. A protocol whose queues have something
-    /// else among them, such as heads, writes them itself, in [`write_turn`](Mux::write_turn).
-    const QUEUES_BODIES_ONLY: bool = true;
-
-    /// Writes what a stream has to send in its turn: flushed bytes of `queue`, and the stream's end if it `ends` behind
-    /// them. Returns whether all was written. An implementation reports what it has written to
-    /// [`Streams::on_sent`], and the end to [`Streams::end_locally`].
+    /// Writes a stream's output in its turn: flushed bytes of `queue`, and the stream's end if it `ends` behind them.
+    /// Returns whether all was written. An implementation reports written bytes to [`Streams::on_sent`], and the end to
+    /// [`Streams::end_locally`].
     fn write_turn(&mut self, stream: StreamKey, queue: &mut Outbound, ends: bool, out: &mut Output<'_>) -> bool {
         write_plain_turn(self, stream, queue, ends, out)
     }
@@ -210,68 +196,12 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
     }
 }
 
-/// Whether the bytes of a stream that come next would be written at once: no stream is ready that they could overtake,
-/// and the session has a window.
-#[inline]
-#[must_use]
-pub fn transmits_at_once<M: Mux>(mux: &M) -> bool {
-    M::QUEUES_BODIES_ONLY && mux.streams().admits_at_once()
-}
-
-/// Whether what a stream sends that was just opened would be written at once: no stream is ready that it could overtake,
+/// Whether bytes of a stream that was just opened would be written at once: no stream is ready that it could overtake,
 /// the session has a window, and the peer has not asked for any stream to come before it.
 #[inline]
 #[must_use]
 pub fn answers_at_once<M: Mux>(mux: &M, stream: StreamKey) -> bool {
     mux.streams().admits_at_once() && mux.streams().is_most_urgent(stream)
-}
-
-/// Lends room at the end of the session's queue to a stream, for [`transmit_at_once`], if the protocol's frames permit
-/// that.
-#[inline]
-pub fn lend_room<M: Mux>(room: &mut Room, out: &mut Output<'_>) {
-    const { assert!(M::DATA_HEAD_BYTES <= HEAD_BYTES_MAX) };
-    if M::DATA_HEAD_BYTES > 0 {
-        out.queue().lend_room(room, M::DATA_HEAD_BYTES);
-    }
-}
-
-/// Writes all bytes of a stream as a frame, if [they may be written at once](transmits_at_once), and gives up the room
-/// that the session has lent. Returns `false`, and writes nothing, if there are none, or if a window or one frame is
-/// too small for all.
-#[inline]
-pub fn transmit_at_once<M: Mux>(
-    mux: &mut M,
-    key: StreamKey,
-    queue: &mut Outbound,
-    room: &mut Room,
-    out: &mut Output<'_>,
-) -> bool {
-    let pending = queue.pending();
-    let is_allowed =
-        pending > 0 && pending <= mux.frame_bytes_max().into() && mux.streams_mut().send_all(key, pending as u32);
-    let length = pending as u32;
-    if M::DATA_HEAD_BYTES > 0 {
-        if is_allowed {
-            let mut head = [0; HEAD_BYTES_MAX];
-            let head = &mut head[..M::DATA_HEAD_BYTES];
-            mux.data_head(key, length, head);
-            if out.queue().take_lent(room, queue, head) {
-                return true;
-            }
-        }
-        out.queue().forgo_lent(room, Some(queue));
-    }
-    if is_allowed {
-        queue.flush();
-        mux.write_data(key, queue, length, false, out);
-    }
-    is_allowed
-}
-
-/// Gives room up that was lent and is not used.
-pub fn forgo_room(room: &mut Room, out: &mut Output<'_>) {
-    out.queue().forgo_lent(room, None);
 }
 
 /// One turn of a stream whose queue has bytes of its body only. Returns whether all was written.
@@ -296,6 +226,3 @@ fn write_plain_turn<M: Mux + ?Sized>(
     mux.streams_mut().on_sent(key, length, !is_all);
     is_all
 }
-
-/// The most bytes of a frame's head that is written behind its content.
-const HEAD_BYTES_MAX: usize = 16;

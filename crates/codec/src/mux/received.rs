@@ -1,4 +1,4 @@
-//! `Received`: what has arrived in a window, and how much of it is granted again.
+//! `Received`: the bytes that have arrived in a window, and how many of them are granted again.
 
 /// The inbound bytes of a window.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,5 +1,6 @@
 //! `Application`: the user of a connection. Either a handler, which is called with each message, or the handles of a
-//! channel, which request one message at a time.
+//! channel, which request one message at a time ([`MessageReader`]), or a session, which has streams
+//! ([`SessionHooks`]).
 
 use std::rc::Rc;
 
@@ -14,12 +15,12 @@ use crate::handler::{Event, Handler, Outcome};
 use crate::loop_core::Core;
 use crate::slot_entry::SlotEntry;
 
-/// The user of a connection.
-pub(crate) trait Application<C: Pipeline>: 'static {
-    /// Whether it requests messages instead of being called with them.
+/// The user of a connection. Every kind of application has these methods.
+pub(crate) trait Application<C: Pipeline>: MessageReader + SessionHooks<C> + 'static {
+    /// Whether it requests messages instead of being called with them: a [`MessageReader`].
     const PULLS: bool;
 
-    /// Whether it is the application of a session.
+    /// Whether it is the application of a session, with [`SessionHooks`].
     const IS_SESSION: bool = false;
 
     type Post: Send + 'static;
@@ -36,27 +37,9 @@ pub(crate) trait Application<C: Pipeline>: 'static {
     /// If it is called with messages: the codec has failed.
     fn faulted(&mut self, _reason: &CloseReason, _cx: &mut Context<'_, C, Self::Post>) {}
 
-    /// If it pulls: whether a reader waits for a message.
-    fn wants_message(&self) -> bool {
-        false
-    }
-
-    /// If it pulls: there may be something to decode, so the waiting reader is woken. Returns whether one was
-    /// waiting.
-    fn wake_reader(&mut self) -> bool {
-        false
-    }
-
-    /// If it pulls: whether reading goes on while the connection is unwritable, because back-pressure would stop no
-    /// reader.
+    /// Whether reading goes on while the connection is unwritable, because back-pressure would stop no reader.
     fn reads_while_unwritable(&self) -> bool {
         injected::is_injected(Bug::NoBackPressure)
-    }
-
-    /// If it pulls: no reader waits for a message, so the loop receives nothing from the peer for a while. Returns
-    /// whether a reader was woken and has not polled since: it may wait again in a moment.
-    fn suspended(&mut self) -> bool {
-        false
     }
 
     /// Whether a drain concerns it now. A connection that serving tasks made themselves hears of the drain only when
@@ -65,42 +48,69 @@ pub(crate) trait Application<C: Pipeline>: 'static {
         true
     }
 
-    /// If it pulls: whether the reader was woken, and has not polled since.
-    fn is_reader_notified(&self) -> bool {
-        false
-    }
-
-    /// If it pulls: bytes of a stream that the application has taken and not finished with.
-    fn unfinished_bytes(&self) -> u32 {
-        0
-    }
-
-    /// If it pulls: the loop drains, and none of the tasks that serve is left.
-    fn on_serving_done(&mut self, _knows_its_end: bool) {}
-
-    /// If it pulls: the connection closes. Waiting tasks are woken now, before the orderly close is over.
-    fn on_closing(&mut self) {}
-
     /// If it has handles: whether some are left that still have to learn why the connection is gone.
     fn has_handles(&self) -> bool {
         false
     }
 
-    /// Of a session: it is dispatched.
+    /// If it has handles: whether only these are left.
+    fn is_closed(&self) -> bool {
+        false
+    }
+}
+
+/// An application that pulls: a channel, whose tasks request one message at a time. Others keep the defaults.
+pub(crate) trait MessageReader {
+    /// Whether a reader waits for a message.
+    fn wants_message(&self) -> bool {
+        false
+    }
+
+    /// There may be something to decode, so the waiting reader is woken. Returns whether one was waiting.
+    fn wake_reader(&mut self) -> bool {
+        false
+    }
+
+    /// No reader waits for a message, so the loop receives nothing from the peer for a while. Returns whether a reader
+    /// was woken and has not polled since: it may wait again in a moment.
+    fn suspended(&mut self) -> bool {
+        false
+    }
+
+    /// Whether the reader was woken, and has not polled since.
+    fn is_reader_notified(&self) -> bool {
+        false
+    }
+
+    /// Bytes of a stream that the application has taken and not finished with.
+    fn unfinished_bytes(&self) -> u32 {
+        0
+    }
+
+    /// The loop drains, and none of the tasks that serve is left.
+    fn on_serving_done(&mut self, _reports_finish: bool) {}
+
+    /// The connection closes. Waiting tasks are woken now, before the orderly close is over.
+    fn on_closing(&mut self) {}
+}
+
+/// The application of a session, which dispatches streams. Others keep the defaults.
+pub(crate) trait SessionHooks<C: Pipeline> {
+    /// The session is dispatched.
     fn begin_session_dispatch(&mut self, _core: &mut Core) {}
 
-    /// Of a session: the dispatch is over. Returns whether another one has to follow.
+    /// The dispatch is over. Returns whether another one has to follow.
     fn end_session_dispatch(&mut self, _core: &mut Core) -> bool {
         false
     }
 
-    /// Of a session: handles what streams have requested, and writes bytes of streams. Returns whether more could be written, once
-    /// these are sent.
+    /// Handles the requests of streams, and writes bytes of streams. Returns whether more could be written, once these
+    /// are sent.
     fn transmit(&mut self, _codec: &mut C, _link: &mut Link, _core: &mut Core) -> bool {
         false
     }
 
-    /// Of a session: it closes, so nothing more is received or sent on its streams. They are closed now, before the orderly
+    /// The session closes, so nothing more is received or sent on its streams. They are closed now, before the orderly
     /// close of the session is over.
     fn on_session_closing(
         &mut self,
@@ -111,13 +121,8 @@ pub(crate) trait Application<C: Pipeline>: 'static {
     ) {
     }
 
-    /// Of a session: it is closed, and with it all of its streams.
+    /// The session is closed, and with it all of its streams.
     fn on_session_closed(&mut self, _codec: &mut C, _core: &mut Core, _reason: &Rc<CloseReason>) {}
-
-    /// If it has handles: whether only these are left.
-    fn is_closed(&self) -> bool {
-        false
-    }
 }
 
 /// A handler, as an application.
@@ -151,6 +156,10 @@ impl<C: Pipeline, H: Handler<C>> Application<C> for HandlerApplication<H> {
         self.0.faulted(reason, cx);
     }
 }
+
+impl<H> MessageReader for HandlerApplication<H> {}
+
+impl<C: Pipeline, H> SessionHooks<C> for HandlerApplication<H> {}
 
 impl<C: Pipeline, H: Handler<C>> Connection<C, HandlerApplication<H>> {
     pub(crate) fn new(link: Link, codec: C, handler: H) -> Self {

@@ -35,8 +35,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if core.wheel.has_passed(self.link.progress) {
             let unacknowledged = (!self.link.is_stream()).then(|| core.driver.unacknowledged(token)).flatten();
             if self.link.update_acknowledged(unacknowledged) || self.was_session_held(core) {
-                // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours
-                // yet. Or we did not send.
+                // Slowly, but the peer reads: its bytes came out of the kernel's buffer, which did not need ours yet.
+                // Or we did not send.
                 self.link.progress = DeadlineTick::NEVER;
             } else {
                 return Err(Disposition::Close {
@@ -51,7 +51,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         let now = core.time.now();
         let due = self.codec.poll_timeout().filter(|at| *at <= now && self.awaits_peer());
         if due.is_some() && self.was_session_held(core) {
-            // What the peer sends in time may wait behind what we did not receive.
+            // Bytes that the peer sent in time may wait behind bytes that we did not receive.
             self.link.resume_codec(&mut self.codec, core);
         } else if due.is_some_and(|at| !self.has_grace(core, token, now.saturating_duration_since(at))) {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
@@ -69,7 +69,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             }
         }
         if core.wheel.has_passed(self.link.deadline) {
-            if core.was_delayed() && self.has_grace(core, token, core.wheel.since(self.link.deadline)) {
+            if core.lag.was_delayed() && self.has_grace(core, token, core.wheel.since(self.link.deadline)) {
                 // The application may wait for the very bytes that have come.
                 return Ok(());
             }
@@ -124,7 +124,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         timer
     }
 
-    /// What the link does not know of the connection.
+    /// The connection's state outside of its link.
     fn view(&self) -> View {
         View {
             codec_bytes: self.codec.input_memory(),
@@ -199,7 +199,7 @@ impl Link {
     /// As for a connection; `may_decode` says whether decoding may go on.
     fn has_grace(&self, core: &mut Core, token: Token, late: Duration, may_decode: bool) -> bool {
         let undecoded = self.intersects(Self::HAS_BACKLOG) && !self.input.is_empty() && may_decode;
-        core.allows_grace(late) && (undecoded || self.intersects(Self::RECEIVING) && core.driver.has_input(token))
+        core.lag.allows_grace(late) && (undecoded || self.intersects(Self::RECEIVING) && core.driver.has_input(token))
     }
 
     /// Whether the connection has [`Deadlines`](crate::Deadlines) at present.
@@ -312,7 +312,7 @@ impl Link {
     }
 }
 
-/// What a link does not know of its connection.
+/// A connection's state outside of its link.
 struct View {
     /// Bytes that the codec keeps and has not decoded.
     codec_bytes: usize,

@@ -1,5 +1,5 @@
-//! One dispatch of a connection: it takes the event in, decodes and handles messages, flushes the output (`sending.rs`),
-//! notifies the application of edges, and updates receiving and the timer.
+//! One dispatch of a connection: it takes the event in, decodes and handles messages, flushes the output
+//! (`sending.rs`), notifies the application of edges, and updates receiving and the timer.
 //!
 //! Everything is bounded: messages, sends and rounds. A connection with work left continues after the others.
 //!
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Outbound, Slice};
 use tidegate_codec::work::Work;
-use tidegate_codec::{Lifecycle, Output, Pipeline, Step};
+use tidegate_codec::{Output, Pipeline, Step};
 use tidegate_sys::{Operation, Token};
 
 use super::{Application, Connection, Link, Switch};
@@ -27,13 +27,12 @@ use crate::session::{StreamId, StreamRequestKind};
 use crate::slot_entry::{Dispatched, Disposition, SlotEntry, SlotEvent, SocketState};
 use crate::wheel::DeadlineTick;
 
-/// What follows once the event is taken in.
-enum Next {
+/// The step after the event is taken in.
+pub(super) enum Next {
     /// Decoding, flushing, notifying.
     Process,
-    /// The same for a stream that is plain (`receive.rs`): after decoding it may be over.
-    ProcessPlain,
-    /// The same for a stream that has come with all bytes of its peer (`receive.rs`): after decoding it may be answered.
+    /// The same for a stream that has come with all bytes of its peer (`opening.rs`): after decoding it may be
+    /// answered.
     ProcessOpening,
     /// Nothing but the update of receiving and the timer.
     UpdateInterest,
@@ -42,7 +41,7 @@ enum Next {
     AwaitTasks,
 }
 
-/// What one dispatch may still do.
+/// The rest of one dispatch's budget.
 pub(super) struct DispatchBudget {
     messages: u32,
     pub(super) sends: u32,
@@ -73,10 +72,9 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
             self.application.begin_session_dispatch(core);
         }
         let dispatched = match self.on_event(core, token, event) {
-            Ok(next @ (Next::Process | Next::ProcessPlain | Next::ProcessOpening)) => {
-                match self.process(core, token, &next) {
-                    Ok(true) if matches!(next, Next::ProcessOpening) => return Disposition::Answered,
-                    Ok(true) => return Disposition::Send,
+            Ok(next @ (Next::Process | Next::ProcessOpening)) => {
+                match self.process(core, token, matches!(next, Next::ProcessOpening)) {
+                    Ok(true) => return Disposition::Answered,
                     processed => processed.map(drop),
                 }
             }
@@ -236,10 +234,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     #[inline]
     fn on_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<Next> {
         match event {
-            SlotEvent::Received(bytes) => {
-                let Some(bytes) = self.receive_plain(core, bytes) else { return Ok(Next::ProcessPlain) };
-                return Ok(self.take_in(core, token, bytes));
-            }
+            SlotEvent::Received(bytes) => return Ok(self.take_in(core, token, bytes)),
             SlotEvent::ReceivedLast(bytes) => {
                 self.link.set(Link::PEER_ENDED, true);
                 return Ok(self.take_in(core, token, bytes));
@@ -264,124 +259,12 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             && self.application.wake_reader()
             && (!self.link.is_stream() || core.pending_reader.is_none())
         {
-            // Its next dispatch is known: what the tasks do requests no other.
+            // Its next dispatch is known: actions of the tasks request no other.
             self.link.set(Link::SCHEDULED, true);
             core.pending_reader = Some(token);
             return Next::AwaitTasks;
         }
         Next::Process
-    }
-
-    /// Events that do not come with every message; apart, so that those that do stay close together in the cache.
-    #[cold]
-    fn on_rare_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<Next> {
-        match event {
-            SlotEvent::Received(_)
-            | SlotEvent::ReceivedLast(_)
-            | SlotEvent::OpenedWith(_)
-            | SlotEvent::Sent(_)
-            | SlotEvent::Scheduled => {}
-            SlotEvent::Ended => {
-                self.link.set(Link::PEER_ENDED, true);
-                if self.link.is_shut() && self.link.is_closing() {
-                    return Err(self.close_now());
-                }
-                self.application.wake_reader();
-            }
-            SlotEvent::HungUp => self.notify(core, token, Event::HungUp)?,
-            // Both sides have ended it already: what was received stays.
-            SlotEvent::StreamReset(_)
-                if self.link.intersects(Link::PEER_ENDED)
-                    && self.link.is_shut()
-                    && !injected::is_injected(Bug::ResetAfterEnd) => {}
-            SlotEvent::StreamReset(code) => {
-                return Err(Disposition::reset(CloseReason::StreamReset { code, by_peer: true }));
-            }
-            SlotEvent::SessionClosed(reason) => {
-                let why = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-                let error = io::Error::new(io::ErrorKind::ConnectionAborted, format!("its session is closed{why}"));
-                return Err(self.on_io_error(error));
-            }
-            SlotEvent::Failed(error) => return Err(self.on_failure(core, token, error)),
-            SlotEvent::Opened => {
-                match self.link.stream() {
-                    Some(_) => core.counters.streams += 1,
-                    None => core.counters.connections += 1,
-                }
-                if self.link.settings().is_shaped && !self.link.is_stream() {
-                    self.begin_shaping(core, token);
-                }
-                self.open(core, token)?;
-            }
-            SlotEvent::Switched => {
-                self.link.reset_for_next_handler();
-                self.open(core, token)?;
-                if core.is_draining() {
-                    self.on_switch_in_drain(core, token)?;
-                }
-            }
-            SlotEvent::ApplicationReplaced => {
-                self.link.reset_for_next_handler();
-                // A task that did not request a message had suspended decoding.
-                self.link.resume_codec(&mut self.codec, core);
-                self.call(core, token, |application, cx| application.open(cx))?;
-            }
-            SlotEvent::Timer => self.on_timer(core, token)?,
-            SlotEvent::Posted(post) => {
-                if let Ok(post) = post.downcast() {
-                    self.notify(core, token, Event::Posted(*post))?;
-                }
-                // Posts come in batches: their output is flushed once, at the end of the pass.
-                self.schedule(core, token);
-                return Ok(Next::UpdateInterest);
-            }
-            SlotEvent::TaskFinished => {
-                self.notify(core, token, Event::TaskFinished)?;
-                // Another task of the handler runs with those that run now; no dispatch waits for it.
-                core.has_spawned = false;
-                if core.pending_reader != Some(token) {
-                    self.continue_after_task(core, token);
-                }
-                return Ok(Next::AwaitTasks);
-            }
-            SlotEvent::DispatchOver => self.notify(core, token, Event::DispatchOver)?,
-            SlotEvent::Drain => self.drain(core, token)?,
-            SlotEvent::ServingDone => self.on_serving_done(core),
-            SlotEvent::DrainTimeout => {
-                let reset = !self.link.outbound_is_empty() || self.codec.status().is_close_delimited;
-                return Err(Disposition::Close { reason: Rc::new(CloseReason::Drained), reset });
-            }
-            SlotEvent::Shed => return Err(Disposition::reset(CloseReason::Shed)),
-            SlotEvent::Panicked if self.codec.status().is_close_delimited => {
-                return Err(Disposition::reset(CloseReason::Panicked));
-            }
-            SlotEvent::Panicked => self.fail_codec(core, Rc::new(CloseReason::Panicked)),
-            SlotEvent::Accepted(_) | SlotEvent::Connected(_) | SlotEvent::Closed => {}
-        }
-        Ok(Next::Process)
-    }
-
-    /// The codec and the application get the connection.
-    pub(super) fn open(&mut self, core: &mut Core, token: Token) -> Dispatched {
-        let opened = self.notify_codec(core, Lifecycle::Opened);
-        self.link.close_on_error(opened);
-        self.link.set(Link::HANDSHAKE, !self.codec.is_established());
-        if self.link.has_peer_deadlines(core) {
-            core.deadline_states.set_used();
-        }
-        self.call(core, token, |application, cx| application.open(cx))
-    }
-
-    /// What the handler has sent leaves at the end of the pass. If there are more messages, others come first: each may be
-    /// one that the handler waits for.
-    fn continue_after_task(&mut self, core: &mut Core, token: Token) {
-        if self.link.input.is_empty() {
-            return self.schedule(core, token);
-        }
-        if !self.link.take(Link::SCHEDULED) {
-            core.continue_later(token);
-        }
-        self.link.set(Link::SCHEDULED, true);
     }
 
     fn on_received(&mut self, core: &mut Core, token: Token, bytes: Slice) {
@@ -405,71 +288,19 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
     }
 
-    pub(super) fn drain(&mut self, core: &mut Core, token: Token) -> Dispatched {
-        if self.link.is_closing() {
-            return Ok(());
-        }
-        if self.application.observes_drain() {
-            self.drain_codec(core);
-        }
-        self.notify(core, token, Event::Drain)
-    }
-
-    /// The connection has changed its protocol during a drain, of which the new codec and the new handler know nothing. A
-    /// channel knows of it.
-    #[cold]
-    fn on_switch_in_drain(&mut self, core: &mut Core, token: Token) -> Dispatched {
-        if A::PULLS {
-            if self.application.observes_drain() && !self.link.is_closing() {
-                self.drain_codec(core);
-            }
-            return Ok(());
-        }
-        self.drain(core, token)
-    }
-
-    /// None of the tasks that serve is left: now a drain also concerns the connections that they made.
-    fn on_serving_done(&mut self, core: &mut Core) {
-        if !self.link.is_closing() && !self.application.observes_drain() {
-            self.drain_codec(core);
-        }
-        self.application.on_serving_done(self.codec.status().reports_finish);
-    }
-
-    fn drain_codec(&mut self, core: &mut Core) {
-        let drained = self.notify_codec(core, Lifecycle::Drain);
-        self.link.close_on_error(drained);
-    }
-
-    /// The application failed: the codec writes its error reply, if it has one, and the connection closes.
-    pub(super) fn fail_codec(&mut self, core: &Core, reason: Rc<CloseReason>) {
-        self.link.closing = Some(reason);
-        let failed = self.notify_codec(core, Lifecycle::Fail);
-        self.link.close_on_error(failed);
-    }
-
-    fn notify_codec(&mut self, core: &Core, event: Lifecycle) -> Result<(), C::Error> {
-        self.codec.on(event, &mut Output::new(self.link.outbound(), &core.pool, &core.time))
-    }
-
     /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up. Returns
-    /// whether all is done but sending: only with [`Next::ProcessPlain`] and [`Next::ProcessOpening`].
-    fn process(&mut self, core: &mut Core, token: Token, next: &Next) -> Dispatched<bool> {
+    /// whether all is done but sending, which only a stream can be that is `opening` ([`Next::ProcessOpening`]).
+    fn process(&mut self, core: &mut Core, token: Token, mut opening: bool) -> Dispatched<bool> {
         let mut budget = DispatchBudget {
             messages: MESSAGES_PER_DISPATCH_MAX,
             sends: SENDS_PER_DISPATCH_MAX,
             watched: true,
             work: Work::begin(),
         };
-        let mut is_short = !matches!(next, Next::Process);
         loop {
-            let starved = self.decode(core, token, &mut budget, is_short)?;
-            if std::mem::take(&mut is_short) {
-                let is_done = match next {
-                    Next::ProcessOpening => self.is_answered(core),
-                    _ => self.is_done_plain(core, starved),
-                };
-                if is_done {
+            let starved = self.decode(core, token, &mut budget)?;
+            if std::mem::take(&mut opening) {
+                if self.is_answered(core) {
                     return Ok(true);
                 }
                 if self.link.outbound_is_empty() {
@@ -488,7 +319,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             let notified = self.notify_edges(core, token, &mut budget)?;
             if budget.messages == 0 || budget.sends == 0 {
                 if !self.link.take(Link::SCHEDULED) {
-                    core.continue_later(token);
+                    core.queues.continue_later(token);
                 }
                 self.link.set(Link::SCHEDULED, true);
                 return Ok(false);
@@ -499,8 +330,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
     }
 
-    /// The handler waits for a future, which the loop polls as soon as the dispatch is over. Returns whether the dispatch
-    /// goes on after that, so that the rest of the input stays where it is, and one flush sends all replies.
+    /// The handler waits for a future, which the loop polls as soon as the dispatch is over. Returns whether the
+    /// dispatch goes on after that, so that the rest of the input stays where it is, and one flush sends all replies.
     fn awaits_task(&mut self, core: &mut Core, token: Token) -> bool {
         if !core.may_await_tasks || core.pending_reader.is_some() || self.link.is_stream() || self.link.is_closing() {
             return false;
@@ -518,15 +349,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             && (self.link.is_writable() || self.application.reads_while_unwritable())
     }
 
-    /// Decodes and handles messages. Returns whether it stopped for want of input. With `is_short`, which is worth a
-    /// comparison where few messages come at a time, it does not try an empty input if that is in vain.
-    pub(super) fn decode(
-        &mut self,
-        core: &mut Core,
-        token: Token,
-        budget: &mut DispatchBudget,
-        is_short: bool,
-    ) -> Dispatched<bool> {
+    /// Decodes and handles messages. Returns whether it stopped for want of input.
+    pub(super) fn decode(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<bool> {
         if self.link.intersects(Link::HANDSHAKE) {
             self.advance_handshake(core, token)?;
         }
@@ -537,14 +361,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         while !A::PULLS && self.may_decode() && budget.messages > 0 {
             let ended = self.link.intersects(Link::PEER_ENDED);
             let (outbound, input) = self.link.queues();
-            if is_short && !ended && input.is_empty() && self.codec.status().needs_input {
-                return Ok(true);
-            }
             let before = (outbound.written(), self.codec.buffered_bytes());
             let mut reply = Output::new(outbound, &core.pool, &core.time);
             let step =
                 if ended { self.codec.decode_eof(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
-            // What the handler sends is compared with the water marks when it sends it.
+            // Each message of the handler is compared with the water marks when it is sent.
             if outbound.written() != before.0 || self.codec.buffered_bytes() > before.1 {
                 self.link.update_level(&self.codec);
                 self.check_replies()?;
@@ -625,8 +446,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.close_on_error(ended.map(drop));
     }
 
-    /// Whether the codec wants bytes even if the application wants no messages. While the peer does not read what
-    /// waits on the wire, the codec does not elicit more from it.
+    /// Whether the codec wants bytes even if the application wants no messages. While the peer does not read the
+    /// waiting wire bytes, the codec does not elicit more from it.
     pub(super) fn wants_input(&self) -> bool {
         !self.codec.is_established()
             && !self.link.intersects(Link::READ_FAILED)
@@ -740,8 +561,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// Of a stream: reports to the session what the application has finished with. A handler that has left bytes takes
-    /// them in a later dispatch, which may receive nothing and has to report as well.
+    /// Of a stream: reports the bytes that the application has finished with to the session. A handler that has left
+    /// bytes takes them in a later dispatch, which may receive nothing and has to report as well.
     #[cold]
     fn report_unread(&mut self, core: &mut Core) {
         if let Some(stream) = self.link.stream()
@@ -798,7 +619,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 
     /// Calls the handler and follows its outcome.
     #[inline]
-    fn call(
+    pub(super) fn call(
         &mut self,
         core: &mut Core,
         token: Token,
@@ -845,7 +666,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     #[inline(never)]
     pub(super) fn schedule(&mut self, core: &mut Core, token: Token) {
         if !self.link.take(Link::SCHEDULED) {
-            core.schedule(token);
+            core.queues.schedule(token);
         }
         self.link.set(Link::SCHEDULED, true);
     }

@@ -145,7 +145,7 @@ impl Link {
         self.outbound.is_empty()
     }
 
-    /// What waits below all filters.
+    /// The bytes that wait below all filters.
     pub(super) fn wire_cost(&self) -> u64 {
         self.outbound.cost()
     }
@@ -226,7 +226,7 @@ impl Link {
         }
     }
 
-    /// Whether the driver takes what is written now, and it may be written.
+    /// Whether the driver takes bytes now, and may.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         !self.intersects(Self::SENDING | Self::WRITE_FAILED) && !self.is_ending()
@@ -287,19 +287,6 @@ impl Link {
     #[inline]
     pub(super) fn write_side(&self) -> WriteSide {
         WriteSide::from_bits(self.write_bits())
-    }
-
-    /// Of a stream: whether it is open on both sides and writable, nothing is unread, and no deadline is armed.
-    #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        self.flags & !(Self::RECEIVING | Self::WIRE_OFFSET | Self::CONSUMED) == 0
-            && !self.is_watching()
-            && self.closing.is_none()
-            && !self.is_write_shut()
-            && self.level.is_writable()
-            && self.input.is_empty()
-            && !self.deadline.is_set()
-            && !self.progress.is_set()
     }
 
     /// Of a stream whose peer has ended: whether it is open on this side, writable and not watched, nothing is unread, and

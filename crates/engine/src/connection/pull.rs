@@ -16,7 +16,7 @@ use tidegate_sys::Token;
 
 use super::application::HandlerApplication;
 use super::dispatch::DispatchBudget;
-use super::{Application, Connection, Link, Switch};
+use super::{Application, Connection, Link, MessageReader, SessionHooks, Switch};
 use crate::channel::ChannelError;
 use crate::close_reason::CloseReason;
 use crate::context::Context;
@@ -65,7 +65,7 @@ pub(crate) enum Refusal {
     Closed,
 }
 
-/// What the handles of a connection wait for.
+/// The waiters of a connection's handles.
 pub(crate) struct ChannelState {
     /// The task that waits for a message.
     reader: Option<Waker>,
@@ -167,13 +167,13 @@ impl ChannelState {
 
     /// The next request for a message that has not arrived yet returns `None`, unless the protocol or the application
     /// finds its end by itself.
-    fn drain<C: Pipeline>(&mut self, reports_finish: bool) {
+    fn drain(&mut self, reports_finish: bool) {
         self.set(Self::DRAINS, true);
         if !reports_finish && !self.intersects(Self::IGNORES_DRAIN) {
             self.set(Self::DRAIN_DUE, true);
         }
         // The tasks of a protocol that finds its end by itself may have work of their own to end.
-        Application::<C>::wake_reader(self);
+        self.wake_reader();
         self.wake_writer();
     }
 
@@ -223,7 +223,7 @@ impl<C: Pipeline> Application<C> for ChannelState {
             Event::Writable | Event::Established => {
                 self.set(Self::REPLIES_BLOCKED, false);
                 self.wake_writer();
-                Application::<C>::wake_reader(self);
+                self.wake_reader();
             }
             Event::Flushed => self.wake_writer(),
             Event::HungUp => {
@@ -234,10 +234,10 @@ impl<C: Pipeline> Application<C> for ChannelState {
                 // A waiting task checks whether the deadline was its own, and sets the next.
                 self.note_deadline(cx);
                 self.wake_writer();
-                Application::<C>::wake_reader(self);
+                self.wake_reader();
             }
             Event::Drain if self.intersects(Self::OUTBOUND) => {}
-            Event::Drain => self.drain::<C>(cx.codec().status().reports_finish),
+            Event::Drain => self.drain(cx.codec().status().reports_finish),
             Event::Posted(()) | Event::TaskFinished | Event::DispatchOver | Event::ReadClosed => {}
         }
         Outcome::Continue
@@ -246,9 +246,28 @@ impl<C: Pipeline> Application<C> for ChannelState {
     fn closed(&mut self, _: &CloseReason) {
         self.set(Self::CLOSED, true);
         self.wake_writer();
-        Application::<C>::wake_reader(self);
+        self.wake_reader();
     }
 
+    fn reads_while_unwritable(&self) -> bool {
+        self.intersects(Self::SPLIT) && !self.intersects(Self::REPLIES_BLOCKED)
+            || injected::is_injected(Bug::NoBackPressure)
+    }
+
+    fn observes_drain(&self) -> bool {
+        !self.intersects(Self::OUTBOUND)
+    }
+
+    fn has_handles(&self) -> bool {
+        self.intersects(Self::READER | Self::WRITER)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.intersects(Self::CLOSED)
+    }
+}
+
+impl MessageReader for ChannelState {
     fn wants_message(&self) -> bool {
         self.reader.is_some()
     }
@@ -258,11 +277,6 @@ impl<C: Pipeline> Application<C> for ChannelState {
         waker.wake();
         self.set(Self::READER_NOTIFIED, true);
         true
-    }
-
-    fn reads_while_unwritable(&self) -> bool {
-        self.intersects(Self::SPLIT) && !self.intersects(Self::REPLIES_BLOCKED)
-            || injected::is_injected(Bug::NoBackPressure)
     }
 
     fn suspended(&mut self) -> bool {
@@ -280,29 +294,19 @@ impl<C: Pipeline> Application<C> for ChannelState {
         self.last_message_bytes
     }
 
-    fn observes_drain(&self) -> bool {
-        !self.intersects(Self::OUTBOUND)
-    }
-
     fn on_serving_done(&mut self, reports_finish: bool) {
         if self.intersects(Self::OUTBOUND) {
-            self.drain::<C>(reports_finish);
+            self.drain(reports_finish);
         }
     }
 
     fn on_closing(&mut self) {
         self.wake_writer();
-        Application::<C>::wake_reader(self);
-    }
-
-    fn has_handles(&self) -> bool {
-        self.intersects(Self::READER | Self::WRITER)
-    }
-
-    fn is_closed(&self) -> bool {
-        self.intersects(Self::CLOSED)
+        self.wake_reader();
     }
 }
+
+impl<C: Pipeline> SessionHooks<C> for ChannelState {}
 
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     pub(super) fn is_closed(&self) -> bool {
@@ -418,7 +422,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             && self.link.is_writable()
     }
 
-    /// What comes before decoding: a task begins to receive, or the connection has changed since its last message.
+    /// The steps before decoding: a task begins to receive, or the connection has changed since its last message.
     /// Returns the result if nothing may be decoded.
     #[inline(never)]
     fn begin_recv(&mut self, core: &mut Core, token: Token, waker: &Waker) -> Option<Absence> {
@@ -439,7 +443,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         }
         // After the loop was delayed, bytes that came meanwhile are not late.
         let deadline = self.application.deadline();
-        let is_late = deadline == DeadlineTick::PASSED || self.is_overdue(core) && !core.was_delayed();
+        let is_late = deadline == DeadlineTick::PASSED || self.is_overdue(core) && !core.lag.was_delayed();
         if !gone && (is_late || !self.may_decode()) {
             return Some(self.register_reader(core, token, waker));
         }
@@ -555,7 +559,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         core.unflushed += self.link.outbound().written().0 - before.0;
         if self.application.reader.is_some() && sent.is_ok() {
             // The codec may have waited for this before it could decode on.
-            Application::<C>::wake_reader(&mut self.application);
+            self.application.wake_reader();
         }
         self.schedule_unless_pending(core, token);
         sent
@@ -587,7 +591,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         if let Some(position) = position {
             self.link.watch(position);
         }
-        // A dispatch stops watching what is sent.
+        // A dispatch stops watching the sent position.
         if !self.link.is_watching() || self.watched_is_sent() {
             self.link.stop_watching();
             return Poll::Ready(Ok(()));
@@ -681,7 +685,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     pub(crate) fn pause(&mut self, core: &mut Core, token: Token, pause: bool) {
         if self.link.pause(pause) && !pause {
             self.link.resume_codec(&mut self.codec, core);
-            Application::<C>::wake_reader(&mut self.application);
+            self.application.wake_reader();
         }
         self.schedule_unless_pending(core, token);
     }
@@ -696,7 +700,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         }
         // Waiting tasks have a new deadline.
         self.application.wake_writer();
-        Application::<C>::wake_reader(&mut self.application);
+        self.application.wake_reader();
         self.schedule_unless_pending(core, token);
     }
 
@@ -751,7 +755,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
 
     /// Whether the connection drains, alone or with its loop.
     pub(crate) fn is_draining(&self, core: &Core) -> bool {
-        core.is_draining() || self.application.intersects(ChannelState::DRAINS)
+        core.drain.is_under_way() || self.application.intersects(ChannelState::DRAINS)
     }
 
     pub(crate) fn ignore_drain(&mut self) {

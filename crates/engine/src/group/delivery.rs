@@ -22,13 +22,13 @@ pub(crate) struct DeliveryBudget {
 impl DeliveryBudget {
     pub(crate) fn new(core: &Core) -> Self {
         // One delivery a turn is made even if the queue of scheduled connections has reached its bound.
-        let scheduled_max = RECIPIENTS_PER_TURN_MAX.max(core.scheduled_count() + 1);
+        let scheduled_max = RECIPIENTS_PER_TURN_MAX.max(core.queues.scheduled_count() + 1);
         Self { deliveries: DELIVERIES_PER_TURN_MAX, scheduled_max, phase: Phase::of(MESSAGE_TIME) }
     }
 
     /// Takes one delivery from the budget. Returns whether one was left.
     fn take(&mut self, core: &Core) -> bool {
-        let left = self.deliveries > 0 && core.scheduled_count() < self.scheduled_max && !self.phase.is_over();
+        let left = self.deliveries > 0 && core.queues.scheduled_count() < self.scheduled_max && !self.phase.is_over();
         if left {
             self.deliveries -= 1;
             self.phase.is_over_after(1, &*core.driver);

@@ -56,7 +56,7 @@ impl<M: MakeConnection> Acceptor<M> {
     fn admit_waiting(&mut self, core: &mut Core) {
         while let Some(accepted) = self.waiting.pop_front() {
             let is_full = self.settings.live.fetch_add(1, Ordering::Relaxed) >= self.settings.limits.connections_max;
-            if is_full && !self.ending && !core.is_draining() {
+            if is_full && !self.ending && !core.drain.is_under_way() {
                 self.settings.live.fetch_sub(1, Ordering::Relaxed);
                 return self.waiting.push_front(accepted);
             }
@@ -65,7 +65,7 @@ impl<M: MakeConnection> Acceptor<M> {
                 continue;
             };
             // The others receive the drain event at the same time.
-            let kept = if core.is_draining() { Some(accepted) } else { handle.hand_over(accepted) };
+            let kept = if core.drain.is_under_way() { Some(accepted) } else { handle.hand_over(accepted) };
             if let Some(accepted) = kept {
                 handle.add_connection();
                 self.admit(core, accepted);

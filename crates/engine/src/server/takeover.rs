@@ -8,7 +8,7 @@
 //!
 //! One thread waits at the path. It reads from several clients at a time until one of them sends hello, so a silent
 //! client delays no successor; then it serves that one. `handover.rs` of `sys` describes how descriptors travel,
-//! `control_socket.rs` what lies at the path, and when.
+//! `control_socket.rs` the file at the path, and its life.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ pub(crate) struct Takeover {
     found: Lookup,
 }
 
-/// What a starting server has found at the path.
+/// The result of a starting server's look at the path.
 enum Lookup {
     Predecessor(Predecessor),
     /// No process listens there, and none begins to before the lock is released.
@@ -149,14 +149,14 @@ pub(crate) struct TakeoverListener {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What can interrupt the thread.
+/// The interruption of the thread.
 #[derive(Debug)]
 struct Interruption {
     blocked_on: Mutex<BlockedOn>,
     ending: Condvar,
 }
 
-/// What the thread may be waiting for.
+/// The possible waits of the thread.
 #[derive(Debug)]
 struct BlockedOn {
     ending: bool,
@@ -171,17 +171,17 @@ impl TakeoverListener {
         let shared = Arc::new(Interruption { blocked_on: Mutex::new(blocked_on), ending: Condvar::new() });
         // Before the thread runs: by the time it waits, connections may have used up the descriptors.
         let reserve = Some(reserve_descriptor(&socket)?);
-        let mut keeper = TakeoverThread { socket, reserve, listeners, shared: shared.clone(), accept_failed: None };
-        let keep = move || {
-            let has_successor = keeper.run();
-            keeper.shared.lock().listener = None;
+        let mut thread = TakeoverThread { socket, reserve, listeners, shared: shared.clone(), accept_failed: None };
+        let run = move || {
+            let has_successor = thread.run();
+            thread.shared.lock().listener = None;
             // The thread's listeners are closed before the server drains: they are the successor's.
-            drop(keeper);
+            drop(thread);
             if has_successor {
                 superseded.set_superseded();
             }
         };
-        let thread = std::thread::Builder::new().name("tidegate-takeover".into()).spawn(keep)?;
+        let thread = std::thread::Builder::new().name("tidegate-takeover".into()).spawn(run)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 }
@@ -212,7 +212,7 @@ impl Interruption {
         self.blocked_on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records what the thread waits for now; false if it is to end.
+    /// Records the thread's current wait; false if it is to end.
     fn wait_for(&self, stream: Option<Arc<UnixStream>>) -> bool {
         let mut blocked_on = self.lock();
         blocked_on.stream = stream;

@@ -1,26 +1,22 @@
 //! `SessionApplication`: the application of a session, which passes events on to streams and writes their bytes.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Outbound, Slice};
-use tidegate_codec::mux::{
-    Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, answers_at_once, forgo_room, lend_room, transmit,
-    transmit_at_once, transmits_at_once,
-};
+use tidegate_codec::mux::{Mux, ResetCause, StreamEvent, StreamKey, StreamQueues, answers_at_once, transmit};
 use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
 
 use super::{MakeStream, StreamId, StreamRequest, StreamRequestKind};
 use crate::close_reason::CloseReason;
-use crate::connection::{Application, Link, Settings};
+use crate::connection::{Application, Link, MessageReader, SessionHooks, Settings};
 use crate::context::Context;
 use crate::handler::{Event, Outcome};
 use crate::limits::Limits;
-use crate::loop_core::Core;
+use crate::loop_core::{Core, DispatchQueues};
 use crate::slot_entry::{SlotEntry, SlotEvent};
 use crate::slots::Slots;
 use crate::unwind::discard;
@@ -38,7 +34,7 @@ pub(crate) struct SessionApplication {
     /// Its streams are closed, since it closes.
     is_closing: bool,
     is_closed: bool,
-    /// What serves the streams that the peer opens; without it they are refused.
+    /// The service of the streams that the peer opens; without it they are refused.
     make: Option<Rc<dyn MakeStream>>,
     /// The limits of streams.
     settings: Rc<Settings>,
@@ -117,41 +113,27 @@ impl SessionApplication {
         let (codec, link, core) = cx.parts();
         let is_free = link.is_free()
             && codec.is_established()
-            && !core.is_draining()
+            && !core.drain.is_under_way()
             && !core.sessions.has_send_requests(self.session)
             && room_for_streams(codec, link) > 0;
         let (mux, _) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
         if is_free && answers_at_once(mux, key) { mux.take_opening(key) } else { None }
     }
 
-    /// Passes bytes of the peer to a stream. What it replies is written at once, if nothing else waits: then nothing can
-    /// overtake it in any case.
+    /// Passes bytes of the peer to a stream.
     fn receive<C: Pipeline<Codec: Mux>>(&mut self, key: StreamKey, bytes: Slice, cx: &mut Context<'_, C>) {
-        let (codec, link, core) = cx.parts();
-        let Some(token) = codec.codec().streams().owner(key).and_then(token) else { return };
-        let is_free = link.is_free() && codec.is_established() && !core.sessions.has_send_requests(self.session);
-        let room = if is_free { room_for_streams(codec, link) } else { 0 };
-        let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), &core.pool, &core.time));
-        if room == 0 || !transmits_at_once(mux) {
-            if !mux.streams().has_peer_ended(key) {
-                return core.dispatch(token, SlotEvent::Received(bytes));
-            }
-            // One dispatch for the last bytes and the end.
-            self.ended = key.id();
-            return core.dispatch(token, SlotEvent::ReceivedLast(bytes));
+        let (codec, _, core) = cx.parts();
+        let streams = codec.codec().streams();
+        let Some(token) = streams.owner(key).and_then(token) else { return };
+        if !streams.has_peer_ended(key) {
+            return core.dispatch(token, SlotEvent::Received(bytes));
         }
-        lend_room::<C::Codec>(&mut core.room, &mut out);
-        let (queue, room, pool, time) = core.receive(token, bytes);
-        let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
-        let Some(queue) = queue else { return forgo_room(room, &mut out) };
-        mux.streams_mut().set_unread(key, 0);
-        if !transmit_at_once(mux, key, queue, room, &mut out) && !queue.is_empty() {
-            // It waits for a window.
-            core.dispatch(token, SlotEvent::Scheduled);
-        }
+        // One dispatch for the last bytes and the end.
+        self.ended = key.id();
+        core.dispatch(token, SlotEvent::ReceivedLast(bytes));
     }
 
-    /// Handles what streams have requested of the session.
+    /// Handles the requests of streams to the session.
     pub(super) fn handle_requests<C: Pipeline<Codec: Mux>>(&self, codec: &mut C, link: &mut Link, core: &mut Core) {
         while let Some(requests) = core.sessions.take_requests(self.session) {
             let (slots, _, pool, time) = core.stream_parts();
@@ -290,13 +272,16 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
     fn is_closed(&self) -> bool {
         self.is_closed
     }
+}
 
+impl MessageReader for SessionApplication {}
+
+impl<C: Pipeline<In = StreamEvent, Codec: Mux>> SessionHooks<C> for SessionApplication {
     fn begin_session_dispatch(&mut self, core: &mut Core) {
         core.sessions.begin_dispatch(self.session);
     }
 
     fn end_session_dispatch(&mut self, core: &mut Core) -> bool {
-        core.room.release();
         core.release_answer_queue();
         core.sessions.end_dispatch(self.session)
     }
@@ -317,13 +302,13 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
         if !codec.is_established() {
             return false;
         }
-        // Those bytes are bound that one send takes, and no more: what is more urgent may come meanwhile.
+        // It writes the bytes of one send and no more: more urgent ones may come meanwhile.
         let room = room_for_streams(codec, link);
-        let (slots, scheduled, pool, time) = core.stream_parts();
+        let (slots, dispatches, pool, time) = core.stream_parts();
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
         let before = out.written();
         let bytes_max = out.pending() + room;
-        let mut queues = Queues { slots, scheduled, stopped: Vec::new() };
+        let mut queues = Queues { slots, dispatches, stopped: Vec::new() };
         transmit(mux, &mut queues, bytes_max, &mut out);
         let has_more = mux.streams().has_ready() && (out.written() > before || room == 0);
         for token in queues.stopped {
@@ -403,7 +388,7 @@ fn reset<C: Pipeline<Codec: Mux>>(key: StreamKey, cause: ResetCause, cx: &mut Co
 /// The queues of streams, in their slots.
 struct Queues<'a> {
     slots: &'a mut Slots<dyn SlotEntry>,
-    scheduled: &'a mut VecDeque<Token>,
+    dispatches: &'a mut DispatchQueues,
     /// Streams whose peer sends no more, without an event.
     stopped: Vec<Token>,
 }
@@ -415,7 +400,7 @@ impl StreamQueues for Queues<'_> {
         let mut act = Some(act);
         let mut once = |queue: &mut Outbound, ends| act.take().is_some_and(|act| act(queue, ends));
         if entry.transmit(&mut once) {
-            self.scheduled.push_back(token);
+            self.dispatches.schedule(token);
         }
     }
 
@@ -433,9 +418,9 @@ fn token([slot, generation]: [u32; 2]) -> Option<Token> {
     (generation != 0).then_some(Token { slot, generation })
 }
 
-/// How many more bytes of streams may wait in the session, in its filters and in its queue: what one send takes, but not
-/// above the high mark. With the bytes of streams above the mark, a reply of the codec could exceed the cap of replies
-/// although the peer reads.
+/// How many more bytes of streams may wait in the session, in its filters and in its queue: the bytes of one send, but
+/// not above the high mark. With the bytes of streams above the mark, a reply of the codec could exceed the cap of
+/// replies although the peer reads.
 #[inline]
 fn room_for_streams(codec: &impl Pipeline, link: &mut Link) -> u64 {
     let bytes_max = SEND_BYTES.min(link.settings().limits.water.high);

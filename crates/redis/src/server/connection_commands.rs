@@ -97,7 +97,7 @@ impl ConnectionCommand {
     }
 }
 
-/// What HELLO and INFO report.
+/// The server and the connection, for HELLO and INFO.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) server_version: &'static str,
@@ -136,7 +136,7 @@ impl Identity {
     }
 }
 
-/// What HELLO asks for.
+/// The requests of a HELLO command.
 #[derive(Debug, Default)]
 pub(super) struct Hello {
     pub(super) version: Option<Version>,
@@ -256,7 +256,7 @@ pub(super) fn reply<C: Broadcast>(
     }
 }
 
-/// COMMAND: the server describes none, so that clients use what they know.
+/// COMMAND: the server describes none, so that clients use their own tables.
 fn command_documents(command: &Command) -> OutgoingReply {
     match command.argument(1) {
         None => OutgoingReply::Aggregate(AggregateKind::Array, 0),
@@ -293,7 +293,7 @@ pub(super) fn names_client(command: &Command) -> bool {
     command.argument(1).is_some_and(|what| what.eq_ignore_ascii_case(b"SETNAME"))
 }
 
-/// CLIENT: what client libraries send when they connect.
+/// CLIENT: the subcommands that client libraries send when they connect.
 pub(super) fn client(command: &Command, name: &mut Bytes, context: &CallContext) -> OutgoingReply {
     let Some(what) = command.argument(1) else { return error_for_count(command) };
     let is = |other: &[u8]| what.eq_ignore_ascii_case(other);

@@ -21,7 +21,7 @@ use crate::server::subscriptions::{SubscriptionCommand, Subscriptions, sent};
 use crate::server::transaction::{Transaction, TransactionQueue};
 use crate::server_codec::{IncomingCommand, ServerCodec};
 
-/// What the connections of a server share. Each bound is for one connection.
+/// Configuration that the connections of a server share. Each bound is for one connection.
 #[derive(Debug, Clone)]
 pub struct HandlerConfig {
     /// The password of AUTH; none unless set. Without it a client may do nothing but authenticate.
@@ -61,11 +61,11 @@ pub struct Handler<S, C = ServerCodec> {
     client_id: u64,
     version: Version,
     is_authenticated: bool,
-    /// No bound, transaction, queue or subscription changes what a command does.
+    /// No bound, transaction, queue or subscription changes the effect of a command.
     is_plain: bool,
     /// The connection closes once the queue is empty.
     is_closing: bool,
-    /// What few connections have.
+    /// State that few connections have.
     more: Option<Box<More>>,
 }
 

@@ -1,6 +1,6 @@
 //! A server of the protocol: [`Handler`] is the application on one connection, and a [`Service`] executes commands.
 //!
-//! The handler has what concerns a connection: HELLO and the version, AUTH, MULTI and EXEC, channels, the commands that
+//! The handler has the commands that concern a connection: HELLO and the version, AUTH, MULTI and EXEC, channels, the commands that
 //! clients send when they start, and the order of replies. The service has the data.
 //!
 //! Read next: `handler.rs`, then `queue.rs` and `channels.rs`.

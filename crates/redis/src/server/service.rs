@@ -1,4 +1,4 @@
-//! `Service`: what executes commands.
+//! `Service`: the application that executes commands.
 
 use std::fmt;
 use std::future::Future;

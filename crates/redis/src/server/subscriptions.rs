@@ -1,4 +1,4 @@
-//! `Subscriptions`: what one connection is subscribed to, and SUBSCRIBE and the like.
+//! `Subscriptions`: the channels and patterns of one connection, and SUBSCRIBE and the like.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Input that breaks the protocol, and what refuses it.
+//! Input that breaks the protocol, and the error that refuses it.
 
 use tidegate_codec::Blame;
 use tidegate_redis::{ClientCodec, ProtocolLimits, ServerCodec};

@@ -1,4 +1,4 @@
-//! Commands in every split, and what a server writes.
+//! Commands in every split, and the bytes of replies.
 
 use tidegate_codec::framing::Payload;
 use tidegate_redis::{AggregateKind, IncomingCommand, OutgoingReply, ProtocolLimits, RedisError, ServerCodec, Version};

@@ -1,4 +1,4 @@
-//! What one role writes, the other reads: the same values, the same commands.
+//! Each role reads the values and commands that the other role writes.
 
 use bytes::Bytes;
 use proptest::prelude::*;

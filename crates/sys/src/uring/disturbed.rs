@@ -1,4 +1,4 @@
-//! `Disturbed`: a kernel wrapper that injects faults. It does often what a real kernel does now and then.
+//! `Disturbed`: a kernel wrapper that injects faults. It makes the rare behaviour of a real kernel frequent.
 //!
 //! Only a build with `--cfg tidegate_injected` contains it. `TIDEGATE_RING_FAULTS` is the seed, which decides the kinds
 //! of faults and their rates; without a seed the wrapper passes everything through. No fault breaks a connection: if a
@@ -97,7 +97,7 @@ impl<K: Kernel> Disturbed<K> {
             if !event.more {
                 let was = self.multishot.remove(&event.name);
                 let receives = matches!(was, Some(Request::Receive { .. }));
-                if self.dropped.remove(&event.name) && receives && event.came_to_nothing() && self.below(2) == 0 {
+                if self.dropped.remove(&event.name) && receives && event.was_cancelled() && self.below(2) == 0 {
                     event.result = -libc::ENOBUFS;
                 }
             }

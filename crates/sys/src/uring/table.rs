@@ -29,8 +29,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What the socket reports when a receive has found the end: the end of the stream, or a failure if a send has
-    /// taken the error.
+    /// The socket's report when a receive has found the end: the end of the stream, or a failure if a send has taken
+    /// the error.
     pub(super) fn ended(&mut self) -> Completion {
         if self.room == SendRoom::Broken {
             self.flags.set(Flags::FAILED, true);
@@ -41,7 +41,7 @@ impl Entry {
     }
 }
 
-/// What a socket is.
+/// The kind of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SocketKind {
     Stream,

@@ -1,5 +1,0 @@
-//! `proxy` for libFuzzer.
-
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::proxy(data));

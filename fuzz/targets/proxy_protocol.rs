@@ -1,0 +1,5 @@
+//! `proxy_protocol` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::proxy_protocol(data));
