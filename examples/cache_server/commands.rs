@@ -44,13 +44,19 @@ pub(crate) struct CacheService {
     watched: Option<Box<Watched>>,
 }
 
-/// Keys that WATCH has named, and the number of their last change.
+/// Keys that WATCH has named, and how often they had changed.
 #[derive(Debug, Default)]
 struct Watched(Vec<(Box<[u8]>, u64)>);
 
 impl CacheService {
     pub(crate) fn new(cache: Arc<Cache>) -> Self {
         Self { cache, watched: None }
+    }
+}
+
+impl Drop for CacheService {
+    fn drop(&mut self) {
+        self.discard();
     }
 }
 
@@ -69,12 +75,13 @@ impl Service for CacheService {
                 OutgoingReply::error("ERR too many watched keys").into()
             }
             CacheCommand::Watch => {
-                let watch = |key: &[u8]| (key.into(), keyspace.version(key, now));
+                let watch = |key: &[u8]| (key.into(), keyspace.watch(key, now));
                 self.watched.get_or_insert_default().0.extend(command.iter().skip(1).map(watch));
                 OutgoingReply::ok().into()
             }
             CacheCommand::Unwatch => {
-                self.watched = None;
+                drop(keyspace);
+                self.discard();
                 OutgoingReply::ok().into()
             }
             what => execute(what, command, &mut keyspace, now).into(),
@@ -93,7 +100,7 @@ impl Service for CacheService {
             .as_deref()
             .into_iter()
             .flat_map(|watched| &watched.0)
-            .any(|(key, version)| keyspace.version(key, now) != *version)
+            .any(|(key, changes)| keyspace.changes(key, now) != *changes)
         {
             return transaction.abort();
         }
@@ -105,7 +112,10 @@ impl Service for CacheService {
     }
 
     fn discard(&mut self) {
-        self.watched = None;
+        if let Some(watched) = self.watched.take() {
+            let mut keyspace = self.cache.keyspace();
+            watched.0.iter().for_each(|(key, _)| keyspace.unwatch(key));
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! When the memory is used up, the least recently used of five random keys goes, as in Redis. Keys that expire are in a
 //! second table, ordered by time, so that removing them touches no other key.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use foldhash::quality::RandomState;
 use indexmap::IndexMap;
@@ -19,8 +19,8 @@ pub(crate) struct Keyspace {
     bytes_max: usize,
     /// Counts uses of keys.
     clock: u32,
-    /// Counts changes.
-    version: u64,
+    /// The keys that connections watch.
+    watched: HashMap<Box<[u8]>, WatchedKey>,
     /// The state of the sampling.
     random: u64,
 }
@@ -31,8 +31,13 @@ struct Value {
     expires: Option<u64>,
     /// The clock at the last use.
     used: u32,
-    /// The number of the last change.
-    version: u64,
+}
+
+/// A key that connections watch, there or not.
+#[derive(Debug, Default)]
+struct WatchedKey {
+    watchers: usize,
+    changes: u64,
 }
 
 /// The memory is used up, and the value does not fit.
@@ -48,7 +53,7 @@ impl Keyspace {
             bytes: 0,
             bytes_max,
             clock: 0,
-            version: 0,
+            watched: HashMap::new(),
             random: 0x9E37_79B9_7F4A_7C15,
         }
     }
@@ -78,9 +83,36 @@ impl Keyspace {
         self.has(key, now).then(|| self.entries.get(key).and_then(|value| value.expires))
     }
 
-    /// The number of a key's last change; zero for one that does not exist.
-    pub(crate) fn version(&mut self, key: &[u8], now: u64) -> u64 {
-        if self.has(key, now) { self.entries.get(key).map_or(0, |value| value.version) } else { 0 }
+    /// Counts the changes of a key from now on, until [`unwatch`](Self::unwatch). Returns the count so far.
+    pub(crate) fn watch(&mut self, key: &[u8], now: u64) -> u64 {
+        // A key that has expired is removed now, and not as a change later.
+        self.has(key, now);
+        let watched = self.watched.entry(key.into()).or_default();
+        watched.watchers += 1;
+        watched.changes
+    }
+
+    /// How often a watched key has changed.
+    pub(crate) fn changes(&mut self, key: &[u8], now: u64) -> u64 {
+        self.has(key, now);
+        self.watched.get(key).map_or(0, |watched| watched.changes)
+    }
+
+    pub(crate) fn unwatch(&mut self, key: &[u8]) {
+        let Some(watched) = self.watched.get_mut(key) else { return };
+        watched.watchers -= 1;
+        if watched.watchers == 0 {
+            self.watched.remove(key);
+        }
+    }
+
+    /// A key changes.
+    fn touch(&mut self, key: &[u8]) {
+        if !self.watched.is_empty()
+            && let Some(watched) = self.watched.get_mut(key)
+        {
+            watched.changes += 1;
+        }
     }
 
     /// Sets a value that expires at that time, if at all.
@@ -90,9 +122,8 @@ impl Keyspace {
             return Err(OutOfMemory);
         }
         self.clock = self.clock.wrapping_add(1);
-        self.version += 1;
-        let (used, version) = (self.clock, self.version);
-        let value = Value { bytes, expires, used, version };
+        self.touch(key);
+        let value = Value { bytes, expires, used: self.clock };
         let old = match self.entries.get_mut(key) {
             Some(old) => Some(std::mem::replace(old, value)),
             None => self.entries.insert(key.into(), value),
@@ -114,6 +145,10 @@ impl Keyspace {
     /// Appends to a value, which keeps its expiry; returns the new length.
     pub(crate) fn append(&mut self, key: &[u8], more: &[u8], now: u64) -> Result<usize, OutOfMemory> {
         let expires = self.expiry(key, now).flatten();
+        let length = self.entries.get(key).map_or(0, |value| value.bytes.len());
+        if cost(key, more) + length > self.bytes_max {
+            return Err(OutOfMemory);
+        }
         let old = self.entries.get_mut(key).map(|value| std::mem::take(&mut value.bytes)).unwrap_or_default();
         self.bytes -= old.len();
         // Without a copy, unless a reply still has the old value.
@@ -125,9 +160,8 @@ impl Keyspace {
 
     /// Changes when a key expires. Returns whether there is such a key.
     pub(crate) fn set_expiry(&mut self, key: &[u8], expires: Option<u64>) -> bool {
+        self.touch(key);
         let Some(value) = self.entries.get_mut(key) else { return false };
-        self.version += 1;
-        value.version = self.version;
         if let Some(at) = std::mem::replace(&mut value.expires, expires) {
             self.expiries.remove(&(at, key.into()));
         }
@@ -140,6 +174,7 @@ impl Keyspace {
     /// Removes a key. Returns whether it was there, expired or not.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         let Some((key, value)) = self.entries.swap_remove_entry(key) else { return false };
+        self.touch(&key);
         self.bytes -= cost(&key, &value.bytes);
         if let Some(at) = value.expires {
             self.expiries.remove(&(at, key));
@@ -148,6 +183,9 @@ impl Keyspace {
     }
 
     pub(crate) fn clear(&mut self) {
+        for (key, watched) in &mut self.watched {
+            watched.changes += u64::from(self.entries.contains_key(key));
+        }
         self.entries = IndexMap::default();
         self.expiries.clear();
         self.bytes = 0;
@@ -277,6 +315,7 @@ mod tests {
         assert_eq!(keyspace.append(b"a", b"ebb", 0), Ok(3));
         let kept = keyspace.get(b"a", 0).unwrap();
         assert_eq!(keyspace.append(b"a", b"flow", 0), Ok(7));
+        assert_eq!(keyspace.append(b"a", &[0; 1 << 20], 0), Err(OutOfMemory));
         assert_eq!((&kept[..], keyspace.get(b"a", 0).unwrap()), (&b"ebb"[..], Bytes::from("ebbflow")));
         assert!(keyspace.remove(b"a"));
         assert_eq!(keyspace.bytes, 0);
