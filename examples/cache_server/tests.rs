@@ -74,7 +74,7 @@ fn redis_server() -> Option<RedisServer> {
     let mut command = installed("redis-server", "--version")?;
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let port = address.port().to_string();
-    let arguments = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+    let arguments = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--databases", "1"];
     let child = command.args(arguments).stdout(Stdio::null()).spawn().unwrap();
     let server = RedisServer(child, address);
     let until = Instant::now() + Duration::from_secs(120);

@@ -6,9 +6,9 @@
 //! cargo run --profile dist -p tidegate-instructions -- --store   # stores the current figures
 //! ```
 //!
-//! With `--profile defaults` in its place it counts a user's build, by cargo's defaults. `--check` then also fails if a job
-//! takes more than [`USERS_RATIO_MAX`] of the stored figure of `dist`: a small function of one crate that another one calls
-//! for each message needs `#[inline]`.
+//! With `--profile defaults` in its place it counts a user's build, by cargo's defaults. `--check` then also fails if a
+//! job takes more than [`USERS_RATIO_MAX`] of the stored figure of `dist`: a small function of one crate that another
+//! one calls for each message needs `#[inline]`.
 //!
 //! Times vary from run to run, and mean nothing on a shared machine; instruction counts are reproducible. They include
 //! neither cache effects nor the kernel.
@@ -35,7 +35,7 @@
 //! | `wire.rs` | the driver beneath those, without a system |
 //! | `counted.rs` | where counting begins and ends |
 //! | `callgrind.rs` | one counted run |
-//! | `stored.rs` | the figures in the repository, of the profile `dist` in `benches/instructions/stored-dist.txt` and of cargo's defaults in `stored-release.txt` |
+//! | `stored.rs` | the figures in the repository, of the profile `dist` in `benches/instructions/stored-dist.txt` and of cargo's defaults in `stored-defaults.txt` |
 
 #![forbid(unsafe_code)]
 

@@ -154,6 +154,7 @@ impl Input {
     /// assert_eq!((&*ebb, input.bytes()), (&b"EBB"[..], &b" FLOW"[..]));
     /// ```
     #[must_use]
+    #[inline]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let (first, length) = (self.first(), self.len());
         let Some(segment) = self.segment.as_ref().filter(|_| length > 0) else { return Some(&mut []) };
@@ -187,6 +188,7 @@ impl Input {
     /// input.make_mut(&pool).make_ascii_uppercase();
     /// assert_eq!((input.bytes(), &*shared), (&b"EBB"[..], &b"ebb"[..]));
     /// ```
+    #[inline]
     pub fn make_mut(&mut self, pool: &Pool) -> &mut [u8] {
         if self.bytes_mut().is_none() {
             self.move_out(pool);

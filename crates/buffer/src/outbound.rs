@@ -70,6 +70,7 @@ impl Outbound {
     }
 
     /// Takes memory from `pool` from now on, unless the queue has a pool already.
+    #[inline]
     pub fn attach(&mut self, pool: &Pool) {
         if self.pool.is_none() {
             self.pool = Some(pool.clone());
@@ -698,6 +699,7 @@ impl Outbound {
         self.pool.get_or_insert_with(Pool::new)
     }
 
+    #[inline]
     fn pool_ref(&self) -> &Pool {
         self.pool.as_ref().expect("a queue with entries has a pool")
     }

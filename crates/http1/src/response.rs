@@ -293,6 +293,7 @@ impl Body {
 
     /// Whether there are no bytes.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

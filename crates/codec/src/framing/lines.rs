@@ -88,6 +88,7 @@ impl Lines {
         Ok(enveloped(line, &self.envelope(line)?))
     }
 
+    #[inline]
     fn envelope(&self, line: &[u8]) -> Result<Envelope<'static>, FramingError> {
         self.check_length(line.len())?;
         if let Some(at) = memchr(b'\n', line) {
@@ -101,12 +102,14 @@ impl Lines {
         Ok(Envelope { head: &[], replaced: 0, tail })
     }
 
+    #[inline]
     fn check_length(&self, bytes: usize) -> Result<(), FramingError> {
         let bytes_max = self.line_bytes_max as usize;
         if bytes > bytes_max { Err(FramingError::TooLong { bytes_max }) } else { Ok(()) }
     }
 
     /// Takes the first `length` bytes, and the end that is `end` bytes long.
+    #[inline]
     fn take(&mut self, input: &mut Input, length: usize, end: usize) -> Result<Slice, FramingError> {
         let length = if input.bytes()[..length].ends_with(b"\r") { length - 1 } else { length };
         self.check_length(length)?;
@@ -129,6 +132,7 @@ impl Codec for Lines {
     type Out = Payload;
     type Error = FramingError;
 
+    #[inline]
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         // The longest line with the longest end; a delimiter beyond cannot end this one.
         let window = self.line_bytes_max as usize + 2;
@@ -148,6 +152,7 @@ impl Codec for Lines {
     /// # Errors
     /// [`FramingError::EndWithin`] if the line contains an LF, or ends with a CR that would be lost;
     /// [`FramingError::TooLong`].
+    #[inline]
     fn encode(&mut self, line: Payload, out: &mut Output<'_>) -> Result<(), FramingError> {
         if let Payload::Encoded(_) = line {
             line.write_bare(out);

@@ -35,6 +35,7 @@ pub(super) struct Envelope<'a> {
 
 impl Payload {
     /// Writes the payload with its envelope.
+    #[inline]
     pub(super) fn write(mut self, around: &Envelope<'_>, out: &mut Output<'_>) {
         let rest = &self.as_ref()[around.replaced..];
         if rest.len() < LINK_BYTES_MIN {
@@ -74,6 +75,7 @@ pub(super) fn enveloped(payload: &[u8], around: &Envelope<'_>) -> Bytes {
 }
 
 impl AsRef<[u8]> for Payload {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
         match self {
             Self::Slice(slice) => slice,

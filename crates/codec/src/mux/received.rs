@@ -11,6 +11,7 @@ pub(super) struct Received {
 
 impl Received {
     /// `None` if that is more than a window of `max` bytes allows.
+    #[inline]
     pub(super) fn add(&mut self, bytes: u32, max: u32) -> Option<()> {
         if bytes > max - self.outstanding.min(max) {
             return None;
