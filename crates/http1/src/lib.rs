@@ -19,7 +19,6 @@
 
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod body;
 pub mod client;
 mod encode;
@@ -29,6 +28,7 @@ mod fields;
 mod head;
 mod limits;
 mod parse;
+mod pipelined_methods;
 mod progress;
 mod refusals;
 mod response;

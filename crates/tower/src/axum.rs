@@ -37,7 +37,7 @@ use tidegate_engine::{Listener, ServerHandle, StartError};
 use tidegate_http::Server;
 
 use crate::function::{ServiceFunction, TowerService};
-pub use crate::make_service::{IntoService, Itself, Made, MadeWithConnectInfo, PerPeer};
+pub use crate::make_service::{IntoService, MadeWithConnectInfo, MakeServiceMarker, PerPeer, ServiceMarker};
 
 /// The body of a request that a service of axum receives.
 pub type Body = ::axum::body::Body;

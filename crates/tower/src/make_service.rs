@@ -41,17 +41,17 @@ pub trait IntoService<M> {
 
 /// Marks services.
 #[derive(Debug)]
-pub struct Itself(Infallible);
+pub struct ServiceMarker(Infallible);
 
 /// Marks results of `into_make_service`.
 #[derive(Debug)]
-pub struct Made(Infallible);
+pub struct MakeServiceMarker(Infallible);
 
 /// Marks results of `into_make_service_with_connect_info`.
 #[derive(Debug)]
 pub struct MadeWithConnectInfo(Infallible);
 
-impl<S> IntoService<Itself> for S
+impl<S> IntoService<ServiceMarker> for S
 where
     S: TowerService<Body> + Clone + Send + Sync + 'static,
 {
@@ -62,7 +62,7 @@ where
     }
 }
 
-impl<S> IntoService<Made> for IntoMakeService<S>
+impl<S> IntoService<MakeServiceMarker> for IntoMakeService<S>
 where
     S: TowerService<Body> + Clone + Send + Sync + 'static,
 {
@@ -93,7 +93,7 @@ where
 pub struct PerPeer<M>(M);
 
 /// The future of a [`PerPeer`].
-type Responding<S> = Pin<
+type PeerServiceFuture<S> = Pin<
     Box<
         dyn Future<
             Output = Result<<S as Service<http::Request<Body>>>::Response, <S as Service<http::Request<Body>>>::Error>,
@@ -108,13 +108,13 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Responding<S>;
+    type Future = PeerServiceFuture<S>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Responding<S> {
+    fn call(&mut self, request: http::Request<Body>) -> PeerServiceFuture<S> {
         let address = request.extensions().get().map_or(UNKNOWN, |ConnectInfo(address)| *address);
         let mut service = made(self.0.call(address));
         Box::pin(async move {

@@ -15,7 +15,7 @@ use http_body::Frame;
 use tidegate_engine::task;
 use tidegate_http::{Body, BodyWriter, ContentType, Fields, IntoResponse, InvalidField, Response};
 
-use crate::request_body::Registered;
+use crate::request_body::BodyRegistration;
 #[cfg(feature = "upgrade")]
 use crate::upgrade::Offer;
 
@@ -31,7 +31,7 @@ pub(crate) struct Exchange {
     #[cfg_attr(not(feature = "upgrade"), expect(dead_code, reason = "only a tunnel needs it"))]
     is_extended: bool,
     /// The body of the request is there until that of the response is sent, which may be the same.
-    pub(crate) registered: Option<Registered>,
+    pub(crate) registered: Option<BodyRegistration>,
     /// The connection, for a service that upgrades it.
     #[cfg(feature = "upgrade")]
     pub(crate) offer: Option<Box<Offer>>,
