@@ -1,4 +1,4 @@
-//! A router of axum on our loops, without hyper in between; `axum_on_hyper` serves the same router by axum's own server.
+//! An axum router on our loops, without hyper in between; `axum_on_hyper` serves the same router by axum's own server.
 //!
 //! ```text
 //! cargo run --example axum                                # checks itself, and ends

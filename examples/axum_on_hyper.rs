@@ -37,7 +37,8 @@ async fn check() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Serves connections with what makes hyper fastest here: pipelined responses in one write, and no delay of short ones.
+/// Serves connections with the settings that make hyper fastest here: pipelined responses in one write, and no delay of
+/// short ones.
 async fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
     let router = axum_router::router();
     loop {

@@ -1,5 +1,5 @@
-//! A WebSocket of axum over TLS, by a route of `get`: a browser that has loaded the page over HTTP/2 opens it as a stream of
-//! the same connection (RFC 8441), another client over HTTP/1.1.
+//! An axum WebSocket over TLS, by a route of `get`: a browser that has loaded the page over HTTP/2 opens it as a stream
+//! of the same connection (RFC 8441), another client over HTTP/1.1.
 //!
 //! ```text
 //! cargo run --example axum_websocket                      # checks itself, and ends

@@ -5,7 +5,7 @@
 //! cargo run --release --example client_load -- http://127.0.0.1:8080/plaintext 64 5
 //! ```
 //!
-//! Prints `requests N`. `benches/client.py` measures what a request costs, beside other clients. For latencies, rates
+//! Prints `requests N`. `benches/client.py` measures the cost of a request, beside other clients. For latencies, rates
 //! and pipelines there is `tidegate load`.
 
 #![forbid(unsafe_code)]

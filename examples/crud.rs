@@ -1,4 +1,4 @@
-//! A service with PostgreSQL: a router of axum on our loops, tokio-postgres as it is.
+//! A service with PostgreSQL: an axum router on our loops, with an unchanged tokio-postgres.
 //!
 //! ```text
 //! cargo run --example crud                                  # starts a PostgreSQL, checks itself, and ends

@@ -86,7 +86,7 @@ fn check(server: std::net::SocketAddr) -> Result<(), Box<dyn Error>> {
     stream.write_all(&flood)?;
     stream.shutdown(Shutdown::Write)?;
     let rest = rest.join().map_err(|_| "the reader panicked")??;
-    assert!(rest == flood, "what comes back is what was sent");
+    assert!(rest == flood, "the echo equals the sent bytes");
     println!("sent and got back: {} bytes, then the end", rest.len());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A client of HTTP: prints the bodies of URLs, of `http` and of `https`.
+//! An HTTP client: prints the bodies of URLs, of `http` and of `https`.
 //!
 //! ```text
 //! cargo run --example fetch                                                    # starts its own server, checks it, and exits
@@ -38,7 +38,7 @@ async fn fetch(client: &Client, url: &str, out: &mut impl Write) -> Result<(), A
     Ok(())
 }
 
-/// The same from any thread, a task of tokio for example.
+/// The same from any thread, for example in a tokio task.
 async fn text(handle: &Handle, url: &str) -> Result<String, Any> {
     let response = handle.get(url).header("Accept", "text/plain").send().await?;
     let body = response.into_body().bytes(1_000_000).await?;

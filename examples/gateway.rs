@@ -38,7 +38,7 @@ fn gateway(address: &str, urls: &[String]) -> Result<ServerHandle, Box<dyn Error
     Ok(Server::bind(address)?.start(router)?)
 }
 
-/// A service for the check: it answers with what it was asked for.
+/// A service for the check: it answers with the requested target.
 fn service(name: &'static str) -> Result<ServerHandle, Box<dyn Error>> {
     let answer = move |request: Request| format!("{name} {}\n", request.target());
     Ok(Server::bind("127.0.0.1:0")?.loops(1).start(move || Router::new().fallback(answer))?)

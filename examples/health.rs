@@ -48,7 +48,7 @@ async fn check(client: &Client) -> &'static str {
 /// The count of each outcome of each target.
 type Outcomes = BTreeMap<(usize, &'static str), usize>;
 
-/// What the workers share. They live on one thread, so cells are enough.
+/// Shared state of the workers. They live on one thread, so cells are enough.
 struct Round {
     clients: Vec<Client>,
     total: usize,

@@ -1,4 +1,4 @@
-//! The same response by functions of each kind over the layer for applications, to measure what the layer adds.
+//! The same response by functions of each kind over the layer for applications, to measure the layer's cost.
 //!
 //! ```text
 //! cargo run --features http --example http_plaintext                     # checks all paths and exits

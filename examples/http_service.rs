@@ -23,7 +23,7 @@ use tidegate::http::{
 };
 use tidegate::{ServerHandle, StartError, task};
 
-/// What a gauge has reported.
+/// A gauge's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Report {
     level: i32,

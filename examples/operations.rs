@@ -17,7 +17,7 @@ use tidegate::admin::{Admin, AdminHandle};
 use tidegate::http::{Request, Router, Server};
 use tidegate::metrics::HttpMetrics;
 
-/// Starts the service and, on a listener and a loop of its own, what shows how it does.
+/// Starts the service and, on a listener and a loop of its own, its metrics and health pages.
 fn start(address: &str, admin: &str) -> Result<(ServerHandle, AdminHandle), Box<dyn Error>> {
     let metrics = HttpMetrics::new();
     let router = || {

@@ -41,7 +41,7 @@ fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {
         // Sent back while it arrives. Pending output must not keep the receive buffer alive, so detach it.
         Incoming::Data(data) if *echoes => Some(Outgoing::Data(data.detach().into())),
         Incoming::End if std::mem::take(echoes) => Some(Outgoing::End),
-        // Other bodies are read and dropped, up to the limits of HTTP.
+        // Other bodies are read and dropped, up to the HTTP limits.
         Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End | Incoming::Preface => None,
     }
 }

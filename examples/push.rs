@@ -1,4 +1,4 @@
-//! A push server: subscribers of a room get what publishers post to it. Both need a token.
+//! A push server: subscribers of a room get the messages that publishers post to it. Both need a token.
 //!
 //! ```text
 //! cargo run --example push                      # checks itself, and ends
@@ -7,7 +7,7 @@
 //! curl -H 'Authorization: Bearer pub-1' -d 'high water' http://127.0.0.1:8080/rooms/tides
 //! ```
 //!
-//! A subscriber is a handler without state, so a hundred thousand of them cost little: chapter 21 of the guide. One
+//! A subscriber is a handler without state, so a hundred thousand of them cost little: `docs/guide/http/push.md`. One
 //! that reads slowly misses messages, and holds up nothing. `sse_push.rs` is the same with Server-Sent Events.
 
 #![forbid(unsafe_code)]
@@ -31,7 +31,7 @@ use tidegate::{
 type Any = Box<dyn Error>;
 type Pipe = DynOver<WebSocket>;
 
-/// Who may do what. A service has these in a database, or checks a signature.
+/// Permissions. A service has these in a database, or checks a signature.
 fn may_subscribe(token: &str) -> bool {
     token.starts_with("sub-")
 }
@@ -40,7 +40,7 @@ fn may_publish(token: &str) -> bool {
     token.starts_with("pub-")
 }
 
-/// A connection that receives what is published in a room.
+/// A connection that receives the messages published in a room.
 struct Subscriber {
     room: Room<Pipe>,
     visit: Option<Visit<Pipe>>,
@@ -124,7 +124,7 @@ fn start(address: &str) -> Result<ServerHandle, StartError> {
         .start(move || Router::with_state(rooms.clone()).get("/rooms/{room}", subscribe).post("/rooms/{room}", publish))
 }
 
-/// Reads what a room gets up to the last message, and comes back whenever the connection ends.
+/// Reads a room's messages up to the last one, and comes back whenever the connection ends.
 async fn follow(client: &Client, uri: &str, mut is_last: impl FnMut(&str) -> bool) -> Result<(), ClientError> {
     let read = async |mut channel: WebSocketChannel| {
         while let Ok(Some(message)) = channel.recv().await {
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subscribers_with_a_token_get_what_publishers_with_a_token_post() {
+    fn subscribers_with_a_token_get_the_messages_of_publishers_with_a_token() {
         let server = start("127.0.0.1:0").unwrap();
         let address = server.address().to_string();
         let received = EventLoop::on(Backend::Auto).unwrap().block_on(check(address)).unwrap();

@@ -258,7 +258,7 @@ mod tests {
         Some(microsocks)
     }
 
-    /// What comes back through the proxy for a line.
+    /// The answer to a line through the proxy.
     fn echoed(proxy: SocketAddr, codec: socks::Client) -> Result<String, String> {
         let mut event_loop = EventLoop::on(tidegate::Backend::Auto).unwrap();
         let talk = async move {

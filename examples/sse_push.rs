@@ -104,7 +104,7 @@ fn subscribe(State(rooms): State<Rooms>, Path(name): Path<String>, headers: Head
     }
     let Some(room) = rooms.room(&name) else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
     let seen = last.as_deref().and_then(|id| id.parse::<u64>().ok());
-    // A number from before a restart of the server is none of this room: it begins with what comes next.
+    // A number from before a restart of the server is none of this room: it begins with the next message.
     let mut number = seen.map_or(u64::MAX, |seen| seen.saturating_add(1)).min(room.next_number());
     Sse::new(async move |mut events| {
         loop {

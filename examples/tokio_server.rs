@@ -1,4 +1,4 @@
-//! A codec of Tidegate without its loops: HTTP/1.1 over the sockets of tokio.
+//! A codec of Tidegate without its loops: HTTP/1.1 over tokio sockets.
 //!
 //! ```text
 //! cargo run --example tokio_server                      # checks itself, prints the results and exits

@@ -5,7 +5,7 @@
 //! cargo run --example two_protocols -- 127.0.0.1:7000    # serves: curl http://127.0.0.1:7000/, nc 127.0.0.1 7000
 //! ```
 //!
-//! Both are applications as on a port of their own. A peer that begins with a request of HTTP gets HTTP; any other text
+//! Both are applications as on a port of their own. A peer that begins with an HTTP request gets HTTP; any other text
 //! is a line; a peer that is silent for a second is greeted; binary data closes the connection.
 
 #![forbid(unsafe_code)]
@@ -23,7 +23,7 @@ use tidegate::{
     Channel, ChannelError, Context, Handler, Outcome, Protocol, Protocols, Server, ServerHandle, StartError, http1,
 };
 
-/// The application of HTTP, a handler.
+/// The HTTP application, a handler.
 struct Site;
 
 impl Handler<http1::Server> for Site {

@@ -1,4 +1,4 @@
-//! A WebSocket on a route of an HTTP server, and a client that sends back what it receives.
+//! A WebSocket on a route of an HTTP server, and a client that echoes its messages.
 //!
 //! ```text
 //! cargo run --example websocket                                       # both, talking to each other, and exits

@@ -1,4 +1,4 @@
-//! Our loops in a program of tokio: it starts a server, asks it, and drains it, without blocking a worker.
+//! Our loops in a tokio program: it starts a server, asks it, and drains it, without blocking a worker.
 //!
 //! ```text
 //! cargo run --example within_tokio

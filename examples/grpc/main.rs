@@ -1,4 +1,4 @@
-//! A server of gRPC by tonic, without hyper and h2 in between.
+//! A gRPC server by tonic, without hyper and h2 in between.
 //!
 //! ```text
 //! cargo run --example grpc                                 # checks itself, and ends

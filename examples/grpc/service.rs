@@ -10,8 +10,8 @@ use tonic::{Request, Response, Status, Streaming};
 use tides::tides_server::{Tides, TidesServer};
 use tides::{Harbour, Level, ListRequest, Summary, Tide};
 
-/// What `tonic-prost-build` and `protox` have generated from `tides.proto`. It is a part of the repository, so a build
-/// needs no compiler of protocol buffers.
+/// The code that `tonic-prost-build` and `protox` have generated from `tides.proto`. It is a part of the repository, so
+/// a build needs no compiler of protocol buffers.
 #[allow(clippy::all, clippy::pedantic, clippy::nursery, clippy::restriction, reason = "the code is generated")]
 #[allow(missing_docs, unreachable_pub, unused_qualifications, unused_results, dead_code, reason = "the same")]
 pub(crate) mod tides {

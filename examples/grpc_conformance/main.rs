@@ -1,4 +1,4 @@
-//! The server that `connectconformance` tests: a service of gRPC by tonic on our loops.
+//! The server that `connectconformance` tests: a gRPC service by tonic on our loops.
 //!
 //! ```text
 //! cargo run --example grpc_conformance                                      # checks itself, and ends

@@ -1,9 +1,9 @@
-//! The messages of `connectrpc.conformance.v1`, as far as a server of gRPC uses them, written by hand: the definitions are
+//! The messages of `connectrpc.conformance.v1`, as far as a gRPC server uses them, written by hand: the definitions are
 //! those of <https://github.com/connectrpc/conformance>.
 
 use prost::Message;
 
-/// What the runner writes to the standard input.
+/// The message that the runner writes to the standard input.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ServerCompatRequest {
     #[prost(int32, tag = "1")]
@@ -30,7 +30,7 @@ pub(crate) struct TlsCreds {
     pub(crate) key: Vec<u8>,
 }
 
-/// What it reads from the standard output.
+/// The message that the runner reads from the standard output.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ServerCompatResponse {
     #[prost(string, tag = "1")]
@@ -66,7 +66,7 @@ impl Any {
     }
 }
 
-/// `google.rpc.Status`: what `grpc-status-details-bin` carries.
+/// `google.rpc.Status`: the content of `grpc-status-details-bin`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RpcStatus {
     #[prost(int32, tag = "1")]
@@ -160,7 +160,7 @@ pub(crate) struct Payload {
     pub(crate) request_info: Option<RequestInfo>,
 }
 
-/// What the server has seen of the call.
+/// The call as the server has seen it.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestInfo {
     #[prost(message, repeated, tag = "1")]

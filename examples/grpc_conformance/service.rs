@@ -1,4 +1,4 @@
-//! `ConformanceService`: calls that answer as their requests say, and return what the server has seen of them.
+//! `ConformanceService`: calls that answer as their requests define, and return themselves as the server has seen them.
 //!
 //! Every call is a stream on the wire, also one with a single response: so this service sends trailers with success, for
 //! which the unary calls of tonic have no way.
@@ -240,7 +240,7 @@ impl Remaining {
     }
 }
 
-/// What the head of a request says.
+/// The information in a request's head.
 fn info_of(metadata: &MetadataMap) -> RequestInfo {
     let fields = metadata.clone().into_headers();
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();

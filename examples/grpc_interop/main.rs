@@ -1,4 +1,4 @@
-//! The server of gRPC's interoperability cases: `grpc.testing.TestService` by tonic on our loops.
+//! The server of the gRPC interoperability cases: `grpc.testing.TestService` by tonic on our loops.
 //!
 //! ```text
 //! cargo run --example grpc_interop                                       # checks itself, and ends

@@ -59,7 +59,7 @@ impl Clerk {
     }
 }
 
-/// What comes back from the disk: whether everything is there.
+/// The answer of the disk: whether everything is there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Saved(bool);
 

@@ -62,7 +62,7 @@ fn start_sessions(address: &str) -> Result<ServerHandle, StartError> {
     Server::bind(address)?.serve(Tides::new, move |channel| session(channel, office.clone()))
 }
 
-/// What protects a small machine that watches over much water.
+/// Limits for a small machine with many gauges.
 fn limits() -> Limits {
     Limits {
         water: WaterMarks::new(16 * 1024, 8 * 1024),

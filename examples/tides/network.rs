@@ -25,7 +25,7 @@ struct Logbook {
     asked: Cell<i32>,
 }
 
-/// Reports rising levels until the network or the office ends that. What was confirmed is there at once.
+/// Reports rising levels until the network or the office ends that. A confirmed report is stored at once.
 async fn report(address: Address, book: Rc<Logbook>) -> Result<(), Box<dyn Error>> {
     let mut gauge = Gauge::connect(&address.to_string()).await?;
     for level in 1..=20 {

@@ -156,7 +156,7 @@ fn is_station(text: &str) -> bool {
     (1..=STATION_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_letter)
 }
 
-/// What can be wrong, sorted by whose fault it is.
+/// The errors, sorted by blame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Fault)]
 pub(crate) enum Wrong {
     #[fault(from)]

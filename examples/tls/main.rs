@@ -106,7 +106,7 @@ async fn check(server: Address, config: ClientConfig, bytes: usize) -> Result<()
     Ok(())
 }
 
-/// What is downloaded, over and over again: no two records of it are alike.
+/// The downloaded bytes, repeated: no two records of them are alike.
 static WATER: [u8; WATER_BYTES] = {
     let (mut water, mut index, mut state) = ([0; WATER_BYTES], 0, 1_u32);
     while index < WATER_BYTES {

@@ -1,5 +1,5 @@
-//! Compressed messages: any bytes are decompressed alike whole and in pieces, within the limits; and what is compressed,
-//! in any pieces with flushes, is decompressed to itself.
+//! Compressed messages: any bytes are decompressed alike whole and in pieces, within the limits; and bytes compressed
+//! in any pieces with flushes decompress to themselves.
 //!
 //! The first byte chooses the algorithm and the direction, the second one a second layer and the level, the third one the
 //! length of pieces.
@@ -37,7 +37,7 @@ fn decompresses(algorithm: Algorithm, options: u8, piece: usize, bytes: &[u8]) {
     assert!(whole.1 != Ok(()) || whole.0.len() == pieces.0.len(), "{layers:?}: whole and in pieces");
 }
 
-/// The output, and whether there was no error. Limits compare what was written with what was read at that time, so that
+/// The output, and whether there was no error. Limits compare the bytes written with those read at that time, so that
 /// whether the peer or a limit is to blame depends on the pieces.
 fn decompress(layers: &[Algorithm], bytes: &[u8], piece: usize, space: usize) -> (Vec<u8>, Result<(), ()>) {
     let mut out = Vec::new();

@@ -1,8 +1,8 @@
 //! Stacks of filters: any split of hostile bytes below them decodes alike, and plain bytes arrive through them.
 //!
 //! The first byte is the seed of the split, the second one chooses the stack. The rest is the wire below the stack; or
-//! the plain bytes above it, in records whose length comes next, and then the stack must decode what the codec alone
-//! decodes.
+//! the plain bytes above it, in records whose length comes next, and then the stack must decode the messages that the
+//! codec alone decodes.
 
 use std::error::Error;
 
@@ -87,7 +87,7 @@ impl Check<'_> {
         let stacked = self.run(make, &wire);
         assert_eq!(stacked.messages, alone.messages, "the filters change the messages");
         if !self.open {
-            assert_eq!(stacked.blame(), alone.blame(), "the filters change who is to blame");
+            assert_eq!(stacked.blame(), alone.blame(), "the filters change the blame");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The server's side of HTTP/1.1: any split of any bytes gives the same requests, errors and responses, and another
-//! parser accepts every accepted request.
+//! The HTTP/1.1 server side: any split of any bytes gives the same requests, errors and responses, and another parser
+//! accepts every accepted request.
 //!
 //! The first byte is the seed of the split, the second one chooses the configuration; the rest is the peer's output.
 
@@ -57,9 +57,9 @@ fn run<C: Pipeline>(contract: Contract<'_, C>, options: u8, seed: u8, wire: &[u8
     contract.check_once(wire)
 }
 
-/// What an application sees and sends that answers each request once it is complete: the heads, the bytes that it has sent,
-/// and how decoding has failed. If it reads `ahead`, it does so behind every request that may have others in progress behind
-/// it, and answers only when the codec yields no more.
+/// The input and output of an application that answers each request once it is complete: the heads, the bytes that it
+/// has sent, and how decoding has failed. If it reads `ahead`, it does so behind every request that may have others in
+/// progress behind it, and answers only when the codec yields no more.
 fn exchange(
     (first, second): (&[u8], &[u8]),
     config: &Arc<Config>,
@@ -130,7 +130,7 @@ fn described(head: &RequestHead) -> String {
     let is_split = |byte: &u8| *byte <= b' ' || matches!(byte, b'#' | 0x7f);
     assert!(!head.target_bytes().iter().any(is_split), "nothing in a target ends it");
     assert!(head.method_text().len() + head.target_bytes().len() < head.bytes().len(), "a head holds its first line");
-    assert!(head.method().name().is_none_or(|name| name == head.method_text()), "a method is what was sent");
+    assert!(head.method().name().is_none_or(|name| name == head.method_text()), "a method is the sent one");
     assert_eq!(head.protocol(), None, "HTTP/1.1 has no extended CONNECT");
     for (name, value) in head.headers() {
         assert!(!name.is_empty() && name.iter().all(u8::is_ascii_graphic), "a field has a name");

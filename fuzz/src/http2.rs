@@ -1,7 +1,7 @@
 //! HTTP/2: any frames to either role, with applications that answer; and any field blocks.
 //!
-//! Whatever comes, no stream is served beyond the limit, the window of the connection covers what is unconsumed, and what
-//! is sent are whole frames. A field block that is decoded is encoded and decoded again to the same fields.
+//! Whatever comes, no stream is served beyond the limit, the window of the connection covers the unconsumed bytes, and
+//! the output consists of whole frames. A field block that is decoded is encoded and decoded again to the same fields.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ pub fn hpack(data: &[u8]) {
         }
         let mut same = Vec::new();
         let decoded = again.decode(&block, &mut Vec::new(), |name, value| same.push((name.to_vec(), value.to_vec())));
-        assert_eq!((decoded, same), (Ok(()), fields), "what was encoded is decoded");
+        assert_eq!((decoded, same), (Ok(()), fields), "encoded fields are decoded");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fuzz targets: functions that take any bytes and panic if an invariant is violated.
 //!
-//! | target | what the bytes are | file |
+//! | target | meaning of the bytes | file |
 //! |---|---|---|
 //! | `lines` `delimiter` `fixed` `length_field` | a framing's options, then its wire | `framings.rs` |
 //! | `filters` | a stack of filters, then its wire, or the plain bytes above it | `filters.rs` |
@@ -17,8 +17,8 @@
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
-//! | `services` | requests to an application of HTTP | `services.rs` |
-//! | `tls` | a role of TLS, then its wire; or what is changed in a handshake | `tls.rs` |
+//! | `services` | requests to an HTTP application | `services.rs` |
+//! | `tls` | a TLS role, then its wire; or the changes of a handshake | `tls.rs` |
 //! | `websocket` | a role and its options, then frames; or messages to send | `websocket.rs` |
 //! | `rings` | the actions of peers on real sockets, on io_uring | `rings.rs` |
 //!

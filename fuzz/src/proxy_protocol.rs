@@ -1,5 +1,5 @@
 //! PROXY headers: any split of any bytes gives the same lines and errors, as a filter and as a codec, and a header that
-//! is valid is built again from what was read.
+//! is valid is built again from the parsed one.
 //!
 //! The first byte is the seed of the split, the second one chooses the policy, the peer and the limits; the rest is the
 //! wire.
@@ -31,7 +31,7 @@ pub fn proxy_protocol(data: &[u8]) {
     let peer: IpAddr = if options & UNTRUSTED == 0 { [127, 0, 0, 1].into() } else { [192, 0, 2, 1].into() };
     let proxied = check(|| ReceivesHeader::new(&policy, Some(peer), Lines::new()), options, seed, wire);
     let stripped = check(|| Over::new(ProxyHeaderFilter::new(&policy, Some(peer)), Lines::new()), options, seed, wire);
-    // At the end of a stream the filter has no way to pass on what might have become a header.
+    // At the end of a stream the filter has no way to pass on bytes that might have become a header.
     let is_beginning = b"PROXY ".starts_with(wire) || b"\r\n\r\n\0\r\nQUIT\n".starts_with(wire);
     assert!(is_beginning || proxied.to_string() == stripped.to_string(), "{proxied}\n{stripped}");
     lives(ReceivesHeader::new(&policy, Some(peer), Lines::new()), usize::from(seed), wire);

@@ -1,5 +1,5 @@
-//! The client's side of HTTP/1.1: any split of any bytes gives the same responses and errors, and another parser
-//! accepts every accepted response.
+//! The HTTP/1.1 client side: any split of any bytes gives the same responses and errors, and another parser accepts
+//! every accepted response.
 //!
 //! The first byte is the seed of the split, the second one chooses the limits, and the third one the requests; the rest
 //! is the peer's output.
@@ -64,7 +64,7 @@ fn agrees_with_httparse(head: &ResponseHead, wire: &[u8]) {
     assert_eq!(headers, other.headers.iter().map(text).collect::<Vec<_>>());
 }
 
-/// A client that takes white space before colons reads what another client accepts in the same way.
+/// A client that takes white space before colons reads every response that another client accepts in the same way.
 fn trims(wire: &[u8]) {
     let trimming = config(Limits::default()).trim_field_names(true);
     let mut trimming = Talk { harness: CodecHarness::new(Client::new(Arc::new(trimming))) };

@@ -1,5 +1,5 @@
-//! Both roles of HTTP/1.1 against each other: the receiver decodes exactly the message that the sender has encoded, or
-//! the sender's codec has refused it.
+//! Both HTTP/1.1 roles against each other: the receiver decodes exactly the message that the sender has encoded, or the
+//! sender's codec has refused it.
 //!
 //! The bytes choose the requests, the splits and the responses.
 

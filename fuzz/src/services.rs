@@ -1,7 +1,7 @@
-//! Requests to an application of HTTP: routes, extractors, files, content codings, bodies in pieces both ways.
+//! Requests to an HTTP application: routes, extractors, files, content codings, bodies in pieces both ways.
 //!
-//! The first byte chooses the middleware, the second how the requests are split; the rest is what the peer sends. Every
-//! response has to be one of HTTP/1.1, and complete unless the connection ended within it.
+//! The first byte chooses the middleware, the second how the requests are split; the rest is the peer's input. Every
+//! response has to be an HTTP/1.1 response, and complete unless the connection ended within it.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use tidegate_testkit::Embedded;
 
 use crate::choices::Choices;
 
-/// A server of all kinds of functions, which receives what a peer sends.
+/// A server of all kinds of functions, which receives a peer's input.
 pub fn services(data: &[u8]) {
     let mut choices = Choices::new(data);
     let (options, split) = (choices.byte(), usize::from(choices.byte()));
@@ -52,7 +52,7 @@ pub fn services(data: &[u8]) {
         written.extend_from_slice(&more);
     }
     if wire.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") {
-        // The connection has become one of HTTP/2, which has a target of its own.
+        // The connection has become an HTTP/2 connection, which has a target of its own.
         return;
     }
     // A tunnel and a response to HEAD have no body, whatever their fields say.
@@ -132,7 +132,7 @@ async fn count(Peer(_): Peer, headers: HeaderMap, mut request: Request) -> Resul
     Ok(bytes.to_string())
 }
 
-/// What the peer has sent as a field of the response.
+/// The peer's input as a field of the response.
 #[expect(clippy::needless_pass_by_value, reason = "a function of a router receives its arguments")]
 fn field(request: Request) -> Result<Response, tidegate_http::InvalidField> {
     let (name, value) =

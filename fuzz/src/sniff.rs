@@ -54,7 +54,7 @@ fn matches(rule: Rule, wire: &[u8]) -> bool {
     last == Match::Matched
 }
 
-/// What the sniffer yields, at the latest at the end of the stream or at the deadline.
+/// The verdict of the sniffer, at the latest at the end of the stream or at the deadline.
 fn run(options: u8, pieces: &[&[u8]]) -> Result<Option<u8>, SniffError> {
     let first = usize::from(options & 3);
     let order = RULES.iter().cycle().skip(first).take(RULES.len());

@@ -69,7 +69,7 @@ fn server(seed: u8, options: u8, wire: &[u8]) {
     assert!(seen.messages.len() <= 2, "{seen}");
 }
 
-/// A client of ours asks for what was received, and a server of ours receives the same.
+/// Our client repeats the received request, and our server receives the same.
 fn asked_again(request: &tidegate_socks::Request) {
     let target = request.target().clone();
     let client = match request.version() {

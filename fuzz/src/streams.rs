@@ -1,7 +1,8 @@
 //! A protocol with streams: any frames, between any commands of the application.
 //!
-//! The first bytes choose the windows. Then each byte chooses a command, a frame that may be right, or bytes that need not
-//! be one. Whatever comes, the session's window covers what is unconsumed, and streams that are closed leave nothing.
+//! The first bytes choose the windows. Then each byte chooses a command, a frame that may be right, or bytes that need
+//! not be one. Whatever comes, the session's window covers the unconsumed bytes, and streams that are closed leave
+//! nothing.
 
 use tidegate_codec::Codec;
 use tidegate_codec::mux::{Mux, RawStreams, ResetCause, StreamCommand, StreamEvent, StreamKey};

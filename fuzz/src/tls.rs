@@ -14,7 +14,7 @@ use tidegate_tls::{Certificates, ClientConfig, Provider, ServerConfig, Tls};
 use crate::choices::Choices;
 use crate::framings::WIRE_BYTES_MAX;
 
-/// Both roles of TLS.
+/// Both TLS roles.
 pub fn tls(data: &[u8]) {
     let mut choices = Choices::new(data);
     let (server, client) = configurations();

@@ -1,5 +1,5 @@
 //! WebSocket: any split of any bytes gives the same messages, replies and errors, in both roles, with compression and
-//! without; and what one role sends, the other yields.
+//! without; and the other role yields every message that one role sends.
 //!
 //! The first byte is the seed of the split, the second one chooses the role and its options; the rest is the wire, or
 //! messages.
@@ -52,7 +52,7 @@ fn frames(seed: u8, options: u8, wire: &[u8]) {
     let echo = |message: Message, codec: &mut WebSocket, out: &mut Output<'_>| {
         // The masks of a client are random, and so would the replies be.
         if !is_client && !matches!(message, Message::Ping(_) | Message::Close(_)) {
-            codec.encode(message, out).expect("what was received may be sent");
+            codec.encode(message, out).expect("a received message may be sent");
         }
     };
     let contract = Contract::new(|| codec(is_client, options)).answer(echo).seed(seed.into());

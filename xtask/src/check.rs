@@ -1,5 +1,5 @@
-//! `cargo xtask check CRATE`: format, lints, and the tests of one crate, with the corpora of its fuzz targets. It is what a
-//! contributor runs between changes; `cargo xtask ci` is the whole.
+//! `cargo xtask check CRATE`: format, lints, and the tests of one crate, with the corpora of its fuzz targets. A
+//! contributor runs it between changes; `cargo xtask ci` is the whole.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! All checks of a change, in half an hour on two cores. The steps share builds: a debug build of the whole workspace, which
-//! `cargo test --workspace` makes, a release build as in the README, and a build of what is measured. A step that needs a
-//! build of its own stands in `long.rs`, and so does the whole of what is sampled here.
+//! All checks of a change, in half an hour on two cores. The steps share builds: a debug build of the whole workspace,
+//! which `cargo test --workspace` makes, a release build as in the README, and a build of the measured programs. A step
+//! that needs a build of its own stands in `long.rs`, and so do the complete versions of the samples here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,8 +23,9 @@ use crate::touched;
 pub(crate) struct Options {
     #[command(flatten)]
     selection: Selection,
-    /// Run only what a change can have broken: `xtask/src/touched.rs` has the table of paths and steps. The change is what
-    /// lies between the working tree and its merge base with BASE [default: the last commit on which all of ci passed]
+    /// Run only the steps that a change can have broken: `xtask/src/touched.rs` has the table of paths and steps. The
+    /// change is the difference between the working tree and its merge base with BASE [default: the last commit on
+    /// which all of ci passed]
     #[arg(long, value_name = "BASE", num_args = 0..=1)]
     touched: Option<Option<String>>,
 }
@@ -160,7 +161,7 @@ fn measurements() -> Vec<NamedStep> {
     ]
 }
 
-/// A step that runs after the build of what is measured.
+/// A step that runs after the build of the measured programs.
 fn measured(name: &str, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
     step(name, move || measure::release_builds_for_memory().and_then(|()| run()))
 }

@@ -8,7 +8,7 @@ pub(crate) fn bytes_of_target() -> u64 {
     table.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
-/// Fails if a run left more than it may, beside what was there before.
+/// Fails if a run left more new files than it may.
 pub(crate) fn check_growth(before: u64) -> Result<(), Failure> {
     check(before, bytes_of_target())
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_before_does_not_count() {
+    fn files_from_before_do_not_count() {
         assert!(check(0, GROWTH_MAX).is_ok());
         assert!(check(0, GROWTH_MAX + 1).is_err());
         assert!(check(5 * GROWTH_MAX, 6 * GROWTH_MAX).is_ok());

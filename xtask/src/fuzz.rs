@@ -71,8 +71,8 @@ fn targets() -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// What `cargo fuzz build` does, without the tool. Comparisons are not traced: the corpora include the compared values,
-/// and tracing halves the speed.
+/// Builds as `cargo fuzz build` does, without the tool. Comparisons are not traced: the corpora include the compared
+/// values, and tracing halves the speed.
 fn build(options: &Options, out: &Path) -> Result<(), Failure> {
     let mut flags = "--cfg fuzzing -Cdebug-assertions -Ccodegen-units=16 -Cpasses=sancov-module \
         -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \

@@ -1,5 +1,5 @@
-//! What `ci.rs` samples, complete; what needs a build of its own; the other programs; and the measurements beside peers, in a
-//! short form that shows that they run. `cargo xtask bench` has the measurements themselves.
+//! The samples of `ci.rs`, complete; steps with builds of their own; the other programs; and the measurements beside
+//! peers, in a short form that shows that they run. `cargo xtask bench` has the measurements themselves.
 //!
 //! A step that has passed is skipped until its inputs change (`record.rs`), so that the list can run in pieces.
 
@@ -78,7 +78,7 @@ fn exhaustive() -> Vec<NamedStep> {
     ]
 }
 
-/// What has a build of its own.
+/// Steps with builds of their own.
 fn builds() -> Vec<NamedStep> {
     let mut steps = vec![
         step_apart("packages that compile", "target/release-packages", release::packages_that_compile)

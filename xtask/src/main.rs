@@ -1,5 +1,5 @@
-//! `cargo xtask`: what a contributor runs. `ci` and `long` are lists of steps (`ci.rs`, `long.rs`); the other commands
-//! are single steps of them. Read next: `steps.rs`.
+//! `cargo xtask`: the commands of a contributor. `ci` and `long` are lists of steps (`ci.rs`, `long.rs`); the other
+//! commands are single steps of them. Read next: `steps.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ mod passed;
 mod record;
 mod release;
 mod sample;
+mod slowest;
 mod smoke;
 mod steps;
 mod test_programs;
@@ -53,10 +54,11 @@ enum Task {
     },
     /// All checks of a change, in half an hour; installs missing tools on Debian
     Ci(ci::Options),
-    /// What ci samples, complete, builds of their own, all interop and the measurements: two hours, on an otherwise idle
-    /// machine; skips what has passed on the same inputs
+    /// The samples of ci, complete, builds of their own, all interop and the measurements: two hours, on an otherwise
+    /// idle machine; skips steps that have passed on the same inputs
     Long(long::Options),
-    /// Run all tests several times, shuffled and beside a load, and list those that failed
+    /// Run all tests several times, each time with four threads and with one, shuffled and beside a load, and list those
+    /// that failed
     Flaky(flaky::Options),
     /// Fuzz all targets, or the named ones, for a number of seconds each
     Fuzz(fuzz::Options),

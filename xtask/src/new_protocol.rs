@@ -134,7 +134,7 @@ impl<'r> Protocol<'r> {
     }
 
     fn edit_documents(&self) -> Result<(), Failure> {
-        let Self { name, codec, .. } = self;
+        let Self { name, .. } = self;
         self.edit("ARCHITECTURE.md", |text| {
             let imports = format!("| `tidegate-{name}` | `tidegate-codec` | `tidegate` `tidegate-testkit` |");
             let text = insert_after(text, "| `tidegate-socks` |", &imports)?;
@@ -142,27 +142,18 @@ impl<'r> Protocol<'r> {
             let text = add_import(&text, "tidegate-fuzz", name)?;
             let wrong = format!("| a frame of {name} that is refused | `crates/{name}/src/codec.rs` |");
             let text = insert_after(&text, "| a handshake of SOCKS,", &wrong)?;
-            let files = format!(
-                "### `crates/{name}/src`\n\n| file | holds |\n|---|---|\n\
-                 | `codec.rs` | `{codec}`, the codec of both sides |\n\
-                 | `frame.rs` | `Frame`, a message |\n\
-                 | `error.rs` | errors by blame |\n\n"
-            );
-            let text = insert_before(&text, "### `crates/socks/src`", &files)?;
             insert_after(&text, "| `socks.rs` | handshakes", &format!("| `{name}.rs` | frames of {name} |"))
-        })?;
-        self.edit("README.md", |text| {
-            let row = format!(
-                "| {name}, by the feature `{name}` | frames of a kind and a body, both sides: \
-                 [`examples/{name}.rs`](examples/{name}.rs) |"
-            );
-            insert_after(text, "| SOCKS, by the feature `socks` |", &row)
         })?;
         self.edit("docs/README.md", |text| {
             let row = format!(
+                "| {name}, by the feature `{name}` | frames of a kind and a body, both sides: \
+                 [`examples/{name}.rs`](../examples/{name}.rs) |"
+            );
+            let text = insert_after(text, "| SOCKS, by the feature `socks` |", &row)?;
+            let row = format!(
                 "| [`examples/{name}.rs`](../examples/{name}.rs) | a server of {name} that sends frames back |"
             );
-            insert_after(text, "| [`examples/socks_server.rs`]", &row)
+            insert_after(&text, "| [`examples/socks_server.rs`]", &row)
         })?;
         self.edit("CHANGELOG.md", |text| {
             let entry =
@@ -252,7 +243,7 @@ fn add_import(text: &str, package: &str, name: &str) -> Result<String, Failure> 
     replace(text, row, &format!("|{own}| {} |{of_tests}|", imports.join(" ")))
 }
 
-/// Creates a protocol in a copy of the tree, and runs there what compares files, and the tests of the new crate.
+/// Creates a protocol in a copy of the tree, and runs there the tests that compare files, and those of the new crate.
 pub(crate) fn check_in_a_copy() -> Result<(), Failure> {
     let folder = PathBuf::from("target/new-protocol");
     copy_tree(Path::new("."), &folder)?;
@@ -347,10 +338,9 @@ mod tests {
         assert!(targets("tidegate-fuzz").contains(&TRIED.to_owned()));
         assert!(targets("tidegate-examples").contains(&TRIED.to_owned()));
         let places = [
-            ("ARCHITECTURE.md", 6),
+            ("ARCHITECTURE.md", 5),
             ("CHANGELOG.md", 1),
-            ("README.md", 1),
-            ("docs/README.md", 1),
+            ("docs/README.md", 2),
             ("crates/tidegate/src/lib.rs", 3),
             ("fuzz/coverage.py", 1),
             ("fuzz/src/lib.rs", 4),

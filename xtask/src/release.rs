@@ -1,5 +1,5 @@
-//! What a release of the packages needs: each package can be made and compiles from what is in it, the compiler is the
-//! oldest that the manifest promises, and the interfaces break only where the version allows it.
+//! The requirements on a release of the packages: each package can be made and compiles from its content, the compiler
+//! is the oldest that the manifest promises, and the interfaces break only where the version allows it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub(crate) fn oldest_compiler() -> Result<(), Failure> {
     remove(&folder)
 }
 
-/// Removes what no other step uses.
+/// Removes folders that no other step uses.
 fn remove(folder: &str) -> Result<(), Failure> {
     fs::remove_dir_all(folder).map_err(|error| Failure(format!("{folder}: {error}")))
 }
@@ -103,7 +103,7 @@ fn describe(package: &Value) -> Option<Published> {
     Some(Published { name, folder, is_library })
 }
 
-/// What cargo knows of the workspace's packages.
+/// Cargo's metadata of the workspace's packages.
 pub(crate) fn metadata() -> Result<Value, Failure> {
     let text = cargo("metadata --no-deps --format-version 1 --offline".split(' ')).output()?;
     serde_json::from_str(&text).map_err(|error| Failure(format!("cargo metadata: {error}")))

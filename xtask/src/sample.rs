@@ -1,4 +1,4 @@
-//! Samples of what is exhaustive in the long suite: another one each time, from a seed that is printed.
+//! Samples of the exhaustive checks in the long suite: another one each time, from a seed that is printed.
 
 use std::hash::{BuildHasher, RandomState};
 

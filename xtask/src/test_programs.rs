@@ -14,7 +14,7 @@ use crate::release::metadata;
 #[derive(Clone, Debug)]
 pub(crate) struct TestProgram {
     pub(crate) package: String,
-    /// What cargo names to run it alone, for example `--test suite`.
+    /// Cargo's arguments to run it alone, for example `--test suite`.
     target: String,
     executable: String,
     folder: PathBuf,

@@ -33,7 +33,7 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("systemd-analyze", "systemd"),
 ];
 
-/// What the long checks need beside those.
+/// Further tools of the long checks.
 pub(crate) const OF_LONG: &[(&str, &str)] = &[
     ("objdump", "binutils"),
     ("slowhttptest", "slowhttptest"),
@@ -45,8 +45,8 @@ pub(crate) const OF_LONG: &[(&str, &str)] = &[
     ("npm", "npm"),
 ];
 
-/// What the servers of the comparison need beside those. The comparison skips a server whose toolchain is missing, with
-/// a message.
+/// Further tools of the servers of the comparison. The comparison skips a server whose toolchain is missing, with a
+/// message.
 pub(crate) const OF_PEERS: &[(&str, &str)] = &[
     ("/usr/lib/nginx/modules/ngx_http_echo_module.so", "libnginx-mod-http-echo"),
     ("/usr/include/h2o.h", "libh2o-evloop-dev"),
@@ -163,7 +163,7 @@ impl Tool {
 
     fn is_there(self) -> bool {
         match self.registry {
-            // Cargo knows what it has installed.
+            // Cargo lists its installed tools.
             Registry::Rust => {
                 let installed = Step::line("cargo install --list").output().unwrap_or_default();
                 installed.lines().any(|line| line == format!("{} v{}:", self.name, self.version)) && is_there(self.name)

@@ -76,13 +76,13 @@ const WEBSOCKET: &[&str] = &["the WebSocket cases of kosoku"];
 /// All scripts of `interop` that run in ci.
 const INTEROP: &[&[&str]] = &[GRPC, HTTP, HTTP2, PROXY_PROTOCOL, SOCKS, TLS, WEBSOCKET];
 
-/// The steps of long for what parses.
+/// The steps of long for parsers.
 const DECODER: &[&str] = &["fuzzing", "lines that the fuzz corpora reach"];
 const IMAGE: &[&str] = &["the image in namespaces", "the manifest of Kubernetes"];
 const UNSAFE: &[&str] = &["address sanitizer", "the contract with all injected bugs"];
 
 const TABLE: &[Row] = &[
-    // What decides every build, and what decides the steps.
+    // Files that decide every build, and files that decide the steps.
     row(".cargo", Everything),
     row(".ci", Everything),
     row("Cargo.lock", Everything),
@@ -97,7 +97,7 @@ const TABLE: &[Row] = &[
     row(".gitignore", Of(&[])),
     row("ARCHITECTURE.md", Of(&[])).tests(&["tidegate"]),
     row("CHANGELOG.md", Of(&[])),
-    row("CONTRIBUTING.md", Of(&[])),
+    row("CONTRIBUTING.md", Of(&[])).tests(&["tidegate"]),
     row("LICENSE-APACHE", Of(&[])).tests(&["tidegate"]),
     row("LICENSE-MIT", Of(&[])).tests(&["tidegate"]),
     row("README.md", Of(&[DOCUMENTATION, PROGRAM])).tests(&["tidegate"]),
@@ -112,6 +112,8 @@ const TABLE: &[Row] = &[
     row("crates/compress", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
         .long(&["in front of Python and nginx", "smuggled"]),
+    row("crates/http-message", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
+        .long(&["in front of Python and nginx", "smuggled"]),
     row("crates/http1", Of(&[COSTS, DOCUMENTATION, EXAMPLES, HTTP, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http2", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, INSTRUCTIONS, PROGRAM])).long(DECODER),
     row("crates/load", Of(&[DOCUMENTATION, PROGRAM, TLS])),
@@ -125,7 +127,7 @@ const TABLE: &[Row] = &[
     row("crates/tls", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, PROGRAM, TLS])),
     row("crates/tower", Of(&[DOCUMENTATION, EXAMPLES, GRPC])),
     row("crates/websocket", Of(&[DOCUMENTATION, EXAMPLES, INSTRUCTIONS, PROGRAM, WEBSOCKET])).long(DECODER),
-    // What runs beside the crates.
+    // Programs beside the crates.
     row("benches", Of(&[COSTS])).tests(&["tidegate"]),
     row("benches/arena", Of(&[])),
     row("benches/experiment", Of(&[])).long(&["tests and lints of the", "queue experiment"]),
@@ -168,7 +170,7 @@ const TABLE: &[Row] = &[
     row("interop/websocket_peers", Of(&[])).long(&["WebSocket with Python"]),
 ];
 
-/// Runs what the change since `base` can have broken.
+/// Runs the steps that the change since `base` can have broken.
 pub(crate) fn run(base: Option<&str>, selection: &Selection) -> Result<(), Failure> {
     let Some(base) = base.map(str::to_owned).or_else(passed::commit) else {
         println!("no run of ci has passed here, and no base is given: everything runs");
@@ -200,7 +202,7 @@ fn changed_files(base: &str) -> Result<BTreeSet<String>, Failure> {
     Ok(changed.lines().chain(new.lines()).map(str::to_owned).collect())
 }
 
-/// What runs.
+/// The steps and tests to run.
 #[derive(Debug, Default)]
 struct Plan {
     /// The first changed file that needs everything.
@@ -296,7 +298,7 @@ impl Packages {
             }
             affected.extend(more.into_iter().map(|(name, _)| name.clone()));
         }
-        // The dependants of a package do not see what its tests depend on.
+        // The dependants of a package do not see the dependencies of its tests.
         let in_tests = self.0.iter().filter(|(_, package)| !package.dev_dependencies.is_disjoint(&affected));
         let in_tests: Vec<_> = in_tests.map(|(name, _)| name.clone()).collect();
         affected.extend(in_tests);

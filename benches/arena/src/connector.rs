@@ -15,8 +15,8 @@ use crate::database::Database;
 /// How a loop gets its database.
 #[derive(Debug, Clone)]
 pub enum Connector {
-    /// The connection is a task of tokio, on a socket of tokio. All loops share it.
-    Runtime(Arc<Database>),
+    /// The connection is a tokio task, on a tokio socket. All loops share it.
+    TokioRuntime(Arc<Database>),
     /// Each loop has a connection of its own, on a socket of its own, which a task of the loop serves: these are the
     /// settings.
     Loop(String),
@@ -49,7 +49,7 @@ impl Rows {
     }
 }
 
-/// The client of tokio's world on a connection of this loop.
+/// A client from tokio's ecosystem on a connection of this loop.
 async fn connect_on_loop(settings: &str) -> Result<Database, Box<dyn Error>> {
     let config: Config = settings.parse()?;
     let port = config.get_ports().first().unwrap_or(&5432);

@@ -1,5 +1,5 @@
-//! The workloads of a database: 100,000 rows in PostgreSQL, by the client of the ecosystem. The peers in `benches/peers`
-//! include this file, so the servers differ in what is around it only.
+//! The workloads of a database: 100,000 rows in PostgreSQL, by the client of the ecosystem. The peers in
+//! `benches/peers` include this file, so the servers differ in its surroundings only.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -93,7 +93,7 @@ struct Page<'a> {
 }
 
 impl Database {
-    /// Connects. The connection is a task of tokio.
+    /// Connects. The connection is a tokio task.
     ///
     /// # Errors
     /// If PostgreSQL cannot be reached, or refuses a statement.

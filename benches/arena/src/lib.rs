@@ -22,7 +22,7 @@ use crate::connector::{Connector, Rows};
 use crate::database::{Change, Entry, List, Range};
 use crate::items::Item;
 
-/// Where the workloads are served, and with what.
+/// The addresses of the workloads, and their data.
 #[derive(Debug, Default)]
 pub struct Options<'a> {
     /// `None`: a loop for each core.

@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use tidegate_engine::Limits;
-use tidegate_http::proxy::{Proxy, Upstreams};
 use tidegate_http::{Config, ContentType, Response, Router};
+use tidegate_http_proxy::{Proxy, Upstreams};
 use tidegate_http2::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
 use tidegate_sys::Socket;
 
@@ -51,7 +51,7 @@ fn awaits_polls<const DEPTH: usize>(waits: u32, rounds: usize) {
     serve(Router::new().get("/plaintext", waits), DEPTH, rounds);
 }
 
-/// Requests on `STREAMS` streams of one connection of HTTP/2 in one turn, answered as in [`sync`].
+/// Requests on `STREAMS` streams of one HTTP/2 connection in one turn, answered as in [`sync`].
 pub(crate) fn http2<const STREAMS: usize>(rounds: usize) {
     let mut client = Client::new();
     let (mut event_loop, peer) = wired(client.greeting(), 0);
@@ -99,7 +99,7 @@ pub(crate) fn proxied<const DEPTH: usize>(rounds: usize) {
     }
 }
 
-/// What a client of HTTP/2 sends.
+/// The bytes of an HTTP/2 client.
 struct Client {
     encoder: Encoder,
     next_id: u32,

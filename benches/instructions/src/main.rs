@@ -6,7 +6,7 @@
 //! cargo run --profile dist -p tidegate-instructions -- --store   # stores the current figures
 //! ```
 //!
-//! With `--profile release` in its place it counts what a user gets, by cargo's defaults. `--check` then also fails if a job
+//! With `--profile defaults` in its place it counts a user's build, by cargo's defaults. `--check` then also fails if a job
 //! takes more than [`USERS_RATIO_MAX`] of the stored figure of `dist`: a small function of one crate that another one calls
 //! for each message needs `#[inline]`.
 //!
@@ -17,6 +17,25 @@
 //! than 2 %: their work must not grow with the number of connections.
 //!
 //! `jobs.rs` lists the jobs, `counted.rs` marks the counted code, `callgrind.rs` runs callgrind.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `jobs.rs` | the counted operations, by name |
+//! | `codecs.rs` | decoding and encoding |
+//! | `queue.rs` | writing, flushing, gathering, sending |
+//! | `timers.rs` | deadlines, and tasks that sleep |
+//! | `turns.rs` | whole turns of a loop |
+//! | `streams.rs` | messages on streams, and on one connection |
+//! | `crowds.rs` | one connection beside many idle ones: closing, pausing receives, shedding |
+//! | `http.rs` | requests through the layer of HTTP |
+//! | `websocket.rs` | messages of WebSockets |
+//! | `drivers.rs` | the same for a driver's sockets, on epoll and io_uring |
+//! | `wire.rs` | the driver beneath those, without a system |
+//! | `counted.rs` | where counting begins and ends |
+//! | `callgrind.rs` | one counted run |
+//! | `stored.rs` | the figures in the repository, of the profile `dist` in `benches/instructions/stored-dist.txt` and of cargo's defaults in `stored-release.txt` |
 
 #![forbid(unsafe_code)]
 
@@ -90,7 +109,7 @@ fn compare(check: bool) -> io::Result<ExitCode> {
     };
     let stored = Figures::load(now.profile);
     println!("Instructions of one operation, profile {}, {}, {}:\n", now.profile.name(), now.rustc, now.level);
-    println!("| job | what one operation is | now | stored | change |");
+    println!("| job | one operation | now | stored | change |");
     println!("|---|---|--:|--:|--:|");
     let mut changed = 0;
     for (name, instructions) in &now.jobs {
@@ -183,8 +202,8 @@ const CHANGE_PERCENT_MAX: f64 = 5.0;
 /// The maximum difference between the figures of a job with many and with few connections.
 const DIFFERENCE_PERCENT_MAX: f64 = 2.0;
 
-/// The maximum figure of a build by cargo's defaults, as a part of that of `dist`. Lines have the largest, 1.39; requests of
-/// HTTP have 1.06 to 1.12. The goal is 1.05.
+/// The maximum figure of a build by cargo's defaults, as a part of that of `dist`. Lines have the largest, 1.39; HTTP
+/// requests have 1.06 to 1.12. The goal is 1.05.
 const USERS_RATIO_MAX: f64 = 1.4;
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ fn turn(event_loop: &mut EventLoop, peer: &Peer, bytes: usize, rounds: usize) {
     let before = peer.received();
     for _ in 0..rounds {
         peer.deliver();
-        // The session writes what its streams have sent at the end of the turn.
+        // The session writes the output of its streams at the end of the turn.
         count_this(|| event_loop.turn(None)).expect("nothing fails on a wire");
     }
     assert_eq!(peer.received() - before, (rounds * bytes) as u64, "each turn answers all messages that it received");

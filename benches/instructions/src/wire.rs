@@ -1,8 +1,9 @@
 //! `Wire`: a driver without a kernel. The work that a kernel would do is not counted.
 //!
 //! Each call of [`deliver`](Peer::deliver) delivers the same bytes to every connection that receives; sends complete in
-//! full. On a connection that the loop makes, each request of HTTP/1.1 is answered by other bytes, in the turn after it. The clock advances only
-//! on request. The driver's work for one connection does not depend on the number of connections.
+//! full. On a connection that the loop makes, each HTTP/1.1 request is answered by other bytes, in the turn after it.
+//! The clock advances only on request. The driver's work for one connection does not depend on the number of
+//! connections.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -33,7 +34,7 @@ pub(crate) struct Peer {
     received: Cell<u64>,
     /// Other bytes to deliver from the next turn on.
     bytes: RefCell<Option<Vec<u8>>>,
-    /// What answers a request on a connection that the loop has made.
+    /// The answer to a request on a connection that the loop has made.
     answer: Cell<&'static [u8]>,
     start: Instant,
     now: Cell<Instant>,
@@ -77,7 +78,7 @@ impl Peer {
         self.bytes.replace(Some(bytes.to_vec()));
     }
 
-    /// Sets what answers each request on a connection that the loop has made.
+    /// Sets the answer to each request on a connection that the loop has made.
     pub(crate) fn answer(&self, bytes: &'static [u8]) {
         self.answer.set(bytes);
     }
@@ -307,7 +308,7 @@ impl Driver for Wire {
     }
 }
 
-/// How many heads end in what is sent.
+/// How many heads end in the sent bytes.
 fn heads(parts: &[IoSlice<'_>]) -> usize {
     let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
     bytes.windows(4).filter(|end| *end == b"\r\n\r\n").count()

@@ -125,7 +125,7 @@ def aims_text(results):
 
 
 def summary(results):
-    """The gist, as the README has it."""
+    """The gist, as `summary.md` has it."""
     texts = []
     if columns := gist.columns(results):
         settings = results["settings"]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_engine::{ConnectionCursor, ConnectionInfo, ServerHandle, task};
 
-/// What is to be listed.
+/// The connections to list.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Listing {
     #[serde(default)]

@@ -1,10 +1,10 @@
-//! `Guard`: which requests are refused, and what every response says to a browser.
+//! `Guard`: the refused requests, and the browser directives in every response.
 //!
 //! The administrative server asks for no password. A browser on the same machine can reach it, and runs the pages of
 //! any site. Three things keep those pages out. A request that names a host which is neither an IP address nor known is
 //! refused: such a name may have been made to resolve to this machine (DNS rebinding). A request with an `Origin` that
-//! is not our own is refused. And what changes something needs an `Origin`, which browsers send with each POST and
-//! pages cannot change.
+//! is not our own is refused. And a request that changes something needs an `Origin`, which browsers send with each
+//! POST and pages cannot change.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

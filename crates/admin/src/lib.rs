@@ -3,7 +3,7 @@
 //! It is a server of its own, with a listener and a loop of its own, so it responds while the loops that it is about
 //! hang or drain, and a scrape takes no time of theirs. Nothing of it is served anywhere else.
 //!
-//! | path | what it is |
+//! | path | content |
 //! |---|---|
 //! | `/metrics` | metrics, in the text format of Prometheus or as OpenMetrics |
 //! | `/health` | 200 while all loops run and none hangs, otherwise 503: whether a restart would help |
@@ -19,6 +19,16 @@
 //! (`guard.rs`).
 //!
 //! Read next: `guard.rs`, `snapshot.rs`, `connections.rs`, and `dashboard.html`, which is the page.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `guard.rs` | which requests are refused: hosts, origins |
+//! | `routes.rs` | the paths, and the shared state of their functions |
+//! | `snapshot.rs` | the figures of the live page, as JSON |
+//! | `connections.rs` | the list of connections: searched, sorted |
+//! | `page.rs` | the live page, `dashboard.html`, and its policy |
 
 #![forbid(unsafe_code)]
 
@@ -85,7 +95,7 @@ impl Admin {
         }
     }
 
-    /// Shows these requests of HTTP.
+    /// Shows these HTTP requests.
     pub fn requests(mut self, metrics: &HttpMetrics) -> Self {
         self.requests = metrics.clone();
         self

@@ -19,7 +19,7 @@ use crate::snapshot::Snapshot;
 /// Writes metrics of the application.
 pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;
 
-/// What the functions share.
+/// Shared state of the functions.
 pub(crate) struct AdminState {
     server: ServerHandle,
     requests: HttpMetrics,

@@ -2,8 +2,8 @@
 
 use crate::outbound::Outbound;
 
-/// A cursor at the end of an [`Outbound`]. Dropping it commits what was put. The caller may put more than it requested:
-/// the cursor continues in the next segment.
+/// A cursor at the end of an [`Outbound`]. Dropping it commits the bytes put. The caller may put more than it
+/// requested: the cursor continues in the next segment.
 pub struct Cursor<'q> {
     queue: &'q mut Outbound,
     next: *mut u8,
@@ -72,10 +72,10 @@ impl<'q> Cursor<'q> {
     fn put_slow_path(&mut self, bytes: &[u8]) {
         self.commit();
         self.queue.write(bytes);
-        (self.next, self.room) = self.queue.claim_fill(0).expect("what was written last may grow");
+        (self.next, self.room) = self.queue.claim_fill(0).expect("the last write may grow");
     }
 
-    /// Counts what was put as written, and releases the claim on the remaining room.
+    /// Counts the bytes put as written, and releases the claim on the remaining room.
     #[inline]
     fn commit(&mut self) {
         self.queue.commit(std::mem::take(&mut self.put));

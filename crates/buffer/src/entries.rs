@@ -2,7 +2,7 @@
 
 use crate::part::Part;
 
-/// What one entry of a queue costs, in bytes; it counts against the water marks and the ledger.
+/// Cost of one queue entry in bytes; it counts against the water marks and the ledger.
 pub const ENTRY_BYTES: usize = size_of::<QueueEntry>();
 
 /// One link of a queue.
@@ -41,7 +41,7 @@ impl Entries {
             self.empty_pages -= 1;
         }
         page.used += 1;
-        // What was there is vacant, so there is nothing to drop.
+        // The previous entry is vacant, so there is nothing to drop.
         std::mem::forget(std::mem::replace(entry, QueueEntry { part, next: NIL }));
         number * PAGE_ENTRIES as u32 + place
     }

@@ -69,7 +69,7 @@ pub enum Bug {
     WindowLeaked,
     /// A stream is not notified when its session has taken bytes and it is writable again.
     StreamLevelLost,
-    /// A reset behind the end of a stream discards what was received before.
+    /// A reset behind the end of a stream discards bytes received before.
     ResetAfterEnd,
     /// A session reads nothing while one of its streams has unread bytes.
     SessionStopsReading,

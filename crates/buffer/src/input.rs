@@ -1,4 +1,4 @@
-//! `Input`: what a codec reads from.
+//! `Input`: the received bytes that a codec reads.
 //!
 //! One contiguous region of unread bytes. During a dispatch it usually lies in the loop's scratch, where the bytes were
 //! received. Between dispatches it lies in a segment of its own size, and only if bytes are left.
@@ -70,7 +70,7 @@ impl Input {
         self.end = self.end & !ESCAPING | bit;
     }
 
-    /// Whether the application may keep what is taken; see [`set_escaping`](Self::set_escaping).
+    /// Whether the application may keep views of taken bytes; see [`set_escaping`](Self::set_escaping).
     #[must_use]
     #[inline]
     pub fn is_escaping(&self) -> bool {
@@ -157,7 +157,7 @@ impl Input {
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let (first, length) = (self.first(), self.len());
         let Some(segment) = self.segment.as_ref().filter(|_| length > 0) else { return Some(&mut []) };
-        // Its copy would not have what is written now.
+        // Its copy would lack the bytes written now.
         segment.pool().end_run();
         if self.start & EXCLUSIVE == 0 {
             if !segment.has_one_view() {
@@ -271,8 +271,8 @@ impl Input {
     }
 
     /// Moves the unread bytes into memory with room for `total` bytes, so that a message that is received in parts is
-    /// copied once. Does nothing if that memory would be more than about twice what is unread: bytes that did not come
-    /// cost a connection no more than those that came. Does nothing if there is room already.
+    /// copied once. Does nothing if that memory would be more than about twice the unread bytes: bytes that did not
+    /// come cost a connection no more than those that came. Does nothing if there is room already.
     ///
     /// ```
     /// use tidegate::codec::{Input, Pool};
@@ -290,7 +290,7 @@ impl Input {
     pub fn reserve(&mut self, total: usize, pool: &Pool) {
         let length = self.len();
         let missing = total.saturating_sub(length);
-        // Less than the slack, since lengths are rounded up: `compact` must not release what was reserved.
+        // Less than the slack, since lengths are rounded up: `compact` must not release the reserved room.
         if missing == 0 || total > 2 * length + SLACK_BYTES / 2 || self.has_room(missing) {
             return;
         }
@@ -431,13 +431,13 @@ impl std::fmt::Debug for Input {
 /// If a segment exceeds twice its unread bytes by no more than this, a copy costs more than it saves.
 const SLACK_BYTES: usize = 512;
 
-/// From this length on, a whole frame of HTTP/2, the memory of a rest grows by a quarter.
+/// From this length on, a whole HTTP/2 frame, the memory of a rest grows by a quarter.
 const FRAME_BYTES_MIN: usize = 16 * 1024;
 
 /// Up to this length, the usual window of a stream; beyond it the memory doubles.
 const WINDOW_BYTES: usize = 64 * 1024;
 
-/// A rest of this length is copied in front of what is received even if that is less.
+/// A rest of this length is copied in front of the received bytes even if those are fewer.
 const SHORT_REST_BYTES: usize = 4 * 1024 - 1;
 
 /// The bit of `start` and `end` that marks an escaping input.
@@ -447,7 +447,7 @@ const ESCAPING: u32 = 1 << 31;
 /// be none either: `bytes_mut` finds out.
 const EXCLUSIVE: u32 = 1 << 30;
 
-/// The most bytes that are unread at a time, and the highest offset in a segment: what fits below those bits.
+/// The most bytes that are unread at a time, and the highest offset in a segment: the largest value below those bits.
 const BYTES_MAX: usize = EXCLUSIVE as usize - 1;
 
 const _: () = assert!(size_of::<Input>() == 16);

@@ -4,11 +4,11 @@ use std::cell::Cell;
 
 /// Counts the bytes that a loop's connections hold, inbound and outbound, against a budget.
 ///
-/// Segments are charged whole, however few of their bytes are in use, because that is what they cost. A linked
+/// Segments are charged whole, however few of their bytes are in use, because that is their cost. A linked
 /// [`bytes::Bytes`] is charged in full to every queue that links it, until its last byte was sent: the ledger cannot
 /// see its other owners and errs on the safe side. Entries of outbound queues are charged at
-/// [`ENTRY_BYTES`](crate::ENTRY_BYTES) each. Static bytes, file regions and spare segments cost nothing. Memory outside of
-/// the pool counts if it has a [`Charge`](crate::Charge).
+/// [`ENTRY_BYTES`](crate::ENTRY_BYTES) each. Static bytes, file regions and spare segments cost nothing. Memory outside
+/// of the pool counts if it has a [`Charge`](crate::Charge).
 ///
 /// The ledger only counts; the engine acts on it.
 #[derive(Debug)]

@@ -257,13 +257,13 @@ impl Outbound {
         }
     }
 
-    /// Whether a piece of a file comes first among what was flushed.
+    /// Whether a piece of a file comes first among the flushed parts.
     #[must_use]
     pub fn starts_with_file(&self) -> bool {
         self.has_flushed() && matches!(self.entries().get(self.list.head).part, Part::File(_))
     }
 
-    /// Moves what was flushed in `from` to the end of this queue. A copied part is copied once more if it is short and
+    /// Moves the flushed parts of `from` to the end of this queue. A copied part is copied once more if it is short and
     /// fits behind the tail, so that it does not keep a segment of its own; all other parts are moved.
     pub fn take_flushed(&mut self, from: &mut Self) {
         while from.has_flushed() {
@@ -338,8 +338,8 @@ impl Outbound {
         self.release();
     }
 
-    /// Discards everything that waits, and makes the queue a new one that keeps the memory for what is written next, if that
-    /// is one segment that only this queue holds. [`clear`](Self::clear) gives it up.
+    /// Clears the queue, and keeps a single unshared segment for later writes. [`clear`](Self::clear) releases that
+    /// segment too.
     ///
     /// ```
     /// use tidegate::codec::{Outbound, Pool};
@@ -443,7 +443,7 @@ impl Outbound {
         WritePosition(self.sent)
     }
 
-    /// Appends what fits into the fill segment, and returns how much that was: `write` without a cursor, which would
+    /// Appends the bytes that fit into the fill segment, and returns their count: `write` without a cursor, which would
     /// look the tail up twice.
     #[inline]
     fn append_to_fill(&mut self, bytes: &[u8]) -> usize {
@@ -726,7 +726,7 @@ impl Drop for Outbound {
     }
 }
 
-/// Releases what was sent. The drop of a queued part runs code of its owner and may panic: then the rest is released
+/// Releases the sent parts. The drop of a queued part runs code of its owner and may panic: then the rest is released
 /// while unwinding, so that nothing is sent twice and nothing stays in the store.
 struct ReleaseGuard<'q> {
     queue: &'q mut Outbound,

@@ -1,4 +1,4 @@
-//! What an entry of an outbound queue holds.
+//! The content of an outbound queue's entry.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct FileRegion {
     pub length: u64,
 }
 
-/// What an entry holds.
+/// An entry's content.
 #[derive(Debug)]
 pub(crate) enum Part {
     /// Not in use; linked through `next` into its page's free list.

@@ -14,7 +14,7 @@ pub const BULK_RECEIVE_BYTES: usize = 256 * 1024;
 /// The largest receive for a message that its codec decodes where it is whole: see [`ReceiveHint::whole_bytes`].
 pub const FRAME_RECEIVE_BYTES: usize = 128 * 1024;
 
-/// Bytes kept free in front of what is received, unless a scratch is made [with less](Scratch::with_room), so that
+/// Bytes kept free in front of the received bytes, unless a scratch is made [with less](Scratch::with_room), so that
 /// the rest of an earlier receive can be put before it and both be decoded as one piece: a part of a TLS record fits.
 pub const HEADROOM_BYTES: usize = 16 * 1024 + 512;
 
@@ -92,7 +92,7 @@ impl ReceiveHint {
 pub struct Scratch {
     pool: Pool,
     segment: Option<Segment>,
-    /// Bytes kept free in front of what is received.
+    /// Bytes kept free in front of the received bytes.
     headroom: usize,
     /// The largest space that a caller can get.
     room: usize,

@@ -20,8 +20,8 @@ use crate::pool::PoolState;
 /// a page.
 pub const SEGMENT_BYTES: usize = 4096 - HEADER_BYTES - ALLOCATOR_BYTES;
 
-/// Bytes that one segment of the pool's second recycled class holds: one TLS record with 16 KiB of plain bytes and what
-/// any cipher suite adds to them (RFC 8446 §5.2). All its bytes are initialised, always.
+/// Bytes that one segment of the pool's second recycled class holds: one TLS record with 16 KiB of plain bytes and the
+/// longest expansion of a cipher suite (RFC 8446 §5.2). All its bytes are initialised, always.
 pub const LARGE_SEGMENT_BYTES: usize = 16 * 1024 + 512 - HEADER_BYTES - ALLOCATOR_BYTES;
 
 /// The lengths of segments for parts of long messages. Spare ones are kept as they are: the allocator would give such
@@ -190,7 +190,7 @@ impl Segment {
         unsafe { self.base().add(self.filled()) }
     }
 
-    /// Appends what fits of `bytes`, and returns how much that was.
+    /// Appends the part of `bytes` that fits, and returns its length.
     pub(crate) fn append(&self, bytes: &[u8]) -> usize {
         let filled = self.filled();
         let length = bytes.len().min(self.capacity() - filled);
@@ -346,7 +346,7 @@ impl PoolState {
     }
 }
 
-/// What a segment of `capacity` costs, header and allocator included.
+/// The cost of a segment of `capacity`, header and allocator included.
 pub(crate) const fn block_bytes(capacity: usize) -> usize {
     capacity + HEADER_BYTES + ALLOCATOR_BYTES
 }

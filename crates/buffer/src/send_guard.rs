@@ -6,8 +6,8 @@ use crate::outbound::Outbound;
 use crate::part::Part;
 use crate::segment::Segment;
 
-/// Keeps what was [gathered](Outbound::gather) in place and unchanged, even if the queue is cleared or dropped: a
-/// driver with sends in flight holds it until the kernel has completed them.
+/// Keeps [gathered](Outbound::gather) parts in place and unchanged, even if the queue is cleared or dropped: a driver
+/// with sends in flight holds it until the kernel has completed them.
 ///
 /// ```
 /// use tidegate::codec::{Outbound, Pool};

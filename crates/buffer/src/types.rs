@@ -6,6 +6,9 @@ use std::io::IoSlice;
 use crate::part::FileRegion;
 
 /// A write position: the number of bytes written since the connection began.
+///
+/// Codecs of a stack count different bytes: these are the bytes of the uppermost codec. A position means nothing after a
+/// switch of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WritePosition(pub u64);
 

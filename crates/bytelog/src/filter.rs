@@ -13,7 +13,7 @@ pub enum Direction {
     Outbound,
 }
 
-/// What receives the bytes of one connection. It must not block: it runs on the connection's loop.
+/// Receives one connection's bytes. A sink must not block: it runs on the connection's loop.
 pub trait ByteSink: 'static {
     /// Whether it wants bytes now. While it does not, they pass without a look at them.
     fn is_active(&self) -> bool;
@@ -86,7 +86,7 @@ fn record_or_skip(sink: &mut impl ByteSink, direction: Direction, bytes: &[u8], 
 /// A filter that passes all bytes unchanged, and shows them to a sink.
 ///
 /// Inbound bytes are shown when the codec above needs them, outbound bytes when the pipeline is flushed. Neither is
-/// copied. An end of the peer that the stages above no longer wait for, as behind the goodbye of TLS, is not shown.
+/// copied. An end of the peer that the stages above no longer wait for, as after a TLS `close_notify`, is not shown.
 /// Pieces of files are read into memory only while the sink is active; else the kernel sends them, and they are
 /// skipped.
 ///
@@ -137,7 +137,7 @@ impl<S: ByteSink> ByteLog<S> {
         &self.sink
     }
 
-    /// The sink, mutable: to set what was not known when it was made.
+    /// The sink, mutable: to set fields that were unknown when it was made.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
     }

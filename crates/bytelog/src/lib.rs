@@ -1,7 +1,7 @@
-//! The bytes of any stage: a log of what passes between two stages of a pipeline, in both directions.
+//! The bytes of any stage: a log between two stages of a pipeline, in both directions.
 //!
 //! [`ByteLog`] is a filter that changes nothing and passes a copy of the bytes to a [`ByteSink`]. Below TLS it shows
-//! what is on the wire; above TLS, the plaintext. It costs no copy where the sink wants nothing.
+//! the bytes on the wire; above TLS, the plaintext. It costs no copy where the sink wants nothing.
 //!
 //! | sink | for |
 //! |---|---|
@@ -41,6 +41,14 @@
 //! ```
 //!
 //! Read next: `filter.rs`, then `hex.rs` and `capture/`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `filter.rs` | `ByteLog`, the filter that shows bytes to a `ByteSink` |
+//! | `hex.rs` | `HexLog`: hex dump lines through `tracing` |
+//! | `capture/` | `Capture`: a pcap file and its thread (`mod.rs`), one connection as segments of TCP (`connection.rs`), the bytes of a frame (`frame.rs`) |
 
 #![forbid(unsafe_code)]
 

@@ -21,8 +21,8 @@ pub(crate) struct AdminOptions {
     /// Let --admin be an address that other machines may reach: any of them can read the figures, and close connections
     #[arg(long, requires = "admin")]
     admin_open: bool,
-    /// Name at which --admin responds besides IP addresses and localhost, may be repeated: what browsers and scrapers
-    /// call it
+    /// Name at which --admin responds besides IP addresses and localhost, may be repeated: the name that browsers and
+    /// scrapers use
     #[arg(long, value_name = "NAME", requires = "admin")]
     admin_host: Vec<String>,
 }

@@ -36,7 +36,7 @@ impl ByteLogs {
         ByteLog::new((hex, capture))
     }
 
-    /// Writes the rest of the file, and reports what is missing in it.
+    /// Writes the rest of the file, and reports missing frames.
     pub(crate) fn finish(&self) {
         let Some(capture) = &self.capture else { return };
         match capture.finish() {

@@ -15,7 +15,7 @@ pub(crate) struct CheckOptions {
     /// The file, in TOML
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What the file is for [default: proxy if it has an [[upstream]] or a [[route]], otherwise serve]
+    /// The command that reads the file [default: proxy if it has an [[upstream]] or a [[route]], otherwise serve]
     #[arg(long, value_name = "COMMAND", value_enum)]
     r#for: Option<Purpose>,
 }

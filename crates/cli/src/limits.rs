@@ -1,4 +1,4 @@
-//! The flags of `serve` that bound what a peer may take: deadlines of any protocol, and rates.
+//! The flags of `serve` that bound a peer's use of resources: deadlines of any protocol, and rates.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub(crate) struct LimitOptions {
     /// [default: 240]
     #[arg(long, value_name = "BYTES")]
     read_rate_min: Option<u32>,
-    /// Seconds that the handshake of TLS and a PROXY header may take from the start of a connection
-    /// [default: 60; of TLS 10]
+    /// Seconds that the TLS handshake and a PROXY header may take from the start of a connection [default: 60; of TLS
+    /// 10]
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     handshake_timeout: Option<u32>,
     /// Seconds that a connection may last, give or take a tenth; then it ends after the request in progress
@@ -50,7 +50,7 @@ struct Rates {
 }
 
 impl LimitOptions {
-    /// Sets what the flags set.
+    /// Sets the limits of the flags.
     pub(crate) fn apply(&self, limits: &mut Limits) {
         let after = |seconds: u32| Duration::from_secs(seconds.into());
         let Deadlines { read_rate_min, handshake_timeout, age_grace, .. } = limits.deadlines;

@@ -21,8 +21,8 @@ pub(crate) struct AccessLogOptions {
     /// a FILE has no other lines
     #[arg(long, value_name = "FILE", default_value = "stderr")]
     access_log_to: PathBuf,
-    /// While nobody reads the log: drop lines of the access log and count them, or block all connections until there is
-    /// room. Other lines are always dropped
+    /// While no process reads the log: drop lines of the access log and count them, or block all connections until
+    /// there is room. Other lines are always dropped
     #[arg(long, value_name = "MODE", value_enum, default_value = "drop")]
     access_log_full: WhenFull,
 }
@@ -137,7 +137,7 @@ pub(crate) fn write_metrics(text: &mut MetricsText) {
     text.family(
         "tidegate_log_lines_dropped",
         Kind::Counter,
-        "Lines of logs that were dropped: nobody read them in time.",
+        "Lines of logs that were dropped: no process read them in time.",
     );
     let dropped = |lines: &OnceLock<LineLog>| lines.get().map_or(0, LineLog::dropped);
     text.sample(&[("log", "stderr")], dropped(&STANDARD_ERROR));

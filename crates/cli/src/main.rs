@@ -3,10 +3,39 @@
 //! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
 //! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
 //! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. With
-//! `--root` or `--config` it serves files: `sites/`. `proxy` passes requests on: `proxy/`. `server.rs` has what both need
-//! of a server, with `log.rs` for its logs, `service.rs` for a service manager and `admin.rs` for the administrative server, whose figures
-//! `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`. `experiment` runs
-//! both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade crate.
+//! `--root` or `--config` it serves files: `sites/`. `proxy` passes requests on: `proxy/`. `server.rs` has the parts
+//! that both need of a server, with `log.rs` for its logs, `service.rs` for a service manager and `admin.rs` for the
+//! administrative server, whose figures `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`.
+//! `experiment` runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only
+//! the facade crate.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `byte_log.rs` | `--pcap` and `--log-bytes` |
+//! | `serve.rs` | `tidegate serve`: which pipeline and which application |
+//! | `server.rs` | the flags of a server, its signals and its end, for `serve` and `proxy` |
+//! | `proxy/` | `tidegate proxy`, by flags (`flags.rs`) or a file (`config.rs`): its routers and its reload (`routes.rs`) |
+//! | `admin.rs` | `--admin` of both, while it runs |
+//! | `service.rs` | `sd_notify`, and the watchdog of systemd |
+//! | `check_config.rs` | `tidegate check-config` |
+//! | `complain.rs` | lines on standard error, outside of the log |
+//! | `log.rs` | the log on standard error, the access log, panics: written by threads of their own |
+//! | `top.rs` | `tidegate top` |
+//! | `manual.rs` | `tidegate completions`, `tidegate man` |
+//! | `site.rs` | its responses |
+//! | `site_metrics.rs` | counts of its requests |
+//! | `web_socket.rs` | WebSocket handshakes; /ws: an echo |
+//! | `chat/` | /chat: its flags, rooms and protocol (`mod.rs`), a connection in a room (`guest.rs`), the page (`chat.html`) |
+//! | `site_codec.rs` | their requirements on the codec, with or without a PROXY header in front |
+//! | `tls.rs` | its TLS flags |
+//! | `sum.rs` | `Sum`: the response of /sum |
+//! | `admission.rs` | its flags that decide which peers may connect |
+//! | `limits.rs` | its flags for deadlines and rates |
+//! | `sites/` | directories of files, by flags (`flags.rs`) or a file (`config.rs`) |
+//! | `counts.rs` | its counters, printed on SIGUSR1 |
+//! | `experiment/` | `tidegate experiment`: builds with each queue (`programs.rs`), server (`server.rs`), load (`load.rs`), the cost of the queue alone (`probe.rs`), report (`report.rs`), ending all processes (`child.rs`) |
 
 #![forbid(unsafe_code)]
 
@@ -59,9 +88,9 @@ enum Command {
     Proxy(Box<proxy::ProxyOptions>),
     /// Generate load on an HTTP server and report throughput, latency and errors; exit code 1 if there were errors
     Load(tidegate_load::Options),
-    /// Check a file of `serve --config` or `proxy --config`, with what it names, and start nothing
+    /// Check a file of `serve --config` or `proxy --config`, with the files that it names, and start nothing
     CheckConfig(check_config::CheckOptions),
-    /// Show the figures of a running server in the terminal: what its --admin shows, every second
+    /// Show the figures of a running server in the terminal: those of its --admin, every second
     Top(top::TopOptions),
     /// Print the completions of a shell
     Completions(manual::Completions),

@@ -1,4 +1,4 @@
-//! `tidegate completions` and `tidegate man`: what shells and readers of manuals need, made of the flags.
+//! `tidegate completions` and `tidegate man`: completions for shells and manual pages, made of the flags.
 
 use std::error::Error;
 use std::fs::File;

@@ -28,11 +28,11 @@ use crate::tls::Tls;
 pub(crate) struct ServeOptions {
     #[command(flatten)]
     server: ServerOptions,
-    /// Write what connections send and receive to a new file that Wireshark opens: a pcap file of up to 256 MiB, which
-    /// only its owner may read. With TLS the decrypted bytes
+    /// Write the bytes of connections to a new file that Wireshark opens: a pcap file of up to 256 MiB, which only its
+    /// owner may read. With TLS the decrypted bytes
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Log what connections send and receive as hex dumps: the first 64 KiB of each. With TLS the decrypted bytes
+    /// Log the bytes of connections as hex dumps: the first 64 KiB of each. With TLS the decrypted bytes
     #[arg(long, conflicts_with = "quiet")]
     log_bytes: bool,
     #[command(flatten)]
@@ -112,7 +112,7 @@ fn start(
     let config = Arc::new(config.strict_targets(options.server.strict_targets));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));
-    // What is common has a pipeline of its own. All else shares one, which finds its filters at run time.
+    // A common configuration has its own pipeline type. All others share one, which finds its filters at run time.
     match (policy, tls.map(|tls| tls.config.clone()), byte_logs) {
         (None, None, None) => serve(server, (http2, chat), metrics, move |_| http()),
         (None, Some(tls), None) => serve(server, (http2, chat), metrics, move |_| Over::new(tls.accept(), http())),

@@ -1,4 +1,4 @@
-//! What `serve` and `proxy` have in common: the flags of a server, its signals, its start-up lines, its end.
+//! Shared parts of `serve` and `proxy`: the flags of a server, its signals, its start-up lines, its end.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -136,7 +136,7 @@ impl ServerOptions {
         limits
     }
 
-    /// The server, with all but what its listeners serve: the one that the environment has passed, or one at the addresses.
+    /// The server without services on its listeners: inherited by the environment, or bound to the addresses.
     pub(crate) fn server(&self, inherited: Option<Server>) -> Server {
         let options = ListenOptions { only_v6: self.ipv6_only, ..ListenOptions::default() };
         let server =
@@ -156,7 +156,7 @@ impl ServerOptions {
         server
     }
 
-    /// The limits of HTTP/1.1.
+    /// The HTTP/1.1 limits.
     pub(crate) fn limits_of_http1(&self) -> http1::Limits {
         let mut limits_of_http = http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() };
         if let Some(seconds) = self.request_timeout {
@@ -199,7 +199,7 @@ impl ServerOptions {
         self.takeover.is_some()
     }
 
-    /// What serves HTTPS; `None` without its flags.
+    /// The HTTPS configuration; `None` without its flags.
     pub(crate) fn tls(&self) -> Result<Option<Tls>, Box<dyn Error>> {
         self.tls.configure(self.limits.handshake_timeout())
     }
@@ -270,7 +270,7 @@ pub(crate) fn supervise(
     Ok(shutdown.is_cut_short.load(Ordering::Relaxed))
 }
 
-/// What signals and takeovers have requested so far.
+/// The requests of signals and takeovers so far.
 #[derive(Debug, Default)]
 struct Shutdown {
     has_begun: AtomicBool,

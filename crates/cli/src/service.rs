@@ -1,4 +1,4 @@
-//! `Service`: what a service manager such as systemd is notified of (`sd_notify(3)`), and its watchdog.
+//! `Service`: notifications to a service manager such as systemd (`sd_notify(3)`), and its watchdog.
 //!
 //! The manager names a socket in `NOTIFY_SOCKET`, and the interval of its watchdog in `WATCHDOG_USEC`. It is notified
 //! when the server listens, when it drains, and twice in each interval that the loops get on. A loop that hangs is no
@@ -73,7 +73,7 @@ impl Service {
 
     fn notify(&self, text: &str) {
         if let Some((socket, manager)) = &self.manager {
-            // The manager may be gone; there is nobody else to report that to.
+            // The manager may be gone; no other receiver exists for that report.
             let _ = socket.send_to_addr(text.as_bytes(), manager);
         }
     }

@@ -17,17 +17,17 @@ use crate::site_metrics::{record, record_on, refuse};
 use crate::sum::Sum;
 use crate::web_socket;
 
-/// The handler of one connection of HTTP/1.1, or of one stream of HTTP/2.
+/// The handler of one HTTP/1.1 connection, or of one HTTP/2 stream.
 pub(crate) struct Site {
     response: ResponseState,
 }
 
 thread_local! {
-    /// What the connections of the loop of this thread need for HTTP/2. A connection has no room for it.
+    /// HTTP/2 state of this thread's loop, shared by its connections. A connection has no room for it.
     static HTTP2: RefCell<Option<Http2>> = const { RefCell::new(None) };
 }
 
-/// What the connections of one loop need for HTTP/2.
+/// HTTP/2 state that the connections of one loop share.
 struct Http2 {
     config: Arc<http2::Config>,
     /// The streams of connections without a PROXY header.
@@ -60,7 +60,7 @@ impl Site {
         Self { response: ResponseState::None }
     }
 
-    /// The peer has sent the preface of HTTP/2.
+    /// The peer has sent the HTTP/2 preface.
     #[cold]
     fn go_on<C: SiteCodec>(cx: &Context<'_, C>) -> Outcome<C> {
         HTTP2.with_borrow(|http2| {

@@ -1,4 +1,4 @@
-//! `SiteCodec`: what the site needs of its codec, which is HTTP behind a PROXY header or without one, alone or over
+//! `SiteCodec`: the site's requirements on its codec, which is HTTP behind a PROXY header or without one, alone or over
 //! filters.
 
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ use tidegate::tls::Tls;
 
 use crate::byte_log::Sink;
 
-/// HTTP/1.1, with or without a PROXY header in front, alone or over filters; or a stream of HTTP/2.
+/// HTTP/1.1, with or without a PROXY header in front, alone or over filters; or an HTTP/2 stream.
 pub(crate) trait SiteCodec: Pipeline<In = Incoming, Out = Outgoing> {
     /// The pipeline of a connection whose peer turns out to speak HTTP/2.
     type Http2: SessionCodec;
 
-    /// Goes on with a connection of HTTP/2, over the same filters.
+    /// Continues as an HTTP/2 connection, over the same filters.
     fn into_http2(self, connection: Connection) -> Self::Http2;
 
     /// The addresses that a proxy has reported: the client's, and that at which the proxy received the connection.

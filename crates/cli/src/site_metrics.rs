@@ -1,4 +1,4 @@
-//! What the site counts of its requests, on the loop of each thread.
+//! Counts of the site's requests, on the loop of each thread.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;

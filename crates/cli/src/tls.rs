@@ -1,4 +1,4 @@
-//! The flags of TLS, and what they configure.
+//! The TLS flags and their configuration.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tidegate::tls::{
     Certificates, ClientAuthorities, ClientCertificates, ConfigError, Provider, ServerConfig, TicketKeys,
 };
 
-/// The flags of TLS.
+/// The TLS flags.
 #[derive(Debug, Args)]
 pub(crate) struct TlsOptions {
     /// Serve HTTPS with the certificate chain in FILE (PEM); may be repeated: a client gets the certificate with the
@@ -33,7 +33,7 @@ pub(crate) struct TlsOptions {
     tls_ticket_key: Vec<PathBuf>,
 }
 
-/// What serves HTTPS.
+/// The HTTPS configuration.
 pub(crate) struct Tls {
     pub(crate) config: ServerConfig,
     /// Those of files.

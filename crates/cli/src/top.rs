@@ -187,7 +187,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_default()
 }
 
-/// A text without what a terminal would obey.
+/// A text without control sequences for the terminal.
 fn plain(value: &Value) -> String {
     value.as_str().unwrap_or_default().chars().filter(|letter| !letter.is_control()).collect()
 }

@@ -48,7 +48,7 @@ pub(crate) fn type_name<T: ?Sized>() -> &'static str {
     name.rsplit("::").next().unwrap_or(name)
 }
 
-/// What happens to a connection, for [`Codec::on`].
+/// An event of a connection, for [`Codec::on`].
 ///
 /// ```text
 ///           ┌────────────────────────────┐
@@ -82,7 +82,7 @@ pub enum Lifecycle {
     Close,
 }
 
-/// What the engine has to know of a codec's state, for [`Codec::status`]. By default all is false and zero.
+/// The codec's state that the engine needs, for [`Codec::status`]. By default all is false and zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CodecStatus {
     /// The protocol is complete on this connection, in both directions. The loop closes it after everything was sent.
@@ -136,9 +136,9 @@ pub struct CodecStatus {
 /// }
 /// ```
 pub trait Codec: 'static {
-    /// What decoding yields; owned, though it may hold [`Slice`](tidegate_buffer::Slice)s.
+    /// The output of decoding; owned, though it may hold [`Slice`](tidegate_buffer::Slice)s.
     type In;
-    /// What encoding takes.
+    /// The input of encoding.
     type Out;
     /// The error, sorted by blame.
     type Error: Fault;
@@ -184,10 +184,11 @@ pub trait Codec: 'static {
         CodecStatus::default()
     }
 
-    /// Bytes of memory that the codec keeps beside its input and its [`buffered_bytes`](CodecStatus::buffered_bytes): parts
-    /// of a message that is not complete, contexts of compression. When the memory of a loop is used up, the loop closes
-    /// the connections that keep the most. Report what comes from the [pool](tidegate_buffer::Pool), or has a
-    /// [charge](tidegate_buffer::Charge), and nothing else: closing a connection for other memory would not help the loop.
+    /// Bytes of memory that the codec keeps beside its input and its [`buffered_bytes`](CodecStatus::buffered_bytes):
+    /// parts of a message that is not complete, contexts of compression. When the memory of a loop is used up, the loop
+    /// closes the connections that keep the most. Report memory that comes from the [pool](tidegate_buffer::Pool), or
+    /// has a [charge](tidegate_buffer::Charge), and nothing else: closing a connection for other memory would not help
+    /// the loop.
     fn kept_bytes(&self) -> usize {
         0
     }

@@ -111,8 +111,8 @@ impl Filters {
 }
 
 impl<F: Filter, C: Pipeline> Over<F, C> {
-    /// Takes the filters out of a pipeline, for another codec on them. `above` does the same with what is above this
-    /// filter: the codec has none, so it returns [`Filters::default`].
+    /// Takes the filters out of a pipeline, for another codec on them. `above` does the same with the codec above this
+    /// filter: a plain one has none, so it returns [`Filters::default`].
     #[must_use]
     pub fn into_filters(self, above: impl FnOnce(C) -> Filters) -> Filters {
         let mut layers = None;
@@ -155,7 +155,7 @@ impl<C: Pipeline> DynOver<C> {
         filter.downcast_mut().or_else(|| above.filter_mut())
     }
 
-    /// What is above the filters.
+    /// The codec above the filters.
     #[must_use]
     pub fn above(&self) -> &C {
         match &self.0 {

@@ -11,6 +11,23 @@
 //! can be put through the contract tests of `tidegate-testkit`. [`sniff`] recognises a protocol by its first bytes.
 //!
 //! Read next: `codec.rs`, then `filter.rs`, `over.rs` and `pipeline.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `codec.rs` | `Codec`, `Step`, `Lifecycle`, `CodecStatus` |
+//! | `filter.rs` | `Filter` |
+//! | `over.rs` | `Over` |
+//! | `dyn_over.rs` | `DynOver`: a codec over filters whose types are erased; `Filters` without a codec |
+//! | `pipeline.rs` | `Pipeline`, `Stages`: the calls of the engine; `Broadcast` |
+//! | `mux/` | `Mux`, `StreamEvent`, `transmit`; numbers and windows of streams (`streams.rs`); the order of sending (`schedule.rs`); `RawStreams`, for one application (`raw.rs`) |
+//! | `output.rs` | `Output`, where a codec writes; `Time`, the loop's clock and date |
+//! | `encoded.rs` | `Encoded`, a message encoded once for many connections |
+//! | `fault.rs` | `Fault` and `Blame`: errors sorted by blame |
+//! | `work.rs` | an estimate of the work of codecs and parsers, by which a loop bounds its turns |
+//! | `framing/` | lines, delimiter, fixed length, length field, and none at all |
+//! | `sniff/` | `Sniffer`, the codec of a connection whose protocol is not known yet, and its rules; those for common protocols (`rules.rs`) |
 
 #![forbid(unsafe_code)]
 

@@ -108,7 +108,7 @@ impl<'a> Output<'a> {
         self.queue.link_file(region);
     }
 
-    /// Moves what was flushed in another queue to the end of this one; only short parts are copied once more.
+    /// Moves the flushed parts of another queue to the end of this one; only short parts are copied once more.
     pub fn take_flushed(&mut self, from: &mut Outbound) {
         self.queue.take_flushed(from);
     }

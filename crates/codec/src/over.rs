@@ -166,18 +166,18 @@ impl<F: Filter, C: Pipeline> Over<F, C> {
 }
 
 impl<F, C> Over<F, C> {
-    /// A filter and what is above it.
+    /// A filter and the stages above it.
     pub(crate) fn of_both(filter: F, codec: C) -> Self {
         Self { filter, codec, plain: Input::new(), gather: Outbound::default(), wire: 0, ended: false, closed: false }
     }
 
-    /// The filter and what is above it, mutable.
+    /// The filter and the stages above it, mutable.
     pub(crate) fn both_mut(&mut self) -> (&mut F, &mut C) {
         (&mut self.filter, &mut self.codec)
     }
 
-    /// Replaces the filter and the codec by what is made of them. Bytes that were already read, and bytes that wait, are
-    /// kept.
+    /// Replaces the filter and the codec by the results of the functions. Bytes that were already read, and bytes that
+    /// wait, are kept.
     pub(crate) fn map_both<G, D>(self, filter: impl FnOnce(F) -> G, codec: impl FnOnce(C) -> D) -> Over<G, D> {
         let Self { filter: old, codec: above, plain, gather, wire, ended, closed } = self;
         Over { filter: filter(old), codec: codec(above), plain, gather, wire, ended, closed }

@@ -32,9 +32,9 @@ impl<P: Stages> Pipeline for P {}
 /// call the stages itself, in a test for example. The methods that [`Codec`] has as well mean the same here, so import
 /// one of the two.
 pub trait Stages: sealed::Sealed + 'static {
-    /// What decoding yields.
+    /// The output of decoding.
     type In;
-    /// What encoding takes.
+    /// The input of encoding.
     type Out;
     /// The error of any stage, sorted by blame.
     type Error: Fault;
@@ -219,8 +219,8 @@ impl<C: Codec> Stages for C {
 /// A protocol in which a message has the same bytes on every connection at any time, so that a message for many
 /// connections is encoded once: a [`Group`](https://docs.rs/tidegate/latest/tidegate/struct.Group.html) sends it.
 ///
-/// A codec whose encoding depends on the connection's earlier messages, as that of HTTP does, must not implement it.
-/// The defaults suit a codec that writes only what [`encode`](Stages::encode) is called with.
+/// A codec whose encoding depends on the connection's earlier messages, as an HTTP codec's does, must not implement it.
+/// The defaults suit a codec that writes only the messages of [`encode`](Stages::encode).
 ///
 /// ```
 /// use std::convert::Infallible;

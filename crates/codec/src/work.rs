@@ -1,4 +1,4 @@
-//! `work`: an estimate of what codecs and parsers of a thread have computed, in nanoseconds.
+//! `work`: an estimate of the work of a thread's codecs and parsers, in nanoseconds.
 //!
 //! Most messages cost as much as their bytes. Compression, decompression and parsing cost a hundred times that, and a few
 //! bytes of a peer may cause much of it. So code that does such work adds an estimate here, and an event loop compares: it

@@ -24,7 +24,7 @@ use crate::stream_error::io_error;
 /// It is made from a [`Channel`] of the codec [`Raw`], alone or over filters: over a TLS filter it is the stream of
 /// plain bytes. It lives in a task of the connection's loop; crates that run on it need no other runtime.
 ///
-/// | operation | what it does |
+/// | operation | effect |
 /// |---|---|
 /// | read | copies bytes out of the loop's receive buffer, once; reading through `AsyncBufRead` copies nothing |
 /// | | returns 0 after the peer has ended its side, and the protocol of a filter is over in good order |
@@ -72,7 +72,7 @@ pub struct ByteStream<P: Pipeline = Raw> {
 /// The half of a [`ByteStream`] that reads. Once it is dropped, the loop receives nothing more.
 pub struct ByteReader<P: Pipeline = Raw> {
     half: ReadHalf<P>,
-    /// What the caller has not read of the bytes that the channel yielded last.
+    /// The unread rest of the bytes that the channel yielded last.
     rest: Option<Slice>,
     failure: Option<Rc<CloseReason>>,
 }

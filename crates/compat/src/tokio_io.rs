@@ -1,4 +1,4 @@
-//! The traits of tokio for byte streams and their halves.
+//! Tokio's traits for byte streams and their halves.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! `Algorithm`: which algorithms are built in, and what each offers. `contexts.rs` makes their contexts.
+//! `Algorithm`: the built-in algorithms and their properties. `contexts.rs` makes their contexts.
 
 use std::fmt;
 
@@ -88,7 +88,7 @@ impl Algorithm {
         self.properties().frames
     }
 
-    /// Whether a part marks its end, so that what follows does not refer to it.
+    /// Whether a part marks its end, so that later parts do not refer to it.
     pub(crate) fn marks_ends(self) -> bool {
         self.properties().marks_ends
     }
@@ -100,7 +100,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// What an algorithm offers.
+/// The properties of an algorithm.
 #[derive(Clone, Copy)]
 pub(crate) struct Properties {
     pub(crate) name: &'static str,
@@ -134,6 +134,6 @@ const DEFLATE: Properties = Properties {
     marks_ends: true,
 };
 
-/// What an algorithm has no choice of.
+/// The range of a setting that an algorithm does not have.
 #[cfg(any(feature = "lz4", feature = "snappy"))]
 const NONE: Range = Range { least: 0, default: 0, most: 0 };

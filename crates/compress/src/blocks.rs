@@ -1,5 +1,5 @@
-//! What formats of blocks share: gathering whole blocks, since their libraries take no parts, and writing their output in
-//! parts. `snappy.rs` and `lz4.rs` have the formats.
+//! Shared parts of the block formats: gathering whole blocks, since their libraries take no parts, and writing their
+//! output in parts. `snappy.rs` and `lz4.rs` have the formats.
 
 use crate::coder::{Decode, Encode, Operation, Progress};
 use crate::error::Error;
@@ -22,13 +22,13 @@ pub(crate) trait WriteBlocks {
 
 /// How a format reads a message: as units of a length that the units before determine.
 pub(crate) trait ReadUnits {
-    /// What a message begins with.
+    /// The first unit of a message.
     fn begin(&mut self, limits: &DecompressionLimits) -> Need;
 
     /// Another context has read the first frames of the message; called after [`begin`](Self::begin).
     fn resume(&mut self) {}
 
-    /// Reads a unit, appends plain bytes to `out`, and returns what comes next.
+    /// Reads a unit, appends plain bytes to `out`, and returns the next need.
     fn unit(&mut self, unit: &[u8], out: &mut Vec<u8>) -> Result<Need, Error>;
 
     /// Whether a message may end before the unit that comes next.

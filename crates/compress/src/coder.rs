@@ -1,9 +1,10 @@
-//! `Encode` and `Decode`: what each algorithm implements. Each has a file of its own, and `algorithm.rs` lists them.
+//! `Encode` and `Decode`: the traits that each algorithm implements. Each has a file of its own, and `algorithm.rs`
+//! lists them.
 
 use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
-/// What a compressor does besides taking input.
+/// A compressor's action besides taking input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Nothing: it may keep all bytes until they compress well.
@@ -14,7 +15,7 @@ pub enum Operation {
     Finish,
 }
 
-/// What one step of a compressor or a decompressor did.
+/// The result of one step of a compressor or a decompressor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes taken from the beginning of the input.

@@ -170,7 +170,7 @@ impl std::fmt::Debug for Message {
     }
 }
 
-/// The space for output: what fits into a segment of a queue, and what fits into a large one.
+/// The space for output: the size that fits into a queue's segment, and the one that fits into a large segment.
 const SHORT_SPACE_BYTES: usize = 2 * 1024;
 pub(crate) const SPACE_BYTES: usize = 16 * 1024;
 

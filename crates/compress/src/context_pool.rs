@@ -76,7 +76,7 @@ pub fn trim_spare() {
     drop(spare);
 }
 
-/// What identifies contexts that can replace each other.
+/// The identity of interchangeable contexts.
 pub(crate) trait ContextKind: Copy + Eq {
     type Context: ?Sized;
 

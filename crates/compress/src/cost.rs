@@ -1,4 +1,5 @@
-//! How long each algorithm takes for a byte, as an estimate: what [`work`] counts, by which an event loop bounds its turns.
+//! How long each algorithm takes for a byte, as an estimate. [`work`] counts it, and an event loop bounds its turns by
+//! it.
 //!
 //! The figures are those of text on one core of about 3 GHz, rounded up. They need no precision: they bound work where the
 //! clock is not read.

@@ -46,7 +46,7 @@ pub struct Decompressor {
 
 struct Message {
     limits: DecompressionLimits,
-    /// The outermost layer, which reads what the peer sent, comes first.
+    /// The outermost layer, which reads the peer's bytes, comes first.
     layers: Vec<Layer>,
     /// Bytes that the peer sent.
     read: u64,

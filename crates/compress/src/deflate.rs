@@ -159,7 +159,7 @@ pub(crate) struct Inflate {
     fault: Option<InflateFault>,
 }
 
-/// What is wrong with a message.
+/// The fault of a message.
 #[derive(Clone, Copy)]
 pub(crate) enum InflateFault {
     Corrupt,

@@ -1,4 +1,4 @@
-//! `Compress`: a filter that compresses what a connection sends and decompresses what it receives.
+//! `Compress`: a filter that compresses a connection's output and decompresses its input.
 
 use tidegate_buffer::{Charge, Input, Outbound, Pool};
 use tidegate_codec::{Filter, Output, Step};

@@ -273,7 +273,7 @@ impl Header {
 /// Two bytes that name the format, and the method: deflate.
 const MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
 
-/// What every header has.
+/// The bytes of the fixed header part.
 const FIXED_BYTES: usize = 10;
 
 /// A checksum and a length.

@@ -23,9 +23,33 @@
 //! | snappy | 109 | 82 |
 //! | lz4 | 71 | 86 |
 //!
-//! Levels and windows change it, see [`Compression`]; what a peer can have a decompressor keep is bounded by
-//! [`DecompressionLimits::window_max`]. Contexts are not charged to a loop's ledger of memory. Those of brotli cannot be
+//! Levels and windows change it, see [`Compression`]; [`DecompressionLimits::window_max`] bounds the memory that a peer
+//! can cause a decompressor to keep. Contexts are not charged to a loop's ledger of memory. Those of brotli cannot be
 //! reset, so each message makes one.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `algorithm.rs` | `Algorithm`: the built-in ones and their properties |
+//! | `compression.rs` | `Compression`: an algorithm with its settings |
+//! | `compressor.rs` | `Compressor`: one message, with flushes |
+//! | `decompressor.rs` | `Decompressor`: one message through one layer or several |
+//! | `limits.rs` | `DecompressionLimits`: limits against bombs |
+//! | `filter.rs` | `Compress`, the filter for connections |
+//! | `context_pool.rs` | contexts that wait for the next message, by thread |
+//! | `contexts.rs` | makes the contexts of each algorithm |
+//! | `cost.rs` | how long each algorithm takes for a byte, as an estimate |
+//! | `coder.rs` | the traits that each algorithm implements |
+//! | `deflate.rs` | deflate, raw and with zlib's wrapping; compressing gzip |
+//! | `gzip.rs` | decompressing gzip: headers, members, checksums |
+//! | `brotli.rs` | brotli |
+//! | `zstd.rs` | Zstandard |
+//! | `blocks.rs` | shared parts of the block formats |
+//! | `snappy.rs` | Snappy's framing format |
+//! | `lz4.rs` | LZ4's frame format |
+//! | `sink.rs` | `Sink`, where output is written |
+//! | `error.rs` | errors by blame |
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(any(feature = "brotli", feature = "gzip", feature = "lz4", feature = "snappy", feature = "zstd")),

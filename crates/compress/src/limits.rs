@@ -1,6 +1,6 @@
-//! `DecompressionLimits`: what protects from bombs.
+//! `DecompressionLimits`: limits against bombs.
 
-/// What protects from compressed messages that are made to exhaust memory, time or a disk: *decompression bombs*. Gzip
+/// Limits against compressed messages that are made to exhaust memory, time or a disk: *decompression bombs*. Gzip
 /// expands up to 1,032 times, brotli, zstd and nested layers a million times and more.
 ///
 /// ```

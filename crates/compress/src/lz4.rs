@@ -188,7 +188,7 @@ impl Lz4Reader {
         Ok(self.enter(Lz4State::Length, LENGTH_BYTES))
     }
 
-    /// Keeps what the next block may refer to.
+    /// Keeps the bytes that the next block may refer to.
     fn remember(&mut self, start: usize, out: &[u8]) {
         let plain = &out[start..];
         let plain = &plain[plain.len().saturating_sub(HISTORY_BYTES)..];

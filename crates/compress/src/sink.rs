@@ -5,7 +5,7 @@ use tidegate_codec::Output;
 
 use crate::error::Error;
 
-/// What compressed or decompressed bytes are written to.
+/// The destination of compressed or decompressed bytes.
 pub trait Sink {
     /// Has `fill` write into `length` bytes at the end, and appends as many of them as it returns.
     ///

@@ -125,7 +125,7 @@ impl Decode for ZstdDecoder {
 
 const SYSTEM: Error = Error::System(Algorithm::Zstd);
 
-/// What the library accepts as a limit.
+/// The least and the largest limit that the library accepts.
 const WINDOW_BITS_LEAST: u32 = 10;
 const WINDOW_BITS_MOST: u32 = 30;
 

@@ -1,9 +1,10 @@
-//! `Activity`: what code of the application a loop executes now, so that the watchdog can name it.
+//! `Activity`: the application code that a loop executes now, so that the watchdog can name it.
 //!
 //! A loop that hangs reports nothing, so it publishes in advance: a protocol that calls functions of an application
-//! stores a label before each call, and clears it afterwards. That is one store each way. A call that no label describes
-//! well gets the label [`Label::DETAIL`] and a few bytes of text, such as the path of its request. The watchdog's thread
-//! reads both while the loop hangs, when they do not change; what it reads at any other time may be torn, and is not used.
+//! stores a label before each call, and clears it afterwards. That is one store each way. A call that no label
+//! describes well gets the label [`Label::DETAIL`] and a few bytes of text, such as the path of its request. The
+//! watchdog's thread reads both while the loop hangs, when they do not change; a label read at any other time may be
+//! torn, and is not used.
 //!
 //! A turn that was slow, and has ended, is logged with the call that began last in it. From then on the loop measures calls
 //! for a while, and a slow turn is logged with its longest call: reading the clock costs more than most calls, so a loop
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a loop executes now. A clone is that of the same loop. Protocols that call functions of an application use it;
-/// applications have no need to.
+/// The code that a loop executes now. A clone belongs to the same loop. Protocols that call functions of an application
+/// use it; applications have no need to.
 ///
 /// ```
 /// use tidegate::engine::activity::{Activity, Label};
@@ -38,7 +39,7 @@ pub struct Activity(Arc<PublishedActivity>);
 pub struct Label(u32);
 
 impl Label {
-    /// What [`Activity::begin_detail`] describes.
+    /// A call that [`Activity::begin_detail`] describes.
     pub const DETAIL: Self = Self(1);
     /// Nothing that has a name.
     pub const NONE: Self = Self(0);
@@ -66,7 +67,7 @@ struct CallTimes {
 }
 
 impl Activity {
-    /// The label of a text. The same text has the same label, so what makes routes anew again and again adds none. Beyond
+    /// The label of a text. The same text has the same label, so repeated rebuilds of routes add none. Beyond
     /// [`LABELS_MAX`] texts the label is [`Label::NONE`].
     #[must_use]
     pub fn label(&self, text: &str) -> Label {

@@ -85,7 +85,7 @@ fn boxed<D: Driver + 'static>(driver: D) -> Box<dyn Driver> {
     Box::new(driver)
 }
 
-/// Logs once per process why loops run on epoll: what one loop lacks, all usually lack.
+/// Logs once per process why loops run on epoll: the reason of one loop is usually that of all.
 fn log_fallback(error: &io::Error) {
     static LOGGED: AtomicBool = AtomicBool::new(false);
     if !LOGGED.swap(true, Ordering::Relaxed) {

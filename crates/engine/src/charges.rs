@@ -44,8 +44,8 @@ impl Charges {
     }
 }
 
-/// The account of a connection, or of a stream: what its application keeps in memory for it, such as a body that is
-/// collected. [`Context::account`](crate::Context::account) and [`Channel::account`](crate::Channel::account) return it.
+/// The account of a connection, or of a stream: memory that its application keeps for it, such as a collected body.
+/// [`Context::account`](crate::Context::account) and [`Channel::account`](crate::Channel::account) return it.
 ///
 /// When the memory of the loop is used up, the loop closes the connections that have the most bytes in queues, in their
 /// codecs, and in their accounts.

@@ -84,7 +84,8 @@ impl CloseReason {
         }
     }
 
-    /// What a session writes to the peer of a stream that is closed for this reason before both sides have ended it.
+    /// The cause that a session sends to the peer if it closes a stream for this reason before both sides have ended
+    /// it.
     pub(crate) fn reset_cause(&self) -> Option<ResetCause> {
         match self {
             Self::Done => Some(ResetCause::Unneeded),
@@ -144,7 +145,7 @@ impl fmt::Display for CloseReason {
             Self::ReadTimeout => f.write_str("the peer sent too little of a message before the read deadline"),
             Self::HandshakeTimeout => f.write_str("the handshake was not complete before its deadline"),
             Self::AgeTimeout => f.write_str("the connection had reached its age, and did not end in time"),
-            Self::RepliesUnread => f.write_str("the peer does not read what it makes us answer"),
+            Self::RepliesUnread => f.write_str("the peer does not read the replies that it causes"),
             Self::Shed => f.write_str("shed: the memory budget is used up, and this connection had most bytes waiting"),
             Self::TooSlow => f.write_str("the peer read more slowly than its group was sent messages"),
             Self::Drained => f.write_str("the deadline of the drain had come"),

@@ -110,9 +110,9 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         }
     }
 
-    /// Requests [`Event::HungUp`](crate::Event::HungUp) once the peer has shut down its sending side, even if nothing is
-    /// received: while messages wait to be decoded, the kernel has what follows them, [`Event::ReadClosed`] included. A
-    /// peer that has ended its side already is reported in the next turn. On a stream it has no effect.
+    /// Requests [`Event::HungUp`](crate::Event::HungUp) once the peer has shut down its sending side, even if nothing
+    /// is received: while messages wait to be decoded, the kernel holds the bytes behind them, [`Event::ReadClosed`]
+    /// included. A peer that has ended its side already is reported in the next turn. On a stream it has no effect.
     ///
     /// [`Event::ReadClosed`]: crate::Event::ReadClosed
     #[inline]
@@ -295,7 +295,7 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         self.core.time.now()
     }
 
-    /// The time of this turn, with the date of HTTP.
+    /// The time of this turn, with the HTTP date.
     #[must_use]
     pub fn time(&self) -> &Time {
         &self.core.time

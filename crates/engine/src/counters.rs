@@ -234,7 +234,7 @@ impl PublishedCounters {
         for (shown, number) in self.closed.iter().zip(counters.closed) {
             shown.store(number, Relaxed);
         }
-        // Last: a reader that sees that a connection is gone sees what it has left as well.
+        // Last: a reader that sees that a connection is gone sees its last counts as well.
         self.connections.store(counters.connections, Release);
     }
 
@@ -253,7 +253,7 @@ impl PublishedCounters {
         Some(self.busy_turn.load(Relaxed)).filter(|&turn| turn > 0)
     }
 
-    /// What the loop executes now, where code of the application runs.
+    /// The code that the loop executes now, where code of the application runs.
     pub(crate) fn activity(&self) -> Activity {
         self.activity.clone()
     }

@@ -1,12 +1,12 @@
 //! `EventLoop`: one thread, one driver, one turn after the other.
 //!
-//! A turn: wait; completions, one at a time, each decoded, handled and flushed while its bytes are in the cache,
-//! those of light connections first, of new ones after that, of heavy ones last; timers that are due; messages from
-//! other threads; connections that requested another dispatch, and those with work left. Each of these is bounded, in
-//! number and in time (`phase.rs`). What the kernel has received is read before a deadline is checked, so a peer is
-//! late only if its bytes have not come. Tasks run after the dispatch that woke them, before the next; those that asked for
-//! a turn to do long work run last (`task/long_work.rs`). At the end of a turn the loop checks its memory: if the budget is used up, receiving is paused and the connection with most
-//! bytes waiting is shed, until there is room.
+//! A turn: wait; completions, one at a time, each decoded, handled and flushed while its bytes are in the cache, those
+//! of light connections first, of new ones after that, of heavy ones last; timers that are due; messages from other
+//! threads; connections that requested another dispatch, and those with work left. Each of these is bounded, in number
+//! and in time (`phase.rs`). The loop reads the kernel's bytes before it checks a deadline, so a peer is late only if
+//! its bytes have not come. Tasks run after the dispatch that woke them, before the next; those that asked for a turn
+//! to do long work run last (`task/long_work.rs`). At the end of a turn the loop checks its memory: if the budget is
+//! used up, receiving is paused and the connection with most bytes waiting is shed, until there is room.
 
 mod sockets;
 
@@ -376,7 +376,7 @@ impl EventLoop {
         self.timeout(&self.local.core.borrow(), None) == Some(Duration::ZERO)
     }
 
-    /// What the loop has done so far.
+    /// The loop's counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.published.read()
@@ -550,8 +550,8 @@ impl EventLoop {
         }
     }
 
-    /// Whether the loop is to have ended by now, and has more to read before the message that ends it. What is not
-    /// read by then would not be delivered any more.
+    /// Whether the loop is to have ended by now, and has more to read before the message that ends it. Messages that
+    /// are not read by then would not be delivered any more.
     fn is_end_overdue(&self) -> bool {
         let behind = self.delivery.is_some() || self.messages.len() > 0;
         let core = self.local.core.borrow();

@@ -10,8 +10,8 @@ use crate::context::Context;
 
 /// The application on one connection: it gets events, one at a time, and answers each with an [`Outcome`].
 ///
-/// A handler is never re-entered. What it sends is queued, and leaves once it has returned and the input is used up.
-/// If it panics, its connection is closed and no other is affected.
+/// A handler is never re-entered. Its messages are queued, and leave once it has returned and the input is used up. If
+/// it panics, its connection is closed and no other is affected.
 ///
 /// ```
 /// use tidegate::framing::Lines;
@@ -55,8 +55,8 @@ pub trait Handler<C: Pipeline>: 'static {
         event.by_default(cx)
     }
 
-    /// The codec has failed, or a filter below it, for this reason, and the connection begins to close: what the codec has
-    /// written is still sent. [`closed`](Self::closed) follows when all is over.
+    /// The codec has failed, or a filter below it, for this reason, and the connection begins to close: the codec's
+    /// output is still sent. [`closed`](Self::closed) follows when all is over.
     fn faulted(&mut self, _reason: &CloseReason, _cx: &mut Context<'_, C, Self::Post>) {}
 
     /// The connection is closed, for this reason. It is the handler's last call.
@@ -74,7 +74,7 @@ pub enum Event<P> {
     /// The deadline that the handler set has come.
     Deadline,
     /// The dispatch is over within which the handler has asked for this by
-    /// [`notify_after_dispatch`](Context::notify_after_dispatch): what came with the message is there.
+    /// [`notify_after_dispatch`](Context::notify_after_dispatch): the messages that came with it were delivered.
     DispatchOver,
     /// The future of a [`HandlerTask`](crate::task::HandlerTask) is complete.
     TaskFinished,
@@ -87,7 +87,7 @@ pub enum Event<P> {
     HungUp,
     /// The handshake is over.
     Established,
-    /// The server drains: finish what is under way, begin nothing new.
+    /// The server drains: finish the work in progress, begin no new work.
     Drain,
 }
 
@@ -101,7 +101,7 @@ impl<P: Send + 'static> Event<P> {
     }
 }
 
-/// What a handler wants to happen next.
+/// The next step that a handler requests.
 ///
 /// A `Result` converts into an outcome: `cx.send(message).into()` continues, or closes the connection because of the
 /// error.

@@ -34,7 +34,7 @@ pub struct ConnectionInfo {
     pub age: Duration,
     /// Its protocols.
     pub protocols: ProtocolNames,
-    /// What it does, or waits for.
+    /// Its activity, or the reason of its wait.
     pub state: ConnectionState,
     /// Received bytes that the application has not taken.
     pub inbound_bytes: u64,
@@ -42,7 +42,7 @@ pub struct ConnectionInfo {
     pub outbound_bytes: u64,
 }
 
-/// What a connection does, or waits for.
+/// A connection's activity, or the reason of its wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ConnectionState {
@@ -52,9 +52,9 @@ pub enum ConnectionState {
     Open,
     /// Bytes wait because the peer does not read them fast enough.
     WaitsForPeer,
-    /// The application does not take what the peer sends.
+    /// The application does not take the peer's messages.
     WaitsForApplication,
-    /// Our side has ended, or ends when what waits is sent.
+    /// Our side has ended, or ends when the queue is sent.
     Closing,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for ProtocolNames {
     }
 }
 
-/// What an entry knows about itself.
+/// An entry's description of itself.
 pub(crate) struct Description {
     pub(crate) peer: Address,
     pub(crate) is_accepted: bool,

@@ -1,14 +1,17 @@
 //! `LoadBalancing`: which loop serves a fresh connection, and how one loop hands it to another.
 //!
+//! A connection never moves later: its memory, timers and tasks belong to its loop. So the kernel chooses unless this is set.
+//!
 //! Loops that hand connections to each other are a [`LoopGroup`]: one word for each loop, which contains how many
 //! connections it has, how many are in transit to it, and whether it takes any. The accepting loop compares the words,
 //! counts the connection at its destination, and only then sends it there, as a message to that loop's acceptor: so a
 //! burst spreads evenly, even before any loop has read a message.
 //!
-//! **Each handed-over connection has a receiver.** A loop that will take no more sets a bit in the same word in which
-//! others count what they send, so it learns how many are in transit, and none comes behind that: it waits for those. A
-//! mailbox that takes no message gives the connection back, and it stays where it was accepted. A connection in transit
-//! to a loop that fails, or to one whose drain reaches its deadline, is closed, as is everything that the loop has.
+//! **Each handed-over connection has a receiver.** A loop that will take no more sets a bit in the word in which other
+//! loops count their connections to it, so it learns how many are in transit, and none comes behind that: it waits for
+//! those. A mailbox that takes no message gives the connection back, and it stays where it was accepted. A connection
+//! in transit to a loop that fails, or to one whose drain reaches its deadline, is closed, as is everything that the
+//! loop has.
 //!
 //! Read next: `acceptor.rs`, which hands over and receives.
 
@@ -41,7 +44,7 @@ use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 pub enum LoadBalancing {
     /// The loop that has accepted it. On TCP each loop has a listener of its own, and the kernel chooses among them by
     /// a hash of the addresses: even for many connections, and free. Loops share the queue of a Unix socket, and of a
-    /// listener that was passed to the process: the first loop that is awake takes what is there.
+    /// listener that was passed to the process: the first loop that is awake takes the waiting connections.
     #[default]
     Kernel,
     /// The loop that has the fewest connections of this server: for few connections that last long, for Unix sockets

@@ -26,7 +26,7 @@ pub(crate) struct Local {
     pub(crate) charges: Rc<Charges>,
     /// The time of this turn; in the core as well, which may be borrowed.
     now: Cell<Instant>,
-    /// What the loop executes, for the watchdog.
+    /// The code that the loop executes, for the watchdog.
     pub(crate) activity: Activity,
     /// The tasks that wait until the loop drains.
     pub(crate) drain_waiters: DrainWaiters,
@@ -94,7 +94,7 @@ impl Local {
         }
     }
 
-    /// A handler waits for a future once more, in the dispatch that followed the last one. What it has sent leaves when all
+    /// A handler waits for a future once more, in the dispatch that followed the last one. Its messages leave when all
     /// of its futures were polled, but after a few of them at the latest.
     #[inline(never)]
     fn continue_handler(self: &Rc<Self>) {

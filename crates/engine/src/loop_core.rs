@@ -72,9 +72,9 @@ pub(crate) struct Core {
     pub(crate) may_await_tasks: bool,
     /// Of the last connection that was connected from here: most have the same.
     client_settings: Option<Rc<Settings>>,
-    /// What deadlines of peers need to know.
+    /// The state of peers' deadlines.
     pub(crate) deadline_states: DeadlineStates,
-    /// What shaped connections need.
+    /// The state of shaped connections.
     pub(crate) shaping: ShapingStates,
     /// The length of the last receive.
     pub(crate) last_received: usize,
@@ -383,7 +383,7 @@ impl Core {
         self.driver.address(session.unwrap_or(token), side)
     }
 
-    /// What a session needs to write the bytes of its streams.
+    /// The parts that a session needs to write the bytes of its streams.
     pub(crate) fn stream_parts(&mut self) -> (&mut Slots<dyn SlotEntry>, &mut DispatchQueues, &Pool, &Time) {
         (&mut self.slots, &mut self.queues, &self.pool, &self.time)
     }

@@ -41,7 +41,7 @@ pub(crate) struct Mailbox {
     waker: Waker,
 }
 
-/// What waits.
+/// The waiting messages.
 #[derive(Default)]
 struct Queues {
     messages: Vec<LoopMessage>,
@@ -121,7 +121,7 @@ impl Mailbox {
     /// exchanged, so nothing is allocated once both are large enough; a buffer that a burst made very large is freed
     /// when it is passed in again.
     pub(crate) fn collect_woken(&self, into: &mut Vec<Token>) {
-        debug_assert!(into.is_empty(), "what is in it would be woken again");
+        debug_assert!(into.is_empty(), "its tasks would be woken again");
         if into.capacity() > WOKEN_KEPT_MAX {
             *into = Vec::new();
         }
@@ -176,7 +176,7 @@ impl fmt::Debug for Mailbox {
     }
 }
 
-/// What other threads send to a loop.
+/// A message of another thread to a loop.
 pub(crate) enum LoopMessage {
     /// To one connection.
     Post { token: Token, post: Box<dyn Any + Send> },
@@ -191,7 +191,7 @@ pub(crate) enum LoopMessage {
 }
 
 impl LoopMessage {
-    /// What was posted, from the message that it was just put in.
+    /// The post, taken back out of its message.
     pub(crate) fn into_post<P: 'static>(self) -> P {
         match self {
             Self::Post { post, .. } => *post.downcast().expect("a mailbox refuses the message that it was given"),
@@ -222,7 +222,7 @@ impl TaskWaker {
     /// The task is about to be polled: a wake-up from now on, also during the poll, puts it into the mailbox again.
     pub(crate) fn begin(&self) {
         // A store would not do: a thread that found the task queued relies on this poll to see its earlier writes, so
-        // this has to acquire what that thread released.
+        // this has to acquire that thread's release.
         self.queued.swap(false, Ordering::Acquire);
     }
 }

@@ -9,7 +9,7 @@ use crate::limits::EXHAUSTED_PAUSE;
 use crate::loop_core::Core;
 use crate::slot_entry::{SlotEntry, SlotEvent, SocketState};
 
-/// What a loop remembers of its memory from turn to turn.
+/// A loop's memory state from turn to turn.
 #[derive(Default)]
 pub(crate) struct MemoryGuard {
     burst: Burst,
@@ -234,7 +234,7 @@ const RESIDENT_GROWTH_MIN: u64 = 8 * 1024 * 1024;
 /// Looks that are left out at most.
 const SKIPS_MAX: u32 = 63;
 
-/// What a connection costs, roughly, beside its buffers.
+/// The rough cost of a connection beside its buffers.
 const CONNECTION_BYTES: usize = 320;
 
 /// Less than this is not worth a walk over the allocator's free lists.

@@ -1,4 +1,4 @@
-//! `Deadlines`: how long a peer may be silent, slow, or connected; and what a loop stores for them.
+//! `Deadlines`: how long a peer may be silent, slow, or connected; and a loop's state for them.
 //!
 //! A connection stores nothing of its own. A loop has 16 bytes for each connection with such deadlines, in pages by slot
 //! number, and no page where none are set. `connection/deadlines.rs` decides when one has come.
@@ -46,8 +46,8 @@ pub struct Deadlines {
     /// that connect to a TLS port and never finish the handshake. Default 60 s.
     pub handshake_timeout: Option<Duration>,
     /// How long a connection may last, give or take a tenth, so that connections that began together do not end
-    /// together. Then it drains, as all connections do when a server drains, and has `age_grace` to end. It lets clients
-    /// of long connections find new servers, and bounds the life of what was negotiated once. Default: none.
+    /// together. Then it drains, as all connections do when a server drains, and has `age_grace` to end. It lets
+    /// clients of long connections find new servers, and bounds the life of negotiated parameters. Default: none.
     pub age_max: Option<Duration>,
     /// How long a connection that reached `age_max` may take to end, before it is closed. Default 30 s.
     pub age_grace: Duration,
@@ -86,7 +86,7 @@ impl Deadlines {
     }
 }
 
-/// What a loop stores for a connection with deadlines.
+/// A loop's state for a connection with deadlines.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeadlineState {
     /// When a byte moved last.
@@ -184,7 +184,7 @@ impl DeadlineStates {
         }
     }
 
-    /// Forgets what is stored, but not the deadlines.
+    /// Removes the stored state, but not the deadlines.
     pub(crate) fn remove_state(&mut self, slot: u32) {
         self.states.remove(slot);
     }

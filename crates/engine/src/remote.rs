@@ -11,8 +11,10 @@ use tidegate_sys::Token;
 use crate::group::Member;
 use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 
-/// A handle to one connection, for any thread. What is posted arrives as
-/// [`Event::Posted`](crate::Event::Posted), in order per sender.
+/// A handle to one connection, for any thread. A post arrives as [`Event::Posted`](crate::Event::Posted), in order per
+/// sender.
+///
+/// It is the only way from a handler to another connection, on its own loop too: a direct call would re-enter the loop.
 ///
 /// ```no_run
 /// # fn example(remote: tidegate::Remote<String>) {

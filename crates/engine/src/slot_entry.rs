@@ -1,4 +1,4 @@
-//! `SlotEntry`: what a slot of a loop has: a connection, a stream, a listener, a task's timer.
+//! `SlotEntry`: the content of a loop's slot: a connection, a stream, a listener, a task's timer.
 //!
 //! The loop takes the entry of a slot out of it and *dispatches* a [`SlotEvent`] to the entry; the dispatch ends with
 //! a [`Disposition`]. The entry borrows the loop's [`Core`] meanwhile. Read next: `loop_core.rs`, which dispatches.
@@ -31,7 +31,7 @@ pub(crate) trait SlotEntry {
         (DeliveryOutcome::Closed, Disposition::Keep)
     }
 
-    /// Its socket is closed. What it leaves behind, if anything, keeps the slot.
+    /// Its socket is closed. The entry that it leaves behind, if any, keeps the slot.
     fn on_closed(self: Box<Self>, _core: &mut Core, _reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
         None
     }
@@ -41,7 +41,7 @@ pub(crate) trait SlotEntry {
         0
     }
 
-    /// What an operator sees of it, if it is a connection that is not closed.
+    /// Its description for an operator, if it is an open connection.
     fn describe(&self, _core: &Core) -> Option<Description> {
         None
     }
@@ -82,7 +82,7 @@ pub(crate) trait SlotEntry {
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
-/// What the driver has of an entry.
+/// The driver's share of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketState {
     /// A socket.
@@ -145,7 +145,7 @@ pub(crate) enum SlotEvent {
 /// The result of a dispatch.
 pub(crate) enum Disposition {
     Keep,
-    /// Of a stream that has come with all bytes of its peer: the session sends what is in its queue, and then it is over.
+    /// Of a stream that has come with all bytes of its peer: the session sends its queue, and then the stream is over.
     Answered,
     /// Another entry takes the place.
     Switch(ProtocolSwitch),

@@ -1,4 +1,4 @@
-//! `SlotTable`: what a loop stores for some of its connections, by slot, in pages that come and go with them. A loop in
+//! `SlotTable`: a loop's values for some of its connections, by slot, in pages that come and go with them. A loop in
 //! which no connection has such a value stores nothing.
 
 /// Values by slot.

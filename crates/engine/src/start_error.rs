@@ -1,4 +1,4 @@
-//! `StartError`: why a server did not start, and what to do about it.
+//! `StartError`: why a server did not start, and the remedy.
 
 use std::fmt;
 use std::io;
@@ -61,7 +61,7 @@ impl fmt::Display for StartError {
             Self::Address(text) => {
                 write!(f, "'{text}' is no address: write IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME")
             }
-            Self::InUse(address) => write!(f, "{address} is in use: stop what listens there, or choose another port"),
+            Self::InUse(address) => write!(f, "{address} is in use: stop its listener, or choose another port"),
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Self::Several(errors) => errors.iter().enumerate().try_for_each(|(number, error)| {
                 let separator = if number == 0 { "" } else { "; " };
@@ -83,7 +83,7 @@ impl fmt::Display for StartError {
             Self::Uring(error) => {
                 write!(
                     f,
-                    "cannot use io_uring: {error}{}; choose epoll, or auto to use what is there",
+                    "cannot use io_uring: {error}{}; choose epoll, or auto to use the available backend",
                     uring_advice(error)
                 )
             }

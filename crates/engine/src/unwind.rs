@@ -1,4 +1,4 @@
-//! Panics of the application's code: caught, so that they end what they happened in and nothing else.
+//! Panics of the application's code: caught, so that each ends its own call and nothing else.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,7 +7,7 @@ use crate::server::Server;
 use crate::tokio_runtime::TokioRuntime;
 
 impl Server {
-    /// The runtime of tokio in which the loops run; see [`TokioRuntime`].
+    /// The tokio runtime in which the loops run; see [`TokioRuntime`].
     pub fn tokio_runtime(mut self, tokio_runtime: TokioRuntime) -> Self {
         self.tokio_runtime = Some(tokio_runtime);
         self
@@ -15,7 +15,7 @@ impl Server {
 }
 
 impl EventLoop {
-    /// Runs this loop in a runtime of tokio from now on: [`run`](Self::run), [`block_on`](Self::block_on) and
+    /// Runs this loop in a tokio runtime from now on: [`run`](Self::run), [`block_on`](Self::block_on) and
     /// [`turn`](Self::turn) enter it. A loop that belongs to no server runs in none unless this is called.
     ///
     /// ```

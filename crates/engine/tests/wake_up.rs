@@ -3,7 +3,7 @@
 //! The mailbox is included unchanged; only its synchronization types are loom's here. A lost wake-up leaves the loop
 //! asleep for ever, which loom reports as a deadlock.
 //!
-//! A program of its own: what the mailbox imports from the root of its crate is loom's in this one.
+//! A program of its own: the types that the mailbox imports from its crate's root are loom's in this one.
 
 #![forbid(unsafe_code)]
 

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_engine::activity::Activity;
 use tidegate_metrics::HttpRecorder;
 
-use crate::counting::Counting;
-use crate::endpoint::Interims;
+use crate::counting::RequestCounter;
+use crate::endpoint::InterimQueue;
 use crate::limits::Limits;
 use crate::router::Table;
-use crate::sessions::Sessions;
+use crate::serving::sessions::Sessions;
 
 /// What the connections of one loop have in common.
 pub(crate) struct App {
@@ -21,20 +21,20 @@ pub(crate) struct App {
     /// Whether requests go on when the client ends its side, unless a router decides.
     half_close: bool,
     table: RefCell<Rc<Table>>,
-    reloading: Option<Reloading>,
+    reloading: Option<ReloadSource>,
     /// Without it, connections of HTTP/2 are refused.
     pub(crate) sessions: Option<Sessions>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
     pub(crate) served: Rc<Cell<usize>>,
     /// The interim responses of the future that is polled.
-    pub(crate) interims: Rc<Interims>,
+    pub(crate) interims: Rc<InterimQueue>,
     /// What the loop executes now.
     pub(crate) activity: Activity,
     /// Counts requests, if they are counted.
-    pub(crate) counting: Option<Counting>,
+    pub(crate) counting: Option<RequestCounter>,
 }
 
-struct Reloading {
+struct ReloadSource {
     make: Box<dyn Fn() -> Table>,
     reload: Reload,
     /// The generation of the table.
@@ -115,14 +115,14 @@ impl App {
     /// Counts requests from now on.
     pub(crate) fn counting(mut self, recorder: HttpRecorder) -> Self {
         self.table.borrow().count(&recorder);
-        self.counting = Some(Counting::new(recorder));
+        self.counting = Some(RequestCounter::new(recorder));
         self
     }
 
     pub(crate) fn reloading(limits: Limits, make: impl Fn() -> Table + 'static, reload: Reload) -> Self {
         let generation = Cell::new(reload.generation());
         let table = make();
-        Self { reloading: Some(Reloading { make: Box::new(make), reload, generation }), ..Self::new(limits, table) }
+        Self { reloading: Some(ReloadSource { make: Box::new(make), reload, generation }), ..Self::new(limits, table) }
     }
 
     /// The routes for the next request.
@@ -137,7 +137,7 @@ impl App {
     }
 
     #[cold]
-    fn reload(&self, reloading: &Reloading) {
+    fn reload(&self, reloading: &ReloadSource) {
         reloading.generation.set(reloading.reload.generation());
         match catch_unwind(AssertUnwindSafe(|| (reloading.make)())) {
             Ok(table) => {

@@ -1,4 +1,4 @@
-//! `Counting`: counts the requests of a loop, by the cells of their endpoints.
+//! `RequestCounter`: counts the requests of a loop, by the cells of their endpoints.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -11,33 +11,33 @@ use crate::endpoint::Endpoint;
 use crate::response::Response;
 
 /// Counts the requests of a loop.
-pub(crate) struct Counting {
+pub(crate) struct RequestCounter {
     pub(crate) recorder: HttpRecorder,
     /// For requests that no route matches.
     unmatched: Rc<RouteMetrics>,
 }
 
-impl Counting {
+impl RequestCounter {
     pub(crate) fn new(recorder: HttpRecorder) -> Self {
         Self { unmatched: recorder.route(""), recorder }
     }
 
     /// A request begins. `endpoint` is its function, if it has one.
     #[inline]
-    pub(crate) fn begin(&self, endpoint: Option<&Endpoint>, method: http1::Method, began: Instant) -> Counted {
+    pub(crate) fn begin(&self, endpoint: Option<&Endpoint>, method: http1::Method, began: Instant) -> RequestCount {
         let route = endpoint.and_then(|endpoint| endpoint.metrics.get()).unwrap_or(&self.unmatched);
-        Counted { route: route.clone(), method, began }
+        RequestCount { route: route.clone(), method, began }
     }
 }
 
 /// A request that is counted when it has its response.
-pub(crate) struct Counted {
+pub(crate) struct RequestCount {
     route: Rc<RouteMetrics>,
     method: http1::Method,
     began: Instant,
 }
 
-impl Counted {
+impl RequestCount {
     #[inline]
     pub(crate) fn record(&self, response: &Response) {
         self.route.record(self.method, response.status_code().as_u16(), self.began, task::now());

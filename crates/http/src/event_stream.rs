@@ -11,11 +11,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use tidegate_engine::task;
+use tidegate_http_message::BodyError;
+use tidegate_http_message::body::{BodyFuture, BodyWriter, ProducedBody};
+use tidegate_http_message::exchange::{Exchange, Piece};
 use tidegate_http1::{Body, Outgoing};
 use tidegate_sys::Address;
-
-use crate::body::{BodyWriter, Produced, Producing};
-use crate::exchange::{BodyError, Exchange, Piece};
 
 /// Whether a content type is that of an event stream.
 pub(crate) fn is_type(content_type: &[u8]) -> bool {
@@ -25,14 +25,14 @@ pub(crate) fn is_type(content_type: &[u8]) -> bool {
 }
 
 /// The same producer, which ends between two events once its connection drains, alone or with its loop. One whose length is known has to write all of it.
-pub(crate) fn end_at_drain(produced: Produced) -> Produced {
+pub(crate) fn end_at_drain(produced: ProducedBody) -> ProducedBody {
     if produced.length.is_some() {
         return produced;
     }
     let produce = Box::new(move |writer: BodyWriter| {
-        let BodyWriter { exchange, number } = writer;
+        let (exchange, number) = writer.into_parts();
         let events = Rc::new(Events { exchange, end: Cell::new(End::default()) });
-        let mut producing = (produced.produce)(BodyWriter { exchange: events.clone(), number });
+        let mut producing = (produced.produce)(BodyWriter::new(events.clone(), number));
         Box::pin(async move {
             let mut draining = task::draining();
             poll_fn(|cx| {
@@ -43,9 +43,9 @@ pub(crate) fn end_at_drain(produced: Produced) -> Produced {
                 }
             })
             .await
-        }) as Producing
+        }) as BodyFuture
     });
-    Produced { length: None, produce }
+    ProducedBody { length: None, produce }
 }
 
 /// An exchange that notes how the body ends so far.

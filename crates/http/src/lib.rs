@@ -14,60 +14,41 @@
 //! | send the files of a folder | [`Files`] |
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
-//! | pass requests on to other servers | [`proxy`] |
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
 //! | see all requests and responses | [`Middleware`] |
-//! | send requests to other servers | [`Client`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
 //! async function begins there as well, and where it waits it goes on as a task on the loop of its connection. While a
 //! connection is idle, it has the memory of neither.
 //!
-//! Read next: `router.rs` for the way from a request to its function, `connection.rs` for functions that are not async,
-//! `task.rs` for the others.
+//! Read next: `serving/mod.rs` for the way of a connection's requests, `router.rs` for the choice of their functions.
 
 #![forbid(unsafe_code)]
 
 mod app;
-mod body;
-pub mod client;
 mod codec;
 #[cfg(feature = "compress")]
 mod compression;
-mod connection;
 mod counting;
 mod endpoint;
 mod event_stream;
-mod exchange;
 mod extract;
 #[cfg(feature = "files")]
 mod files;
-mod handed_over;
-mod held;
-mod http2;
+#[doc(hidden)]
+pub mod gateway;
 mod limits;
 mod line_log;
 mod middleware;
-mod negotiate;
 mod normal_path;
-mod order;
-mod percent;
-mod pipelined;
-pub mod proxy;
-mod refusals;
 mod request;
-mod resets;
 mod response;
 mod route;
 mod router;
-mod running;
 mod server;
-mod sessions;
-mod slices;
+mod serving;
 mod sse;
-mod task;
-mod upgrade;
 mod upstream_note;
 #[cfg(feature = "websocket")]
 mod websocket;
@@ -86,34 +67,31 @@ pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
 pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
-pub use body::{Body, BodyWriter, Data};
-pub use client::Client;
 pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
-pub use connection::HttpHandler;
 pub use endpoint::{
-    Async, Endpoint, HalfClose, RequestFunction, Responding, Sync, WithHalfClose, WithRequest, half_close,
+    AsyncFunction, BoxResponseFuture, Endpoint, HalfClose, RequestFunction, SyncFunction, WithHalfClose, WithRequest,
+    half_close,
 };
-pub use exchange::BodyError;
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
-pub use http2::StreamClient;
 pub use limits::Limits;
 pub use line_log::LineLog;
 pub use middleware::{
     AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RefusedRequest, RequestId, RequestIds, RequestInfo,
     TraceContext, TraceContexts,
 };
-pub use negotiate::{Encoding, preferred_encoding};
 pub use normal_path::normal_path;
 pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use router::{Router, Slashes};
 pub use server::{Config, Server, serve};
+pub use serving::{HttpHandler, StreamClient};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
+#[doc(inline)]
+pub use tidegate_http_message::{Body, BodyError, BodyWriter, Data, Encoding, Upgrade, preferred_encoding};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
-pub use upgrade::Upgrade;
 #[cfg(feature = "websocket")]
 pub use websocket::WebSocketUpgrade;

@@ -8,14 +8,14 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
+#[cfg(feature = "compress")]
+use tidegate_http_message::BodyError;
+#[cfg(feature = "compress")]
+use tidegate_http_message::body::Decode;
+use tidegate_http_message::body::{Body, BodyDecoder, BodyKind, NO_BODY};
 use tidegate_http1::{self as http1, RequestHead};
 use tidegate_sys::Address;
 
-#[cfg(feature = "compress")]
-use crate::body::Decode;
-use crate::body::{Body, DecodedPieces, Kind};
-#[cfg(feature = "compress")]
-use crate::exchange::BodyError;
 use crate::normal_path::{self, NormalPath};
 use crate::route::Route;
 
@@ -42,7 +42,7 @@ struct Parts {
     extensions: Extensions,
     connection_state: Option<AnyState>,
     /// Undoes the content coding of the body.
-    decoding: Option<Box<DecodedPieces>>,
+    decoding: Option<Box<BodyDecoder>>,
 }
 
 impl Request {
@@ -197,7 +197,7 @@ impl Request {
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<Cow<'_, str>> {
         let (_, value) = self.parameters().find(|(found, _)| *found == name)?;
-        crate::percent::decode(value)
+        tidegate_http_message::percent::decode(value)
     }
 
     /// The parameters of the route in their order: names, and values as they were sent.
@@ -267,21 +267,23 @@ impl Request {
         self.parts.get_or_insert_default().connection_state = Some(state);
     }
 
-    pub(crate) fn head(&self) -> &RequestHead {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn head(&self) -> &RequestHead {
         &self.head
     }
 
     /// Undoes a content coding of the body: of what was received already, or as it is received.
     #[cfg(feature = "compress")]
     pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
-        let decoding = DecodedPieces::new(decode);
+        let decoding = BodyDecoder::new(decode);
         let parts = self.parts.get_or_insert_default();
-        match &mut parts.body.0 {
-            Kind::Received(received) if received.decoding.is_none() => {
+        match parts.body.kind_mut() {
+            BodyKind::Received(received) if received.decoder.is_none() => {
                 received.length = None;
-                received.decoding = Some(Box::new(decoding));
+                received.decoder = Some(Box::new(decoding));
             }
-            Kind::Whole(body) if !body.is_empty() => {
+            BodyKind::Whole(body) if !body.is_empty() => {
                 // It was collected, so its length has a limit, which is kept.
                 let bytes_max = COLLECTED_BYTES_MAX.max(body.memory().len());
                 parts.body = decoding.decode_all(body.memory(), bytes_max)?.into();
@@ -296,7 +298,7 @@ impl Request {
         self.parts.as_ref().is_some_and(|parts| parts.decoding.is_some())
     }
 
-    pub(crate) fn take_decoding(&mut self) -> Option<Box<DecodedPieces>> {
+    pub(crate) fn take_decoder(&mut self) -> Option<Box<BodyDecoder>> {
         self.parts.as_mut()?.decoding.take()
     }
 
@@ -365,8 +367,6 @@ impl fmt::Debug for Request {
         f.debug_struct("Request").field("head", &self.head).field("route", &self.route()).finish_non_exhaustive()
     }
 }
-
-const NO_BODY: &Body = &Body(Kind::Whole(http1::Body::Empty));
 
 static NO_EXTENSIONS: LazyLock<Extensions> = LazyLock::new(Extensions::new);
 

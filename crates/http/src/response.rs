@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_buffer::Slice;
+use tidegate_http_message::BodyError;
+use tidegate_http_message::Upgrade;
+use tidegate_http_message::body::{Body, BodyKind, BodyWithTrailers, Data, ProducedBody, ReceivedBody};
 use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
 
-use crate::body::{Body, Data, Kind, Produced, Ready, Received};
 use crate::event_stream;
-use crate::exchange::BodyError;
-use crate::upgrade::Upgrade;
 
 /// A response: a status, fields and a body.
 ///
@@ -68,13 +68,18 @@ impl Response {
         Self::with(Status::SEE_OTHER).header("Location", target)
     }
 
+    /// A response with a status of the codec.
+    #[doc(hidden)]
+    #[must_use]
     #[inline]
-    pub(crate) const fn with(status: Status) -> Self {
+    pub const fn with(status: Status) -> Self {
         Self { body: Body::empty(), fields: Fields::new(), content_type: None, status, close: false }
     }
 
     /// A short text for the status.
-    pub(crate) fn of_error(status: Status) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_error(status: Status) -> Self {
         let text = format!("{status}\n");
         Self::with(status).content_type(ContentType::TEXT).body(text)
     }
@@ -181,7 +186,7 @@ impl Response {
     /// Drops a body that the status does not allow: nothing would take what a producer writes either.
     #[inline]
     pub(crate) fn drop_forbidden_body(&mut self) {
-        if !self.status.allows_body() && !matches!(self.body.0, Kind::Upgrade(_)) {
+        if !self.status.allows_body() && !matches!(self.body.kind(), BodyKind::Upgrade(_)) {
             (self.body, self.content_type) = (Body::empty(), None);
         }
     }
@@ -189,14 +194,16 @@ impl Response {
     /// The message, if the body is whole.
     #[inline(always)]
     pub(crate) fn into_whole(self) -> Option<http1::Response> {
-        let Self { body: Body(Kind::Whole(body)), fields, content_type, status, close } = self else { return None };
+        let Self { body, fields, content_type, status, close } = self;
+        let BodyKind::Whole(body) = body.into_kind() else { return None };
         Some(http1::Response::with_parts(status, content_type, fields, body, close))
     }
 
     /// The head, and the body with its trailers, of a body that is [ready](Body::is_ready).
     #[inline]
-    pub(crate) fn into_ready(self) -> Option<(Outgoing, Ready)> {
-        let Self { body: Body(Kind::Ready(ready)), fields, content_type, status, close } = self else { return None };
+    pub(crate) fn into_ready(self) -> Option<(Outgoing, BodyWithTrailers)> {
+        let Self { body, fields, content_type, status, close } = self;
+        let BodyKind::WithTrailers(ready) = body.into_kind() else { return None };
         Some((head(None, fields, content_type, status, close), ready))
     }
 
@@ -204,35 +211,37 @@ impl Response {
     /// Has the body of an event stream end between two events when the server drains. One with a content coding shows no
     /// events; what encodes it calls this before.
     pub(crate) fn end_events_at_drain(&mut self) {
-        if !matches!(self.body.0, Kind::Produced(_))
+        if !matches!(self.body.kind(), BodyKind::Produced(_))
             || !self.field("content-type").is_some_and(event_stream::is_type)
             || self.field("content-encoding").is_some()
         {
             return;
         }
-        if let Kind::Produced(produced) = std::mem::take(&mut self.body).0 {
-            self.body = Body(Kind::Produced(Box::new(event_stream::end_at_drain(*produced))));
+        if let BodyKind::Produced(produced) = std::mem::take(&mut self.body).into_kind() {
+            self.body = Body::from(BodyKind::Produced(Box::new(event_stream::end_at_drain(*produced))));
         }
     }
 
     pub(crate) fn into_message(mut self) -> Message {
         self.end_events_at_drain();
         let Self { body, fields, content_type, status, close } = self;
-        match body.0 {
-            Kind::Whole(body) => {
+        match body.into_kind() {
+            BodyKind::Whole(body) => {
                 let response = http1::Response::with_parts(status, content_type, fields, body, close);
                 Message::Whole(Outgoing::Response(response))
             }
-            Kind::Received(received) => {
+            BodyKind::Received(received) => {
                 let length = received.length;
                 Message::Head(head(length, fields, content_type, status, close), Source::Received(received))
             }
-            Kind::Ready(ready) => Message::Head(head(None, fields, content_type, status, close), Source::Ready(ready)),
-            Kind::Produced(produced) => {
+            BodyKind::WithTrailers(ready) => {
+                Message::Head(head(None, fields, content_type, status, close), Source::WithTrailers(ready))
+            }
+            BodyKind::Produced(produced) => {
                 let length = produced.length;
                 Message::Head(head(length, fields, content_type, status, close), Source::Produced(produced))
             }
-            Kind::Upgrade(upgrade) => {
+            BodyKind::Upgrade(upgrade) => {
                 let response = http1::Response::with_parts(status, None, fields, http1::Body::Empty, false);
                 Message::Upgrade(Outgoing::Response(response), upgrade)
             }
@@ -289,7 +298,7 @@ impl Response {
     /// already. It is a 101 with the field `Upgrade`, or a 2xx to a CONNECT.
     #[must_use]
     pub fn with_upgrade(self, upgrade: Upgrade) -> Self {
-        self.body(Body(Kind::Upgrade(Box::new(upgrade))))
+        self.body(Body::from(BodyKind::Upgrade(Box::new(upgrade))))
     }
 }
 
@@ -303,9 +312,9 @@ pub(crate) enum Message {
 
 /// What sends the body of a response.
 pub(crate) enum Source {
-    Received(Received),
-    Ready(Ready),
-    Produced(Box<Produced>),
+    Received(ReceivedBody),
+    WithTrailers(BodyWithTrailers),
+    Produced(Box<ProducedBody>),
 }
 
 fn head(
@@ -467,7 +476,7 @@ impl IntoResponse for BodyError {
             Self::TooLong => Response::of_error(Status::CONTENT_TOO_LARGE).close(),
             Self::Closed(_) | Self::Undecodable => Response::of_error(Status::BAD_REQUEST).close(),
             Self::Deadline => Response::of_error(Status::GATEWAY_TIMEOUT).close(),
-            Self::Over | Self::Unreadable | Self::Misuse(_) => {
+            _ => {
                 tracing::error!("a function failed with a body: {self}");
                 Response::of_error(Status::INTERNAL_SERVER_ERROR)
             }

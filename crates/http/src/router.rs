@@ -16,7 +16,7 @@ use crate::normal_path::{self, NormalPath};
 use crate::request::AnyState;
 use crate::response::Response;
 use crate::route::{PARAMETERS_MAX, Pattern, Route, Values};
-use crate::running;
+use crate::serving::stall_label;
 
 /// Functions by method and path.
 ///
@@ -396,7 +396,7 @@ impl Table {
         if let Some(endpoint) = &self.fallback {
             let paths =
                 if self.routes.is_empty() { "the function for all paths" } else { "the function for other paths" };
-            endpoint.label.set(running::label_of_fallback(endpoint, activity, paths));
+            endpoint.label.set(stall_label::label_of_fallback(endpoint, activity, paths));
         }
         self.hosts.values().for_each(|table| table.label(activity));
     }

@@ -21,11 +21,11 @@ use tidegate_tls::ServerConfig;
 
 use crate::app::{App, Reload};
 use crate::codec::HttpCodec;
-use crate::connection::HttpHandler;
 use crate::endpoint::RequestFunction;
 use crate::limits::Limits;
 use crate::router::{Router, Table};
-use crate::sessions::Sessions;
+use crate::serving::HttpHandler;
+use crate::serving::sessions::Sessions;
 
 /// Serves HTTP at an address with one function, on a loop for each core.
 ///

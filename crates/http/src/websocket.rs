@@ -10,6 +10,7 @@ use std::task::{Poll, ready};
 use http::StatusCode;
 use tidegate_codec::DynOver;
 use tidegate_engine::{Channel, Handler, WriteHalf};
+use tidegate_http_message::Upgrade;
 use tidegate_http1::InvalidField;
 use tidegate_websocket::handshake::{HandshakeError, Offer, VERSION};
 use tidegate_websocket::{Config, WebSocket};
@@ -17,7 +18,6 @@ use tidegate_websocket::{Config, WebSocket};
 use crate::extract::FromRequest;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
-use crate::upgrade::Upgrade;
 
 /// A request that opens a WebSocket, as an argument of a function; other requests are refused. The function returns the
 /// response that accepts it, and a handler or a task takes over the connection.

@@ -53,7 +53,7 @@ pub(crate) enum Piece {
 /// The body in progress on a connection: the codec's state of it, borrowed for one step.
 pub(crate) struct BodyReader<'a> {
     pub(crate) inbound: &'a mut Inbound,
-    /// What is left of the body or of the chunk.
+    /// The bytes left of the body or of the chunk.
     pub(crate) remaining: &'a mut u64,
     /// How many more bytes of the body the limits allow.
     pub(crate) budget: &'a mut u64,
@@ -229,7 +229,7 @@ pub(crate) fn late_since(since: Option<Instant>, now: Instant, bytes: usize, rat
 pub struct Trailers(Slice);
 
 impl Trailers {
-    /// Trailers that came by HTTP/2, as lines of HTTP/1.1. They are checked like any others.
+    /// Trailers that came by HTTP/2, as HTTP/1.1 field lines. They are checked like any others.
     ///
     /// # Errors
     /// [`Violation::Trailer`], [`Violation::TrailerForbidden`].

@@ -29,7 +29,7 @@ use crate::head::{CHUNKED, HTTP_10, KEEP_ALIVE, UNTIL_CLOSE, UPGRADE};
 use crate::parse::{NOT_ANNOUNCED, ParseStop};
 use crate::status::Status;
 
-/// The client's side of HTTP/1.1 on one connection: 72 bytes, and no heap of its own.
+/// The HTTP/1.1 client side of one connection: 72 bytes, and no heap of its own.
 ///
 /// Responses come in the order of the requests. Each response begins with a [`Head`](Incoming::Head), before which
 /// [`Interim`](Incoming::Interim) responses may come. If it [has a body](ResponseHead::has_body),
@@ -64,7 +64,7 @@ pub struct Client {
     config: Arc<Config>,
     /// When the peer last made expected progress, or got a request to answer.
     since: Option<Instant>,
-    /// What is left of the body or of the chunk.
+    /// The bytes left of the body or of the chunk.
     remaining: u64,
     /// How many more bytes of the body the limits allow; the length of a body that has announced one.
     budget: u64,
@@ -89,7 +89,7 @@ pub struct Client {
     outbound: Outbound,
 }
 
-/// What a client receives.
+/// A message that a client receives.
 #[derive(Debug)]
 pub enum Incoming {
     /// An interim response: a final one to the same request follows.
@@ -486,7 +486,7 @@ impl Codec for Client {
         self.send(message, out).map_err(Error::Caller)
     }
 
-    /// Decodes what is complete. The end of the connection may be the end of a body.
+    /// Decodes the complete messages. The end of the connection may be the end of a body.
     #[cold]
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let step = self.decode(input, reply)?;

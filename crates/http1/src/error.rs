@@ -33,7 +33,7 @@ pub enum Violation {
     /// The target is none of the four forms of RFC 9112 §3.2, has a control character or `#`, or its path has `%00` (RFC
     /// 3986 §7.3); or it has other bytes that a [strict](crate::Config::strict_targets) server refuses.
     Target,
-    /// The major version of HTTP is not 1.
+    /// The major HTTP version is not 1.
     Version,
     /// The name of a field is empty, has characters that names do not have, or is not followed by a colon.
     FieldName,
@@ -269,7 +269,7 @@ impl Exceeded {
 }
 
 impl Misuse {
-    /// What the application did wrong, as a sentence.
+    /// The application's fault, as a sentence.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

@@ -134,8 +134,8 @@ impl Fields {
         Ok(())
     }
 
-    /// Adds `TE: trailers` to the fields of a request of HTTP/2, which has no other value of this field (RFC 9113 §8.2.2).
-    /// Not for HTTP/1.1, where `Connection` has to name the field.
+    /// Adds `TE: trailers` to the fields of an HTTP/2 request, which has no other value of this field (RFC 9113
+    /// §8.2.2). Not for HTTP/1.1, where `Connection` has to name the field.
     pub fn push_te_trailers(&mut self) {
         self.owned().extend_from_slice(b"TE: trailers\r\n");
     }
@@ -170,7 +170,7 @@ impl Fields {
     fn extend<const DATE: bool>(&mut self, received: Headers<'_>, mut keeps: impl FnMut(&[u8]) -> bool) {
         let mut has_date = !DATE || self.own().date;
         let lines = self.owned();
-        // Room for what is added afterwards, too.
+        // Room for later fields, too.
         lines.reserve(received.bytes_left() + ROOM_BYTES);
         for (name, value) in received {
             if is_reserved(name) || is_upgrade(name) || !keeps(name) {
@@ -418,7 +418,7 @@ const fn may_be_no_trailer(length: usize) -> bool {
     length < u32::BITS as usize && LENGTHS & 1 << length != 0
 }
 
-/// How many bytes [`Fields::extend_from`] reserves beyond what it copies.
+/// How many bytes [`Fields::extend_from`] reserves beyond its copy.
 const ROOM_BYTES: usize = 192;
 
 /// Fields that cannot be trailers either, beside those that frame a message.

@@ -131,7 +131,7 @@ impl RequestHead {
         }
     }
 
-    /// The protocol of an extended CONNECT of HTTP/2 (RFC 8441), such as `websocket`.
+    /// The protocol of an HTTP/2 extended CONNECT (RFC 8441), such as `websocket`.
     #[must_use]
     pub fn protocol(&self) -> Option<&str> {
         let is_extended = self.spans.method == Method::Connect && self.target_bytes().first() == Some(&b'/');
@@ -392,7 +392,7 @@ pub(crate) const KEEP_ALIVE: u8 = 2;
 pub(crate) const EXPECTS_CONTINUE: u8 = 4;
 /// ... or a response names the protocol that it switches to.
 pub(crate) const UPGRADE: u8 = 8;
-/// A head of HTTP/2.
+/// An HTTP/2 head.
 pub(crate) const HTTP_2: u8 = 16;
 /// The target may have `%`, or bytes that no URI has.
 pub(crate) const IRREGULAR: u8 = 32;

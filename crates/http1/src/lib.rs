@@ -16,6 +16,27 @@
 //!
 //! Read next: `server.rs`, the state machine; then `parse.rs` and `body.rs` for decoding, `encode.rs` for encoding; and
 //! `client.rs` for the other role. `error.rs` maps each error to the status that the peer receives.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `server.rs` | `Server`, the codec: the state of one connection, and its inbound half |
+//! | `pipelined_methods.rs` | `PipelinedMethods`: the requests that a server has yielded behind the one in progress |
+//! | `progress.rs` | the states of a server's connection that lie in its flags, as tables |
+//! | `refusals.rs` | `Refusals`: how many requests codecs have refused |
+//! | `parse.rs` | from bytes to a head, in one strict pass |
+//! | `runs.rs` | where runs of allowed bytes end, in short or rare input |
+//! | `head.rs` | `RequestHead`, parsed once and read in place |
+//! | `body.rs` | inbound bodies of both roles, and trailers |
+//! | `client.rs` | `Client`, the codec of the other role, and its inbound half; in `client/` response heads (`head.rs`), requests (`request.rs`), their encoding (`encode.rs`), limits (`config.rs`) |
+//! | `response.rs` | the responses of an application |
+//! | `encode.rs` | the outbound half of the server |
+//! | `fast_path.rs` | the fast path of most responses |
+//! | `fields.rs` | extra fields of a message, checked when they are made |
+//! | `status.rs` | status codes and their lines |
+//! | `error.rs` | errors by blame, and the status of each |
+//! | `limits.rs` | limits, and the state that connections share |
 
 #![forbid(unsafe_code)]
 

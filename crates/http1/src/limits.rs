@@ -6,11 +6,11 @@ use crate::fields::is_value;
 use crate::refusals::Refusals;
 use crate::status::Status;
 
-/// What a server accepts from a peer. Every default protects.
+/// Limits on the messages that a server accepts. Every default protects.
 ///
 /// The memory of a connection has a bound: the codec buffers at most `head_bytes_max` bytes of an incomplete head. It
-/// yields a body piece by piece as it arrives, so `body_bytes_max` bounds what an application receives, not what the
-/// codec buffers.
+/// yields a body piece by piece as it arrives, so `body_bytes_max` bounds the body that an application receives, not
+/// the codec's buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a request line without its line end; beyond it 414, or 501 if its method has more than 32 bytes. 8 KiB.
@@ -187,9 +187,9 @@ impl Config {
         Self { length_required: required, ..self }
     }
 
-    /// Reports a connection that begins with the preface of HTTP/2 (RFC 9113 §3.4), by
-    /// [`Incoming::Preface`](crate::Incoming::Preface), so that the application can go on with the codec of that version.
-    /// By default such a connection is refused, as one of a version that is not known.
+    /// Reports a connection that begins with the HTTP/2 preface (RFC 9113 §3.4), by
+    /// [`Incoming::Preface`](crate::Incoming::Preface), so that the application can go on with the codec of that
+    /// version. By default such a connection is refused, as one of a version that is not known.
     #[must_use]
     pub fn detect_http2(self, detects: bool) -> Self {
         Self { detects_http2: detects, ..self }

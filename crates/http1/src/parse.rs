@@ -48,14 +48,13 @@ pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), Par
 }
 
 impl RequestHead {
-    /// A head that came by HTTP/2, as the text of one of HTTP/1.1, its last empty line included. It is checked like any
-    /// other head, so a request cannot change its meaning with the version. If the body has not `ended` with the head, it
-    /// has the length that the head declares, or else any, and its framing is that of the other version. A CONNECT has no
-    /// body. One with a path as its target is an extended one (RFC 8441), and `Upgrade` is its
-    /// [`protocol`](Self::protocol).
+    /// A head that came by HTTP/2, as HTTP/1.1 text, its last empty line included. It is checked like any other head,
+    /// so a request cannot change its meaning with the version. If the body has not `ended` with the head, it has the
+    /// length that the head declares, or else any, and its framing is that of the other version. A CONNECT has no body.
+    /// One with a path as its target is an extended one (RFC 8441), and `Upgrade` is its [`protocol`](Self::protocol).
     ///
     /// # Errors
-    /// As for a head of HTTP/1.1.
+    /// As for an HTTP/1.1 head.
     pub fn of_http2(text: Slice, has_ended: bool, config: &Config) -> Result<Self, Error> {
         let parse = Parse { bytes: &text, config, connects_to_paths: true };
         let (mut spans, length) = match tidegate_scan::run(parse) {
@@ -355,7 +354,7 @@ pub(crate) fn field_name(line: &[u8]) -> Option<&[u8]> {
     is_good.then_some(&line[..name_end])
 }
 
-/// What the fields of a head determine about framing and about the connection.
+/// The facts about framing and connection in a head's fields.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     length: u64,
@@ -437,7 +436,7 @@ impl Facts {
         }
     }
 
-    /// `timeout` of a `Keep-Alive` field (RFC 2068 §19.7.1.1, and what servers send).
+    /// `timeout` of a `Keep-Alive` field (RFC 2068 §19.7.1.1, and the practice of servers).
     #[inline(never)]
     fn keep_alive(&mut self, value: &[u8]) {
         for parameter in value.split(|&byte| byte == b',').map(trim) {
@@ -559,7 +558,7 @@ impl Facts {
     }
 
     pub(crate) fn flags_of_response(&self, code: u16, old: bool) -> u8 {
-        // The peer may send the body that it declares, which would be read as the next response. What a 304 declares is
+        // The peer may send the body that it declares, which would be read as the next response. The length in a 304 is
         // that of a 200 (RFC 9110 §8.6, RFC 9112 §6.1).
         let declares_body = self.seen & CODED != 0 || self.length > 0;
         let may_have_more = matches!(code, 100..=199 | 204) && declares_body;
@@ -660,7 +659,7 @@ const METHOD_BYTES_CHECKED: usize = 32;
 const METHOD_BYTES_MAX: usize = 32;
 
 /// Searches for the end of a head that did not arrive at once. Each byte is scanned once, in however many packets it
-/// arrives. What is refused depends on the bytes alone, not on how they were split.
+/// arrives. A refusal depends on the bytes alone, not on their splits.
 pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Option<usize>, Error> {
     if seen < METHOD_BYTES_CHECKED && !may_begin_method(&bytes[..bytes.len().min(METHOD_BYTES_CHECKED)]) {
         return Err(Error::Peer(Violation::RequestLine));

@@ -11,10 +11,10 @@
 //!   Open ──────▶ Draining ──────▶ OneBatch ──────▶ TwoBatches ──────▶ ThreeBatches ──────▶ Closing
 //! ```
 //!
-//! [`Inbound`](crate::body::Inbound) is where the codec is in the input. `ReadPhase` is what that position alone does not
-//! say: how much of a head or a body has arrived, and whether the codec waits for the rest. A request or a response that
-//! is complete brings it back to `Idle`. `Ending` is how the connection comes to its end, and outlives the requests.
-//! Both machines have zero as their first state, so that clearing the bits is that state.
+//! [`Inbound`](crate::body::Inbound) is where the codec is in the input. `ReadPhase` adds to that position: how much of a
+//! head or a body has arrived, and whether the codec waits for the rest. A request or a response that is complete
+//! brings it back to `Idle`. `Ending` is how the connection comes to its end, and outlives the requests. Both machines
+//! have zero as their first state, so that clearing the bits is that state.
 
 /// How far the head or the body has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) enum ReadPhase {
     SkippedBody,
 }
 
-/// What changes it.
+/// An event that changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadEvent {
     /// An empty line came in place of a request line.
@@ -136,7 +136,7 @@ pub(crate) enum Ending {
     Closing,
 }
 
-/// What brings it there.
+/// An event that brings it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndEvent {
     /// The server begins to drain.

@@ -7,7 +7,7 @@ use crate::encode::INLINE_BYTES_MAX;
 use crate::fields::{Fields, InvalidField, is_static_value};
 use crate::status::Status;
 
-/// What a server sends: a whole response at once, or a head, pieces of a body and the end.
+/// A message that a server sends: a whole response at once, or a head, pieces of a body and the end.
 #[derive(Debug)]
 pub enum Outgoing {
     /// Head and body at once: the most common and the fastest way.
@@ -59,7 +59,7 @@ impl Interim {
         self
     }
 
-    /// The status and the fields, for a codec of another version of HTTP.
+    /// The status and the fields, for the codec of another HTTP version.
     #[must_use]
     pub fn into_parts(self) -> (Status, Fields) {
         (self.status, self.fields)
@@ -93,7 +93,7 @@ pub struct StreamedResponse {
     pub(crate) parts: Parts,
 }
 
-/// What the heads of both have, for a codec of another version of HTTP.
+/// The common parts of both heads, for the codec of another HTTP version.
 #[derive(Debug)]
 pub struct Parts {
     pub(crate) fields: Fields,
@@ -212,7 +212,7 @@ impl Response {
 }
 
 impl Response {
-    /// The head and the body, for a codec of another version of HTTP.
+    /// The head and the body, for the codec of another HTTP version.
     #[must_use]
     pub fn into_parts(self) -> (Parts, Body) {
         (self.parts, self.body)
@@ -232,7 +232,7 @@ impl StreamedResponse {
         Self { length: None, parts: Parts::new(status) }
     }
 
-    /// The head, and the length of the body, for a codec of another version of HTTP.
+    /// The head, and the length of the body, for the codec of another HTTP version.
     #[must_use]
     pub fn into_parts(self) -> (Parts, Option<u64>) {
         (self.parts, self.length)

@@ -26,7 +26,7 @@ use crate::pipelined_methods::PipelinedMethods;
 use crate::progress::{ENDING, EndEvent, Ending, READING, ReadEvent, ReadPhase};
 use crate::response::Outgoing;
 
-/// The server's side of HTTP/1.1 on one connection: 56 bytes, and no heap of its own.
+/// The HTTP/1.1 server side of one connection: 56 bytes, and no heap of its own.
 ///
 /// Each request needs one complete response before the codec yields the next request, however many the peer has sent,
 /// unless the application [reads ahead](Self::read_ahead). A request without a body is its [`Head`](Incoming::Head) alone.
@@ -58,7 +58,7 @@ use crate::response::Outgoing;
 pub struct Server {
     pub(crate) config: Arc<Config>,
     pub(crate) since: Option<Instant>,
-    /// What is left of the body or of the chunk; with [`READS_AHEAD`], the requests behind the one in progress.
+    /// The bytes left of the body or of the chunk; with [`READS_AHEAD`], the requests behind the one in progress.
     pub(crate) remaining: u64,
     /// How many more bytes of the body the limits allow.
     pub(crate) budget: u64,
@@ -74,9 +74,9 @@ pub struct Server {
     pub(crate) outbound: Outbound,
 }
 
-/// What a server receives.
+/// A message that a server receives.
 // Its tag is a word, in place of unused values of a byte within the head: a copy that leaves such a byte out is made of
-// pieces that overlap, and the processor cannot forward to it what it has just stored.
+// pieces that overlap, and the processor cannot forward the bytes it has just stored.
 #[derive(Debug)]
 #[repr(u64)]
 pub enum Incoming {
@@ -144,10 +144,10 @@ impl Server {
     /// Returns whether bytes of it are there.
     ///
     /// A server may process requests of safe methods in parallel, and sends the responses in the order of the requests
-    /// (RFC 9112 §9.3.2). So the application calls this only after a request with a safe method that asks for no upgrade.
-    /// The codec yields one more request, if that is a GET, a HEAD or an OPTIONS of HTTP/1.1 without a body, without
-    /// `Expect` and without `Connection: close`; any other one waits as usual. Then the application may call this again.
-    /// Each message that it sends belongs to the oldest request without a complete response.
+    /// (RFC 9112 §9.3.2). So the application calls this only after a request with a safe method that asks for no
+    /// upgrade. The codec yields one more request, if that is an HTTP/1.1 GET, HEAD or OPTIONS without a body, without
+    /// `Expect` and without `Connection: close`; any other one waits as usual. Then the application may call this
+    /// again. Each message that it sends belongs to the oldest request without a complete response.
     ///
     /// Nothing happens after a request that itself would have to wait, within a response, and once as many requests
     /// as the codec can count are behind the one in progress.
@@ -336,7 +336,7 @@ impl Server {
         {
             input.consume(2);
             self.seen = 0;
-            // The preface of HTTP/2 is the first of a connection.
+            // The HTTP/2 preface is the first message of a connection.
             self.flags |= SERVED;
             self.flags = reading.put(self.flags);
         }
@@ -371,8 +371,8 @@ impl Server {
         }
     }
 
-    /// Refuses a head. On a port of both versions, a first line of three words whose last one is no version of HTTP may be
-    /// a wrong preface of HTTP/2: its sender gets no response, which it would read as frames.
+    /// Refuses a head. On a port of both versions, a first line of three words whose last one is no HTTP version may be
+    /// a wrong HTTP/2 preface: its sender gets no response, which it would read as frames.
     #[cold]
     fn refuse_head(&mut self, error: Error, input: &Input, reply: &mut Output<'_>) -> Error {
         let line = input.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -559,10 +559,10 @@ impl Codec for Server {
         self.send(message, out).map_err(Error::Caller)
     }
 
-    /// Decodes what is complete. While a response is owed and input is left, it returns [`Step::NeedMore`]: that input is
-    /// decoded once the response is complete. Without input it returns [`Step::End`] although the response is owed, so that
-    /// the application learns that the peer has ended its side; [`keep_half_closed`](Server::keep_half_closed) has it
-    /// return [`Step::NeedMore`] there as well.
+    /// Decodes the complete messages. While a response is owed and input is left, it returns [`Step::NeedMore`]: that
+    /// input is decoded once the response is complete. Without input it returns [`Step::End`] although the response is
+    /// owed, so that the application learns that the peer has ended its side;
+    /// [`keep_half_closed`](Server::keep_half_closed) has it return [`Step::NeedMore`] there as well.
     #[cold]
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let step = self.decode(input, reply)?;
@@ -697,7 +697,7 @@ const SERVED: u16 = 1 << 13;
 /// The request in progress goes on when the peer has ended its side.
 const HALF_CLOSE: u16 = 1 << 15;
 
-/// What a connection of HTTP/2 begins with (RFC 9113 §3.4).
+/// The HTTP/2 connection preface (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The flags that outlive a request.

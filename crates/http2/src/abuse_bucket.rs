@@ -1,4 +1,4 @@
-//! `AbuseBucket`: a leaky bucket of what a peer sends that brings no request forward.
+//! `AbuseBucket`: a leaky bucket for frames that bring no request forward.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,7 @@
-//! `Connection`: the codec of one connection of HTTP/2, in either role.
+//! `Connection`: the codec of one HTTP/2 connection, in either role.
 //!
-//! It reads frames and yields events of streams; `inbound.rs` has what each frame does, `field_block.rs` heads and
-//! trailers, `outbound.rs` what is written for streams. Streams and their windows are those of
-//! [`Streams`](tidegate_codec::mux::Streams).
+//! It reads frames and yields events of streams; `inbound.rs` handles each frame, `field_block.rs` heads and trailers,
+//! `outbound.rs` writes for streams. Streams and their windows are those of [`Streams`](tidegate_codec::mux::Streams).
 //!
 //! - An error of the connection ends it, after GOAWAY. An error of a stream resets the stream, and the connection goes on.
 //! - A frame is decoded once it has arrived whole. It has at most 16 KiB.
@@ -32,10 +31,10 @@ use crate::limits::Config;
 use crate::recently_reset::RecentlyReset;
 use crate::stream_state::StreamState;
 
-/// One connection of HTTP/2 (RFC 9113), free of I/O: its messages are the events of streams.
+/// One HTTP/2 connection (RFC 9113), free of I/O: its messages are the events of streams.
 ///
 /// The bytes of a stream are those of a [`ServerStream`](crate::ServerStream) or a
-/// [`ClientStream`](crate::ClientStream), which the application of the stream sees as messages of HTTP.
+/// [`ClientStream`](crate::ClientStream), which the application of the stream sees as HTTP messages.
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) config: Arc<Config>,
@@ -46,7 +45,7 @@ pub struct Connection {
     /// A field block that is not complete.
     pub(crate) block: Option<Box<FieldBlock>>,
     pub(crate) pending: PendingEvents,
-    /// Streams that this side has reset lately: what the peer sent before it knew is no error.
+    /// Streams that this side has reset lately: frames that the peer sent before it knew are no error.
     pub(crate) reset: Option<Box<RecentlyReset>>,
     /// The tasks to wake when the connection takes more requests, or no more.
     observer: Observer,
@@ -274,7 +273,7 @@ impl Connection {
         }
     }
 
-    /// Sends what a side sends first: SETTINGS, after the preface if it is a client.
+    /// Sends a side's first frames: SETTINGS, after the preface if it is a client.
     fn greet(&mut self, out: &mut Output<'_>) {
         self.has_greeted = true;
         if self.role == Role::Client {
@@ -650,7 +649,8 @@ impl Mux for Connection {
         self.write_records(stream, queue, ends, out)
     }
 
-    /// A client that has ended its side has left. What a server has sent before it ends its side is answers.
+    /// A client that has ended its side has left. A server that has ended its side may have sent complete answers
+    /// before.
     fn ends_streams_with_peer(&self) -> bool {
         self.role == Role::Server
     }
@@ -718,7 +718,7 @@ fn code(cause: ResetCause) -> ErrorCode {
 /// The content of the PING that comes with the first GOAWAY: once it is acknowledged, the peer knows of both.
 pub(crate) const DRAIN_PING: [u8; 8] = *b"tidedrai";
 
-/// The most bytes of the dynamic table for what this side sends. A response has few fields that come again.
+/// The most bytes of the dynamic table for this side's fields. A response has few fields that come again.
 const ENCODER_TABLE_BYTES: u32 = 1024;
 
 /// How many streams that this side has reset a connection remembers, at least and at most.

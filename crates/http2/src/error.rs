@@ -81,7 +81,7 @@ pub enum Exceeded {
 }
 
 impl Error {
-    /// What the peer receives in GOAWAY.
+    /// The code that the peer receives in GOAWAY.
     #[must_use]
     pub fn code(self) -> ErrorCode {
         match self {

@@ -12,7 +12,7 @@ use crate::head::{BlockInfo, FieldBlock, HeadBuilder, HeadFacts, HeadFault, Head
 use crate::priority::Priority;
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_CONNECT, IS_HEAD, IS_TUNNEL};
 
-/// Memory for the decoding of one block, and what is known of the last one.
+/// Memory for the decoding of one block, and facts about the last one.
 #[derive(Default)]
 struct Scratch {
     parts: HeadParts,

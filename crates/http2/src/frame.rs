@@ -53,7 +53,7 @@ pub(crate) const FRAME_BYTES_CEILING: u32 = (1 << 24) - 1;
 /// The initial window of a connection, and of streams unless SETTINGS say otherwise.
 pub(crate) const WINDOW_BYTES_DEFAULT: u32 = 65_535;
 
-/// What a client sends first (RFC 9113 §3.4).
+/// The client's connection preface (RFC 9113 §3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Types of frames.

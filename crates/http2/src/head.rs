@@ -1,9 +1,9 @@
 //! From decoded fields to the text of a head or of trailers, with the checks of RFC 9113 §8.
 //!
-//! The text is that of HTTP/1.1, in one block: a first line from the pseudo-fields, then the fields. Everything above the
-//! codec reads heads of both versions from such a block. The parser of HTTP/1.1 checks the block once more, so what a
-//! target, a host and a value may be is decided in one place, and a message cannot change its meaning on its way to a peer
-//! that speaks the other version.
+//! The text has the form of HTTP/1.1, in one block: a first line from the pseudo-fields, then the fields. Everything
+//! above the codec reads heads of both versions from such a block. The HTTP/1.1 parser checks the block once more, so
+//! one place decides about targets, hosts and values, and a message cannot change its meaning on its way to a peer that
+//! speaks the other version.
 
 use tidegate_codec::Charge;
 use tidegate_scan::{is_control, is_token};
@@ -47,7 +47,7 @@ pub(crate) struct HeadParts {
     cookie: Vec<u8>,
 }
 
-/// What a field block is for.
+/// The purpose of a field block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadKind {
     Request,
@@ -64,7 +64,7 @@ pub(crate) enum HeadFault {
     TooLarge,
 }
 
-/// What the codec has to know of a head.
+/// The facts of a head that the codec needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HeadFacts {
     pub(crate) content_length: Option<u64>,
@@ -83,7 +83,7 @@ pub(crate) struct FieldBlock {
     pub(crate) charge: Charge,
 }
 
-/// What HEADERS has beside the block.
+/// The parts of HEADERS beside the block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockInfo {
     pub(crate) stream: u32,
@@ -367,9 +367,9 @@ const TOKEN: u8 = 1;
 const IN_NAME: u8 = 1 << 1;
 /// Anything but control characters (RFC 9110 §5.5).
 const IN_VALUE: u8 = 1 << 2;
-/// What splits no line: neither a control character nor the space. The parser of heads refuses more.
+/// Bytes that split no line: neither a control character nor the space. The parser of heads refuses more.
 const IN_PATH: u8 = 1 << 3;
-/// What an authority may have beside user information, which is not allowed here (RFC 9113 §8.3.1).
+/// Bytes of an authority without user information, which is not allowed here (RFC 9113 §8.3.1).
 const IN_AUTHORITY: u8 = 1 << 4;
 /// RFC 3986 §3.1.
 const IN_SCHEME: u8 = 1 << 5;

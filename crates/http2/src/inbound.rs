@@ -1,4 +1,4 @@
-//! What each frame of the peer does (RFC 9113 §6).
+//! The effect of each received frame (RFC 9113 §6).
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -426,7 +426,7 @@ impl Connection {
         }
     }
 
-    /// Resets a stream because of what the peer sent. The event closes it.
+    /// Resets a stream because of the peer's frames. The event closes it.
     #[cold]
     pub(crate) fn reset_stream(
         &mut self,

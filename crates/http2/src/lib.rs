@@ -1,18 +1,40 @@
 //! HTTP/2 (RFC 9113, RFC 7541) for servers and clients, free of I/O.
 //!
-//! [`Connection`] is a [`Mux`](tidegate_codec::mux::Mux): it decodes frames into the events of streams, and writes what
-//! streams have to send, by priority (RFC 9218) and within the windows of the peer. [`ServerStream`] and [`ClientStream`]
-//! are the codecs of one stream: their messages are those of [`tidegate_http1`], so an application is the same over both
-//! versions.
-//! [`hpack`] is the compression of fields, which has a use of its own.
+//! [`Connection`] is a [`Mux`](tidegate_codec::mux::Mux): it decodes frames into the events of streams, and writes the
+//! streams' output, by priority (RFC 9218) and within the windows of the peer. [`ServerStream`] and [`ClientStream`]
+//! are the codecs of one stream: their messages are those of [`tidegate_http1`], so an application is the same over
+//! both versions. [`hpack`] is the compression of fields, which has a use of its own.
 //!
-//! A head is decoded once, into one block of text, and read in place. The checks of RFC 9113 §8 come before, those of
-//! HTTP/1.1 after, so a message is refused by one version if it is by the other.
+//! A head is decoded once, into one block of text, and read in place. The checks of RFC 9113 §8 come before, the
+//! HTTP/1.1 checks after, so a message is refused by one version if it is by the other.
 //!
 //! Every limit has a default that protects; [`Limits`] names the attack that each stops.
 //!
-//! Read next: `connection.rs`, then `inbound.rs` for what each frame does, `field_block.rs` and `head.rs` for heads,
-//! `outbound.rs` for what is written, and `record.rs` for what lies between a connection and its streams.
+//! Read next: `connection.rs`, then `inbound.rs` for received frames, `field_block.rs` and `head.rs` for heads,
+//! `outbound.rs` for sent ones, and `record.rs` for the interface between a connection and its streams.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `connection.rs` | `Connection`, the codec of a connection in either role: phases, settings, drain, deadlines |
+//! | `inbound.rs` | the effect of each received frame |
+//! | `field_block.rs` | field blocks: HEADERS and CONTINUATION, requests, responses, trailers; heads that come again (decision 100) |
+//! | `head.rs` | from fields to the text of a head, with the checks of RFC 9113 §8 |
+//! | `outbound.rs` | the output of streams; repeated heads (decision 90) |
+//! | `record.rs` | messages between a stream's codec and its connection's codec |
+//! | `server_stream.rs` | `ServerStream`, the codec of a stream of a server |
+//! | `client_stream.rs` | `ClientStream`, that of a client |
+//! | `stream_state.rs` | per-stream state of a connection |
+//! | `tunnel.rs` | `Tunnel`, the filter below another protocol on a stream |
+//! | `hpack/` | the compression of fields: `Decoder`, `Encoder`, the tables (`static_table.rs`, `table.rs`), integers, the Huffman code (`huffman.rs`, `huffman_codes.rs`) |
+//! | `priority.rs` | priorities (RFC 9218) |
+//! | `keep_alive.rs` | `KeepAlive`: PINGs to a silent peer |
+//! | `abuse_bucket.rs` | the bucket for frames that bring no request forward |
+//! | `recently_reset.rs` | streams that are over on this side alone: late frames, and a deferred RST_STREAM |
+//! | `frame.rs` | heads, types and flags of frames; `ErrorCode` |
+//! | `limits.rs` | limits, and the configuration that connections share |
+//! | `error.rs` | errors by blame, and the code of each |
 
 #![forbid(unsafe_code)]
 

@@ -8,7 +8,7 @@ use tidegate_http1 as http1;
 use crate::frame::{FRAME_BYTES_MAX, WINDOW_BYTES_DEFAULT};
 use crate::hpack::TABLE_BYTES_DEFAULT;
 
-/// What a side accepts from its peer. Every default protects; the text names the attack that a limit stops.
+/// Limits on a side's peer. Every default protects; the text names the attack that a limit stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Fields of a head or of trailers; beyond it 431. 100. All crumbs of a cookie are one field (RFC 9113 §8.2.3). It stops a block of one-byte
@@ -21,7 +21,7 @@ pub struct Limits {
     /// Bytes of a field block as it was sent, in HEADERS and CONTINUATION frames together; beyond it the connection ends
     /// with ENHANCE_YOUR_CALM. 32 KiB. It stops CONTINUATION frames without end (CVE-2024-27316).
     pub field_block_bytes_max: u32,
-    /// Bytes of the dynamic table for what the peer sends: SETTINGS_HEADER_TABLE_SIZE. 4 KiB. It bounds the memory of an
+    /// Bytes of the dynamic table for the peer's fields: SETTINGS_HEADER_TABLE_SIZE. 4 KiB. It bounds the memory of an
     /// idle connection.
     pub header_table_bytes_max: u32,
     /// Streams that the peer may have open at a time: SETTINGS_MAX_CONCURRENT_STREAMS; further ones are refused with
@@ -29,27 +29,26 @@ pub struct Limits {
     pub streams_max: u32,
     /// How much abuse a peer may cause; beyond it the connection ends with ENHANCE_YOUR_CALM. 1,000. One each for
     /// RST_STREAM, in either direction, of a stream that is younger than
-    /// [`abuse_reset_age`](Self::abuse_reset_age), and for SETTINGS, PING, PRIORITY, CONTINUATION, an empty DATA frame,
-    /// WINDOW_UPDATE of fewer than 16 bytes, an unknown frame, and a frame for a stream that is closed. A completed
-    /// request takes [`abuse_credit_per_request`](Self::abuse_credit_per_request) away, and a second
+    /// [`abuse_reset_age`](Self::abuse_reset_age), and for SETTINGS, PING, PRIORITY, CONTINUATION, an empty DATA
+    /// frame, WINDOW_UPDATE of fewer than 16 bytes, an unknown frame, and a frame for a stream that is closed. A
+    /// completed request takes [`abuse_credit_per_request`](Self::abuse_credit_per_request) away, and a second
     /// [`abuse_leak_per_second`](Self::abuse_leak_per_second). It stops floods of such frames (CVE-2019-9512, 9515, 9518),
-    /// rapid resets (CVE-2023-44487) and streams that the peer makes us reset (CVE-2025-8671). If cancelled requests are
-    /// what exceeds it, other requests on the connection are completed before the connection ends.
+    /// rapid resets (CVE-2023-44487) and streams that the peer makes us reset (CVE-2025-8671). If cancelled requests
+    /// exceed it, other requests on the connection are completed before the connection ends.
     pub abuse_max: u32,
-    /// How much abuse a completed request takes away. 8.
+    /// Abuse that a completed request clears. 8.
     pub abuse_credit_per_request: u32,
-    /// How much abuse leaks away in a second. 33.
+    /// Abuse that a second clears. 33.
     pub abuse_leak_per_second: u32,
     /// From which age of a request on its cancellation by the peer is no abuse: those of closed tabs, and of deadlines.
     /// [`streams_max`](Self::streams_max) bounds how many of them a peer can order in a second. 100 milliseconds.
     /// `Duration::MAX` counts every cancellation.
     pub abuse_reset_age: Duration,
-    /// The window of a stream when it opens, in bytes: SETTINGS_INITIAL_WINDOW_SIZE. 64 KiB, and at
-    /// least 65,535, which every peer begins with. It bounds what waits unread
-    /// on a stream that nothing reads.
+    /// The window of a stream when it opens, in bytes: SETTINGS_INITIAL_WINDOW_SIZE. 64 KiB, and at least 65,535, which
+    /// every peer begins with. It bounds the unread bytes of a stream that nothing reads.
     pub stream_window_bytes: u32,
     /// How large the window of a stream becomes if its reader keeps up with the peer, in bytes. 16 MiB. The memory
-    /// budget of the loop bounds what waits in all windows together.
+    /// budget of the loop bounds the waiting bytes of all windows together.
     pub stream_window_bytes_max: u32,
     /// The window of the connection, in bytes. 1 MiB; it grows like those of streams, and when streams that nothing reads
     /// occupy half of it, so that they do not stop the others.
@@ -58,8 +57,8 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// How far a body may fall behind `body_rate_min`; beyond it 408. 30 seconds. It stops bodies that are sent slowly.
     pub body_timeout: Duration,
-    /// The minimum rate of a body, in bytes per second. 240. It has none once the response has begun, since the peer may
-    /// wait for the response with what it sends.
+    /// The minimum rate of a body, in bytes per second. 240. It has none once the response has begun, since the peer
+    /// may hold its body back until it sees the response.
     pub body_rate_min: u32,
     /// How long the peer may take for the preface and SETTINGS, for one frame, and from the first frame of a field block to
     /// its last. 30 seconds. DATA of an open stream has [`body_rate_min`](Self::body_rate_min) instead. It stops
@@ -75,9 +74,9 @@ pub struct Limits {
     /// instead.
     pub ping_interval: Option<Duration>,
     /// How long the peer may take to answer a PING of [`ping_interval`](Self::ping_interval), or to send anything else;
-    /// beyond it the connection ends. 20 seconds. The time does not count while bytes wait in the queue of the connection:
-    /// the PING is behind them, and the least rate of reading bounds them. For bytes in the kernel it counts, so give slow
-    /// readers time for what is on its way.
+    /// beyond it the connection ends. 20 seconds. The time does not count while bytes wait in the queue of the
+    /// connection: the PING is behind them, and the least rate of reading bounds them. For bytes in the kernel it
+    /// counts, so give slow readers time for bytes on their way.
     pub ping_timeout: Duration,
     /// How long a connection may be without a stream; beyond it the connection ends with GOAWAY. 75 seconds.
     pub idle_timeout: Duration,
@@ -142,7 +141,7 @@ impl Limits {
 pub struct Config {
     limits: Limits,
     server_name: Box<str>,
-    /// For heads, which the parser of HTTP/1.1 checks once more.
+    /// For heads, which the HTTP/1.1 parser checks once more.
     pub(crate) http1: Arc<http1::Config>,
     continue_by_hand: bool,
     extended_connect: bool,
@@ -242,7 +241,7 @@ impl Default for Config {
 /// longer than its list.
 pub const HEAD_BYTES_CEILING: u32 = 48 * 1024;
 
-/// What the text of a head has beside its list: the version and line ends.
+/// The bytes of a head's text beside its field list: the version and line ends.
 const HEAD_LINE_BYTES: u32 = 256;
 
 const TABLE_BYTES_CEILING: u32 = 64 * 1024;

@@ -1,6 +1,6 @@
-//! What is written for streams: heads, trailers and bodies, from the records that their codecs have queued.
+//! The output of streams: heads, trailers and bodies, from the records that their codecs have queued.
 //!
-//! A head is compressed here, when it is written, and not before: the order on the wire decides what it refers to.
+//! A head is compressed here, when it is written, and not before: its references depend on the order on the wire.
 
 use std::cell::RefCell;
 
@@ -311,8 +311,8 @@ fn write_short_body(stream: u32, content: &[u8], ends: bool, out: &mut Output<'_
     out.write_pieces((&head.bytes()[..], content, &[][..]));
 }
 
-/// Encodes lines of fields, which the codec of the stream has checked. Fields that concern one connection of HTTP/1.1
-/// are left out (RFC 9113 §8.2.2).
+/// Encodes lines of fields, which the codec of the stream has checked. Fields that concern one HTTP/1.1 connection are
+/// left out (RFC 9113 §8.2.2).
 fn encode_lines(encoder: &mut Encoder, mut lines: &[u8], block: &mut Vec<u8>) {
     while let Some((name, value, rest)) = split_line(lines) {
         lines = rest;
@@ -343,7 +343,7 @@ fn split_line(lines: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&lines[..name_end], value, lines.get(value_start + length + 2..)?))
 }
 
-/// What comes again enters the table; secrets must not. `first` is the first index of the name in the static table.
+/// Recurring fields enter the table; secrets must not. `first` is the first index of the name in the static table.
 fn indexing(first: u32, name: &[u8], value: &[u8]) -> Indexing {
     match first {
         static_table::AUTHORIZATION | static_table::PROXY_AUTHORIZATION | static_table::SET_COOKIE => Indexing::Never,
@@ -363,7 +363,7 @@ fn indexing(first: u32, name: &[u8], value: &[u8]) -> Indexing {
     }
 }
 
-/// Whether a field concerns one connection of HTTP/1.1.
+/// Whether a field concerns one HTTP/1.1 connection.
 fn is_of_connection(first: u32, name: &[u8]) -> bool {
     match first {
         static_table::TRANSFER_ENCODING => true,

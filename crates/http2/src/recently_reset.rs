@@ -1,4 +1,4 @@
-//! `RecentlyReset`: what a connection knows of streams that are over on this side, and not yet for the peer.
+//! `RecentlyReset`: a connection's record of streams that are over on this side, and not yet for the peer.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ impl RecentlyReset {
         self.announced.push((id, bytes));
     }
 
-    /// Counts bytes for a stream. Returns whether they agree with what the peer has announced.
+    /// Counts bytes for a stream. Returns whether they agree with the peer's announced length.
     pub(crate) fn receive(&mut self, id: u32, bytes: u64, ends: bool) -> bool {
         let Some(at) = self.announced.iter().position(|(stream, _)| *stream == id) else { return true };
         match self.announced[at].1.checked_sub(bytes) {

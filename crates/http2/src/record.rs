@@ -1,11 +1,11 @@
-//! Records: what the codec of a stream and that of its connection pass to each other in the stream's bytes.
+//! Records: messages between a stream's codec and its connection's codec, in the stream's bytes.
 //!
 //! **Inbound** a record is a frame: its head of nine bytes, and its content. That of DATA is the frame of the wire, with
 //! its padding, so no byte is copied. That of HEADERS has the decoded head as text.
 //!
 //! **Outbound** a record is a head of twelve bytes, and its content: the fields of a head or of trailers as lines, or
-//! bytes of a body. Only those of a body count against windows. The connection encodes fields when it writes them, since
-//! the order on the wire decides what the compression refers to.
+//! bytes of a body. Only those of a body count against windows. The connection encodes fields when it writes them,
+//! since the references of the compression depend on the order on the wire.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -64,7 +64,7 @@ impl Record {
         Some(Self::read(bytes))
     }
 
-    /// The head of the record at the start of `bytes`, its content, and what follows.
+    /// The head of the record at the start of `bytes`, its content, and the rest.
     #[inline]
     pub(crate) fn split(bytes: &[u8]) -> Option<(Self, &[u8], &[u8])> {
         let (head, rest) = bytes.split_first_chunk()?;

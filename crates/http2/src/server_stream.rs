@@ -1,7 +1,7 @@
 //! `ServerStream`: the codec of one stream of a server: a request and its response.
 //!
 //! Its bytes are records (`record.rs`), which the codec of the connection translates from and to frames. Its messages
-//! are those of HTTP/1.1, so an application is the same over both versions.
+//! are HTTP/1.1 messages, so an application is the same over both versions.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::tunnel::Tunnel;
 
 /// The codec of a stream that a client has opened: one request, and one response.
 ///
-/// It yields and takes the messages of [`tidegate_http1`]. What HTTP/2 does not have is translated or refused: `close` of a
-/// response has no effect, `Upgrade` and other fields of a connection are left out, and 101 is an error
-/// ([`Misuse::InterimStatus`]).
+/// It yields and takes the messages of [`tidegate_http1`]. HTTP/1.1 features that HTTP/2 lacks are translated or
+/// refused: `close` of a response has no effect, `Upgrade` and other fields of a connection are left out, and 101 is an
+/// error ([`Misuse::InterimStatus`]).
 ///
 /// A 2xx to a CONNECT makes the stream a [tunnel](Self::into_tunnel). An extended CONNECT (RFC 8441), if it is
 /// [enabled](Config::extended_connect), asks for another [protocol](RequestHead::protocol), as `Upgrade` does in HTTP/1.1:
 /// a 101 accepts, and is sent as 200. A 2xx would accept for the peer as well, so it is sent as 501 (Not Implemented):
 /// the application has not noticed that the request asks for a protocol.
 ///
-/// `T` is what the application has to know of the connection: streams have no other way to it.
+/// `T` is the application's data about the connection: streams have no other way to it.
 #[derive(Debug)]
 pub struct ServerStream<T = ()> {
     config: Arc<Config>,
@@ -113,7 +113,7 @@ impl<T: 'static> ServerStream<T> {
         }
     }
 
-    /// What the stream was made with.
+    /// The data that the stream was made with.
     pub fn data(&self) -> &T {
         &self.data
     }
@@ -227,8 +227,8 @@ impl<T: 'static> ServerStream<T> {
         self.late = u32::try_from(late.saturating_sub(earned)).unwrap_or(u32::MAX);
     }
 
-    /// While the response is sent, the peer may wait for it with what it sends: the two sides of a stream of HTTP/2 may
-    /// be a conversation.
+    /// While the response is sent, the peer may hold its body back until it sees it: the two sides of an HTTP/2 stream
+    /// may be a conversation.
     fn deadline(&self) -> Option<Instant> {
         let is_answered = matches!(self.outbound, Outbound::Length | Outbound::Any);
         if self.flags & WAITS == 0 || self.inbound != Inbound::Body || is_answered {

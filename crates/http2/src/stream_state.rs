@@ -1,6 +1,6 @@
-//! What a connection keeps for each of its streams, beside windows.
+//! Per-stream state of a connection, beside windows.
 
-/// What a [`Connection`](crate::Connection) keeps for each stream.
+/// Per-stream state of a [`Connection`](crate::Connection).
 #[derive(Debug, Default)]
 pub struct StreamState {
     /// How many bytes of the peer's body must follow, if it has announced a length.

@@ -8,8 +8,8 @@ use tidegate_codec::{Filter, Input, Outbound, Output, Step};
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::record::{Record, RecordKind};
 
-/// The filter below the codec of another protocol on a stream of HTTP/2: it takes bytes out of DATA, and puts bytes into
-/// it. [`ServerStream::into_tunnel`](crate::ServerStream::into_tunnel) makes it.
+/// The filter below another protocol's codec on an HTTP/2 stream: it takes bytes out of DATA, and puts bytes into it.
+/// [`ServerStream::into_tunnel`](crate::ServerStream::into_tunnel) makes it.
 #[derive(Debug)]
 pub struct Tunnel(());
 
@@ -45,7 +45,7 @@ impl Filter for Tunnel {
     }
 
     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), Infallible> {
-        // A pipeline flushes what is above a filter before.
+        // A pipeline flushes the stages above a filter first.
         let length = plain.pending();
         if length > 0 {
             out.write(&Record { kind: RecordKind::Data, ends: false, status: 0, length }.bytes());

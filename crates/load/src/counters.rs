@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use super::results::{Errors, HeldConnections, Interval};
 use super::role::Role;
 
-/// The counts of one loop. They live on that loop's thread; `shared` is what other threads may read meanwhile.
+/// The counts of one loop. They live on that loop's thread; `shared` is the part that other threads may read meanwhile.
 #[derive(Debug)]
 pub(crate) struct WorkerStats {
     shared: Arc<SharedStats>,

@@ -2,14 +2,15 @@
 //! wrk lacks.
 //!
 //! Its connections are those of the client: `Client` of the engine makes them, over TLS as well, and the codecs of the
-//! client's role decode the responses, as strictly as for any client (`http1::Client`, `http2::Connection`, `websocket`). The
-//! pool of `http::Client` has no part: the load itself decides how many connections there are, what each sends, and when.
+//! client's role decode the responses, as strictly as for any client (`http1::Client`, `http2::Connection`,
+//! `websocket`). The pool of `http::Client` has no part: the load itself decides the number of connections, their
+//! requests, and the times.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `lib.rs` | the flags, the threads, and the sums over them |
 //! | `worker.rs` | one thread: its loop and its share of the connections |
-//! | `role.rs` | what a connection is for |
+//! | `role.rs` | the purpose of a connection |
 //! | `connection.rs` | the handler of a connection |
 //! | `pipeline.rs` | its codec: sends batches of requests and checks each response |
 //! | `messages.rs` | the codec of a connection that is a WebSocket: its handshake, messages, broadcasts |
@@ -178,7 +179,7 @@ pub fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     Ok(is_good)
 }
 
-/// The configuration of TLS, with the name that the server's certificate must have; `None` for plain HTTP.
+/// The TLS configuration, with the name that the server's certificate must have; `None` for plain HTTP.
 fn tls(options: &Options) -> Result<Option<(ClientConfig, String)>, Box<dyn Error>> {
     if !options.url.is_secure() {
         return Ok(None);
@@ -400,7 +401,7 @@ fn rate(text: &str) -> Result<f64, String> {
 /// Parses a duration as flags have it: `500ms`, `30s`, `2m`, `1h`, or seconds without a unit.
 ///
 /// # Errors
-/// What to write instead, if it is none, or zero.
+/// A suggestion if the text is no duration, or zero.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

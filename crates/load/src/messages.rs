@@ -140,7 +140,7 @@ fn judge(exchange: &Exchange, message: &[u8]) -> Verdict {
 
 /// Counts a message of a broadcast, and returns whether this connection has sent it.
 fn is_own_delivery(exchange: &Exchange, owed: u32, message: &[u8]) -> bool {
-    // What a room sends beside that has none: its history, those that come and go.
+    // Other messages of a room have no stamp: its history, and joins and leaves.
     let Some((author, sent)) = stamp_in(message) else { return false };
     if author != exchange.author() {
         return false;
@@ -289,7 +289,7 @@ impl From<websocket::Error> for Error {
     }
 }
 
-/// What the stamp of a message begins with.
+/// The prefix of a message's stamp.
 const MARK: &str = "tidegate:";
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Outputs {
     /// Writes the figures to all destinations.
     ///
     /// # Errors
-    /// What could not be written, and why. A broken pipe on standard output is no error.
+    /// The output that could not be written, and the reason. A broken pipe on standard output is no error.
     pub(crate) fn write(self, figures: &LoadResults) -> Result<(), String> {
         let printed = match print(&self.printed.text(figures)) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {

@@ -14,7 +14,7 @@ use tidegate::http1::{BodyLength, Client, Error, Violation};
 use super::counters::{Verdict, WorkerStats};
 use super::request::EncodedRequest;
 
-/// What the connections of a loop share: the request, the cached head, and the counts.
+/// Shared state of a loop's connections: the request, the cached head, and the counts.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) encoded: EncodedRequest,
@@ -24,7 +24,7 @@ pub(crate) struct Exchange {
     known: RefCell<CachedHead>,
 }
 
-/// The cached head, and what follows it.
+/// The cached head, and the length behind it.
 #[derive(Debug, Default)]
 struct CachedHead {
     /// Empty before the first response.

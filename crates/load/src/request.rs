@@ -30,14 +30,14 @@ pub(crate) struct EncodedRequest {
     /// The message of a WebSocket. `one` and `run` are frames with it then, and `request` is the handshake without its
     /// key.
     pub(crate) message: Option<Bytes>,
-    /// The same request on a stream of HTTP/2, if the load is one.
+    /// The same request on an HTTP/2 stream, if the load uses HTTP/2.
     pub(crate) http2: Option<Rc<StreamRequest>>,
 }
 
 /// The request of a load over HTTP/2.
 #[derive(Debug)]
 pub(crate) struct StreamRequest {
-    /// What the codec of a stream passes to that of the connection.
+    /// The records that a stream's codec passes to the connection's codec.
     pub(crate) records: Bytes,
     /// The limits of streams.
     pub(crate) limits: Arc<Limits>,
@@ -146,7 +146,7 @@ impl RequestTemplate {
     }
 }
 
-/// The request for the streams of HTTP/2.
+/// The request for HTTP/2 streams.
 fn stream_request(request: Request, is_https: bool) -> Result<StreamRequest, BadRequest> {
     let limits = Arc::new(Limits { body_bytes_max: u64::MAX / 2, ..Limits::default() });
     let scheme = if is_https { "https" } else { "http" };

@@ -1,4 +1,4 @@
-//! `Role`: what a connection is for.
+//! `Role`: the purpose of a connection.
 
 /// The role of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

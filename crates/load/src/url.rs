@@ -112,7 +112,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// Why a URL is invalid, and what to write instead.
+/// Why a URL is invalid, and a suggestion.
 #[derive(Debug)]
 pub(crate) struct BadUrl(String);
 

@@ -42,7 +42,7 @@ pub(crate) struct WorkerConfig {
     pub(crate) never_read: bool,
     /// One connection sends messages, and all others receive them.
     pub(crate) broadcast: bool,
-    /// Streams that a connection of HTTP/2 keeps open.
+    /// Streams that an HTTP/2 connection keeps open.
     pub(crate) streams: u32,
     /// Connections that send requests, over all threads.
     pub(crate) connections: usize,
@@ -94,13 +94,13 @@ pub(crate) struct Count {
     pub(crate) last_failure: Option<String>,
 }
 
-/// What the connections of one thread share.
+/// Shared state of one thread's connections.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) exchange: Rc<Exchange>,
     pub(crate) schedule: Option<Schedule>,
     pub(crate) timeout: Duration,
-    /// Streams that a connection of HTTP/2 keeps open.
+    /// Streams that an HTTP/2 connection keeps open.
     pub(crate) streams: u32,
     pub(crate) client: Client,
     tls: Option<(ClientConfig, String)>,
@@ -142,7 +142,7 @@ pub(crate) fn run(config: &WorkerConfig, part: Part, runner: Runner) -> Result<C
 
 impl Worker {
     fn new(config: &WorkerConfig, part: Part) -> Result<Self, BadRequest> {
-        // No limits on output: the load generator sends to a trusted server, and a slow server is what it measures.
+        // No limits on output: the load generator sends to a trusted server, and it measures slow servers too.
         let limits = Limits {
             water: WaterMarks::new(u64::MAX / 8, u64::MAX / 8),
             write_timeout: FOREVER,

@@ -4,7 +4,7 @@ use proc_macro::{Literal, Span, TokenStream, TokenTree};
 
 use crate::mistake::Mistake;
 
-/// What an attribute sets.
+/// The settings of an attribute.
 #[derive(Default)]
 pub(crate) struct Arguments {
     /// The name of a backend, as a literal.
@@ -42,7 +42,7 @@ impl Arguments {
     }
 }
 
-/// What follows a name: `= literal`, and a comma unless it is the last.
+/// The value behind a name: `= literal`, and a comma unless it is the last.
 fn value(name: Span, tokens: &mut impl Iterator<Item = TokenTree>) -> Result<Literal, Mistake> {
     let is =
         |token: &Option<TokenTree>, sign| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == sign);

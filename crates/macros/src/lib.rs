@@ -2,8 +2,17 @@
 //! runs it on an event loop. The derive `Fault`: an enum of errors, sorted by blame, with its texts.
 //!
 //! The function keeps its attributes, its name and its result. The async function that was written stands within it, so
-//! the compiler reports errors where they are. Read next: `arguments.rs` for the arguments of an attribute, `function.rs`
-//! for what is read of the function, `fault.rs` for the derive.
+//! the compiler reports errors where they are. Read next: `arguments.rs` for the arguments of an attribute,
+//! `function.rs` for the parsed parts of the function, `fault.rs` for the derive.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `function.rs` | the async function at which an attribute stands, and the function that runs it |
+//! | `arguments.rs` | the arguments of an attribute |
+//! | `fault.rs` | the derive `Fault`: an enum of errors, and the implementations that it gets |
+//! | `mistake.rs` | a wrong use of an attribute, as a compiler error |
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +44,7 @@ use crate::function::{AttributeKind, Function};
 /// | argument | meaning | default |
 /// |---|---|---|
 /// | `backend = "epoll"` | the driver of the loop: `epoll`, `uring`, `auto` | `auto` |
-/// | `tokio_threads = 2` | threads of the runtime of tokio; only with the feature `tokio` | 1 |
+/// | `tokio_threads = 2` | threads of the tokio runtime; only with the feature `tokio` | 1 |
 ///
 /// With the feature `tokio` the function runs in the tokio runtime, and servers that it starts use the same one. Servers have
 /// loops of their own; a program that only serves awaits their end:

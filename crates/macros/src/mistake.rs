@@ -1,8 +1,8 @@
-//! `Mistake`: what is wrong at an attribute, as an error of the compiler.
+//! `Mistake`: a wrong use of an attribute, as a compiler error.
 
 use proc_macro::{Span, TokenStream, TokenTree};
 
-/// A mistake in what was written, and its place.
+/// A mistake in the source, and its place.
 pub(crate) struct Mistake(pub(crate) Span, pub(crate) &'static str);
 
 impl Mistake {

@@ -29,7 +29,7 @@ impl Histogram {
         self.sum_nanos.add(nanos.saturating_mul(count));
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     #[must_use]
     pub fn snapshot(&self) -> LatencySnapshot {
         LatencySnapshot { buckets: self.buckets.each_ref().map(Cell::value), sum_nanos: self.sum_nanos.value() }

@@ -1,4 +1,4 @@
-//! Metrics of a server: what its loops count, and the requests of HTTP that they answer.
+//! Metrics of a server: the counts of its loops, and the HTTP requests that they answer.
 //!
 //! **Recording takes no lock.** Each number is a [`Cell`] that one loop writes and any thread reads: adding to it is a
 //! load and a store, without a bus lock, and a reader sums the cells of all loops. Numbers that are read together may
@@ -9,12 +9,24 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | record requests in an application of HTTP | `Config::metrics` of `tidegate::http`, with [`HttpMetrics`] |
+//! | record requests in an HTTP application | `Config::metrics` of `tidegate::http`, with [`HttpMetrics`] |
 //! | record requests in a handler of one's own | [`HttpRecorder`] |
-//! | show what the application records by the crate `metrics` | `FacadeRecorder`, by the feature `metrics-facade` |
+//! | show metrics that the application records by the crate `metrics` | `FacadeRecorder`, by the feature `metrics-facade` |
 //! | write all of it as text | [`write_server`], [`HttpMetrics::write`], [`MetricsText`] |
 //!
 //! Read next: `cell.rs`, then `requests.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `cell.rs` | `Cell`, a number that one thread writes |
+//! | `histogram.rs` | `Histogram`: times in fixed buckets |
+//! | `requests.rs` | `HttpMetrics`, `HttpRecorder`: requests by route, method and status |
+//! | `server.rs` | the counts of a server as metrics |
+//! | `process.rs` | the memory of the process |
+//! | `facade/` | `FacadeRecorder`: metrics that an application records by the crate `metrics`; its numbers (`cells.rs`), allowed names (`names.rs`) |
+//! | `text.rs` | `MetricsText`: the formats of Prometheus and OpenMetrics, and which one a scraper gets |
 
 #![forbid(unsafe_code)]
 

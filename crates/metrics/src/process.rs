@@ -1,4 +1,4 @@
-//! What the kernel reports of the process: its memory, by the names that Prometheus has for it.
+//! The kernel's figures of the process: its memory, by the names that Prometheus has for it.
 
 use std::fs;
 

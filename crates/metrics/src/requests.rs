@@ -1,4 +1,4 @@
-//! Requests of HTTP, by route, method and class of status.
+//! HTTP requests, by route, method and status class.
 //!
 //! Each loop has a recorder, and each recorder its own cells for each route and method, which only that loop writes.
 //! The list of cells is locked when a route gets its first request of a method, and when the metrics are read.
@@ -177,7 +177,7 @@ impl HttpRecorder {
         Self(Rc::new(Recorder { series, routes: RefCell::default(), timing: Rc::default() }))
     }
 
-    /// What counts the requests of a route: the same for the same text. An empty text is for requests without a route.
+    /// The counter of a route's requests: the same for the same text. An empty text is for requests without a route.
     /// Texts of peers must not be routes.
     #[must_use]
     pub fn route(&self, route: &str) -> Rc<RouteMetrics> {
@@ -318,7 +318,7 @@ mod tests {
         }
         let counted = metrics.snapshot()[0].latency.count();
         assert!((985..=1000).contains(&counted), "{counted}");
-        // The first of the next turn is timed, and counts for what is left.
+        // The first of the next turn is timed, and counts for the remaining ones.
         let next = turn + std::time::Duration::from_nanos(1);
         route.record(Method::Get, 200, next, next);
         assert_eq!(metrics.snapshot()[0].latency.count(), 1001);

@@ -4,8 +4,8 @@ use tidegate_engine::{Counts, Refusal, ServerHandle, TurnTimes};
 
 use crate::text::{Kind, MetricsText};
 
-/// Writes what the loops and the listeners of a server have counted. Nothing waits for a loop: each publishes its
-/// counts once a turn.
+/// Writes the counts of a server's loops and listeners. Nothing waits for a loop: each publishes its counts once a
+/// turn.
 pub fn write_server(server: &ServerHandle, text: &mut MetricsText) {
     let counts = server.counts();
     let names: Vec<_> = (0..counts.len()).map(|number| number.to_string()).collect();

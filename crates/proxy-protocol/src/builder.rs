@@ -32,7 +32,7 @@ pub struct Builder {
     has_checksum: bool,
 }
 
-/// What a proxy reports of its client's TLS, for [`Builder::ssl`].
+/// A proxy's report of its client's TLS, for [`Builder::ssl`].
 #[derive(Debug, Clone)]
 #[must_use = "it has to be added to a header"]
 pub struct SslBuilder {
@@ -110,7 +110,7 @@ impl Builder {
         self.add(tlv::NETNS, name.as_bytes(), usize::MAX)
     }
 
-    /// What is known of the client's TLS.
+    /// The report of the client's TLS.
     pub fn ssl(mut self, ssl: &SslBuilder) -> Self {
         self.misuse = self.misuse.or(ssl.misuse);
         let value = [&[ssl.client][..], &ssl.verify.to_be_bytes(), &ssl.tlvs].concat();
@@ -148,7 +148,7 @@ impl Builder {
     /// The header of version 1: a line.
     ///
     /// # Errors
-    /// [`Misuse`]: mixed families, or what version 1 cannot express.
+    /// [`Misuse`]: mixed families, or addresses that version 1 cannot express.
     pub fn build_v1(&self) -> Result<Vec<u8>, Misuse> {
         let addresses = self.checked()?;
         let has_tlvs = !self.tlvs.is_empty() || self.has_checksum;
@@ -230,7 +230,7 @@ impl Builder {
 }
 
 impl SslBuilder {
-    /// A client that connected over this version of TLS, such as `TLSv1.3`, in ASCII.
+    /// A client that connected over this TLS version, such as `TLSv1.3`, in ASCII.
     pub fn new(version: &str) -> Self {
         Self { client: 1, verify: 1, tlvs: Vec::new(), misuse: None }.add(tlv::SSL_VERSION, version, true)
     }

@@ -40,7 +40,7 @@ pub enum Violation {
     Transport,
     /// The header is too short for its addresses.
     AddressTruncated,
-    /// A TLV is longer than what contains it.
+    /// A TLV is longer than its container.
     TlvTruncated,
     /// The value of a TLV is not of the length or the text that its type has.
     TlvValue,
@@ -83,7 +83,7 @@ impl fmt::Display for Error {
             Self::Peer(Violation::Family) => "the address family of a PROXY header is unknown",
             Self::Peer(Violation::Transport) => "the transport protocol of a PROXY header is unknown",
             Self::Peer(Violation::AddressTruncated) => "a PROXY header is too short for its addresses",
-            Self::Peer(Violation::TlvTruncated) => "a TLV of a PROXY header is longer than what contains it",
+            Self::Peer(Violation::TlvTruncated) => "a TLV of a PROXY header is longer than its container",
             Self::Peer(Violation::TlvValue) => "a TLV of a PROXY header has a value that its type does not have",
             Self::Peer(Violation::Checksum) => "the checksum of a PROXY header is wrong",
             Self::Limit(Exceeded::HeaderBytes) => "a PROXY header is too long",
@@ -103,7 +103,7 @@ pub enum Misuse {
     MixedFamilies,
     /// Version 1 has no TLVs, no Unix addresses, no datagrams and no LOCAL.
     NotInVersion1,
-    /// A header without addresses has no TLVs: a receiver ignores what follows.
+    /// A header without addresses has no TLVs: a receiver ignores the rest.
     NoAddresses,
     /// A Unix address is longer than 108 bytes, or ends with a zero byte, which is padding.
     UnixAddress,

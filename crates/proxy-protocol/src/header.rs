@@ -1,4 +1,4 @@
-//! `Header`: what a proxy reported of the connection that it relays.
+//! `Header`: a proxy's report of the connection that it relays.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -34,7 +34,7 @@ pub enum Version {
     Two,
 }
 
-/// What the proxy received.
+/// The transport on which the proxy received the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// The proxy did not report it.
@@ -106,7 +106,7 @@ impl Header {
         self.version
     }
 
-    /// What the proxy received.
+    /// The transport on which the proxy received the connection.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.transport
@@ -142,7 +142,7 @@ impl Header {
         self.tlvs().find_map(|tlv| if let Tlv::UniqueId(id) = tlv { Some(id) } else { None })
     }
 
-    /// What the proxy reports of the client's TLS.
+    /// The proxy's report of the client's TLS.
     #[must_use]
     pub fn ssl(&self) -> Option<crate::Ssl<'_>> {
         self.tlvs().find_map(|tlv| if let Tlv::Ssl(ssl) = tlv { Some(ssl) } else { None })

@@ -16,6 +16,24 @@
 //! crate repairs nothing: a header that is not exactly as specified ends the connection.
 //!
 //! Read next: `receiver.rs`, the state machine; then `v1.rs`, `v2.rs` and `tlv.rs` for the formats.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `receiver.rs` | the state machine of a connection that may begin with a header |
+//! | `proxy_header_filter.rs` | `ProxyHeaderFilter`, the receiver as a filter |
+//! | `receives_header.rs` | `ReceivesHeader`, the receiver in front of a codec |
+//! | `sends_header.rs` | `SendsHeader`, a codec that begins with a header |
+//! | `policy.rs` | `Policy`: off, optional, required; limits |
+//! | `networks.rs` | `Networks`, whose headers count |
+//! | `header.rs` | `Header`, a received header |
+//! | `v1.rs` | the line of version 1 |
+//! | `v2.rs` | the binary header of version 2 |
+//! | `tlv.rs` | TLVs, and those within SSL |
+//! | `crc32c.rs` | the checksum |
+//! | `builder.rs` | `Builder`, headers to send |
+//! | `error.rs` | errors by blame |
 
 #![forbid(unsafe_code)]
 

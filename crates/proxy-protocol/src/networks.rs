@@ -41,7 +41,7 @@ impl Networks {
         self
     }
 
-    /// Unix sockets as well: the permissions of the socket's file decide who connects.
+    /// Unix sockets as well: the permissions of the socket's file decide which processes connect.
     #[must_use]
     pub fn and_unix(mut self) -> Self {
         self.unix = true;

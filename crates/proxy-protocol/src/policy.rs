@@ -57,7 +57,7 @@ impl Policy {
         Self { presence: Presence::Required, trusted, limits: Limits::default() }
     }
 
-    /// What a header may cost.
+    /// The limits of a header.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -79,7 +79,7 @@ impl Policy {
     }
 }
 
-/// What a header may cost. A line of version 1 has at most 107 bytes, as specified.
+/// The limits of a header. A line of version 1 has at most 107 bytes, as specified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a header of version 2, all included; 4,096 unless set. The specification recommends at most 536, which

@@ -176,7 +176,7 @@ impl Receiver {
     }
 }
 
-/// What the first bytes are.
+/// The kind of the first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     /// They may become a header.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
 
-/// The codec `C` on a connection that begins with a header: what a proxy uses towards its servers.
+/// The codec `C` on a connection that begins with a header, as a proxy uses it towards its servers.
 ///
 /// The header is written when the connection opens, before everything else, and its memory is returned.
 ///

@@ -51,7 +51,7 @@ pub enum Tlv<'a> {
     },
 }
 
-/// What a proxy reports of the client's TLS.
+/// A proxy's report of the client's TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ssl<'a> {
     client: u8,
@@ -90,7 +90,7 @@ impl<'a> Ssl<'a> {
         self.verify
     }
 
-    /// The version of TLS, such as `TLSv1.3`.
+    /// The TLS version, such as `TLSv1.3`.
     #[must_use]
     pub fn version(&self) -> Option<&'a str> {
         self.text(SSL_VERSION)

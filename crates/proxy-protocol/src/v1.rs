@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::error::{Error, Violation};
 use crate::header::{Addresses, Header, Transport, Version};
 
-/// What a line begins with.
+/// The first bytes of a line.
 pub(crate) const START: &[u8] = b"PROXY ";
 
 /// The longest line, its end included.

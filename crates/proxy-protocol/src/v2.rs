@@ -8,7 +8,7 @@ use crate::header::{Addresses, Header, Transport, UnixAddresses, Version};
 use crate::policy::Limits;
 use crate::tlv;
 
-/// What a header begins with.
+/// The first bytes of a header.
 pub(crate) const START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// The bytes before the addresses.
@@ -45,7 +45,7 @@ pub(crate) fn parse(bytes: &[u8], limits: &Limits) -> Result<Option<(Header, usi
     }
     let Some(header) = bytes.get(..length) else { return Ok(None) };
     let (block, tlvs) = header[HEAD_BYTES..].split_at(address_bytes);
-    // What follows no addresses has no format.
+    // Bytes behind a header without addresses have no format.
     let tlvs = if address_bytes == 0 { &[] } else { tlvs };
     if let Some(at) = tlv::check(tlvs, limits.tlvs_max)? {
         let at = HEAD_BYTES + address_bytes + at;

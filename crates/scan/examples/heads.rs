@@ -1,4 +1,4 @@
-//! What it costs to find the parts of a head: `heads [SCANNER [HEAD [ROUNDS [DEPTH]]]]`.
+//! The cost of finding a head's parts: `heads [SCANNER [HEAD [ROUNDS [DEPTH]]]]`.
 //!
 //! The scanner is `best`, `avx2`, `ssse3`, `portable` or `httparse`, the head `plaintext`, `short` or `browser`, and
 //! as many as the depth lie behind each other. All find the method, the target and its check, the version, and the

@@ -1,4 +1,4 @@
-//! `Level`: the instruction set in use. [`run`] detects once what the processor supports.
+//! `Level`: the instruction set in use. [`run`] detects the processor's instruction sets once.
 
 use crate::field::{Field, Stop};
 #[cfg(target_arch = "aarch64")]
@@ -131,7 +131,7 @@ impl<'b, E, V: FnMut(Field<'b>) -> Result<(), E>> Task for Fields<'b, V> {
 #[cfg(target_arch = "x86_64")]
 use cached::best;
 
-/// What the processor supports, detected once.
+/// The processor's instruction sets, detected once.
 #[cfg(target_arch = "x86_64")]
 mod cached {
     use core::sync::atomic::{AtomicU8, Ordering};

@@ -34,6 +34,19 @@
 //! skip bounds checks at positions that a sweep has found (`sweep.rs`, `field.rs`).
 //!
 //! Read next: `sweep.rs`, then `classes.rs`, then `x86.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `scanner.rs` | `Scanner`, the search; `Task`, compiled for each instruction set |
+//! | `sweep.rs` | from bits about bytes to the positions of fields, alike for all processors |
+//! | `classes.rs` | the bytes that each position allows, as tables |
+//! | `x86.rs` | the bits by AVX2 and by SSSE3 |
+//! | `neon.rs` | the bits by NEON |
+//! | `portable.rs` | the same positions without such instructions, byte by byte |
+//! | `level.rs` | `Level`: the instruction sets of the machine, detected once |
+//! | `field.rs` | `Field`, `Flaw`, `Stop`: the result of a sweep, and why it ends |
 
 mod classes;
 mod field;

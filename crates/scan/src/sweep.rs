@@ -1,8 +1,8 @@
 //! The sweep: from bits of bytes to positions of fields, the same code for all processors.
 //!
-//! `Lanes` is what a processor provides: bits for 32 or 64 bytes. *A window has bits only for bytes that exist*: this
-//! invariant justifies the unsafe loads at their positions. The remaining bits are the progress of the sweep: those of
-//! `odd` from the current line on, those of `control` from its value on.
+//! `Lanes` is the interface to a processor's vectors: bits for 32 or 64 bytes. *A window has bits only for bytes that
+//! exist*: this invariant justifies the unsafe loads at their positions. The remaining bits are the progress of the
+//! sweep: those of `odd` from the current line on, those of `control` from its value on.
 
 use crate::classes::{HOSTS, Nibbles, PATHS, TARGETS, escaped_run_end, is_escape, is_path_escape};
 use crate::field::{Field, Stop, no_line_end, no_name};

@@ -16,7 +16,7 @@ pub enum Error {
     Limit(Exceeded),
 }
 
-/// How a peer broke the protocol, or what it requires that this crate does not have.
+/// The peer broke the protocol, or requires a part of it that this crate does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Violation {
@@ -54,7 +54,7 @@ pub enum Exceeded {
     Time,
 }
 
-/// What the protocol cannot express, or not now.
+/// A message that the protocol cannot express, or not now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Misuse {

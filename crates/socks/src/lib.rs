@@ -15,6 +15,19 @@
 //! as specified ends the connection.
 //!
 //! Read next: `server.rs` and `client.rs`, the two state machines; then `v4.rs` and `v5.rs` for the formats.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `client.rs` | `Client`, the codec towards a proxy |
+//! | `server.rs` | `Server`, the codec of a proxy; `Config` |
+//! | `message.rs` | `Event`, a message to a server; `Answer`, the application's answer |
+//! | `target.rs` | `Target`, a host and a port |
+//! | `refusal.rs` | `Refusal`, why a proxy does not connect, and its codes |
+//! | `v4.rs` | the bytes of versions 4 and 4a |
+//! | `v5.rs` | the bytes of version 5 |
+//! | `error.rs` | errors by blame |
 
 #![forbid(unsafe_code)]
 

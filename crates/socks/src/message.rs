@@ -1,4 +1,4 @@
-//! What a server receives from its client, and what the application answers.
+//! The messages of a server: events from its client, and the application's answers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ pub enum Version {
     Five,
 }
 
-/// What a server receives: it waits for an [`Answer`] to each.
+/// A message that a server receives: it waits for an [`Answer`] to each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -58,7 +58,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub(crate) version: Version,
@@ -79,14 +79,14 @@ impl Request {
         &self.target
     }
 
-    /// The user id of version 4: what the client claims, and nothing proves. Empty in version 5.
+    /// The user ID of version 4: the client's unproved claim. Empty in version 5.
     #[must_use]
     pub fn user_id(&self) -> &[u8] {
         &self.user_id
     }
 }
 
-/// What a server answers to an [`Event`].
+/// A server's answer to an [`Event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
@@ -94,8 +94,8 @@ pub enum Answer {
     Authenticated,
     /// The credentials are wrong. The connection closes when this is sent.
     Denied,
-    /// The target is connected, from this address of the proxy. The application switches to the codec of what follows.
-    /// Version 4 cannot express an IPv6 address: the reply has zeros then.
+    /// The target is connected, from this address of the proxy. The application switches to the codec of the tunnelled
+    /// bytes. Version 4 cannot express an IPv6 address: the reply has zeros then.
     Connected(SocketAddr),
     /// The target is not connected. The connection closes when this is sent.
     Refused(Refusal),

@@ -19,7 +19,7 @@ use crate::message::{Answer, Event, Request, Version};
 use crate::refusal::Refusal;
 use crate::{v4, v5};
 
-/// Which clients a [`Server`] accepts, and what their handshakes may cost.
+/// The clients that a [`Server`] accepts, and the limits of their handshakes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Whether clients authenticate; [`Authentication::None`] unless set.
@@ -58,7 +58,7 @@ pub enum Authentication {
 }
 
 /// The codec of a server. It yields an [`Event`] at a time, and waits for the application's [`Answer`]. After
-/// [`Answer::Connected`] the application switches to the codec of what follows.
+/// [`Answer::Connected`] the application switches to the codec of the tunnelled bytes.
 ///
 /// ```
 /// use tidegate::framing::Raw;

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_an_address_is_one_and_no_name() {
+    fn an_address_is_no_name() {
         for (text, is_address) in [
             ("192.0.2.1:1", true),
             ("[::1]:65535", true),

@@ -28,7 +28,7 @@ pub(crate) const NO_METHOD: u8 = 0xFF;
 /// The version of the exchange of RFC 1929.
 pub(crate) const PASSWORD_VERSION: u8 = 1;
 
-/// What was parsed, and its bytes on the wire.
+/// A parsed value, and its length on the wire.
 pub(crate) type Parsed<T> = (T, usize);
 
 /// The methods that a client offers.
@@ -48,7 +48,7 @@ pub(crate) fn credentials(bytes: &[u8]) -> Result<Option<Parsed<Credentials>>, V
     Ok(Some((Credentials { user: user.into(), password: password.into() }, reader.at)))
 }
 
-/// What a client asks for.
+/// A client's request.
 pub(crate) fn request(bytes: &[u8]) -> Result<Option<Parsed<Request>>, Violation> {
     let mut reader = Reader::new(bytes);
     reader.version(VERSION)?;

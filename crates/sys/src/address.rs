@@ -220,7 +220,7 @@ mod tests {
         for text in ["[fe80::1%lo]:80", "[fe80::1%25lo]:80", "[fe80::1%1]:80"] {
             assert_eq!(scope(text), Some((1, 80)), "{text}");
         }
-        // What the address prints is an address again.
+        // The printed address parses again.
         let address = "[fe80::1%251]:80".parse::<Address>().unwrap();
         assert_eq!(address.to_string().parse(), Ok(address));
         assert_eq!(parse_zoned("fe80::1%251"), Some(("fe80::1".parse().unwrap(), 1)));

@@ -5,7 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// An allocator that counts what the current thread allocates and frees.
+/// An allocator that counts the current thread's allocations and frees.
 ///
 /// ```
 /// use tidegate_sys::allocations::{CountingAllocator, Region};
@@ -22,7 +22,7 @@ use std::cell::Cell;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CountingAllocator;
 
-/// What a thread has allocated and freed. Memory that another thread frees counts there.
+/// A thread's allocations and frees. Memory that another thread frees counts there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Allocations {
     /// Blocks that were allocated.
@@ -59,7 +59,7 @@ impl Region {
         Self { begun: COUNTS.get() }
     }
 
-    /// What the thread has allocated and freed since the region began.
+    /// The thread's allocations and frees since the region began.
     #[must_use]
     pub fn change(&self) -> Allocations {
         let (now, begun) = (COUNTS.get(), self.begun);

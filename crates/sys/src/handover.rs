@@ -58,7 +58,7 @@ fn send_some(stream: &UnixStream, some: &[BorrowedFd<'_>], deadline: Instant) ->
     }
 }
 
-/// Receives what [`send`] sends: listening stream sockets, at least one.
+/// Receives the sockets of [`send`]: listening stream sockets, at least one.
 ///
 /// # Errors
 /// `InvalidData` if the other end sent something else; `UnexpectedEof` if it has ended the stream; `TimedOut` at the
@@ -68,7 +68,7 @@ pub fn receive(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd
     read_exact(stream, &mut header, deadline)?;
     let count = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
     if header[..4] != MAGIC || !(1..=LISTENERS_MAX).contains(&count) {
-        return Err(malformed("what was sent is no handover of listeners"));
+        return Err(malformed("the message is no handover of listeners"));
     }
     let mut listeners = Vec::new();
     while listeners.len() < count {

@@ -19,7 +19,7 @@ use tidegate_buffer::{
 use crate::driver::Token;
 use crate::recv_sizer::ReceiveHints;
 
-/// Where a driver receives, and what it knows of the next receives.
+/// A driver's receive memory, and its estimate of the next receives.
 #[derive(Debug)]
 pub(crate) struct ReceiveSpace {
     usual: Scratch,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_socket_that_fills_its_receives_gets_the_large_space_for_what_is_missing() {
+    fn only_a_socket_that_fills_its_receives_gets_the_large_space_for_missing_bytes() {
         let mut space = ReceiveSpace::new(&Pool::new());
         let mut size = |hint: Option<ReceiveHint>, usual| {
             hint.into_iter().for_each(|hint| space.hint(ONE, hint));

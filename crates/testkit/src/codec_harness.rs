@@ -57,7 +57,7 @@ impl<C: Pipeline> CodecHarness<C> {
         harness
     }
 
-    /// Notifies the codec of what happens to the connection, and flushes what it writes.
+    /// Notifies the codec of an event of the connection, and flushes the output.
     ///
     /// # Errors
     /// Those of the codec.
@@ -96,7 +96,7 @@ impl<C: Pipeline> CodecHarness<C> {
         self.input.append(self.scratch.received(bytes.len()), &self.pool);
     }
 
-    /// Decodes once. After an error, flushes what the codec has written to the peer.
+    /// Decodes once. After an error, flushes the codec's output to the peer.
     ///
     /// # Errors
     /// Those of the codec.
@@ -151,7 +151,7 @@ impl<C: Pipeline> CodecHarness<C> {
         Ok(())
     }
 
-    /// Closes the codec in order and flushes what it writes for that.
+    /// Closes the codec in order and flushes its closing bytes.
     ///
     /// # Errors
     /// Those of the codec.
@@ -173,7 +173,7 @@ impl<C: Pipeline> CodecHarness<C> {
         self.take_sent_up_to(usize::MAX)
     }
 
-    /// Sends at most `bytes_max` of what was flushed, and returns it.
+    /// Sends at most `bytes_max` of the flushed bytes, and returns them.
     ///
     /// # Panics
     /// As [`flush`](CodecHarness::flush), where a file is sent.
@@ -234,7 +234,7 @@ impl<C: Pipeline> CodecHarness<C> {
         self.scratch.release();
     }
 
-    /// Replaces the codec by what `to` makes of it; input and queue stay.
+    /// Replaces the codec by the result of `to`; input and queue stay.
     #[must_use]
     pub fn map<D: Pipeline>(self, to: impl FnOnce(C) -> D) -> CodecHarness<D> {
         let Self { codec, input, queue, scratch, pool, time, now } = self;
@@ -278,8 +278,7 @@ impl<C: Pipeline> CodecHarness<C> {
         self.now
     }
 
-    /// After an error the engine sends what is queued, so the stages flush what they buffer. A second error here is
-    /// ignored.
+    /// After an error the engine sends the queue, so the stages flush their buffers. A second error here is ignored.
     fn flush_on_error<T>(&mut self, done: Result<T, C::Error>) -> Result<T, C::Error> {
         if done.is_err() {
             let _ = self.flush();

@@ -17,7 +17,7 @@
 //! contract::refuses_before_allocating(make, &[b'x'; 100]);
 //! ```
 //!
-//! A [`Contract`] sets what else a codec needs, such as a request that it sends first or answers of an application.
+//! A [`Contract`] sets further needs of a codec, such as a request that it sends first or answers of an application.
 //!
 //! A failure prints the split, or the seed of the pieces; `TIDEGATE_SEED` in the environment replays that seed.
 
@@ -34,7 +34,7 @@ use crate::random::{Random, seed};
 
 pub use transcript::{Outcome, Transcript};
 
-/// Checks that `wire` is decoded the same in whatever pieces it arrives; returns what was decoded.
+/// Checks that `wire` is decoded the same in whatever pieces it arrives; returns the decoded messages.
 ///
 /// # Panics
 /// If it is not, or if memory is still in use at the end.
@@ -113,14 +113,14 @@ impl<'a, C: Pipeline> Contract<'a, C> {
         }
     }
 
-    /// What the application does when the connection opens: a client sends its request.
+    /// The application's action when the connection opens: a client sends its request.
     #[must_use]
     pub fn open(mut self, act: impl Fn(&mut C, &mut Output<'_>) + 'a) -> Self {
         self.open = Box::new(act);
         self
     }
 
-    /// What the application does with each message.
+    /// The application's action for each message.
     #[must_use]
     pub fn answer(mut self, act: impl Fn(C::In, &mut C, &mut Output<'_>) + 'a) -> Self {
         self.answer = Box::new(act);
@@ -157,7 +157,7 @@ impl<'a, C: Pipeline> Contract<'a, C> {
     }
 
     /// Decodes `wire` whole, byte by byte, at every split in two (of a long wire, at the splits near its ends and at
-    /// random ones) and in random pieces; returns what was decoded.
+    /// random ones) and in random pieces; returns the decoded messages.
     ///
     /// # Panics
     /// If two ways give different messages, errors or replies; if something refers to the scratch after a dispatch; if
@@ -175,7 +175,7 @@ impl<'a, C: Pipeline> Contract<'a, C> {
         whole
     }
 
-    /// Decodes `wire` whole and once in random pieces, from the [`seed`](Contract::seed); returns what was decoded.
+    /// Decodes `wire` whole and once in random pieces, from the [`seed`](Contract::seed); returns the decoded messages.
     /// This is the cheap check for a caller that itself tries many bytes and seeds, such as a fuzzer.
     ///
     /// # Panics
@@ -298,7 +298,7 @@ impl<C: Pipeline> Run<'_, '_, C> {
         self.seen.outcome == Outcome::Open
     }
 
-    /// What a loop does after a receive: decode all, flush, compact.
+    /// Acts as a loop after a receive: decodes all, flushes, compacts.
     fn dispatch(&mut self, mut random: Option<&mut Random>) {
         while self.is_open() {
             match self.harness.step() {
@@ -319,7 +319,7 @@ impl<C: Pipeline> Run<'_, '_, C> {
         }
     }
 
-    /// What a loop does after a receive while the application has paused reading.
+    /// Acts as a loop after a receive while the application has paused reading.
     fn pause(&mut self, drives_handshake: bool) {
         if drives_handshake && let Err(error) = self.harness.drive_handshake() {
             self.fail(&error);

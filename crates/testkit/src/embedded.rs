@@ -21,7 +21,7 @@ use tidegate_sys::Socket;
 use crate::peer::Peer;
 use crate::wire::{self, SharedWire, Wire};
 
-/// A connection whose peer is the test: the test sends byte slices, reads what was written, and advances the clock.
+/// A connection whose peer is the test: the test sends byte slices, reads the written bytes, and advances the clock.
 ///
 /// Every method that causes work turns the loop until it is idle, and panics if it does not become idle.
 ///
@@ -299,13 +299,13 @@ impl<P: Send + 'static> Embedded<P> {
         self.remote.clone().expect("a handler has a remote, a channel has none")
     }
 
-    /// What the loop has counted.
+    /// The loop's counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.event_loop.counts()
     }
 
-    /// The loop's memory; its ledger counts what the connection uses.
+    /// The loop's memory; its ledger counts the connection's use.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.pool

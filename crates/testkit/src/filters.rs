@@ -235,7 +235,7 @@ impl Filter for ToyTls {
     }
 }
 
-/// What can go wrong in [`ToyTls`].
+/// The errors of [`ToyTls`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToyTlsError {
@@ -328,7 +328,7 @@ impl Filter for StripPrefix {
     }
 }
 
-/// What can go wrong in [`StripPrefix`].
+/// The errors of [`StripPrefix`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrefixError {

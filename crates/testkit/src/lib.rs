@@ -1,4 +1,4 @@
-//! What tests of protocols and applications need, without a real network.
+//! Tools for tests of protocols and applications, without a real network.
 //!
 //! - [`contract`] checks any codec against the contract that all codecs share: the same bytes in whatever pieces give
 //!   the same messages, nothing leaks, nothing panics, and a declared length alone allocates nothing.
@@ -10,12 +10,29 @@
 //! - [`filters`] has two filters for tests, one of them a toy TLS. [`ToyMux`] is a small protocol with streams.
 //! - [`Random`] is a small seeded generator, the same on every machine. A failing test prints its seed, and [`replay`]
 //!   returns the command that runs it again.
-//! - `allocations` counts what the thread of a test allocates.
+//! - `allocations` counts the allocations of a test's thread.
 //! - [`Postgres`] is a real PostgreSQL for one test, on a Unix socket of its own.
 //!
 //! Only tests and examples may depend on this crate.
 //!
 //! Read next: `embedded.rs`, or `contract.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `embedded.rs` | `Embedded`: a codec and its handler or channel on a real loop, with the test as peer and clock |
+//! | `peer.rs` | `Peer`: the other end of such a connection, as messages |
+//! | `toy_mux.rs` | `ToyMux`, a small protocol with streams |
+//! | `wire.rs` | the driver beneath it, made of byte vectors |
+//! | `postgres.rs` | `Postgres`: a real PostgreSQL for one test, on a Unix socket of its own |
+//! | `contract.rs` | the contract of codecs, for any codec |
+//! | `codec_harness.rs` | one codec, step by step |
+//! | `filters.rs` | two filters: a toy TLS, and one that strips a prefix |
+//! | `network/` | `Network`: loops on hosts of a simulated network (`host.rs`), its clock (`world.rs`, `table.rs`), scheduled events (`event_queue.rs`), connecting (`connect.rs`), streams (`flow.rs`, `stream.rs`), the completions of a socket (`poll_socket.rs`), the driver (`driver.rs`), faults (`faults.rs`), whether two runs were the same (`trace.rs`) |
+//! | `shim.rs` | `Shim`, a driver around any other: system calls fail as planned |
+//! | `random.rs` | seeded randomness |
+//! | `replay.rs` | the command that repeats a failed test |
 
 #![forbid(unsafe_code)]
 

@@ -59,8 +59,8 @@ impl<P: Send + 'static, C: Pipeline> Peer<P, C> {
         encoded
     }
 
-    /// The next message from the connection, or `None` if it has written no complete one so far. What the codec
-    /// replies by itself, such as an acknowledgement, is sent.
+    /// The next message from the connection, or `None` if it has written no complete one so far. The codec's own
+    /// replies, such as an acknowledgement, are sent.
     ///
     /// # Errors
     /// Those of the peer's codec.
@@ -134,7 +134,7 @@ impl<P: Send + 'static, C: Pipeline> Peer<P, C> {
         self.harness.compact();
     }
 
-    /// The connection receives what the codec has written. Returns whether that was anything.
+    /// The connection receives the codec's output. Returns whether there was any.
     fn transmit(&mut self) -> bool {
         let bytes = self.harness.take_sent();
         if !bytes.is_empty() {

@@ -59,7 +59,7 @@ impl SystemCall {
     ];
 }
 
-/// What the shim does to a call.
+/// The shim's effect on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedError {
     /// The call fails with a system error. After `EINTR` and `EAGAIN` the shim retries it in the next turn, as drivers

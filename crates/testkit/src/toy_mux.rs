@@ -53,7 +53,7 @@ impl Default for ToyMuxConfig {
     }
 }
 
-/// What a peer did wrong.
+/// A peer's violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToyMuxError {
     /// A frame of an unknown type, of a wrong length, or for a stream that it cannot concern.

@@ -1,4 +1,4 @@
-//! `Entry`: what the attributes `main` and `test` call. Applications do not.
+//! `Entry`: the functions that the attributes `main` and `test` call. Applications do not call them.
 
 use std::future::Future;
 

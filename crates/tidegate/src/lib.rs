@@ -3,7 +3,7 @@
 //! For gateways, brokers, proxies, push servers, game and IoT backends: many connections, custom protocols, little
 //! memory. A connection costs memory only while bytes are in it, and back-pressure is the default.
 //!
-//! | noun | what it is |
+//! | noun | meaning |
 //! |---|---|
 //! | [`Codec`] | one protocol, free of I/O: bytes in, messages out; messages in, bytes out |
 //! | [`Filter`] | bytes to bytes, both ways, free of I/O; [`Over`] puts a codec over it |
@@ -57,7 +57,7 @@
 //! # }
 //! ```
 //!
-//! This root lists what applications use. The rest is in modules:
+//! This root lists the items that applications use. The rest is in modules:
 //!
 //! | module | for |
 //! |---|---|
@@ -65,7 +65,7 @@
 //! | [`http1`] | HTTP/1.1, server and client |
 //! | `http2`, by the feature of that name | HTTP/2: connections, streams, HPACK |
 //! | `admin`, by the feature of that name | metrics, health and a live page of a running server, on a listener of its own |
-//! | `metrics`, by the feature of that name | what loops count, and requests of HTTP, as text for Prometheus |
+//! | `metrics`, by the feature of that name | the counts of loops, and HTTP requests, as text for Prometheus |
 //! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
@@ -74,7 +74,7 @@
 //! | `websocket`, by the feature of that name | WebSocket, both roles, with compression |
 //! | `compress` | gzip, deflate, brotli and zstd with the feature of that name; snappy and lz4 with theirs |
 //! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`](trait@codec::Fault) |
-//! | `compat` | connections as streams of tokio and futures-io, codecs over streams of tokio; with the features `tokio-io` and `futures-io` |
+//! | `compat` | connections as tokio and futures-io streams, codecs over tokio streams; with the features `tokio-io` and `futures-io` |
 //! | [`buffer`] | queues, pools and the ledger of memory |
 //! | [`sys`] | the author of a driver, and applications that run an [`EventLoop`] themselves |
 //! | [`engine`] | types that are rarely named, such as the futures of a [`Channel`] and the counts of a server |
@@ -100,11 +100,11 @@ pub use tidegate_buffer::{Slice, WaterMarks};
 #[cfg(feature = "bytelog")]
 #[doc(inline)]
 pub use tidegate_bytelog as bytelog;
-/// For the author of a codec or a filter: the traits, their arguments, and what they return.
+/// For the author of a codec or a filter: the traits, their arguments, and their results.
 #[doc(inline)]
 pub use tidegate_codec as codec;
 pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing, sniff};
-/// Connections as streams of tokio and futures-io, and codecs over streams of tokio.
+/// Connections as tokio and futures-io streams, and codecs over tokio streams.
 #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
 #[doc(inline)]
 pub use tidegate_compat as compat;
@@ -112,11 +112,11 @@ pub use tidegate_compat as compat;
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "lz4", feature = "snappy", feature = "zstd"))]
 #[doc(inline)]
 pub use tidegate_compress as compress;
-/// All of the engine: what the crate root lists, and types that an application rarely names, such as the futures of a
+/// All of the engine: the items of the crate root, and types that an application rarely names, such as the futures of a
 /// [`Channel`].
 #[doc(inline)]
 pub use tidegate_engine as engine;
-/// The runtime of tokio in which loops run.
+/// The tokio runtime in which loops run.
 #[cfg(feature = "tokio")]
 pub use tidegate_engine::TokioRuntime;
 pub use tidegate_engine::{
@@ -126,10 +126,6 @@ pub use tidegate_engine::{
     Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerHandle, Session, Shaping, Slow, StartError,
     Visit, WriteHalf, blocking, task,
 };
-/// HTTP for applications.
-#[cfg(feature = "http")]
-#[doc(inline)]
-pub use tidegate_http as http;
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
 #[doc(inline)]
@@ -139,7 +135,7 @@ pub use tidegate_http1 as http1;
 pub use tidegate_http2 as http2;
 /// An async `main`, and async tests, on an event loop.
 pub use tidegate_macros::{main, test};
-/// What the loops of a server count, and the requests of HTTP that they answer, as text for Prometheus.
+/// The counts of a server's loops, and the HTTP requests that they answer, as text for Prometheus.
 #[cfg(feature = "metrics")]
 #[doc(inline)]
 pub use tidegate_metrics as metrics;
@@ -159,11 +155,11 @@ pub use tidegate_sys::{Address, ListenOptions, SocketOptions};
 #[cfg(any(feature = "tls-aws-lc-rs", feature = "tls-ring"))]
 #[doc(inline)]
 pub use tidegate_tls as tls;
-/// Services of tower, such as a router of axum.
+/// Tower services, such as an axum router.
 #[cfg(feature = "tower")]
 #[doc(inline)]
 pub use tidegate_tower as tower;
-/// A router of axum, in place of `axum::serve`.
+/// An axum router, in place of `axum::serve`.
 #[cfg(feature = "axum")]
 #[doc(inline)]
 pub use tidegate_tower::axum;
@@ -173,6 +169,22 @@ pub use tidegate_tower::axum;
 pub use tidegate_websocket as websocket;
 
 /// The examples in the README are compiled.
+/// HTTP for applications: a server of functions, [`client`](http::client), which sends requests to other servers, and
+/// `proxy`, which passes them on.
+#[cfg(feature = "http-client")]
+pub mod http {
+    #[cfg(feature = "http")]
+    #[doc(inline)]
+    pub use tidegate_http::*;
+    #[doc(inline)]
+    pub use tidegate_http_client as client;
+    #[doc(inline)]
+    pub use tidegate_http_client::Client;
+    #[cfg(feature = "http")]
+    #[doc(inline)]
+    pub use tidegate_http_proxy as proxy;
+}
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -12,10 +12,10 @@ use crate::error::ConfigError;
 
 /// The root certificates that vouch for the certificates of clients, from PEM files or from the application.
 ///
-/// A clone is another handle of the same roots: what [`reload`](Self::reload) reads applies to all connections that are
-/// accepted afterwards, on all loops, resumed ones included: a session that began under other roots is not resumed. A
-/// handshake that is under way has the old roots, for [`handshake_timeout`](crate::ServerBuilder::handshake_timeout) at
-/// most. Connections that are established stay.
+/// A clone is another handle of the same roots: the roots that [`reload`](Self::reload) reads apply to all connections
+/// that are accepted afterwards, on all loops, resumed ones included: a session that began under other roots is not
+/// resumed. A handshake that is under way has the old roots, for
+/// [`handshake_timeout`](crate::ServerBuilder::handshake_timeout) at most. Connections that are established stay.
 ///
 /// ```no_run
 /// use tidegate_tls::{Certificates, ClientAuthorities, ClientCertificates, Provider, ServerConfig};

@@ -24,8 +24,8 @@ use crate::provider::Provider;
 /// wildcard for it, else the first one. A wildcard stands for one label: `*.example.org` covers `a.example.org`, and
 /// neither `example.org` nor `a.b.example.org` (RFC 6125 §6.4.3). The names are those in the certificates.
 ///
-/// A clone is another handle of the same certificates: what [`reload`](Self::reload) reads is used by all handshakes
-/// that begin afterwards, on all loops. Connections that are established keep what they have.
+/// A clone is another handle of the same certificates: all handshakes that begin after a [`reload`](Self::reload) use
+/// the certificates that it read, on all loops. Established connections keep their certificates.
 ///
 /// ```no_run
 /// use tidegate_tls::{Certificates, Provider};

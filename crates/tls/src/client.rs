@@ -1,4 +1,4 @@
-//! `ClientConfig`: what the TLS connections of a client have in common.
+//! `ClientConfig`: the shared configuration of a client's TLS connections.
 
 use std::fmt;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub struct ClientConfig {
 
 /// Builds a [`ClientConfig`]. The client verifies the server's certificate and its name.
 ///
-/// | setting | default | what it stops |
+/// | setting | default | effect |
 /// |---|---|---|
 /// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | a server that does not finish its handshake |
 /// | [`alpn`](Self::alpn) | none | |
@@ -79,7 +79,7 @@ impl ClientConfig {
     /// program, as of the version of the crate `webpki-roots`.
     ///
     /// # Errors
-    /// What rustls refuses.
+    /// The error of rustls.
     #[cfg(feature = "webpki-roots")]
     pub fn builder_with_webpki_roots(provider: &Provider) -> Result<ClientBuilder, ConfigError> {
         Self::builder(provider, webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect())
@@ -102,8 +102,8 @@ impl ClientConfig {
         ClientBuilder::new(provider, verifier)
     }
 
-    /// Begins a configuration that trusts **every** server. Anyone between the client and the server can read and change
-    /// what they exchange: for tests with certificates that nobody vouches for, and for nothing else.
+    /// Begins a configuration that trusts **every** server. Anyone between the client and the server can read and
+    /// change their messages: for tests with certificates that no authority has issued, and for nothing else.
     pub fn dangerous_builder_without_verification(provider: &Provider) -> ClientBuilder {
         ClientBuilder::new(provider, Arc::new(NoVerification(provider.crypto().clone())))
     }
@@ -186,7 +186,7 @@ impl ClientBuilder {
         Ok(self)
     }
 
-    /// The versions of TLS; both by default.
+    /// The TLS versions; both by default.
     pub fn versions(mut self, versions: &[&'static SupportedProtocolVersion]) -> Self {
         self.versions = versions.to_vec();
         self
@@ -213,7 +213,7 @@ impl ClientBuilder {
     }
 
     /// # Errors
-    /// [`ConfigError::ProtocolName`], or what rustls refuses.
+    /// [`ConfigError::ProtocolName`], or the error of rustls.
     pub fn build(self) -> Result<ClientConfig, ConfigError> {
         check_protocols(&self.alpn)?;
         let builder = rustls::ClientConfig::builder_with_provider(self.provider.crypto().clone());

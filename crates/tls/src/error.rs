@@ -1,4 +1,4 @@
-//! `Error`: why a TLS connection ends. `ConfigError`: why TLS cannot be configured, and what to do about it.
+//! `Error`: why a TLS connection ends. `ConfigError`: why TLS cannot be configured, and the remedy.
 
 use std::fmt;
 use std::io;
@@ -10,8 +10,8 @@ use tidegate_codec::{Blame, Fault};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// What the peer has sent is refused, or the peer has refused what it received: the error says which certificate
-    /// rule, which message or which alert.
+    /// The peer's messages are refused, or the peer has refused ours: the error says which certificate rule, which
+    /// message or which alert.
     Tls(rustls::Error),
     /// The peer has ended the stream without a `close_notify`: bytes may be missing.
     Truncated,

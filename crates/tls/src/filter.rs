@@ -18,10 +18,10 @@ use crate::server::ServerConfig;
 ///
 /// The codec's messages are exchanged once the handshake is complete, and
 /// [`Event::Established`](https://docs.rs/tidegate/latest/tidegate/enum.Event.html) reports that. From then on the
-/// methods of this type report what the handshake has agreed on.
+/// methods of this type report the handshake's agreed parameters.
 ///
-/// The filter decrypts where bytes were received and encrypts where they are sent from, and it buffers nothing. What is
-/// flushed together shares records. The records of a long response are small at first, so that the peer can begin to
+/// The filter decrypts where bytes were received and encrypts where they are sent from, and it buffers nothing. Bytes
+/// flushed together share records. The records of a long response are small at first, so that the peer can begin to
 /// read when the first packet arrives, and 16 KiB later.
 ///
 /// At the end of a connection both sides send a `close_notify`. A peer that ends without one causes
@@ -43,7 +43,7 @@ pub struct Tls {
     we_closed: bool,
 }
 
-/// By when what is under way has to be complete.
+/// The time by which the current phase must be complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Deadline {
     /// The handshake, which has not begun: the first call has the time.
@@ -95,7 +95,7 @@ impl Tls {
         self.records.common().peer_certificates()
     }
 
-    /// The version of TLS, once it is known.
+    /// The TLS version, once it is known.
     #[must_use]
     pub fn version(&self) -> Option<ProtocolVersion> {
         self.records.common().protocol_version()

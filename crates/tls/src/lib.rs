@@ -4,6 +4,23 @@
 //!
 //! Read next: `filter.rs`, and `records.rs` below it, which alone knows how rustls takes and returns bytes;
 //! `certificates.rs` for a server's certificates; `authorities.rs` for those that vouch for its clients; `server.rs` and `client.rs` for the configuration of each role.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `filter.rs` | `Tls`, the filter: deadline of the handshake, ends, agreed parameters |
+//! | `records.rs` | `Records`: rustls between two queues of bytes; it alone knows rustls' interface of bytes |
+//! | `record_sizes.rs` | how long the records are that we send |
+//! | `server.rs` | the configuration of servers, and certificates of clients |
+//! | `client.rs` | the configuration of clients, verification, and whose roots they trust |
+//! | `certificates.rs` | certificates by name, and their reload |
+//! | `authorities.rs` | `ClientAuthorities`: roots that vouch for clients, and their reload |
+//! | `watch.rs` | `Watch`: a reload when files change |
+//! | `tickets.rs` | keys of session tickets, replaced by a clock; the binding of a ticket |
+//! | `ticket_keys.rs` | `TicketKeys`: keys of session tickets that come from outside |
+//! | `provider.rs` | `Provider`: the cryptography |
+//! | `error.rs` | `Error`, `ConfigError` |
 
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,7 @@ pub struct Provider {
     crypto: Arc<CryptoProvider>,
     name: &'static str,
     tickets: Option<MakeTickets>,
-    /// What encrypts tickets of shared keys, whatever suites connections may use.
+    /// The suite that encrypts tickets of shared keys, whatever suites connections may use.
     sealing: Option<&'static Tls13CipherSuite>,
     placement: Placement,
 }
@@ -109,7 +109,7 @@ impl Provider {
         self.placement
     }
 
-    /// What encrypts tickets of shared keys; `None` if the provider has no suite for it.
+    /// The suite that encrypts tickets of shared keys; `None` if the provider has no suite for it.
     pub(crate) fn sealing(&self) -> Option<&'static Tls13CipherSuite> {
         self.sealing
     }

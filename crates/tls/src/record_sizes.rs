@@ -43,8 +43,7 @@ const RECORD_BYTES_MAX: usize = 16 * 1024;
 /// The plain bytes of a record that fits into one TCP segment of 1,460 bytes.
 const SMALL_RECORD_BYTES: usize = 1_369;
 
-/// So many bytes of a long response are sent in small records: about what a TCP connection sends in its first round
-/// trips.
+/// So many bytes of a long response are sent in small records: about the bytes of a TCP connection's first round trips.
 const SMALL_BYTES_MAX: u32 = 64 * 1024;
 
 /// So many bytes or fewer are sent at once, in as few records as possible.

@@ -2,9 +2,9 @@
 //! bytes: by the unbuffered interface of 0.23, which later versions do not have.
 //!
 //! Received records are decrypted where they were received, and their plain bytes are named by their place. Records to
-//! send are encrypted where they are sent from. Nothing is stored here, so an idle connection costs what rustls keeps.
-//! rustls itself copies the bytes of each record once, in either direction. With a cryptography that rustls does not
-//! have itself, the place is not known, and the plain bytes are copied.
+//! send are encrypted where they are sent from. Nothing is stored here, so an idle connection costs only the memory of
+//! rustls. rustls itself copies the bytes of each record once, in either direction. With a cryptography that rustls
+//! does not have itself, the place is not known, and the plain bytes are copied.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -40,7 +40,7 @@ enum Role {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// What a call resulted in.
+/// The result of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The plain bytes of a record were moved.
@@ -53,14 +53,14 @@ pub(crate) enum Progress {
     PeerClosed,
 }
 
-/// What is done when rustls can send.
+/// The work to do when rustls can send.
 enum Task<'a> {
     Read,
     Encrypt { plain: &'a mut Outbound, sizes: &'a mut RecordSizes },
     Close,
 }
 
-/// What one call of rustls resulted in.
+/// The result of one rustls call.
 enum ProcessResult {
     PlainRecord(PlainRecord),
     /// A message of the handshake was written or announced as sent.
@@ -92,7 +92,7 @@ impl Records {
         })
     }
 
-    /// What both roles know of the handshake.
+    /// The handshake state that both roles share.
     pub(crate) fn common(&self) -> &CommonState {
         match &self.role {
             Role::Client(connection) => connection,
@@ -151,7 +151,7 @@ impl Records {
         (wire.len(), None)
     }
 
-    /// Writes what the handshake has to send.
+    /// Writes the handshake's pending bytes.
     pub(crate) fn write_handshake(&mut self, out: &mut Output<'_>) -> Result<Progress, Error> {
         self.write(&mut Task::Read, out)
     }
@@ -402,7 +402,7 @@ impl PlainRecord {
     }
 }
 
-/// What shows that the plain bytes of a record lie where they should: their length, and their two ends.
+/// A sample of a record's plain bytes that shows that they lie in the right place: their length and their two ends.
 #[derive(PartialEq, Eq)]
 struct Sample {
     length: usize,
@@ -431,16 +431,16 @@ pub(crate) fn record_bytes(wire: &[u8]) -> Option<usize> {
 
 const HEADER_BYTES: usize = 5;
 
-/// The explicit nonce of a record of TLS 1.2 with AES.
+/// The explicit nonce of a TLS 1.2 record with AES.
 const NONCE_BYTES: usize = 8;
 
-/// The suites of TLS 1.2 whose records have no explicit nonce (RFC 7905).
+/// The TLS 1.2 suites whose records have no explicit nonce (RFC 7905).
 const CHACHA20: [CipherSuite; 2] = [
     CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
     CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 ];
 
-/// What a record adds to its plain bytes: header, type and tag; in TLS 1.2 a nonce.
+/// The bytes that a record adds to its plain bytes: header, type and tag; in TLS 1.2 a nonce.
 const RECORD_OVERHEAD: usize = 64;
 
 const CLOSE_BYTES_MAX: usize = 128;

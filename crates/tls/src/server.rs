@@ -1,4 +1,4 @@
-//! `ServerConfig`: what the TLS connections of a listener have in common.
+//! `ServerConfig`: the shared configuration of a listener's TLS connections.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -26,13 +26,13 @@ struct ServerConfigState {
     current: RwLock<Current>,
 }
 
-/// What rustls works with, and the version of the client authorities that it was made of.
+/// The configuration for rustls, and the version of the client authorities in it.
 struct Current {
     tls: Arc<rustls::ServerConfig>,
     version: u64,
 }
 
-/// What encrypts tickets.
+/// The source of ticket encryption.
 #[derive(Clone)]
 enum TicketSource {
     /// Nothing: there are none, or the server remembers sessions.
@@ -45,7 +45,7 @@ enum TicketSource {
 
 /// Builds a [`ServerConfig`].
 ///
-/// | setting | default | what it stops |
+/// | setting | default | effect |
 /// |---|---|---|
 /// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | a peer that does not finish its handshake |
 /// | [`tickets`](Self::tickets) | 2 | |
@@ -153,7 +153,7 @@ impl ServerConfig {
         }
     }
 
-    /// What rustls works with, for a connection that begins now.
+    /// The configuration for rustls, for a connection that begins now.
     pub(crate) fn tls(&self) -> Arc<rustls::ServerConfig> {
         let current = |shared: &ServerConfigState| {
             let current = shared.current.read().unwrap_or_else(PoisonError::into_inner);
@@ -227,7 +227,7 @@ impl ServerBuilder {
         self
     }
 
-    /// The versions of TLS; both by default.
+    /// The TLS versions; both by default.
     pub fn versions(mut self, versions: &[&'static SupportedProtocolVersion]) -> Self {
         self.versions = versions.to_vec();
         self
@@ -261,7 +261,7 @@ impl ServerBuilder {
     }
 
     /// # Errors
-    /// [`ConfigError::ProtocolName`], [`ConfigError::NoRoots`], [`ConfigError::TicketCipher`], or what rustls refuses.
+    /// [`ConfigError::ProtocolName`], [`ConfigError::NoRoots`], [`ConfigError::TicketCipher`], or the error of rustls.
     pub fn build(self) -> Result<ServerConfig, ConfigError> {
         check_protocols(&self.alpn)?;
         let tickets = self.ticket_source()?;
@@ -287,7 +287,7 @@ impl ServerBuilder {
         })
     }
 
-    /// What rustls works with, with the client authorities of now.
+    /// Makes the configuration for rustls with the current client authorities.
     fn make(&self, tickets: &TicketSource) -> Result<Current, ConfigError> {
         let crypto = self.provider.crypto();
         // The version before the roots: roots that change meanwhile are taken again at the next connection.

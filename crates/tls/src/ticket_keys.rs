@@ -181,7 +181,7 @@ impl ProducesTickets for SharedTickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        // What is longer than a record could not be decrypted.
+        // A ticket longer than a record could not be decrypted.
         if plain.len() > RECORD_BYTES_MAX {
             return None;
         }

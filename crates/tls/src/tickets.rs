@@ -136,7 +136,7 @@ impl ProducesTickets for BoundTickets {
     }
 }
 
-/// What tells tickets of one set of authorities from those of another: a digest. `mode` is how the authorities are used.
+/// A digest that distinguishes the tickets of different authorities. `mode` is how the authorities are used.
 pub(crate) fn binding(provider: &Provider, mode: u8, roots: Option<&RootCertStore>) -> Vec<u8> {
     let mut anchors: Vec<Vec<u8>> = Vec::new();
     for root in roots.into_iter().flat_map(|roots| &roots.roots) {

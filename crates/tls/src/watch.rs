@@ -14,8 +14,8 @@ use crate::ticket_keys::TicketKeys;
 /// A thread that looks at the files of [`Certificates`], [`ClientAuthorities`] or [`TicketKeys`] from time to time and reads
 /// them again after a change. It ends when this is dropped.
 ///
-/// Programs replace a chain and its key one after the other, so what the thread finds may be half of a change. Then all
-/// stays as it is, one line is logged, and the thread reads the files again when they change again.
+/// Programs replace a chain and its key one after the other, so the thread may find half of a change. Then all stays as
+/// it is, one line is logged, and the thread reads the files again when they change again.
 #[derive(Debug)]
 #[must_use = "the files are watched until this is dropped"]
 pub struct Watch {
@@ -54,7 +54,7 @@ impl Drop for Watch {
     }
 }
 
-/// What a [`Watch`] reads again. Types of this crate implement it, and no others can.
+/// A value that a [`Watch`] reads again. Types of this crate implement it, and no others can.
 pub trait Reload: Files + Clone + Send + 'static {}
 
 impl Reload for Certificates {}
@@ -117,7 +117,7 @@ fn reload<R: Reload>(watched: &R) {
     }
 }
 
-/// What tells one version of each file from the next; `None` for a file that is not there.
+/// The version of each file: its time and length; `None` for a file that is not there.
 fn versions(watched: &impl Reload) -> Vec<Option<(SystemTime, u64)>> {
     watched.paths().iter().map(|path| version(path)).collect()
 }

@@ -1,4 +1,4 @@
-//! A `Router` of axum on our loops, in place of `axum::serve`.
+//! An axum `Router` on our loops, in place of `axum::serve`.
 //!
 //! One line of an application changes:
 //!
@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! A program without a runtime of tokio starts it and waits:
+//! A program without a tokio runtime starts it and waits:
 //!
 //! ```no_run
 //! # use axum::Router;
@@ -39,11 +39,11 @@ use tidegate_http::Server;
 use crate::function::{ServiceFunction, TowerService};
 pub use crate::make_service::{IntoService, MadeWithConnectInfo, MakeServiceMarker, PerPeer, ServiceMarker};
 
-/// The body of a request that a service of axum receives.
+/// The request body that an axum service receives.
 pub type Body = ::axum::body::Body;
 
-/// A service as a function of a [`Router`](tidegate_http::Router) or a [`Server`]: as [`tower::function`](crate::function),
-/// for services whose requests have the body of axum.
+/// A service as a function of a [`Router`](tidegate_http::Router) or a [`Server`]: as
+/// [`tower::function`](crate::function), for services whose requests have axum's body.
 pub fn function<S>(service: S) -> ServiceFunction<S, Body>
 where
     S: TowerService<Body> + Clone + 'static,
@@ -51,9 +51,9 @@ where
     ServiceFunction::new(service)
 }
 
-/// Serves a `Router` of axum, any other service of its requests, or what [makes](IntoService) one, on a listener that is bound already: of `std`, of
-/// tokio, or any other socket that listens, TCP or Unix. Loops on threads of their own accept its connections, one for
-/// each core unless [`server`](Serve::server) sets it.
+/// Serves an axum `Router`, any other service of its requests, or a value that [makes](IntoService) one, on a bound
+/// listener: of `std` or tokio, or any other socket that listens, TCP or Unix. Loops on threads of their own accept its
+/// connections, one for each core unless [`server`](Serve::server) sets it.
 ///
 /// The layers of a router are made once, for all loops.
 ///
@@ -70,12 +70,12 @@ pub fn serve<S, M>(listener: impl AsFd, service: S) -> Serve<S::Service>
 where
     S: IntoService<M>,
 {
-    // A second descriptor of the same socket: what the first belongs to, such as a runtime, may close it.
+    // A second descriptor of the same socket: the owner of the first, such as a runtime, may close it.
     let listener = listener.as_fd().try_clone_to_owned().map(|descriptor| Listener::on(vec![descriptor]));
     Serve::of(listener.map_err(StartError::System).map(Server::on), service)
 }
 
-/// Serves a `Router` of axum at the addresses of a [`Listener`].
+/// Serves an axum `Router` at the addresses of a [`Listener`].
 ///
 /// ```no_run
 /// # use axum::Router;
@@ -93,7 +93,7 @@ where
     Serve::of(Ok(Server::on(listener)), service)
 }
 
-/// A server of a service of axum, which is not started yet: [`start`](Self::start) it, or await it as `axum::serve`.
+/// A server of an axum service, not started yet: [`start`](Self::start) it, or await it as `axum::serve`.
 ///
 /// As a future it ends when the server has ended. Dropping the future ends the server at once.
 #[must_use = "a server does nothing until it is started or awaited"]
@@ -112,7 +112,7 @@ where
         if I::WANTS_CONNECT_INFO { serve.with_connect_info() } else { serve }
     }
 
-    /// Sets what a [`Server`] sets: loops, limits, TLS, PROXY headers.
+    /// Sets the options of a [`Server`]: loops, limits, TLS, PROXY headers.
     pub fn server(mut self, set: impl FnOnce(Server) -> Server) -> Self {
         self.server = self.server.map(set);
         self
@@ -125,7 +125,7 @@ where
         self
     }
 
-    /// Leaves extended CONNECT of HTTP/2 as it came, as [`ServiceFunction::with_extended_connect`] does. Otherwise a
+    /// Leaves an HTTP/2 extended CONNECT as it came, as [`ServiceFunction::with_extended_connect`] does. Otherwise a
     /// WebSocket over HTTP/2 reaches routes by `get`.
     pub fn with_extended_connect(mut self) -> Self {
         self.function = self.function.with_extended_connect();
@@ -142,7 +142,7 @@ where
     /// Starts the loops.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     pub fn start(self) -> Result<ServerHandle, StartError> {
         self.server?.serve(self.function)
     }
@@ -175,16 +175,16 @@ pub struct WithGracefulShutdown<S, F> {
 }
 
 /// The future of a server, until it has ended.
-pub type Serving = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+pub type ServeFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl<S> IntoFuture for Serve<S>
 where
     S: TowerService<Body> + Clone + Send + Sync + 'static,
 {
     type Output = io::Result<()>;
-    type IntoFuture = Serving;
+    type IntoFuture = ServeFuture;
 
-    fn into_future(self) -> Serving {
+    fn into_future(self) -> ServeFuture {
         self.with_graceful_shutdown(pending()).into_future()
     }
 }
@@ -195,9 +195,9 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     type Output = io::Result<()>;
-    type IntoFuture = Serving;
+    type IntoFuture = ServeFuture;
 
-    fn into_future(self) -> Serving {
+    fn into_future(self) -> ServeFuture {
         let Self { serve, signal } = self;
         Box::pin(async move {
             let drain_timeout = serve.drain_timeout;
@@ -250,7 +250,7 @@ fn when_ended(handle: &ServerHandle) -> io::Result<impl Future<Output = ()> + us
     }))
 }
 
-/// Whether a server has ended, and what waits for that.
+/// Whether a server has ended, and the tasks that wait for that.
 #[derive(Default)]
 struct End {
     has_come: bool,

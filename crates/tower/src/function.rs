@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use tidegate_http::{Body, Endpoint, IntoResponse, Request, RequestFunction, Responding, Response};
+use tidegate_http::{Body, BoxResponseFuture, Endpoint, IntoResponse, Request, RequestFunction, Response};
 use tower_service::Service;
 
 use crate::request::{Extend, Requests};
@@ -53,11 +53,11 @@ pub struct ServiceFunction<S, B = RequestBody> {
 ///
 /// Each loop has a clone of the service. A service that fails is answered with 500, and the error is logged.
 ///
-/// A WebSocket that a client opens over HTTP/2, by extended CONNECT (RFC 8441), reaches the service as the GET of
-/// HTTP/1.1 that it replaces, so a route by GET accepts both; see [`ServiceFunction::with_extended_connect`].
+/// A WebSocket that a client opens over HTTP/2, by extended CONNECT (RFC 8441), reaches the service as the HTTP/1.1 GET
+/// that it replaces, so a route by GET accepts both; see [`ServiceFunction::with_extended_connect`].
 ///
-/// Layers with a state, such as a limit of concurrency, have one state for all loops: with the feature `axum`, a `Router`
-/// and a `MethodRouter` of axum get their state, `with_state(())`, when this is called. Without the feature call it
+/// Layers with a state, such as a limit of concurrency, have one state for all loops: with the feature `axum`, an axum
+/// `Router` or `MethodRouter` gets their state, `with_state(())`, when this is called. Without the feature call it
 /// yourself: a router that lacks it makes the layers of its routes anew for each request.
 ///
 /// ```
@@ -88,9 +88,9 @@ impl<S, B> ServiceFunction<S, B> {
         Self { service: prepare(service), extend: None, keeps_connect: false, body: PhantomData }
     }
 
-    /// The same with extended CONNECT for WebSockets as it came over HTTP/2 (RFC 8441): with the method CONNECT, without
-    /// the fields `Connection`, `Upgrade` and `Sec-WebSocket-Key`, accepted by a response of the class 2xx. For services
-    /// that know it, such as routes of axum by `connect`. Other protocols than `websocket` come so in any case.
+    /// The same with extended CONNECT for WebSockets as it came over HTTP/2 (RFC 8441): with the method CONNECT,
+    /// without the fields `Connection`, `Upgrade` and `Sec-WebSocket-Key`, accepted by a response of the class 2xx. For
+    /// services that know it, such as axum routes by `connect`. Other protocols than `websocket` come so in any case.
     #[must_use]
     pub fn with_extended_connect(self) -> Self {
         Self { keeps_connect: true, ..self }
@@ -122,7 +122,7 @@ impl<S, B> ServiceFunction<S, B> {
     }
 }
 
-/// Marks functions that are services of tower.
+/// Marks functions that are tower services.
 #[derive(Debug)]
 pub struct FromTower(Infallible);
 
@@ -143,8 +143,8 @@ where
     }
 }
 
-/// Calls a service, on one loop. What requests of a loop need one after the other is kept between them: a response that
-/// is there at once needs no memory for its future and its body.
+/// Calls a service, on one loop. Memory that a loop's requests need one after the other is kept between them: a
+/// response that is there at once needs no memory for its future and its body.
 struct Caller<S: TowerService<B>, B> {
     service: S,
     /// A clone that was called before. One that has to wait until it is ready goes with its request.
@@ -156,7 +156,7 @@ struct Caller<S: TowerService<B>, B> {
 }
 
 impl<S: TowerService<B> + Clone + 'static, B: ServiceBody> Caller<S, B> {
-    fn call(&self, request: Request, body: Body, cx: &mut Context<'_>) -> Result<Response, Responding> {
+    fn call(&self, request: Request, body: Body, cx: &mut Context<'_>) -> Result<Response, BoxResponseFuture> {
         let mut made = http::Request::new(B::empty());
         let exchange = match self.requests.convert((request, body), self.responses.take_fields(), &mut made) {
             Ok(exchange) => exchange,
@@ -181,7 +181,7 @@ impl<S: TowerService<B> + Clone + 'static, B: ServiceBody> Caller<S, B> {
         mut slot: Slot<S::Future>,
         exchange: Exchange,
         cx: &mut Context<'_>,
-    ) -> Result<Response, Responding> {
+    ) -> Result<Response, BoxResponseFuture> {
         match poll_slot(&mut slot, cx) {
             Poll::Ready(response) => {
                 slot.as_mut().set(None);
@@ -252,7 +252,7 @@ fn respond<S: TowerService<B>, B>(
     }
 }
 
-/// The service with its layers made. A router of axum that has no state yet makes them anew for each request.
+/// The service with its layers made. An axum router that has no state yet makes them anew for each request.
 pub(crate) fn prepare<S: 'static>(service: S) -> S {
     #[cfg(feature = "axum")]
     let service = {

@@ -1,6 +1,6 @@
-//! gRPC by services such as the `Routes` of tonic: what gRPC needs of a server beside HTTP/2.
+//! gRPC by services such as tonic's `Routes`: gRPC's requirements on a server beside HTTP/2.
 //!
-//! Messages, statuses and compression are the service's. A server of gRPC ends calls at the deadlines of their clients,
+//! Messages, statuses and compression are the service's. A gRPC server ends calls at the deadlines of their clients,
 //! and limits messages instead of bodies: a stream of messages has no end by itself.
 
 use std::error::Error;
@@ -21,11 +21,11 @@ use tower_service::Service;
 
 use crate::function::{TowerService, function, prepare};
 
-/// Serves a service of gRPC, such as the `Routes` of tonic, at an address: on a loop for each core, with
-/// [`limits`] and [`Deadlines`]. For TLS and limits of your own, give the service with `Deadlines` to a [`Server`].
+/// Serves a gRPC service, such as tonic's `Routes`, at an address: on a loop for each core, with [`limits`] and
+/// [`Deadlines`]. For TLS and limits of your own, give the service with `Deadlines` to a [`Server`].
 ///
 /// # Errors
-/// [`StartError`], with what to do about it.
+/// [`StartError`], with a remedy.
 pub fn serve<S, R>(address: &str, service: S) -> Result<ServerHandle, StartError>
 where
     S: TowerService<ResponseBody = R> + Clone + Send + Sync + 'static,
@@ -34,9 +34,9 @@ where
     Server::bind(address)?.limits(limits()).serve(function(Deadlines::new(service)))
 }
 
-/// The default limits, without a limit of a request's whole body: a stream of messages may be endless. The service limits
-/// each message (tonic: 4 MiB), and the windows of HTTP/2 what waits. Messages that a client sends slower than
-/// [`body_rate_min`](Limits::body_rate_min) end the call, but not once the response has begun.
+/// The default limits, without a limit of a request's whole body: a stream of messages may be endless. The service
+/// limits each message (tonic: 4 MiB), and the HTTP/2 windows its waiting bytes. Messages that a client sends slower
+/// than [`body_rate_min`](Limits::body_rate_min) end the call, but not once the response has begun.
 #[must_use]
 pub fn limits() -> Limits {
     let mut limits = Limits::default();
@@ -45,7 +45,7 @@ pub fn limits() -> Limits {
 }
 
 /// A service whose calls end at the deadlines that clients name in `grpc-timeout`: with the status `DEADLINE_EXCEEDED`,
-/// also within a stream of messages. What the service does for the call is dropped.
+/// also within a stream of messages. The service's future for the call is dropped.
 ///
 /// ```no_run
 /// use tidegate::http::Server;
@@ -62,7 +62,7 @@ pub fn limits() -> Limits {
 pub struct Deadlines<S>(S);
 
 impl<S: 'static> Deadlines<S> {
-    /// The service with deadlines. A router of axum gets its state here, as [`function`] gives it.
+    /// The service with deadlines. An axum router gets its state here, as [`function`] gives it.
     pub fn new(service: S) -> Self {
         Self(prepare(service))
     }
@@ -227,7 +227,7 @@ impl<R> fmt::Debug for CallBody<R> {
 
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The digits of a time-out, by the specification of gRPC over HTTP/2.
+/// The digits of a time-out, by the gRPC specification over HTTP/2.
 const DIGITS_MAX: usize = 8;
 
 /// Codes of statuses.

@@ -1,4 +1,4 @@
-//! Services of tower on our loops: a `Router` of axum, and every other `tower::Service` of `http::Request`.
+//! Tower services on our loops: an axum `Router`, and every other `tower::Service` of `http::Request`.
 //!
 //! The service is polled on the loop that has the connection, without hyper in between. Only the body of the request is
 //! `Send`; the service, its future and the body of its response need not be.
@@ -16,9 +16,24 @@
 //! # }
 //! ```
 //!
-//! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`, `upgrade.rs` for
-//! connections that a service takes over, `closing.rs` for their end at a drain, `prepare.rs` for routers of axum that lack
-//! their state, `grpc.rs` for calls of gRPC.
+//! Read next: `function.rs` for the way of a request, `request_body.rs` for why its body may be `Send`, `upgrade.rs`
+//! for connections that a service takes over, `closing.rs` for their end at a drain, `prepare.rs` for axum routers that
+//! lack their state, `grpc.rs` for gRPC calls.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `axum.rs` | `serve` in place of axum's |
+//! | `make_service.rs` | `IntoService`: its argument, a service or a maker of services |
+//! | `function.rs` | a service as a function of the HTTP layer: calling it, polling its future for the first time |
+//! | `request.rs` | from our request to one of the `http` crate |
+//! | `grpc.rs` | gRPC deadlines and limits |
+//! | `request_body.rs` | `RequestBody`, which may be read on other threads |
+//! | `response.rs` | from the response of a service to ours |
+//! | `upgrade.rs` | hyper's `OnUpgrade`, and the bytes between it and a connection |
+//! | `closing.rs` | `ClosingHandshake`: the close frame of a service's WebSocket when the server drains |
+//! | `prepare.rs` | axum routers get their state, so that their layers are made once |
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +59,8 @@ use tidegate_http::Server;
 pub use self::function::{FromTower, ServiceFunction, TowerService, function};
 pub use self::request_body::{BodyError, RequestBody, ServiceBody};
 
-/// Serves a service, such as a `Router` of axum, at an address: on a loop for each core, each with a clone of the service.
+/// Serves a service, such as an axum `Router`, at an address: on a loop for each core, each with a clone of the
+/// service.
 ///
 /// ```no_run
 /// use axum::Router;
@@ -57,7 +73,7 @@ pub use self::request_body::{BodyError, RequestBody, ServiceBody};
 /// ```
 ///
 /// # Errors
-/// [`StartError`], with what to do about it.
+/// [`StartError`], with a remedy.
 pub fn serve<S>(address: &str, service: S) -> Result<ServerHandle, StartError>
 where
     S: TowerService + Clone + Send + Sync + 'static,

@@ -1,5 +1,5 @@
-//! `IntoService`: what [`serve`](crate::axum::serve) of ours takes, which is what `axum::serve` takes: a service, or one that
-//! makes a service for each connection.
+//! `IntoService`: the argument of our [`serve`](crate::axum::serve) as of `axum::serve`: a service, or one that makes a
+//! service for each connection.
 //!
 //! axum's own makers of services make the same one for each connection, but for the address of the peer. So the service
 //! itself is cloned once for each loop, and one that wants the address is made for each request.
@@ -19,8 +19,8 @@ use tower_service::Service;
 
 use crate::function::TowerService;
 
-/// A service, or what makes one: a `Router`, a `MethodRouter`, any other service of axum's requests; the results of
-/// `into_make_service` and of `into_make_service_with_connect_info`.
+/// A service, or a value that makes one: a `Router`, a `MethodRouter`, any other service of axum's requests; the
+/// results of `into_make_service` and of `into_make_service_with_connect_info`.
 ///
 /// `M` tells the implementations apart, and is inferred.
 #[diagnostic::on_unimplemented(
@@ -93,7 +93,7 @@ where
 pub struct PerPeer<M>(M);
 
 /// The future of a [`PerPeer`].
-type PeerServiceFuture<S> = Pin<
+type PerPeerFuture<S> = Pin<
     Box<
         dyn Future<
             Output = Result<<S as Service<http::Request<Body>>>::Response, <S as Service<http::Request<Body>>>::Error>,
@@ -108,13 +108,13 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = PeerServiceFuture<S>;
+    type Future = PerPeerFuture<S>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> PeerServiceFuture<S> {
+    fn call(&mut self, request: http::Request<Body>) -> PerPeerFuture<S> {
         let address = request.extensions().get().map_or(UNKNOWN, |ConnectInfo(address)| *address);
         let mut service = made(self.0.call(address));
         Box::pin(async move {

@@ -1,9 +1,9 @@
-//! Routers of axum before they serve.
+//! Axum routers before they serve.
 //!
 //! A router keeps the layers of its routes beside their functions until it gets its state, and without one it makes the
 //! layered services anew for each request. A layer with a state of its own, such as tower's `ConcurrencyLimit`,
-//! `RateLimit` or `Buffer`, would limit nothing. `axum::serve` gives the state once for each connection; here it is given
-//! once, and the clones for the loops share what the layers share between clones.
+//! `RateLimit` or `Buffer`, would limit nothing. `axum::serve` gives the state once for each connection; here it is
+//! given once, and the clones for the loops share the state that layers share between clones.
 
 use std::any::Any;
 use std::convert::Infallible;

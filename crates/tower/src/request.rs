@@ -15,7 +15,7 @@ use crate::response::Exchange;
 #[cfg(feature = "upgrade")]
 use crate::upgrade::Offer;
 
-/// What of a connection becomes an extension of its requests.
+/// Adds the connection's extensions to its requests.
 pub(crate) type Extend = fn(&Address, &mut http::Extensions);
 
 /// Makes requests of the `http` crate, on one loop.
@@ -32,8 +32,8 @@ impl Requests {
         Self { heads: RefCell::default(), extend, keeps_connect }
     }
 
-    /// Makes `made`, which is empty, the request of the `http` crate, in its place; returns what its response needs of it.
-    /// `fields` is an empty map that is used again.
+    /// Makes `made`, which is empty, the request of the `http` crate, in its place; returns the parts that its response
+    /// needs. `fields` is an empty map that is used again.
     #[inline(always)]
     pub(crate) fn convert<B: ServiceBody>(
         &self,
@@ -92,28 +92,33 @@ impl Requests {
         #[cfg(feature = "upgrade")]
         if made.method() == Method::CONNECT || has_upgrade && request.asks_for_any_upgrade() {
             let is_websocket = request.asks_for_upgrade("websocket");
-            // A handshake of HTTP/1.1 has no body (RFC 6455 §4.1), and the codec switches only behind a whole request.
+            // An HTTP/1.1 handshake has no body (RFC 6455 §4.1), and the codec switches only behind a whole request.
             if !is_websocket || protocol.is_some() || request.content_length() == Some(0) {
                 exchange.offer = Offer::make(made.extensions_mut(), is_websocket);
             }
         }
-        let length = request.content_length();
-        if length != Some(0) {
-            match body.as_bytes() {
-                Some([]) => {}
-                Some(bytes) if bytes.len() <= SHORT_BODY_BYTES => {
-                    *made.body_mut() = B::new(RequestBody::whole(self.keep(bytes)));
-                }
-                _ => match body.into_bytes() {
-                    Ok(bytes) => *made.body_mut() = B::new(RequestBody::whole(bytes)),
-                    Err(body) => {
-                        let (body, registered) = RequestBody::register(body, length);
-                        (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
-                    }
-                },
-            }
-        }
+        self.set_body(&request, body, made.body_mut(), &mut exchange);
         Ok(exchange)
+    }
+
+    /// Makes the body of the request, unless it is empty.
+    #[inline(always)]
+    fn set_body<B: ServiceBody>(&self, request: &Request, body: Body, made: &mut B, exchange: &mut Exchange) {
+        let length = request.content_length();
+        if length == Some(0) {
+            return;
+        }
+        match body.as_bytes() {
+            Some([]) => {}
+            Some(bytes) if bytes.len() <= SHORT_BODY_BYTES => *made = B::new(RequestBody::whole(self.keep(bytes))),
+            _ => match body.into_bytes() {
+                Ok(bytes) => *made = B::new(RequestBody::whole(bytes)),
+                Err(body) => {
+                    let (body, registered) = RequestBody::register(body, length);
+                    (*made, exchange.registered) = (B::new(body), Some(registered));
+                }
+            },
+        }
     }
 
     /// A copy of a head, or of a short body. A few of them share a piece of memory, which is used again once none is left.
@@ -127,7 +132,7 @@ impl Requests {
     }
 }
 
-/// Makes an extended CONNECT for a WebSocket the request of HTTP/1.1 that it replaces (RFC 8441 §5): services route it by
+/// Makes an extended CONNECT for a WebSocket the HTTP/1.1 request that it replaces (RFC 8441 §5): services route it by
 /// GET, and look for the fields of the handshake. The client has no key, and sees no answer to one.
 #[cold]
 fn ask_as_http1<B>(made: &mut http::Request<B>) {
@@ -203,8 +208,8 @@ fn strict_uri(target: Bytes) -> Option<Uri> {
     Some(Uri::from(PathAndQuery::from_maybe_shared(target).ok()?))
 }
 
-/// A target whose bytes that no URI has are escapes (RFC 3986 §2.1): the type admits some of them, and neither `<`, `>` and
-/// a backtick nor what is not UTF-8. A service that decodes it reads what the client sent.
+/// A target whose bytes that no URI has are escapes (RFC 3986 §2.1): the type admits some of them, and neither `<`, `>`
+/// and a backtick nor bytes that are not UTF-8. A service that decodes it reads the client's bytes.
 #[cold]
 fn encoded(target: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(3 * target.len());

@@ -1,8 +1,8 @@
 //! `RequestBody`: the body of a request, which may be sent to other threads, and is read on its own.
 //!
-//! Services of tower want a body that is `Send`. Ours belongs to a connection, and a connection to a loop. So the body that
-//! a service gets is a number, and the thread of the loop has a table of bodies by number. On another thread, to which a
-//! service may pass the body, a poll asks the task of the connection for the next piece (`RemoteReads`).
+//! Tower services want a body that is `Send`. Ours belongs to a connection, and a connection to a loop. So the body
+//! that a service gets is a number, and the thread of the loop has a table of bodies by number. On another thread, to
+//! which a service may pass the body, a poll asks the task of the connection for the next piece (`RemoteReads`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ struct Entry {
     reads: Arc<RemoteReads>,
 }
 
-/// What a body on another thread and the task of its connection share: at most one piece at a time.
+/// The shared state of a body on another thread and its connection's task: at most one piece at a time.
 #[derive(Default)]
 struct RemoteReads(Mutex<RemoteRead>);
 
@@ -148,7 +148,8 @@ pub(crate) struct BodyRegistration {
 }
 
 impl BodyRegistration {
-    /// Reads what the service wants on another thread. The task of the connection calls it whenever it is polled.
+    /// Reads the pieces that the service wants on another thread. The task of the connection calls it whenever it is
+    /// polled.
     pub(crate) fn serve(&self, cx: &mut Context<'_>) {
         self.reads.serve(self.number, cx);
     }

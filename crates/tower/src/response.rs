@@ -22,12 +22,12 @@ use crate::upgrade::Offer;
 /// A place that has room for a future or a body, whether there is one or not.
 pub(crate) type Slot<T> = Pin<Box<Option<T>>>;
 
-/// What the response of a service needs of its request.
+/// The parts of the request that a service's response needs.
 pub(crate) struct Exchange {
     is_head: bool,
     #[cfg_attr(not(feature = "upgrade"), expect(dead_code, reason = "only a tunnel needs it"))]
     is_connect: bool,
-    /// It is an extended CONNECT of HTTP/2.
+    /// It is an HTTP/2 extended CONNECT.
     #[cfg_attr(not(feature = "upgrade"), expect(dead_code, reason = "only a tunnel needs it"))]
     is_extended: bool,
     /// The body of the request is there until that of the response is sent, which may be the same.
@@ -49,7 +49,7 @@ impl Exchange {
         }
     }
 
-    /// Reads what the service wants of the body of the request on another thread.
+    /// Reads the pieces of the request body that the service wants on another thread.
     pub(crate) fn serve_reads(&self, cx: &mut Context<'_>) {
         if let Some(registered) = &self.registered {
             registered.serve(cx);
@@ -159,40 +159,20 @@ where
         }
         let mut slot = self.body.take().unwrap_or_else(|| Box::pin(None));
         slot.as_mut().set(Some(body));
-        let mut ready = [None, None];
-        match poll_frame(&mut slot, cx) {
+        let ready = match poll_frame(&mut slot, cx) {
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) if has_ended(&slot) => {
                     self.keep_slot(slot);
                     return response.body(bytes(data));
                 }
-                // Of a call of gRPC with one message all is there at once.
-                Ok(data) => match poll_frame(&mut slot, cx) {
-                    Poll::Ready(Some(Ok(next))) if next.is_trailers() => {
-                        let fields =
-                            next.into_trailers().map_or_else(|_| Ok(Fields::new()), |map| trailer_fields(&map));
+                Ok(data) => match whole_body(data, &mut slot, known.or(stated), cx) {
+                    Ok(body) => {
                         self.keep_slot(slot);
-                        return match fields {
-                            Ok(fields) => {
-                                let whole = Body::with_trailers(bytes(data), fields);
-                                response.body(with_length(whole, known.or(stated)))
-                            }
-                            Err(error) => failed(error),
-                        };
+                        return body.map_or_else(failed, |body| response.body(body));
                     }
-                    Poll::Ready(None) => {
-                        if known.or(stated).is_none_or(|length| length == data.remaining() as u64) {
-                            self.keep_slot(slot);
-                            return response.body(bytes(data));
-                        }
-                        // It is shorter than it says, which the peer has to see. It is not polled behind its end.
-                        slot.as_mut().set(None);
-                        ready[0] = Some(Ok(Frame::data(data)));
-                    }
-                    Poll::Ready(next) => ready = [Some(Ok(Frame::data(data))), next],
-                    Poll::Pending => ready[0] = Some(Ok(Frame::data(data))),
+                    Err(ready) => ready,
                 },
-                Err(trailers) => ready[0] = Some(Ok(trailers)),
+                Err(trailers) => [Some(Ok(trailers)), None],
             },
             Poll::Ready(Some(Err(error))) => return failed(error),
             Poll::Ready(None) => {
@@ -200,8 +180,8 @@ where
                 return response;
             }
             // The head does not wait for the body.
-            Poll::Pending => {}
-        }
+            Poll::Pending => [None, None],
+        };
         let produced = Body::produce(async move |writer| {
             let mut sending = pin!(send(ready, slot, writer));
             poll_fn(|cx| {
@@ -279,6 +259,36 @@ fn with_length(body: Body, length: Option<u64>) -> Body {
     }
 }
 
+/// The body after its first data, if all of it is there, as that of a gRPC call with one message is; otherwise the frames
+/// that are ready.
+#[inline]
+fn whole_body<B>(
+    data: B::Data,
+    slot: &mut Slot<B>,
+    length: Option<u64>,
+    cx: &mut Context<'_>,
+) -> Result<Result<Body, InvalidField>, [Option<FrameOf<B>>; 2]>
+where
+    B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    match poll_frame(slot, cx) {
+        Poll::Ready(Some(Ok(next))) if next.is_trailers() => {
+            let fields = next.into_trailers().map_or_else(|_| Ok(Fields::new()), |map| trailer_fields(&map));
+            Ok(fields.map(|fields| with_length(Body::with_trailers(bytes(data), fields), length)))
+        }
+        Poll::Ready(None) if length.is_none_or(|length| length == data.remaining() as u64) => {
+            Ok(Ok(bytes(data).into()))
+        }
+        Poll::Ready(None) => {
+            // It is shorter than it says, which the peer has to see. It is not polled behind its end.
+            slot.as_mut().set(None);
+            Err([Some(Ok(Frame::data(data))), None])
+        }
+        Poll::Ready(next) => Err([Some(Ok(Frame::data(data))), next]),
+        Poll::Pending => Err([Some(Ok(Frame::data(data))), None]),
+    }
+}
+
 /// Sends a body frame by frame.
 async fn send<B>(
     mut ready: [Option<FrameOf<B>>; 2],
@@ -326,7 +336,7 @@ fn bytes(mut data: impl Buf) -> Bytes {
 }
 
 fn trailer_fields(map: &HeaderMap) -> Result<Fields, InvalidField> {
-    // Those of most calls of gRPC need no memory.
+    // Those of most gRPC calls need no memory.
     if map.len() == 1
         && let Some(status) = map.get("grpc-status")
         && status == "0"

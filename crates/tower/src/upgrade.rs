@@ -1,8 +1,8 @@
-//! `Offer`: the connection of a request that asks for an upgrade, as services of tower take it over.
+//! `Offer`: the connection of a request that asks for an upgrade, as tower services take it over.
 //!
-//! They find an `OnUpgrade` of hyper among the extensions of the request, a type that only hyper makes. So hyper's server
-//! makes it: it gets a request from memory, and a stream that swallows its response. Once the service has responded, that
-//! stream is one end of a pipe, and a task of the loop moves bytes between the other end and the connection.
+//! They find hyper's `OnUpgrade` among the extensions of the request, a type that only hyper makes. So hyper's server
+//! makes it: it gets a request from memory, and a stream that swallows its response. Once the service has responded,
+//! that stream is one end of a pipe, and a task of the loop moves bytes between the other end and the connection.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -38,7 +38,7 @@ pub(crate) struct Offer {
     accepted: Rc<Cell<bool>>,
     pipe: DuplexStream,
     /// Complete when the service has dropped the stream.
-    dropped: DropSignal,
+    dropped: DropNotice,
     /// It is for a WebSocket.
     is_websocket: bool,
 }
@@ -80,8 +80,8 @@ impl Offer {
         Some(offer)
     }
 
-    /// Polls hyper until it is done, or has done what it is polled for. Returns whether it is done. It waits for nothing
-    /// but the service, so nothing wakes it.
+    /// Polls hyper until it is done, or `has_done` returns true. Returns whether it is done. It waits for nothing but
+    /// the service, so nothing wakes it.
     fn poll_hyper(&mut self, has_done: impl Fn() -> bool) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
         for _ in 0..POLLS_MAX {
@@ -102,7 +102,7 @@ impl Offer {
         self.poll_hyper(|| false) && self.dropped.try_recv() == Err(TryRecvError::Empty)
     }
 
-    /// The response with what takes over the connection. It has the fields of the service's response.
+    /// The response with the handler that takes over the connection. It has the fields of the service's response.
     pub(crate) fn accept(mut self: Box<Self>, response: Response) -> Response {
         let upgrade = Upgrade::channel(Raw, move |channel| async move {
             let is_upgraded = self.accepted.replace(true) || self.poll_hyper(|| false);
@@ -120,7 +120,7 @@ impl Offer {
 struct Port {
     /// Dropping it wakes the task that has the other end of the pipe, also once the pipe has ended.
     _alive: oneshot::Sender<Infallible>,
-    /// What is left of the request that hyper reads.
+    /// The unread rest of the request that hyper reads.
     request: &'static [u8],
     /// Whether the stream is hyper's as a server: until hyper has written its response, and so before the service has the
     /// stream.
@@ -174,13 +174,13 @@ impl Write for Port {
 
 type Connection = DynOver<Raw>;
 
-type DropSignal = oneshot::Receiver<Infallible>;
+type DropNotice = oneshot::Receiver<Infallible>;
 
 /// Moves bytes between a connection and the pipe, both ways, until both have ended or the service has dropped its end.
 async fn connect(
     mut channel: Channel<Connection>,
     pipe: DuplexStream,
-    mut dropped: DropSignal,
+    mut dropped: DropNotice,
     closing: ClosingHandshake,
 ) -> Result<(), Box<dyn Error>> {
     // The service knows when its protocol is over. A WebSocket gets a close frame at a drain; another protocol may go on
@@ -206,7 +206,7 @@ async fn connect(
         if is_late || closing.is_answered() {
             return Poll::Ready(Ok(()));
         }
-        // What the service wrote before it dropped the stream is sent, and nothing reads what the peer sends now.
+        // The service's bytes from before its drop of the stream are sent, and nothing reads the peer's bytes now.
         if has_sent && (has_received || Pin::new(&mut dropped).poll(cx).is_ready()) {
             return Poll::Ready(Ok(()));
         }
@@ -215,7 +215,7 @@ async fn connect(
     .await
 }
 
-/// Moves what the peer sends to the service, up to the end of either.
+/// Moves the peer's bytes to the service, up to the end of either.
 async fn receive(
     mut reader: ReadHalf<Connection>,
     mut pipe: tokio::io::WriteHalf<DuplexStream>,
@@ -233,7 +233,7 @@ async fn receive(
     Ok(())
 }
 
-/// Moves what the service sends to the peer, as fast as the peer reads, and the end behind it.
+/// Moves the service's bytes to the peer, as fast as the peer reads, and the end behind them.
 async fn send(
     mut writer: WriteHalf<Connection>,
     mut pipe: tokio::io::ReadHalf<DuplexStream>,
@@ -268,7 +268,7 @@ impl fmt::Debug for Offer {
     }
 }
 
-/// What hyper reads in place of the request. The service sees that of the peer.
+/// The request that hyper reads in place of the peer's. The service sees that of the peer.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: -\r\nConnection: upgrade\r\nUpgrade: -\r\n\r\n";
 
 /// How many bytes may wait in each direction of the pipe.
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_writes_at_once_is_not_taken_for_a_response() {
+    fn bytes_that_the_service_writes_at_once_are_not_taken_for_a_response() {
         let mut extensions = http::Extensions::new();
         let mut offer = Offer::make(&mut extensions, false).expect("hyper makes one");
         let impatient = Arc::new(Impatient(Mutex::new(extensions.remove()), Mutex::default()));

@@ -1,4 +1,4 @@
-//! Limits that axum does not have: what they refuse, what the log says then, and what lifts them.
+//! Limits that axum does not have: their refusals, the log lines, and their removal.
 //!
 //! A program of its own: a process logs each limit once, so the requests of other tests would take that line.
 

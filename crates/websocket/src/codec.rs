@@ -156,8 +156,8 @@ impl WebSocket {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
     }
 
-    /// A whole message in one short frame, if the input begins with one: what most peers send. It is what
-    /// [`advance`](Self::advance) makes of it, with fewer steps.
+    /// A whole message in one short frame, if the input begins with one, as that of most peers does. The result is that
+    /// of [`advance`](Self::advance), in fewer steps.
     #[inline]
     fn short(&mut self, input: &mut Input, out: &Output<'_>) -> Result<Option<Message>, Violation> {
         let Some(&[first, second, k0, k1, k2, k3]) = input.bytes().first_chunk::<MASKED_HEADER_BYTES>() else {
@@ -271,7 +271,7 @@ impl WebSocket {
         if total > self.config.message_bytes_max.min(held_max) { Err(Exceeded::MessageBytes) } else { Ok(()) }
     }
 
-    /// Bounds what is decompressed of a message: blocks without content take input, and bring no output.
+    /// Bounds the compressed input of a message: blocks without content take input, and bring no output.
     fn check_compressed(&self, bytes: u64) -> Result<(), Exceeded> {
         let most = self.config.message_bytes_max;
         let most = most.saturating_add(most / COMPRESSED_SHARE).saturating_add(COMPRESSED_BYTES);
@@ -340,7 +340,7 @@ impl WebSocket {
         Ok(Some(Step::Message(self.whole(kind, bytes)?)))
     }
 
-    /// Makes room for the rest of the current frame, and for what a receive may bring behind it.
+    /// Makes room for the rest of the current frame, and for the bytes that a receive may bring behind it.
     fn reserve(&self, input: &mut Input, out: &Output<'_>) {
         let frame = usize::try_from(self.left).unwrap_or(usize::MAX);
         input.reserve(frame.saturating_add(BEHIND_FRAME_BYTES), out.pool());
@@ -447,7 +447,7 @@ impl WebSocket {
         Ok(Some(Step::Message(self.whole(partial.kind, bytes)?)))
     }
 
-    /// Decompresses what has come of a frame.
+    /// Decompresses the received part of a frame.
     fn compressed(
         &mut self,
         partial: &mut PartialMessage,
@@ -658,7 +658,7 @@ impl Codec for WebSocket {
         match event {
             Lifecycle::Opened => self.until = self.config.ping_interval.and_then(|time| out.now().checked_add(time)),
             Lifecycle::Resumed => {
-                // What the peer sent meanwhile was not seen.
+                // The codec has not seen the peer's messages of the meantime.
                 self.flags = (self.flags | HEARD) & !PINGED;
                 let time = match (self.has(CLOSE_RECEIVED), self.has(CLOSE_SENT)) {
                     (true, _) => None,
@@ -684,8 +684,8 @@ impl Codec for WebSocket {
     }
 
     /// A frame is received up to its end, and a little further, so that the receive is not full and the socket need not
-    /// be read once more. What comes behind a long frame would have to be moved, so its receive ends there. Of a peer
-    /// whose last frame was longer than a usual receive, the next one is received whole.
+    /// be read once more. Bytes behind a long frame would have to be moved, so its receive ends there. Of a peer whose
+    /// last frame was longer than a usual receive, the next one is received whole.
     #[inline]
     fn receive_hint(&self) -> Option<ReceiveHint> {
         let last = u64::from(self.frame_kib) * 1024;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// What a connection accepts and sends. Every default protects. A codec keeps it behind an `Arc`, which connections
-/// share.
+/// The messages that a connection accepts and sends. Every default protects. A codec keeps it behind an `Arc`, which
+/// connections share.
 ///
 /// A peer that is slow within a frame's header or in the closing handshake is found by pings and by `close_timeout`.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +59,7 @@ impl Default for Config {
     }
 }
 
-/// permessage-deflate: what is negotiated, and what it may cost.
+/// permessage-deflate: its negotiation and its limits.
 ///
 /// A context takes some 320 KiB to compress and 48 KiB to decompress. Without takeover it comes from a pool of the
 /// thread for the length of a message, so an idle connection has none. With takeover a connection keeps its contexts.

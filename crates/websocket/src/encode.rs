@@ -3,7 +3,7 @@
 //! A server's payload is linked into the queue where it is large, and copied with its header where it is short. A
 //! client's payload is masked on its way into the queue.
 //!
-//! An encoded broadcast has both forms of the message, since connections differ in what they negotiated:
+//! An encoded broadcast has both forms of the message, since connections differ in their negotiated extensions:
 //!
 //! ```text
 //! length of the plain frame (4), plain frame, compressed frame or nothing

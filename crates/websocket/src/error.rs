@@ -14,7 +14,7 @@ pub enum Error {
     Peer(Violation),
     /// A limit was reached.
     Limit(Exceeded),
-    /// The application sent what the protocol cannot express, at least not now. Nothing was written.
+    /// The application sent a message that the protocol cannot express, at least not now. Nothing was written.
     Caller(Misuse),
     /// The memory for compression is not there.
     System,
@@ -74,7 +74,7 @@ pub enum Exceeded {
     CloseTimeout,
 }
 
-/// What cannot be sent, at least not now.
+/// A message that cannot be sent, at least not now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Misuse {

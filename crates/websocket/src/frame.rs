@@ -45,7 +45,7 @@ pub(crate) struct Header {
     pub(crate) mask: Option<Mask>,
 }
 
-/// What a receiver accepts.
+/// The frames that a receiver accepts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Accepts {
     pub(crate) masked: bool,
@@ -159,7 +159,7 @@ mod tests {
     const SERVER: Accepts = Accepts { masked: true, compressed: true };
 
     #[test]
-    fn what_is_written_is_parsed_and_every_prefix_of_it_needs_more() {
+    fn a_written_frame_is_parsed_and_every_prefix_of_it_needs_more() {
         for length in [0, 1, 125, 126, 127, 65_535, 65_536, u64::MAX >> 1] {
             for opcode in [Opcode::Text, Opcode::Binary, Opcode::Continuation] {
                 for (is_final, is_compressed) in [(true, false), (false, opcode != Opcode::Continuation)] {

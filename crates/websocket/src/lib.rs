@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the connection after its handshake | [`WebSocket`], a codec of [`Message`]s |
 //! | limits, pings, compression | [`Config`] and [`Deflate`] |
-//! | the handshake of a server | [`handshake::Offer`]: what the request offers, and the fields of the response |
+//! | the handshake of a server | [`handshake::Offer`]: the request's offer, and the fields of the response |
 //! | the handshake of a client | [`handshake::Request`]: the fields of the request, and the check of the response |
 //! | peers that send too many messages | [`MessageRate`] |
 //! | many connections that get the same message | [`WebSocket`] is a [`Broadcast`](tidegate_codec::Broadcast): encoded once, compressed once |
@@ -15,6 +15,25 @@
 //!
 //! Read next: `codec.rs`, the state of a connection and its inbound half; then `encode.rs`, `frame.rs` and
 //! `permessage_deflate.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `codec.rs` | `WebSocket`, the codec: the state of a connection, and its inbound half |
+//! | `encode.rs` | the outbound half; messages for many connections, in both forms |
+//! | `frame.rs` | headers of frames |
+//! | `mask.rs` | masking, and the keys of a client |
+//! | `utf8.rs` | whether text is UTF-8, as it arrives |
+//! | `partial.rs` | a message that is fragmented, compressed or yielded in pieces, in its middle |
+//! | `permessage_deflate.rs` | the parameters of compression, and the contexts of a connection |
+//! | `role.rs` | `Role`: the side of a connection |
+//! | `message.rs` | `Message`, `Text`, `Piece` |
+//! | `rate.rs` | `MessageRate`: how many messages a peer may send |
+//! | `close.rs` | `Close`, `CloseCode` |
+//! | `config.rs` | `Config`, `Deflate`: limits, pings, compression |
+//! | `handshake/` | the opening handshake without HTTP: a server's (`offer.rs`), a client's (`request.rs`), negotiation (`extensions.rs`), lists in fields (`fields.rs`) |
+//! | `error.rs` | errors by blame, and the close code of each |
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `Message`: what a connection yields and sends.
+//! `Message`: the unit that a connection yields and sends.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tidegate_codec::framing::Payload;
 use crate::close::Close;
 use crate::error::Misuse;
 
-/// What a connection yields, and what it sends. An echo sends each message back as it is.
+/// A received or sent message. An echo sends each message back as it is.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Message {

@@ -7,7 +7,7 @@ use tidegate_buffer::{Input, Pool, Slice};
 
 use crate::message::Kind;
 
-/// What is known of a message in its middle.
+/// The state of a message that is partly received.
 #[derive(Debug)]
 pub(crate) struct PartialMessage {
     pub(crate) kind: Kind,
@@ -73,7 +73,7 @@ impl PartialMessage {
         !self.assembled.is_empty()
     }
 
-    /// Takes what was not yielded.
+    /// Takes the bytes that were not yielded.
     pub(crate) fn take(&mut self) -> Slice {
         self.assembled.take_all()
     }

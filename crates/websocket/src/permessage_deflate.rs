@@ -10,7 +10,7 @@ use crate::config::Deflate;
 use crate::error::{Error, Violation};
 use crate::role::Role;
 
-/// What both sides have agreed on.
+/// The parameters that both sides have agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Parameters {
     /// The server's compressor forgets each message.
@@ -35,7 +35,7 @@ impl Default for Parameters {
     }
 }
 
-/// The contexts of a connection, and what they are made with.
+/// The contexts of a connection, and the parameters of their creation.
 #[derive(Debug)]
 pub(crate) struct PerMessageDeflate {
     compression: Compression,
@@ -87,7 +87,7 @@ impl PerMessageDeflate {
         }
     }
 
-    /// Whether any receiver of these window bits can decompress what a compressor without a past makes.
+    /// Whether any receiver of these window bits can decompress the output of a compressor without a past.
     pub(crate) fn takes_shared(&self, made_with: Compression) -> bool {
         !self.keeps_compressor && !self.never_compresses && self.compression == made_with
     }

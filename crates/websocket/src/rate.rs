@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// How many messages a peer may send, for an application to ask before it works on one: the generic cell rate
-/// algorithm, in 16 bytes a connection. What follows from a message too many is the application's: it drops the
+/// algorithm, in 16 bytes a connection. The application decides the consequence of a message too many: it drops the
 /// message, reports it, or closes with [`CloseCode::POLICY_VIOLATION`](crate::CloseCode::POLICY_VIOLATION).
 ///
 /// A rate in bytes is the engine's `Shaping`.

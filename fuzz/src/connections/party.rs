@@ -165,7 +165,7 @@ impl Step {
     }
 }
 
-/// What a client has sent and received.
+/// The bytes that a client has sent and received.
 #[derive(Debug)]
 pub(super) struct Exchange {
     number: usize,

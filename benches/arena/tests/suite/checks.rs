@@ -1,4 +1,4 @@
-//! What the workloads require of a server, beyond speed.
+//! The requirements of the workloads on a server, beyond speed.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

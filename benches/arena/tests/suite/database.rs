@@ -71,7 +71,7 @@ fn items(server: &ServerHandle) {
     assert_eq!(request(server, "POST /crud/items", &again).0, 201);
     assert_eq!(get(server, "/crud/items/200001")["price"], 5, "the second replaces the first");
     assert_eq!(request(server, "PUT /crud/items/200001", r#"{"name":"Gong","price":6,"quantity":1}"#).0, 200);
-    assert_eq!(get(server, "/crud/items/200001")["name"], "Gong", "a change removes what is cached");
+    assert_eq!(get(server, "/crud/items/200001")["name"], "Gong", "a change removes the cached item");
     assert_eq!(request(server, "PUT /crud/items/0", r#"{"name":"","price":1,"quantity":1}"#).0, 404);
     assert_ne!(request(server, "POST /crud/items", "{").0, 201);
 }

@@ -1,4 +1,4 @@
-//! Files with precompressed variants: what this server sends, and nginx as the comparison configures it, is the same.
+//! Files with precompressed variants: this server's responses equal those of nginx as the comparison configures it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -42,7 +42,8 @@ fn get(address: SocketAddr, target: &str, fields: &str) -> Answer {
     Answer { status: status.to_owned(), fields, body: wire[end + 4..].to_vec() }
 }
 
-/// What the workload requires of a server that has the folder. `codings` are those for which it has variants.
+/// Asserts the requirements of the workload on a server that has the folder. `codings` are those for which it has
+/// variants.
 fn check(address: SocketAddr, codings: &[&str]) {
     for (name, length) in arena::files::FILES {
         let target = format!("/static/{name}");

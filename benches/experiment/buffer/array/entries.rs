@@ -1,4 +1,4 @@
-//! The entries of the array design lie in the connections; what these share is only where the messages lie.
+//! The entries of the array design lie in the connections; these share only the memory of the messages.
 
 #[path = "../messages.rs"]
 mod messages;
@@ -6,10 +6,10 @@ mod messages;
 pub(crate) use self::messages::Messages;
 use crate::part::Part;
 
-/// What one entry of a queue costs, in bytes; it counts against the water marks and the ledger.
+/// Cost of one queue entry in bytes; it counts against the water marks and the ledger.
 pub const ENTRY_BYTES: usize = size_of::<Part>();
 
-/// What the queues of a loop share.
+/// Shared state of a loop's queues.
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) messages: Messages,

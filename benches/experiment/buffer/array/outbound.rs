@@ -32,7 +32,7 @@ pub struct Outbound {
     pool: Option<Pool>,
     /// The standard library's circular array: it doubles, and never shrinks by itself.
     entries: VecDeque<Part>,
-    /// Only `gather` looks at it, and never at what an earlier one left there.
+    /// Only `gather` looks at it, and never at the rest of an earlier call.
     parts: Cell<Vec<Span>>,
     flushed: usize,
     written: u64,
@@ -153,7 +153,7 @@ impl Outbound {
         }
     }
 
-    /// Lets everything written so far be sent. What is written later waits for the next flush.
+    /// Lets everything written so far be sent. Later writes wait for the next flush.
     pub fn flush(&mut self) {
         if self.flushed == self.entries.len() {
             return;
@@ -176,7 +176,7 @@ impl Outbound {
     /// Nothing waits in a page of its own here.
     pub fn settle(&mut self) {}
 
-    /// Puts what is to be sent next into `parts`, at most `bytes_max` bytes of it. A piece of a file comes alone.
+    /// Puts the next bytes to send into `parts`, at most `bytes_max`. A piece of a file comes alone.
     pub fn gather<'a, 'q>(&'q self, parts: &'a mut [MaybeUninit<IoSlice<'q>>], bytes_max: usize) -> Gathered<'a, 'q> {
         let mut own = self.parts.take();
         own.clear();
@@ -214,7 +214,7 @@ impl Outbound {
         Gathered::Parts(unsafe { parts[..count].assume_init_ref() })
     }
 
-    /// What was flushed, in order.
+    /// The flushed parts, in order.
     pub(crate) fn for_each_flushed(&self, mut see: impl FnMut(&Part) -> bool) {
         for part in self.entries.iter().take(self.flushed) {
             if !see(part) {
@@ -236,13 +236,13 @@ impl Outbound {
         }
     }
 
-    /// Whether a piece of a file comes first among what was flushed.
+    /// Whether a piece of a file comes first among the flushed parts.
     #[must_use]
     pub fn starts_with_file(&self) -> bool {
         matches!(self.entries.front(), Some(Part::File(_))) && self.has_flushed()
     }
 
-    /// Moves what was flushed in `from` to the end of this queue.
+    /// Moves the flushed parts of `from` to the end of this queue.
     pub fn take_flushed(&mut self, from: &mut Self) {
         while from.has_flushed() {
             let part = from.unlink_head();
@@ -256,7 +256,7 @@ impl Outbound {
             }
         }
         from.drop_spent_heads();
-        // What was moved away may outlive everything else that `from` shares its memory with.
+        // The moved parts may outlive everything else that `from` shares its memory with.
         from.turn_over();
     }
 
@@ -264,7 +264,7 @@ impl Outbound {
     pub fn take_flushed_up_to(&mut self, from: &mut Self, bytes_max: u64) -> u64 {
         let mut left = bytes_max;
         while left > 0 && from.has_flushed() {
-            let head = from.entries.front_mut().expect("what was flushed is queued");
+            let head = from.entries.front_mut().expect("a flushed part is queued");
             let length = head.len();
             let piece = (length > left).then(|| head.split_to(left));
             let part = match piece {
@@ -286,7 +286,7 @@ impl Outbound {
             }
         }
         from.drop_spent_heads();
-        // What was moved away may outlive everything else that `from` shares its memory with.
+        // The moved parts may outlive everything else that `from` shares its memory with.
         from.turn_over();
         bytes_max - left
     }
@@ -294,7 +294,7 @@ impl Outbound {
     /// Counts the first `count` bytes as sent, and lets go of their memory.
     ///
     /// # Panics
-    /// If `count` is more than what waits.
+    /// If `count` exceeds the waiting bytes.
     pub fn advance(&mut self, count: u64) {
         assert!(count <= self.pending(), "{count} bytes sent of {}", self.pending());
         self.sent += count;
@@ -305,7 +305,8 @@ impl Outbound {
         }
     }
 
-    /// Lets go of everything that waits: it will never be sent, and [`written`](Self::written) goes back to what was.
+    /// Clears the queue: the waiting bytes will never be sent, and [`written`](Self::written) returns to the count of
+    /// sent bytes.
     pub fn clear(&mut self) {
         self.written = self.sent;
         self.release();
@@ -328,9 +329,9 @@ impl Outbound {
         }
     }
 
-    /// If a piece of a file comes first among what was flushed, puts up to `bytes_max` of its bytes in place of as
+    /// If a piece of a file comes first among the flushed parts, puts up to `bytes_max` of its bytes in place of as
     /// much of it; for filters that must see them. Says whether it did. `read` gets the file and an offset and fills
-    /// what it can.
+    /// the front of the memory.
     ///
     /// # Errors
     /// [`LoadError::Short`] if the file ends within the region, [`LoadError::Read`] if reading fails. The queue is as
@@ -367,8 +368,8 @@ impl Outbound {
         self.written - self.sent
     }
 
-    /// Bytes of memory that it keeps alive: whole segments, each counted once where entries share it, and what the
-    /// ledger was charged for the rest. It walks the queue.
+    /// Bytes of memory that it keeps alive: whole segments, each counted once where entries share it, and the ledger's
+    /// charge for the rest. It walks the queue.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let (mut bytes, mut last) = (self.entries.len() * ENTRY_BYTES, None);
@@ -401,7 +402,7 @@ impl Outbound {
         self.flushed > 0
     }
 
-    /// Bytes that wait and what their entries cost: what is compared with the water marks. A message without bytes
+    /// Waiting bytes and the cost of their entries: the level to compare with the water marks. A message without bytes
     /// costs nothing here, and the queue keeps no trace of it.
     #[must_use]
     #[inline]
@@ -423,8 +424,8 @@ impl Outbound {
         WritePosition(self.sent)
     }
 
-    /// Claims what is left of the segment of the last message, if that may grow by `length` bytes: where it goes on, and
-    /// how much room it has.
+    /// Claims the rest of the last message's segment, if that may grow by `length` bytes: where it goes on, and how
+    /// much room it has.
     #[inline]
     pub(crate) fn claim_fill(&mut self, length: usize) -> Option<(*mut u8, usize)> {
         match self.entries.back()? {
@@ -435,7 +436,7 @@ impl Outbound {
         }
     }
 
-    /// Gives up the claim: `put` bytes of what was claimed are written.
+    /// Gives up the claim: `put` of the claimed bytes are written.
     #[inline]
     pub(crate) fn commit(&mut self, put: usize) {
         self.written += put as u64;
@@ -456,7 +457,7 @@ impl Outbound {
         self.written += length;
     }
 
-    /// Appends an entry of what `make` makes of the memory that the queues of this pool share.
+    /// Appends the entry that `make` returns for the memory that the queues of this pool share.
     #[inline(always)]
     fn push(&mut self, make: impl FnOnce(&mut Messages, &Pool) -> Part) {
         let pool = self.pool.get_or_insert_with(Pool::new);
@@ -475,7 +476,7 @@ impl Outbound {
         self.pool_ref().ledger().charge(ENTRY_BYTES);
     }
 
-    /// Drops the first entry and what it held, with the array not borrowed.
+    /// Drops the first entry and its content, with the array not borrowed.
     fn pop(&mut self) {
         drop(self.unlink_head());
     }
@@ -548,7 +549,7 @@ impl Outbound {
         }
     }
 
-    /// Drops entries without bytes from the front, so that what comes first is something to send.
+    /// Drops entries without bytes from the front, so that the first entry has bytes to send.
     fn drop_spent_heads(&mut self) {
         while self.entries.front().is_some_and(|part| part.len() == 0) {
             self.pop();
@@ -602,8 +603,8 @@ impl Drop for Outbound {
     }
 }
 
-/// Lets go of what was sent. Dropping something that was queued may panic, since that runs code of its owner: then
-/// the rest is let go while unwinding, so that nothing is sent twice and nothing stays in the store.
+/// Releases the sent parts. Dropping something that was queued may panic, since that runs code of its owner: then the
+/// rest is let go while unwinding, so that nothing is sent twice and nothing stays in the store.
 struct Sent<'q> {
     queue: &'q mut Outbound,
     left: u64,
@@ -613,7 +614,7 @@ impl Sent<'_> {
     #[inline]
     fn release_all(&mut self, pop: impl Fn(&mut Outbound)) {
         while self.left > 0 {
-            let head = self.queue.entries.front_mut().expect("what was sent was queued");
+            let head = self.queue.entries.front_mut().expect("a sent part was queued");
             let length = head.len();
             if self.left < length {
                 let sent = std::mem::take(&mut self.left);
@@ -625,7 +626,7 @@ impl Sent<'_> {
             self.left -= length;
             pop(self.queue);
         }
-        // What is left of a fill segment must not stand for something to send.
+        // The rest of a fill segment must not look like bytes to send.
         self.queue.drop_spent_heads();
     }
 }
@@ -648,14 +649,14 @@ impl std::fmt::Debug for Outbound {
     }
 }
 
-/// From this many bytes on, what is handed over is linked instead of copied: codecs write shorter bodies behind their
-/// heads, as one message.
+/// From this length on, a message is linked instead of copied: codecs write shorter bodies behind their heads, as one
+/// message.
 pub const LINK_BYTES_MIN: usize = 2048;
 
 /// Pieces that have more bytes together than this are several messages.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
-/// What both arrays begin with.
+/// The initial capacity of both arrays.
 const ARRAY_INITIAL: usize = 4;
 
 const _: () = assert!(LINK_BYTES_MIN <= SEGMENT_BYTES);

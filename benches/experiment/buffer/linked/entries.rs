@@ -9,7 +9,7 @@ mod messages;
 pub(crate) use self::messages::Messages;
 use crate::part::Part;
 
-/// What one entry of a queue costs, in bytes; it counts against the water marks and the ledger.
+/// Cost of one queue entry in bytes; it counts against the water marks and the ledger.
 pub const ENTRY_BYTES: usize = size_of::<Entry>();
 
 /// One link of a queue.
@@ -18,7 +18,7 @@ pub(crate) struct Entry {
     pub(crate) next: u32,
 }
 
-/// What the queues of a loop share.
+/// Shared state of a loop's queues.
 pub(crate) struct Entries {
     #[expect(clippy::vec_box, reason = "a page must not be copied when there are more of them")]
     pages: Vec<Box<[Entry; PAGE_ENTRIES]>>,
@@ -43,8 +43,8 @@ impl Entries {
         index
     }
 
-    /// Takes an entry out. The caller drops what it held once the store is no longer borrowed: that may run code of
-    /// a user.
+    /// Takes an entry out. The caller drops its content once the store is no longer borrowed: that may run code of a
+    /// user.
     #[inline]
     pub(crate) fn remove(&mut self, index: u32) -> Entry {
         let free = std::mem::replace(&mut self.free, index);

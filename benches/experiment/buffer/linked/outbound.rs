@@ -152,7 +152,7 @@ impl Outbound {
         }
     }
 
-    /// Lets everything written so far be sent. What is written later waits for the next flush.
+    /// Lets everything written so far be sent. Later writes wait for the next flush.
     pub fn flush(&mut self) {
         if self.list.unflushed == NIL {
             return;
@@ -175,7 +175,7 @@ impl Outbound {
     /// Nothing waits in a page of its own here.
     pub fn settle(&mut self) {}
 
-    /// Puts what is to be sent next into `parts`, at most `bytes_max` bytes of it. A piece of a file comes alone.
+    /// Puts the next bytes to send into `parts`, at most `bytes_max`. A piece of a file comes alone.
     pub fn gather<'a, 'q>(&'q self, parts: &'a mut [MaybeUninit<IoSlice<'q>>], bytes_max: usize) -> Gathered<'a, 'q> {
         let Some(pool) = &self.pool else { return Gathered::Nothing };
         let entries = pool.shared().entries.borrow();
@@ -207,7 +207,7 @@ impl Outbound {
         Gathered::Parts(unsafe { parts[..count].assume_init_ref() })
     }
 
-    /// What was flushed, in order.
+    /// The flushed parts, in order.
     pub(crate) fn for_each_flushed(&self, mut see: impl FnMut(&Part) -> bool) {
         let Some(pool) = &self.pool else { return };
         let entries = pool.shared().entries.borrow();
@@ -234,13 +234,13 @@ impl Outbound {
         }
     }
 
-    /// Whether a piece of a file comes first among what was flushed.
+    /// Whether a piece of a file comes first among the flushed parts.
     #[must_use]
     pub fn starts_with_file(&self) -> bool {
         self.has_flushed() && matches!(self.entries().get(self.list.head).part, Part::File(_))
     }
 
-    /// Moves what was flushed in `from` to the end of this queue.
+    /// Moves the flushed parts of `from` to the end of this queue.
     pub fn take_flushed(&mut self, from: &mut Self) {
         while from.has_flushed() {
             let part = from.unlink_head();
@@ -254,7 +254,7 @@ impl Outbound {
             }
         }
         from.drop_spent_heads();
-        // What was moved away may outlive everything else that `from` shares its memory with.
+        // The moved parts may outlive everything else that `from` shares its memory with.
         from.turn_over();
     }
 
@@ -286,7 +286,7 @@ impl Outbound {
             }
         }
         from.drop_spent_heads();
-        // What was moved away may outlive everything else that `from` shares its memory with.
+        // The moved parts may outlive everything else that `from` shares its memory with.
         from.turn_over();
         bytes_max - left
     }
@@ -294,7 +294,7 @@ impl Outbound {
     /// Counts the first `count` bytes as sent, and lets go of their memory.
     ///
     /// # Panics
-    /// If `count` is more than what waits.
+    /// If `count` exceeds the waiting bytes.
     pub fn advance(&mut self, count: u64) {
         assert!(count <= self.pending(), "{count} bytes sent of {}", self.pending());
         self.sent += count;
@@ -305,7 +305,8 @@ impl Outbound {
         }
     }
 
-    /// Lets go of everything that waits: it will never be sent, and [`written`](Self::written) goes back to what was.
+    /// Clears the queue: the waiting bytes will never be sent, and [`written`](Self::written) returns to the count of
+    /// sent bytes.
     pub fn clear(&mut self) {
         self.written = self.sent;
         self.release();
@@ -333,9 +334,9 @@ impl Outbound {
         }
     }
 
-    /// If a piece of a file comes first among what was flushed, puts up to `bytes_max` of its bytes in place of as
+    /// If a piece of a file comes first among the flushed parts, puts up to `bytes_max` of its bytes in place of as
     /// much of it; for filters that must see them. Says whether it did. `read` gets the file and an offset and fills
-    /// what it can.
+    /// the front of the memory.
     ///
     /// # Errors
     /// [`LoadError::Short`] if the file ends within the region, [`LoadError::Read`] if reading fails. The queue is as
@@ -373,8 +374,8 @@ impl Outbound {
         self.written - self.sent
     }
 
-    /// Bytes of memory that it keeps alive: whole segments, each counted once where entries share it, and what the
-    /// ledger was charged for the rest. It walks the queue.
+    /// Bytes of memory that it keeps alive: whole segments, each counted once where entries share it, and the ledger's
+    /// charge for the rest. It walks the queue.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let Some(pool) = &self.pool else { return 0 };
@@ -412,7 +413,7 @@ impl Outbound {
         self.list.head != self.list.unflushed
     }
 
-    /// Bytes that wait and what their entries cost: what is compared with the water marks. A message without bytes
+    /// Waiting bytes and the cost of their entries: the level to compare with the water marks. A message without bytes
     /// costs nothing here, and the queue keeps no trace of it.
     #[must_use]
     #[inline]
@@ -434,8 +435,8 @@ impl Outbound {
         WritePosition(self.sent)
     }
 
-    /// Claims what is left of the segment of the last message, if that may grow by `length` bytes: where it goes on, and
-    /// how much room it has.
+    /// Claims the rest of the last message's segment, if that may grow by `length` bytes: where it goes on, and how
+    /// much room it has.
     #[inline]
     pub(crate) fn claim_fill(&mut self, length: usize) -> Option<(*mut u8, usize)> {
         let entries = self.pool.as_ref()?.shared().entries.borrow();
@@ -447,7 +448,7 @@ impl Outbound {
         }
     }
 
-    /// Gives up the claim: `put` bytes of what was claimed are written.
+    /// Gives up the claim: `put` of the claimed bytes are written.
     #[inline]
     pub(crate) fn commit(&mut self, put: usize) {
         self.written += put as u64;
@@ -470,7 +471,7 @@ impl Outbound {
         self.written += length;
     }
 
-    /// Appends an entry of what `make` makes of the memory that the queues of this pool share.
+    /// Appends the entry that `make` returns for the memory that the queues of this pool share.
     #[inline(always)]
     fn push(&mut self, make: impl FnOnce(&mut Messages, &Pool) -> Part) {
         let list = &mut self.list;
@@ -496,7 +497,7 @@ impl Outbound {
         self.pool_ref().ledger().charge(ENTRY_BYTES);
     }
 
-    /// Drops the first entry and what it held, with the store not borrowed.
+    /// Drops the first entry and its content, with the store not borrowed.
     fn pop(&mut self) {
         drop(self.unlink_head());
     }
@@ -578,7 +579,7 @@ impl Outbound {
         pool.ledger().refund((before - list.entries) as usize * ENTRY_BYTES);
     }
 
-    /// Drops entries without bytes from the front, so that what comes first is something to send.
+    /// Drops entries without bytes from the front, so that the first entry has bytes to send.
     fn drop_spent_heads(&mut self) {
         while self.list.head != NIL && self.entries().get(self.list.head).part.len() == 0 {
             self.pop();
@@ -650,8 +651,8 @@ impl Drop for Outbound {
     }
 }
 
-/// Lets go of what was sent. Dropping something that was queued may panic, since that runs code of its owner: then
-/// the rest is let go while unwinding, so that nothing is sent twice and nothing stays in the store.
+/// Releases the sent parts. Dropping something that was queued may panic, since that runs code of its owner: then the
+/// rest is let go while unwinding, so that nothing is sent twice and nothing stays in the store.
 struct Sent<'q> {
     queue: &'q mut Outbound,
     left: u64,
@@ -675,7 +676,7 @@ impl Sent<'_> {
             self.left -= length;
             pop(self.queue);
         }
-        // What is left of a fill segment must not stand for something to send.
+        // The rest of a fill segment must not look like bytes to send.
         self.queue.drop_spent_heads();
     }
 }
@@ -698,8 +699,8 @@ impl std::fmt::Debug for Outbound {
     }
 }
 
-/// From this many bytes on, what is handed over is linked instead of copied: codecs write shorter bodies behind their
-/// heads, as one message.
+/// From this length on, a message is linked instead of copied: codecs write shorter bodies behind their heads, as one
+/// message.
 pub const LINK_BYTES_MIN: usize = 2048;
 
 /// Pieces that have more bytes together than this are several messages.

@@ -49,8 +49,8 @@ enum Step {
 
 impl Connection {
     fn handle_event(&mut self, flags: EventFlags, input: &mut [u8], end: &Finder<'_>, responses: &Responses) -> Step {
-        // A short receive has drained the socket, and what comes later is a new edge; only a close that came with the
-        // bytes is not, and has to be read now.
+        // A short receive has drained the socket, and later input is a new edge; only a close that came with the bytes
+        // is not, and has to be read now.
         let hung_up = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         let mut drained = false;
         loop {

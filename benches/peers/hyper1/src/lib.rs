@@ -58,7 +58,7 @@ async fn sum(mut body: Incoming) -> Result<String, hyper::Error> {
     Ok(format!("{length} {:08x}\n", remainder.finalize()))
 }
 
-/// What connections speak.
+/// The protocol of the connections.
 enum Protocol {
     Http1,
     /// HTTP/2 in clear.

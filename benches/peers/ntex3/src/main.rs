@@ -155,7 +155,7 @@ const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nServer: ntex\r\nContent-Type: text/plai
 const NOT_FOUND: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 static FILLER: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 const BACKLOG: i32 = 1024;
-/// What ntex takes by itself.
+/// The default of ntex.
 const RING_ENTRIES: u32 = 2048;
 const BUFFER_BYTES_MAX: usize = 65535;
 const BUFFER_BYTES_LOW: usize = 2048;

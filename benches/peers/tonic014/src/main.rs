@@ -1,4 +1,4 @@
-//! The service of `examples/grpc`, its source and its messages, by tonic's server: hyper and h2 on one thread of tokio.
+//! The service of `examples/grpc`, its source and its messages, by tonic's server: hyper and h2 on one tokio thread.
 
 #[path = "../../../../examples/grpc/service.rs"]
 mod service;

@@ -1,4 +1,4 @@
-//! The administrative server of a running server: what it serves, and which requests it refuses.
+//! The administrative server of a running server: its pages, and its refusals.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -146,7 +146,7 @@ fn a_connection_is_closed_by_a_post_with_our_own_origin_only() {
     assert_eq!(ask("POST", &format!("Origin: http://{address}\r\n")), 204);
     let end = peer.read(&mut [0]).expect_err("it is reset");
     assert_eq!(end.kind(), ErrorKind::ConnectionReset);
-    // Numbers that are nobody's, or no numbers.
+    // Numbers of no connection, or no numbers.
     for (query, status) in [("loop=0&id=1", 404), ("loop=9&id=1", 404), ("loop=x&id=1", 400), ("id=1", 400)] {
         let request = format!(
             "POST /dashboard/close?{query} HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\n\
@@ -226,7 +226,7 @@ fn a_hundred_scrapes_at_once_all_get_the_whole_text() {
     let both = start();
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", both.admin.address());
     let mut peers: Vec<_> = (0..100).map(|_| connect(both.admin.address())).collect();
-    // One that reads nothing, and one that sends half a request, hold nobody up.
+    // A client that reads nothing, and one that sends half a request, delay no other client.
     let mut slow = connect(both.admin.address());
     slow.write_all(request.as_bytes()).unwrap();
     let mut half = connect(both.admin.address());
@@ -249,14 +249,14 @@ fn a_reader_that_takes_none_of_its_scrapes_delays_no_other_scrape() {
     slow.set_nonblocking(true).unwrap();
     let batch = request.repeat(100);
     let mut write = || slow.write(batch.as_bytes()).map_err(|error| error.kind());
-    // Once the responses fill what the kernel takes for them, the admin reads no more requests: what the kernel has no room for
-    // now, it has no room for after another scrape either.
+    // Once the responses fill the kernel's buffers, the admin reads no more requests: another scrape frees no room in
+    // the kernel.
     let stops = (0..1000).any(|_| {
         while write().is_ok() {}
         assert!(both.get("/metrics").2.contains("tidegate_build_info"));
         write() == Err(ErrorKind::WouldBlock)
     });
-    assert!(stops, "the admin reads requests whose responses nobody takes");
+    assert!(stops, "the admin reads requests whose responses no client takes");
 }
 
 #[test]

@@ -118,9 +118,9 @@ impl Outbound {
         (next, room, is_initialised)
     }
 
-    /// Moves what little was written into a fresh segment: behind the bytes before it if that has room, otherwise into
-    /// memory of its size if the segment is large. So neither a refused nor a small write leaves a segment, or an entry
-    /// without bytes. `before` has the tail and the first unflushed entry before the write.
+    /// Moves a short write into a fresh segment: behind the bytes before it if that has room, otherwise into memory of
+    /// its size if the segment is large. So neither a refused nor a small write leaves a segment, or an entry without
+    /// bytes. `before` has the tail and the first unflushed entry before the write.
     #[cold]
     fn move_out_of_tail(&mut self, before: (u32, u32)) {
         let ((last, unflushed), tail) = (before, self.list.tail);

@@ -1,4 +1,4 @@
-//! What is received, decoded, kept and let go: `Input`, `Scratch`, `Slice` and `Pool`.
+//! Received bytes, decoded, kept and released: `Input`, `Scratch`, `Slice` and `Pool`.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn receive(scratch: &mut Scratch, bytes: &[u8]) -> Slice {
     scratch.received(bytes.len())
 }
 
-/// What the pool has given out.
+/// Bytes that the pool has given out.
 fn used(pool: &Pool) -> usize {
     pool.ledger().used()
 }
@@ -31,7 +31,7 @@ fn an_input_without_bytes_uses_no_memory() {
 }
 
 #[test]
-fn an_empty_input_becomes_a_view_of_what_was_received() {
+fn an_empty_input_becomes_a_view_of_received_bytes() {
     let pool = Pool::new();
     let mut scratch = Scratch::new(&pool);
     let mut input = Input::new();
@@ -42,7 +42,7 @@ fn an_empty_input_becomes_a_view_of_what_was_received() {
 }
 
 #[test]
-fn a_rest_that_is_short_or_shorter_is_put_before_what_is_received_next() {
+fn a_short_rest_is_put_before_the_next_received_bytes() {
     let pool = Pool::new();
     let mut scratch = Scratch::new(&pool);
     let short = [1, 100, 4_095].map(|rest| (rest, 1000));
@@ -88,7 +88,7 @@ fn a_message_that_trickles_in_is_not_copied_with_each_piece() {
     assert!(copied < 18 << 20, "{copied} bytes were copied for 16,000");
 }
 
-/// A spare block may be longer than what was requested of it: the input keeps it all the same.
+/// A spare block may be longer than the requested length: the input keeps it all the same.
 #[test]
 fn a_message_that_trickles_into_a_spare_block_is_not_copied_with_each_piece() {
     let pool = Pool::new();
@@ -107,7 +107,7 @@ fn a_message_that_trickles_into_a_spare_block_is_not_copied_with_each_piece() {
 }
 
 #[test]
-fn what_is_reserved_is_kept_until_the_rest_comes() {
+fn a_reservation_is_kept_until_the_rest_comes() {
     for (length, spare) in [(30_000, None), (40_000, Some(90_000)), (50_001, None), (60_007, Some(135_000))] {
         let pool = Pool::new();
         let mut input = Input::new();
@@ -164,7 +164,7 @@ fn unread_bytes_compact_into_memory_of_their_size() {
         assert!(input.memory_bytes() < left * 4 / 3 + 8, "{} bytes held for {left}", input.memory_bytes());
         let own = input.bytes().as_ptr();
         input.compact(&pool);
-        assert_eq!(input.bytes().as_ptr(), own, "what has settled stays");
+        assert_eq!(input.bytes().as_ptr(), own, "settled bytes stay");
     }
 }
 
@@ -297,7 +297,7 @@ fn a_segment_beyond_4_gib_is_refused_before_it_is_allocated() {
 }
 
 #[test]
-fn segments_are_sized_for_what_they_hold() {
+fn segments_are_sized_for_their_content() {
     let pool = Pool::new();
     for (wanted, capacity) in [(0, 0), (1, 8), (100, 104), (3000, 3000), (4000, SEGMENT_BYTES), (5001, 5008)] {
         let segment = pool.segment_for(wanted);
@@ -567,7 +567,7 @@ fn a_view_that_outlives_its_scratch_counts() {
 }
 
 #[test]
-fn what_joins_exclusive_bytes_may_have_other_views() {
+fn bytes_that_join_exclusive_ones_may_have_other_views() {
     let pool = Pool::new();
     let mut scratch = Scratch::new(&pool);
     let mut input = Input::new();
@@ -630,7 +630,7 @@ fn a_scratch_needs_no_headroom() {
 }
 
 #[test]
-fn a_filled_space_keeps_memory_for_what_was_written_and_none_after_an_error() {
+fn a_filled_space_keeps_memory_for_written_bytes_and_none_after_an_error() {
     let pool = Pool::new();
     for length in [0, 1, 100, SEGMENT_BYTES, 5000, 16 * 1024, 100_000] {
         for count in [0, length / 10, length / 2, length] {
@@ -655,11 +655,11 @@ fn a_scratch_whose_length_overflows_is_refused() {
     let _ = Scratch::with_room(&Pool::new(), usize::MAX, 100);
 }
 
-/// What is done to inputs that share a scratch. An input is named by its number.
+/// An operation on inputs that share a scratch. An input is named by its number.
 #[derive(Debug, Clone)]
 enum Operation {
     Receive(usize, usize),
-    /// What was received goes to one input, and the same view to another one.
+    /// Received bytes go to one input, and the same view to another one.
     ReceiveTwice(usize, usize, usize),
     Append(usize, usize),
     Consume(usize, usize),
@@ -706,7 +706,7 @@ struct World {
     pool: Pool,
     scratch: Scratch,
     inputs: [(Input, Vec<u8>); INPUTS],
-    /// Views that were taken, and what they have to show for as long as they live.
+    /// Taken views, and the bytes that they must show while they live.
     kept: Vec<(Slice, Vec<u8>)>,
     seed: usize,
 }
@@ -805,7 +805,7 @@ proptest! {
     #![proptest_config(properties::config())]
 
     #[test]
-    fn inputs_that_share_a_scratch_show_what_was_received(operations in prop::collection::vec(operation(), 1..80)) {
+    fn inputs_that_share_a_scratch_show_the_received_bytes(operations in prop::collection::vec(operation(), 1..80)) {
         let mut world = World::new();
         for operation in &operations {
             world.run(operation)?;
@@ -829,7 +829,7 @@ proptest! {
         for lengths in &batches {
             seed += 1;
             let lengths: Vec<_> = lengths.iter().map(|length| length % longest).collect();
-            // What comes with a batch is a part of the first message of the next.
+            // The rest of a batch is a part of the first message of the next.
             let batch = bytes(seed, lengths.iter().sum::<usize>() + ahead);
             let mut views = [Vec::new(), Vec::new()];
             for (input, views) in inputs.iter_mut().zip(&mut views) {

@@ -46,7 +46,7 @@ proptest! {
     #![proptest_config(properties::config())]
 
     #[test]
-    fn queues_that_share_a_pool_do_what_the_model_does(operations in prop::collection::vec(operation(), 1..120)) {
+    fn queues_that_share_a_pool_match_the_model(operations in prop::collection::vec(operation(), 1..120)) {
         let mut world = World::new();
         for operation in &operations {
             world.run(operation);

@@ -1,4 +1,4 @@
-//! The outbound queue: what comes out of it, in which order, and when.
+//! The outbound queue: its output, the order, and the time.
 
 use std::io::ErrorKind;
 
@@ -7,7 +7,7 @@ use tidegate_buffer::{LINK_BYTES_MIN, LoadError, Outbound, Pool, SEGMENT_BYTES, 
 
 use crate::support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
 
-/// A queue with every kind of entry in it, and what has to come out.
+/// A queue with every kind of entry in it, and its expected output.
 fn mixed(pool: &Pool) -> (Outbound, Vec<u8>) {
     let mut queue = Outbound::new(pool);
     let (head, slice, shared) = (bytes(1, 40), bytes(2, LINK_BYTES_MIN), bytes(3, LINK_BYTES_MIN + 1));
@@ -43,7 +43,7 @@ fn after_a_partial_write_the_next_gather_starts_at_the_right_byte() {
     for split in 1..length {
         let (mut queue, expected) = mixed(&pool);
         queue.flush();
-        // The kernel takes any count of what it was offered; calls stop before a file, so several may be needed.
+        // The kernel takes any count of the offered bytes; calls stop before a file, so several may be needed.
         let mut first = Vec::new();
         while first.len() < split {
             first.extend(send(&mut queue, split - first.len()));
@@ -200,7 +200,7 @@ fn the_parts_of_one_call_are_bounded() {
 }
 
 #[test]
-fn a_resumed_flush_does_not_send_what_was_written_after_it() {
+fn a_resumed_flush_does_not_send_later_writes() {
     let mut queue = Outbound::new(&Pool::new());
     queue.write(b"flushed");
     queue.flush();
@@ -321,7 +321,7 @@ fn progress_inside_one_large_entry_shows() {
 
 #[test]
 #[should_panic(expected = "5 bytes sent of 4")]
-fn more_than_what_waits_cannot_have_been_sent() {
+fn more_than_the_waiting_bytes_cannot_have_been_sent() {
     let mut queue = Outbound::new(&Pool::new());
     queue.write(b"four");
     queue.flush();
@@ -361,7 +361,7 @@ fn a_cursor_may_get_more_than_it_asked_for() {
 }
 
 #[test]
-fn a_cursor_is_contiguous_for_what_it_asked_for() {
+fn a_cursor_is_contiguous_for_its_requested_length() {
     let mut queue = Outbound::new(&Pool::new());
     for length in [1, SEGMENT_BYTES - 10, 100, SEGMENT_BYTES, 5] {
         queue.writer(length).put(&bytes(length, length));
@@ -442,7 +442,7 @@ fn pieces_without_bytes_leave_nothing_behind() {
 }
 
 #[test]
-fn only_what_was_flushed_is_taken() {
+fn only_flushed_parts_are_taken() {
     let pool = Pool::new();
     let (mut from, mut expected) = mixed(&pool);
     let mut to = Outbound::new(&pool);
@@ -453,7 +453,7 @@ fn only_what_was_flushed_is_taken() {
     to.take_flushed(&mut from);
     assert_eq!((from.sent(), from.pending()), (WritePosition(expected.len() as u64), 11));
     assert_eq!(to.pending(), 7 + expected.len() as u64);
-    assert_eq!(send_all(&mut to, usize::MAX), b"before ", "what was taken waits for a flush here");
+    assert_eq!(send_all(&mut to, usize::MAX), b"before ", "taken bytes wait for a flush here");
     to.flush();
     assert_eq!(send_all(&mut to, 100), expected);
     from.flush();

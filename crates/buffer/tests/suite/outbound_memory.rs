@@ -1,4 +1,4 @@
-//! The outbound queue: what it costs, what it shares, and that all of it is given back, once.
+//! The outbound queue's memory: its cost, its sharing, and its release, once.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use crate::support::{Call, PARTS, bytes, entries, file, gather, read, region, se
 /// Something that puts bytes into a queue.
 type Write<'a> = dyn Fn(&mut Outbound) + 'a;
 
-/// What a segment of `capacity` bytes is charged at.
+/// The charge of a segment of `capacity` bytes.
 fn segment_cost(pool: &Pool, capacity: usize) -> usize {
     let before = pool.ledger().used();
     let segment = pool.segment_for(capacity);
@@ -25,7 +25,7 @@ fn segment_cost(pool: &Pool, capacity: usize) -> usize {
 }
 
 #[test]
-#[cfg_attr(tidegate_queue = "array", ignore = "it is about what is not in the connection")]
+#[cfg_attr(tidegate_queue = "array", ignore = "it is about memory outside of the connection")]
 fn an_empty_queue_uses_no_heap() {
     let pool = Pool::new();
     let mut queue = Outbound::new(&pool);
@@ -36,7 +36,7 @@ fn an_empty_queue_uses_no_heap() {
     send_all(&mut queue, usize::MAX);
     assert_eq!((pool.ledger().used(), queue.cost()), (0, 0));
     pool.trim();
-    assert_eq!(pool.spare_bytes(), 0, "what is left belongs to the pool, and goes");
+    assert_eq!(pool.spare_bytes(), 0, "the rest belongs to the pool, and goes");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn heads_that_wait_between_linked_bodies_leave_their_page() {
         let used = pool.ledger().used();
         assert!(used < segment_cost(&pool, 420) + 9 * ENTRY_BYTES + 8, "{used}");
         queue.shrink();
-        assert_eq!(pool.ledger().used(), used, "what has left stays where it is");
+        assert_eq!(pool.ledger().used(), used, "bytes that have left stay in place");
         if more {
             queue.write(&[b'm'; 100]);
             queue.flush();
@@ -160,7 +160,7 @@ fn a_settled_queue_costs_its_entries_and_little_beside_its_bytes() {
 
 #[test]
 #[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
-fn views_that_show_little_of_what_was_received_leave_it_when_a_queue_settles() {
+fn views_of_few_received_bytes_leave_their_segment_when_a_queue_settles() {
     let pool = Pool::new();
     for (parts, leaves) in [(1, true), (4, false)] {
         let mut scratch = Scratch::new(&pool);
@@ -295,7 +295,7 @@ fn head_linked_body_head_linked_body_share_one_segment() {
         queue.write(b"HTTP/1.1 200 OK\r\n\r\n");
         queue.link_bytes(body.clone());
     }
-    // Four heads, four bodies, and what is left of the segment.
+    // Four heads, four bodies, and the rest of the segment.
     assert_eq!(entries(&queue), 9);
     let linked = 4 * LINK_BYTES_MIN + 9 * ENTRY_BYTES;
     assert_eq!(pool.ledger().used(), segment_cost(&pool, SEGMENT_BYTES) + linked, "one segment for all heads");
@@ -476,7 +476,7 @@ fn pages_and_segments_go_back_after_a_burst() {
     assert_eq!(pool.ledger().used(), 0);
     // A page of entries and a quarter of a MiB of segments.
     assert!(pool.spare_bytes() <= 4096 + 256 * 1024, "{} bytes are kept", pool.spare_bytes());
-    // The queues are still there, and hold nothing: trimming halves what is kept until nothing is.
+    // The queues are still there, and hold nothing: trimming halves the kept memory until none is left.
     for _ in 0..8 {
         pool.trim();
     }

@@ -1,10 +1,10 @@
-//! What tests of properties share.
+//! Shared parts of property tests.
 
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::{FileFailurePersistence, RngSeed};
 
 /// How properties are tested: with the same cases in every run, unless `PROPTEST_RNG_SEED` asks for others and
-/// `PROPTEST_CASES` for more. What has failed once is kept beside the test, and tried first from then on.
+/// `PROPTEST_CASES` for more. A failing case is stored beside the test, and later runs try it first.
 pub(crate) fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     let rng_seed = match default.rng_seed {

@@ -17,7 +17,7 @@ pub(crate) fn file_header() -> [u8; FILE_HEADER_BYTES] {
     header
 }
 
-/// One segment of TCP.
+/// One TCP segment.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) from: SocketAddr,
@@ -147,7 +147,7 @@ const _: () = assert!(PAYLOAD_BYTES_MAX + TCP_BYTES + IPV4_BYTES <= u16::MAX as 
 /// The number of Ethernet among link types.
 const ETHERNET: u32 = 1;
 
-/// The number of TCP among protocols of IP.
+/// TCP's number among the IP protocols.
 const TCP: u8 = 6;
 
 const RECORD_HEADER_BYTES: usize = 16;

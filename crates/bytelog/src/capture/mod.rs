@@ -38,7 +38,7 @@ impl Default for CaptureOptions {
     }
 }
 
-/// What a [`Capture`] has done so far.
+/// The counts of a [`Capture`] so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CaptureCounts {
     /// Frames in the file.
@@ -54,7 +54,7 @@ pub struct CaptureCounts {
 /// loop's turn. Above TLS it has the plaintext, so the file is as secret as that; only its owner may read it.
 ///
 /// The thread ends with [`finish`](Self::finish), or with the last clone and the last connection. A process that exits
-/// before loses what is buffered.
+/// before loses buffered frames.
 #[derive(Clone)]
 pub struct Capture(Arc<Owner>);
 
@@ -124,7 +124,7 @@ impl Capture {
         ConnectionCapture::new(self.clone(), number, role, local, peer)
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> CaptureCounts {
         let shared = &self.0.shared;
@@ -132,11 +132,11 @@ impl Capture {
         CaptureCounts { frames: count(&shared.frames), dropped: count(&shared.dropped) }
     }
 
-    /// Writes what is buffered, and closes the file. Further frames are dropped. It waits for the file, so it is not for
-    /// a loop's thread.
+    /// Writes the buffered frames, and closes the file. Further frames are dropped. It waits for the file, so it is not
+    /// for a loop's thread.
     ///
     /// # Errors
-    /// The first error of the file; what came later is not in it. It is returned once.
+    /// The first error of the file; later errors are not in it. It is returned once.
     pub fn finish(&self) -> io::Result<CaptureCounts> {
         self.0.shared.close();
         let thread = self.0.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

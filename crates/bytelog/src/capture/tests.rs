@@ -71,7 +71,7 @@ fn a_file_ends_with_the_last_record_that_fits() {
 }
 
 #[test]
-fn a_file_that_fails_is_reported_once_and_drops_what_follows() {
+fn a_file_that_fails_is_reported_once_and_drops_later_frames() {
     let (capture, reader) = piped(CaptureOptions::default());
     drop(reader);
     capture.push(frame(10));

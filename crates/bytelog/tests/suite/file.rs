@@ -16,7 +16,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(text.parse().expect("an address"))
 }
 
-/// What each side has sent, by sequence numbers, of a connection in the order of the file.
+/// Each side's bytes of a connection, by sequence numbers, in the file's order.
 fn check_streams(frames: &[&ReadFrame]) -> [Vec<u8>; 2] {
     let [syn, answer, third, rest @ ..] = frames else { panic!("a handshake has three frames") };
     assert_eq!([&*syn.flags, &*answer.flags, &*third.flags], ["S", "S.", "."]);

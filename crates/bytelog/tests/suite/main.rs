@@ -1,4 +1,4 @@
-//! Byte logs on connections: what they show, and that the connections do not notice.
+//! Byte logs on connections: their records, and that they do not change the connection.
 
 #![forbid(unsafe_code)]
 

@@ -125,7 +125,7 @@ fn above_a_filter_the_log_has_plain_bytes_and_below_it_those_of_the_wire() {
     assert_eq!(below.bytes, [wire, sent.clone()]);
     assert_eq!(above.bytes, [b"ebb\nflow\n".to_vec(), b"ebb\nflow\n".to_vec()]);
     assert_eq!(ToyTls::decode_wire(3, &sent), (b"ebb\nflow\n".to_vec(), true));
-    // The goodbye ended the inbound side: what is above it does not read on, so the end below it is not seen.
+    // The goodbye ended the inbound side: the stages above do not read on, so they do not see the end below.
     assert_eq!(
         (&above.ends[..], &below.ends[..]),
         (&[Direction::Inbound, Direction::Outbound][..], &[Direction::Outbound][..])

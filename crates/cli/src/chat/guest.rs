@@ -102,7 +102,7 @@ fn refuse(why: &str, cx: &mut Cx<'_>) -> Outcome<Pipe> {
     cx.send(json!({ "type": "refused", "why": why }).to_string().into()).into()
 }
 
-/// Members of a room in which those who come and go are announced, and names in the list of those present.
+/// Members of a room that announces joins and leaves, and names in the list of present members.
 const ANNOUNCED_MAX: usize = 100;
 
 /// Messages in a row that the rate refuses before the connection is closed.

@@ -106,7 +106,7 @@ impl Chat {
     }
 }
 
-/// What the query of a handshake names.
+/// The target that a handshake's query names.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Target {

@@ -143,7 +143,7 @@ pub(super) struct GroupLimits {
     /// Of one client, which it cancels.
     pub(super) cancellations: Option<u32>,
     pub(super) cancellations_per_second: Option<u32>,
-    /// Of streams of a connection of HTTP/2.
+    /// Of an HTTP/2 connection's streams.
     pub(super) resets: Option<u32>,
     pub(super) resets_per_second: Option<u32>,
     pub(super) idle_timeout: Option<u32>,
@@ -228,7 +228,7 @@ impl Config {
         })
     }
 
-    /// Checks what the types do not, and resolves paths.
+    /// Checks rules beyond the types, and resolves paths.
     pub(super) fn check(&mut self, directory: &Path) -> Result<(), Mistake> {
         let mut names = HashSet::new();
         for group in &mut self.upstream {

@@ -19,7 +19,7 @@ use self::routes::Routes;
 use crate::log::{self, log_to_stderr};
 use crate::server::{CUT_SHORT_STATUS, announce, signals, supervise};
 
-/// Checks a file as a proxy would read it. Returns what it has.
+/// Checks a file as a proxy would read it. Returns a summary.
 pub(crate) fn check(file: &Path) -> Result<String, Box<dyn Error>> {
     routes::check(Config::read(file)?)
 }

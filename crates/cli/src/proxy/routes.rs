@@ -1,4 +1,4 @@
-//! `Routes`: what is passed on where, as routers of loops; and its reload.
+//! `Routes`: forwarded requests and their upstreams, as routers of loops; and its reload.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -24,7 +24,7 @@ pub(super) enum Source {
     Flags(Config),
 }
 
-/// What is passed on, and where it is read from.
+/// The routes to upstreams, and the source of their configuration.
 pub(super) struct Routes {
     source: Source,
     access_log: LineLog,
@@ -56,7 +56,7 @@ impl Routes {
         Ok(Self { source, access_log: access_log.clone(), current, reload: Reload::new() })
     }
 
-    /// What has the loops make their routers anew.
+    /// The handle that makes the loops build their routers anew.
     pub(super) fn reload_handle(&self) -> &Reload {
         &self.reload
     }
@@ -134,8 +134,8 @@ impl Source {
         }
     }
 
-    /// Whether files decide what happens: the configuration, or the certificates of authorities, which are those of the
-    /// system if no flag names any.
+    /// Whether files configure the routes: the configuration, or the certificates of authorities, which are those of
+    /// the system if no flag names any.
     fn names_files(&self) -> bool {
         match self {
             Self::File(_) => true,
@@ -165,7 +165,7 @@ impl ResolvedRoutes {
     }
 }
 
-/// Checks what a file names, without asking an upstream.
+/// Checks the names in a file, without a request to an upstream.
 pub(super) fn check(config: Config) -> Result<String, Box<dyn Error>> {
     let what = format!("{} upstreams, {} routes", config.upstream.len(), config.route.len());
     for group in config.upstream {

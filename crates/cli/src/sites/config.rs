@@ -15,7 +15,7 @@ use super::{host_key, refuse_host, refuse_variable};
 /// A mistake in the file: where it begins, if that is known, and a text.
 type Mistake = (Option<usize>, String);
 
-/// The file: sites, and what they have in common.
+/// The file: sites, and their common settings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Config {
@@ -37,7 +37,7 @@ pub(crate) enum AccessLogFormat {
     Common,
     /// The same with the fields `Referer` and `User-Agent`.
     Combined,
-    /// A line of JSON.
+    /// A JSON line.
     Json,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Site {
     /// Serve NAME.br, NAME.zst or NAME.gz in place of NAME to clients that accept it.
     #[serde(default)]
     pub(crate) precompressed: bool,
-    /// Compress what compresses well.
+    /// Compress types that compress well.
     #[serde(default = "yes")]
     pub(crate) compression: bool,
     /// Follow symbolic links, within the root only.

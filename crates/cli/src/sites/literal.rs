@@ -1,5 +1,5 @@
-//! Texts that a file of `--config` may not have, since they would not mean here what they mean elsewhere: wildcards in the
-//! names of hosts, and variables in values, which would be sent as they are.
+//! Texts that a file of `--config` may not have, since their usual meaning does not hold here: wildcards in the names
+//! of hosts, and variables in values, which would be sent as they are.
 
 /// Why a name is no host that a request can name; `None` for one that is. `Host` fields are compared with whole names.
 pub(crate) fn refuse_host(name: &str) -> Option<String> {

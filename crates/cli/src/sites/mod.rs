@@ -1,6 +1,7 @@
-//! The sites of `tidegate serve --root` and `--config`: directories of files, with what is around them.
+//! The sites of `tidegate serve --root` and `--config`: directories of files, with their surroundings.
 //!
-//! `config.rs` reads the file, `flags.rs` the flags for one site; `literal.rs` has what neither may say. Here both become routers, now and at each reload.
+//! `config.rs` reads the file, `flags.rs` the flags for one site; `literal.rs` has the texts that neither may contain.
+//! Here both become routers, now and at each reload.
 
 mod config;
 mod flags;
@@ -22,16 +23,16 @@ use self::config::{Config, Site};
 pub(crate) use self::flags::SitesOptions;
 pub(crate) use self::literal::{host_key, refuse_host, refuse_variable};
 
-/// Checks a file as a server would read it. Returns what it has.
+/// Checks a file as a server would read it. Returns a summary.
 pub(crate) fn check(file: &std::path::Path) -> Result<String, Box<dyn Error>> {
     let prepared = OpenSites::new(Config::read(file)?)?;
     Ok(format!("{} sites", prepared.sites.len()))
 }
 
-/// Reads what is to be served.
+/// Reads the configuration to serve.
 type ReadConfig = Box<dyn Fn() -> Result<Config, Box<dyn Error>> + Send + Sync>;
 
-/// What is served, and where it is read from.
+/// The served sites, and the source of their configuration.
 pub(crate) struct Sites {
     read: ReadConfig,
     access_log: LineLog,
@@ -57,7 +58,7 @@ impl Sites {
         Ok(Arc::new(Self { read, access_log: access_log.clone(), current, reload: Reload::new() }))
     }
 
-    /// What has the loops make their routers anew.
+    /// The handle that makes the loops build their routers anew.
     pub(crate) fn reload_handle(&self) -> &Reload {
         &self.reload
     }

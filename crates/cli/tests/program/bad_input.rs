@@ -210,7 +210,7 @@ fn unsupported_protocol_features_get_the_matching_status() {
     stage.ends();
 }
 
-/// The first bytes of TLS, of SSH, of a Redis client, and of an old probe.
+/// The first bytes of a TLS client, of SSH, of a Redis client, and of an old probe.
 #[test]
 fn other_protocols_are_refused() {
     let mut stage = Stage::new();

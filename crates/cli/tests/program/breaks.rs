@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::peer::{Peer, assert_same, letters, pattern, post, post_chunked, request};
 use crate::support::program::{Program, until};
 
-/// What a peer sends before it resets the connection.
+/// The bytes that a peer sends before it resets the connection.
 const BEFORE_A_RESET: [(&str, &str); 8] = [
     ("nothing", ""),
     ("a part of a request line", "GET /pla"),

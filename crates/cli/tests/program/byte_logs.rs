@@ -9,7 +9,7 @@ use crate::support::peer::Peer;
 use crate::support::program::{Directory, Program, refused, run, skip, tidegate};
 
 #[test]
-fn a_capture_file_has_what_connections_sent_and_received() {
+fn a_capture_file_has_the_bytes_of_connections() {
     let directory = Directory::new();
     let file = directory.path("site.pcap");
     let mut program = Program::serve(&["--loops", "1", "--pcap", &file]);
@@ -23,7 +23,7 @@ fn a_capture_file_has_what_connections_sent_and_received() {
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let count = |bytes: &[u8]| captured.windows(bytes.len()).filter(|window| *window == bytes).count();
     assert_eq!((count(b"GET /plaintext"), count(b"Hello, World!")), (2, 2));
-    // The address and the port of the server, as the source and the destination of TCP over IPv4.
+    // The address and the port of the server, as the TCP source and destination over IPv4.
     assert_eq!(captured[24 + 16 + 14 + 16..][..4], [127, 0, 0, 1]);
     assert_eq!(captured[24 + 16 + 14 + 20 + 2..][..2], port.to_be_bytes());
 

@@ -1,4 +1,4 @@
-//! `/chat`: who may open a WebSocket, what a room delivers, its history, and its bounds.
+//! `/chat`: the origins that may open a WebSocket, a room's messages, its history, and its bounds.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -184,7 +184,7 @@ fn too_many_messages_are_refused_and_then_end_the_connection() {
 }
 
 #[test]
-fn a_load_counts_what_a_room_delivers() {
+fn a_load_counts_the_messages_of_a_room() {
     let program = Program::serve(&["--loops", "2", "--chat-rate", "1000000"]);
     let url = format!("ws://{}/chat/ws?room=load", program.ip());
     for arguments in

@@ -25,7 +25,7 @@ fn run(client: &str, arguments: &[&str]) -> Option<(i32, Vec<u8>)> {
     }
 }
 
-/// What curl received. `None` if curl is not installed.
+/// The bytes that curl received; `None` if curl is not installed.
 fn curl(arguments: &[&str]) -> Option<Vec<u8>> {
     let common = ["--silent", "--show-error", "--http1.1", "--max-time", "60", "--noproxy", "*"];
     let (code, output) = run("curl", &[&common, arguments].concat())?;

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::admin::admin_address;
 use crate::support::peer::Peer;
-use crate::support::program::{Directory, Program, can_use, run};
+use crate::support::program::{Directory, Program, can_use, ending_with_the_test, run};
 
 /// Commands that no test runs, and why. They are two, and a third needs as good a reason.
 const NOT_RUN: [(&str, &str); 2] = [
@@ -139,7 +139,7 @@ impl Machine {
             command = command.replace("127.0.0.1:9090", &admin_address(server).to_string());
         }
         let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder");
-        let mut shell = Command::new("sh");
+        let mut shell = ending_with_the_test("sh");
         shell.args(["-e", "-c", &command]).current_dir(self.directory.path("checkout")).stdin(Stdio::null());
         shell.env("PATH", format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default()));
         shell
@@ -198,7 +198,7 @@ impl Machine {
 
 /// The commands in the blocks `sh` of the guide, each in one line and without its comment.
 fn commands() -> Vec<String> {
-    let guide = read(GUIDE);
+    let guide = guide();
     let blocks = guide.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let lines = blocks.flat_map(|block| block.replace("\\\n", " ").lines().map(str::to_owned).collect::<Vec<_>>());
     let lines =
@@ -210,7 +210,7 @@ fn commands() -> Vec<String> {
 
 /// The code spans of the guide's text.
 fn spans() -> Vec<String> {
-    let guide = read(GUIDE);
+    let guide = guide();
     let text: String = guide.split("```").step_by(2).collect();
     text.split('`').skip(1).step_by(2).map(|span| span.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -222,7 +222,11 @@ fn files_that_exist(command: &str) {
     }
 }
 
-const GUIDE: &str = "docs/guide/22-operations.md";
+const GUIDE: [&str; 3] = ["metrics", "logs", "deployment"];
+
+fn guide() -> String {
+    GUIDE.map(|chapter| read(&format!("docs/guide/operating/{chapter}.md"))).concat()
+}
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))

@@ -64,7 +64,7 @@ impl Drop for Unread {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_up_no_connection_and_its_lost_lines_are_counted() {
+fn an_unread_log_delays_no_connection_and_its_lost_lines_are_counted() {
     let root = Directory::new();
     fs::create_dir_all(root.path("")).unwrap();
     let server = Unread::serve(&["--root", &root.path(""), "--access-log", "combined"]);
@@ -98,7 +98,7 @@ fn the_access_log_has_a_file_of_its_own_which_sighup_opens_again() {
     assert!(peer.head().starts_with("HTTP/1.1 400 "));
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));
-    // The end of the program writes what waits.
+    // The end of the program writes the waiting lines.
     let lines = [lines(&old), lines(&log)].concat();
     let lines: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).expect(line)).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");

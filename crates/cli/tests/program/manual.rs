@@ -1,4 +1,4 @@
-//! What is made of the flags, `completions` and `man`; and `check-config`.
+//! Outputs made of the flags, `completions` and `man`; and `check-config`.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

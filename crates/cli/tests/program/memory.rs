@@ -46,7 +46,7 @@ fn a_server_without_connections_is_small() {
     let anonymous = program.anonymous();
     println!("resident at start: {resident} bytes, of them {anonymous} not of the program file");
     assert!(anonymous <= 3 << 19, "{anonymous} bytes");
-    // In a build without optimisation the code takes 14 MiB, that of TLS and compression included; in a release less.
+    // In a build without optimisation the code takes 14 MiB, TLS and compression included; in a release less.
     assert!(resident <= 20 << 20, "{resident} bytes");
 }
 

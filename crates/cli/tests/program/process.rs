@@ -270,7 +270,7 @@ fn a_second_signal_cuts_the_drain_short() {
         until("the listener to be gone", || Peer::try_to(&program.address(), None).is_err());
         assert!(program.is_running());
         // The counts are still served while the server drains.
-        until("the loop to publish what it did", || program.count("connections") == 1);
+        until("the loop to publish its counts", || program.count("connections") == 1);
         program.signal(second);
         assert_eq!(program.until_ended().code(), Some(130));
     }
@@ -296,7 +296,7 @@ fn sigusr1_prints_the_counts_and_ends_nothing() {
     for _ in 0..3 {
         assert_eq!(peer.get("/plaintext").status, 200);
     }
-    until("the loop to publish what it did", || program.count("messages") >= 3);
+    until("the loop to publish its counts", || program.count("messages") >= 3);
     assert_eq!((program.count("connections"), program.count("accepted")), (1, 1));
     assert_eq!(peer.get("/plaintext").status, 200);
     drop(peer);

@@ -1,4 +1,4 @@
-//! `--proxy-protocol`: whose header counts, and what the application sees.
+//! `--proxy-protocol`: trusted and untrusted senders of headers, and the address that the application sees.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Under a service manager: what it is notified of, and the files in `deploy/`.
+//! Under a service manager: its notifications, and the files in `deploy/`.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

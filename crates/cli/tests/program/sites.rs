@@ -23,7 +23,7 @@ fn ask(program: &Program, target: &str, fields: &str) -> Reply {
 }
 
 #[test]
-fn a_directory_is_served_with_what_the_flags_say() {
+fn a_directory_is_served_with_the_options_of_the_flags() {
     let directory = site();
     let (root, page) = (directory.path(""), format!("404={}", directory.path("404.html")));
     let program = Program::serve(&[

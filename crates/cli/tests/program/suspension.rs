@@ -1,7 +1,7 @@
 //! A process that is stopped for longer than its timeouts: requests that were sent in time are answered.
 //!
-//! The clock of another process is real time: no test can turn it on. What has to happen before the stop is measured, and
-//! if it took longer than the timeout allows, it happens again with a longer one.
+//! The clock of another process is real time: no test can turn it on. The steps before the stop are measured, and if
+//! they took longer than the timeout allows, they are repeated with a longer one.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -87,7 +87,7 @@ impl Codec for Delimiter {
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let (bytes_max, delimiter) = (self.frame_bytes_max as usize, self.finder.needle().len());
-        // The longest frame with its delimiter; what lies beyond cannot be the end of this one.
+        // The longest frame with its delimiter; a delimiter beyond cannot end this one.
         let window = bytes_max + delimiter;
         let seen = input.len().min(window);
         let from = seen.min(self.scanned as usize);

@@ -130,7 +130,7 @@ impl Codec for Lines {
     type Error = FramingError;
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
-        // The longest line with the longest end; what lies beyond cannot be the end of this one.
+        // The longest line with the longest end; a delimiter beyond cannot end this one.
         let window = self.line_bytes_max as usize + 2;
         let bytes = input.bytes();
         let seen = bytes.len().min(window);

@@ -5,7 +5,7 @@
 //! which happens late: when the session has a window *and* the connection has room. So the bytes of an urgent stream
 //! overtake those that wait, and one stream whose peer grants nothing stops no other.
 //!
-//! | what | where |
+//! | part | file |
 //! |---|---|
 //! | the protocol's side | here: [`Mux`], [`StreamEvent`], [`transmit`] |
 //! | streams, windows | `streams.rs`, `received.rs`; the order of sending: `schedule.rs` |
@@ -25,7 +25,7 @@ pub use self::streams::{FlowError, StreamKey, Streams, WindowUpdate, Windows};
 use crate::codec::Codec;
 use crate::output::Output;
 
-/// What happens on a stream.
+/// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamEvent {
     /// The peer has opened it.
@@ -87,17 +87,17 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// A protocol with streams: a codec whose messages are [`StreamEvent`]s, and what it writes for a stream.
+/// A protocol with streams: a codec whose messages are [`StreamEvent`]s, and its output for a stream.
 ///
 /// Decoding a frame registers it in [`streams`](Mux::streams): a stream that the peer opens with
 /// [`Streams::open`], bytes with [`Streams::receive`], credit with [`Streams::grant`], an end with
 /// [`Streams::end_by_peer`]. The caller, which is the engine or [`RawStreams`], closes streams
 /// ([`Streams::close`]): after both sides have ended, and after a reset.
 ///
-/// Frames that concern no stream, or a stream that is closed, are the protocol's own business; what it replies goes to
-/// the output of [`decode`](Codec::decode).
+/// Frames that concern no stream, or a stream that is closed, are the protocol's own business; its replies go to the
+/// output of [`decode`](Codec::decode).
 pub trait Mux: Codec<In = StreamEvent> {
-    /// What the protocol keeps for each stream.
+    /// The protocol's state for each stream.
     type State: Default + 'static;
 
     /// The streams.
@@ -116,9 +116,9 @@ pub trait Mux: Codec<In = StreamEvent> {
     /// they are the last. `length` is at most [`frame_bytes_max`](Mux::frame_bytes_max), and within the windows.
     fn write_data(&mut self, stream: StreamKey, queue: &mut Outbound, length: u32, is_last: bool, out: &mut Output<'_>);
 
-    /// Writes what a stream has to send in its turn: flushed bytes of `queue`, and the stream's end if it `ends` behind
-    /// them. Returns whether all was written. An implementation reports what it has written to
-    /// [`Streams::on_sent`], and the end to [`Streams::end_locally`].
+    /// Writes a stream's output in its turn: flushed bytes of `queue`, and the stream's end if it `ends` behind them.
+    /// Returns whether all was written. An implementation reports written bytes to [`Streams::on_sent`], and the end to
+    /// [`Streams::end_locally`].
     fn write_turn(&mut self, stream: StreamKey, queue: &mut Outbound, ends: bool, out: &mut Output<'_>) -> bool {
         write_plain_turn(self, stream, queue, ends, out)
     }
@@ -196,7 +196,7 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
     }
 }
 
-/// Whether what a stream sends that was just opened would be written at once: no stream is ready that it could overtake,
+/// Whether bytes of a stream that was just opened would be written at once: no stream is ready that it could overtake,
 /// the session has a window, and the peer has not asked for any stream to come before it.
 #[inline]
 #[must_use]

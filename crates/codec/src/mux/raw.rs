@@ -10,7 +10,7 @@ use crate::codec::{Codec, CodecStatus, Lifecycle, Step};
 use crate::framing::Payload;
 use crate::output::Output;
 
-/// What an application does with a stream of [`RawStreams`].
+/// A command of an application to a stream of [`RawStreams`].
 #[derive(Debug)]
 pub enum StreamCommand {
     /// Sends bytes, as far as the windows allow; the others wait, and count as buffered.
@@ -25,8 +25,8 @@ pub enum StreamCommand {
 
 /// The codec `M` with the queues of its streams: its messages are the events of all streams, by number.
 ///
-/// An application on it has one connection, whose water marks the bytes of all streams share. An application for each
-/// stream, with marks of its own, is what the engine makes of a [`Mux`] itself.
+/// An application on it has one connection, whose water marks the bytes of all streams share. The engine itself gives
+/// each stream of a [`Mux`] its own application, with its own marks.
 #[derive(Debug)]
 pub struct RawStreams<M> {
     mux: M,

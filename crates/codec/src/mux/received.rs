@@ -1,4 +1,4 @@
-//! `ReceivedBytes`: what has arrived in a window, and how much of it is granted again.
+//! `ReceivedBytes`: the bytes that have arrived in a window, and how many of them are granted again.
 
 /// The inbound bytes of a window.
 #[derive(Debug, Clone, Copy, Default)]

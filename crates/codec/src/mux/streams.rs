@@ -2,8 +2,7 @@
 //!
 //! Flow control is by credit, as in RFC 9113 §5.2: a side sends no more bytes on a stream, and on all streams together,
 //! than the other side has granted. The table counts both directions; a protocol only reads and writes the frames that
-//! carry the numbers. What arrives beyond a window is an error, what the application has consumed is granted again once
-//! it is half a window.
+//! carry the numbers. Bytes beyond a window are an error; consumed bytes are granted again once they are half a window.
 //!
 //! A stream that closes gives the part of the session's window that it still occupies back, so no window is leaked.
 
@@ -39,13 +38,13 @@ impl StreamKey {
 /// The initial windows of a session and its streams, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
-    /// What the peer may send on one stream before some of it is consumed.
+    /// The bytes that the peer may send on one stream before some of them are consumed.
     pub stream_receive: u32,
-    /// What the peer may send on all streams together before some of it is consumed.
+    /// The bytes that the peer may send on all streams together before some of them are consumed.
     pub session_receive: u32,
-    /// What we may send on one stream before the peer grants more.
+    /// The bytes that we may send on one stream before the peer grants more.
     pub stream_send: u32,
-    /// What we may send on all streams together before the peer grants more.
+    /// The bytes that we may send on all streams together before the peer grants more.
     pub session_send: u32,
 }
 
@@ -70,7 +69,7 @@ pub struct WindowUpdate {
     pub bytes: u32,
 }
 
-/// The streams of one session; without memory of its own while there are none. `S` is what a protocol keeps for each.
+/// The streams of one session; without memory of its own while there are none. `S` is a protocol's state for each.
 #[derive(Debug)]
 pub struct Streams<S = ()> {
     /// `None` while there is no stream, but within a dispatch.
@@ -94,7 +93,7 @@ pub struct Streams<S = ()> {
     most_urgent: u8,
 }
 
-/// What the streams of a session need.
+/// The tables of a session's streams.
 #[derive(Debug)]
 struct Tables<S> {
     entries: Vec<StreamEntry<S>>,
@@ -435,7 +434,7 @@ impl<S: Default> Streams<S> {
         (entry.id == key.id && entry.flags & VACANT == 0).then_some(entry)
     }
 
-    /// What the protocol keeps for a stream.
+    /// The protocol's state for a stream.
     #[must_use]
     pub fn state(&mut self, key: StreamKey) -> Option<&mut S> {
         self.entry_mut(key).map(|entry| &mut entry.state)
@@ -621,16 +620,16 @@ impl<S: Default> Streams<S> {
         self.receive.consume(bytes);
     }
 
-    /// Whether credit for the session is half of what the peer could have. Bytes that are not consumed do not count: what
-    /// some streams hold must not keep the rest from being granted.
+    /// Whether credit for the session is half of the peer's full credit. Bytes that are not consumed do not count:
+    /// bytes that some streams hold must not keep the rest from being granted.
     fn is_session_update_due(&self) -> bool {
         let ReceivedBytes { outstanding, consumed } = self.receive;
         let most = self.windows.session_receive.saturating_sub(outstanding - consumed);
         consumed > 0 && consumed >= most / 2
     }
 
-    /// Whether streams that nothing reads occupy more than half of the session's window, which is to grow then: they must
-    /// not stop the others. Their own windows bound what waits, so that of the session has no bound below.
+    /// Whether streams that nothing reads occupy more than half of the session's window, which is to grow then: they
+    /// must not stop the others. Their own windows bound the waiting bytes, so the session's window has no bound below.
     fn is_session_held(&self) -> bool {
         let window = self.windows.session_receive;
         self.window_max > 0 && self.receive.unconsumed() > window / 2 && window <= WINDOW_CEILING / 2

@@ -100,7 +100,7 @@ fn consumed_bytes_are_granted_again_once_they_are_half_a_window() {
 }
 
 #[test]
-fn what_one_stream_holds_does_not_keep_the_session_from_being_granted() {
+fn bytes_that_one_stream_holds_do_not_keep_the_session_from_being_granted() {
     let (mut streams, keys) = streams(&[1, 3]);
     streams.receive(Some(keys[0]), 100).unwrap();
     streams.receive(Some(keys[1]), 50).unwrap();

@@ -30,7 +30,7 @@ use crate::codec::{Codec, Lifecycle, Step};
 use crate::fault::{Blame, Fault};
 use crate::output::Output;
 
-/// What a rule finds in the first bytes of a connection.
+/// A rule's verdict on the first bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     /// The bytes begin the protocol, whatever follows.
@@ -178,7 +178,7 @@ pub struct Sniffer<T> {
     is_decided: bool,
 }
 
-/// What is known after a look at the bytes.
+/// The verdict after a look at the bytes.
 enum Verdict<T> {
     Decided(T),
     Undecided,

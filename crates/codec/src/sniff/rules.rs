@@ -4,7 +4,7 @@
 //!
 //! | first bytes | decided for |
 //! |---|---|
-//! | `PRI * HTTP/2.0` | HTTP/2: `PRI` is no method of HTTP/1 (RFC 9113 §11.6) |
+//! | `PRI * HTTP/2.0` | HTTP/2: `PRI` is no HTTP/1 method (RFC 9113 §11.6) |
 //! | `PROXY TCP`, `PROXY UNKNOWN` | the PROXY protocol: the target of an HTTP/1 request does not begin so |
 //! | up to three times CR LF | undecided: HTTP/1 tolerates empty lines, and version 2 of the PROXY protocol begins so |
 //! | CR LF CR LF NUL | version 2 of the PROXY protocol |
@@ -58,13 +58,13 @@ pub fn proxy_v2(first: &[u8]) -> Match {
     compare(first, b"\r\n\r\n\0\r\nQUIT\n")
 }
 
-/// The connection preface of HTTP/2 (RFC 9113 §3.4), all 24 bytes of it.
+/// The HTTP/2 connection preface (RFC 9113 §3.4), all 24 bytes of it.
 #[must_use]
 pub fn http2(first: &[u8]) -> Match {
     compare(first, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 }
 
-/// A request of HTTP/1: a method and the beginning of its target (RFC 9112 §3).
+/// An HTTP/1 request: a method and the beginning of its target (RFC 9112 §3).
 ///
 /// The method is one of up to 32 upper-case letters and hyphens, as all registered ones are, and not `PRI`. A target
 /// begins with `/`, `*`, `http:` or `https:`; that of `CONNECT` with any visible character. Up to three empty lines may
@@ -101,7 +101,7 @@ fn scheme(target: &[u8], scheme: &[u8]) -> Match {
     decide(target[..length].eq_ignore_ascii_case(&scheme[..length]), length == scheme.len())
 }
 
-/// What two rules find together.
+/// The joint verdict of two rules.
 fn either(one: Match, other: Match) -> Match {
     match (one, other) {
         (Match::Matched, _) | (_, Match::Matched) => Match::Matched,
@@ -132,5 +132,5 @@ const RECORD_BYTES_MAX: u16 = 1 << 14;
 /// Longer than any registered method.
 const METHOD_BYTES_MAX: usize = 32;
 
-/// The codec of HTTP/1 tolerates as many.
+/// The HTTP/1 codec tolerates as many.
 const EMPTY_LINES_MAX: usize = 3;

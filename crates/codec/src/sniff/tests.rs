@@ -113,7 +113,7 @@ fn byte_by_byte_a_rule_matches_with_its_last_deciding_byte() {
     }
 }
 
-/// Alone and with all their beginnings, so that no rule contradicts what it has said before.
+/// Alone and with all their beginnings, so that no rule contradicts its earlier verdict.
 #[test]
 fn at_most_one_rule_matches_and_verdicts_are_final() {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -259,7 +259,7 @@ fn a_method_named_proxy_is_a_request() {
 }
 
 #[test]
-fn the_end_of_the_stream_decides_for_what_has_come() {
+fn the_end_of_the_stream_decides_for_the_received_bytes() {
     let end = |rules: Rules<&'static str>, bytes: &[u8]| {
         let mut sniffing = Sniffing::new(rules.rule(http1, "http1"));
         sniffing.input.append(sniffing.pool.copy(bytes), &sniffing.pool);

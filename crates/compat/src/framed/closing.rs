@@ -15,7 +15,7 @@ use tidegate_codec::Pipeline;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::limits::ROUNDS_PER_POLL_MAX;
-use super::receiving::{FillResult, ReadSide};
+use super::receiving::{ReadResult, ReadSide};
 use super::wakers::Side;
 use super::{Framed, FramedError};
 
@@ -115,8 +115,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             self.deadlines.linger(now, self.limits.linger_timeout);
             match self.fill(cx) {
                 // The peer is still busy sending, and has probably not read our last bytes yet.
-                FillResult::More => self.deadlines.note_lingering(now, self.limits.linger_timeout),
-                FillResult::Nothing => std::task::ready!(self.poll_deadlines(cx, false)),
+                ReadResult::More => self.deadlines.note_lingering(now, self.limits.linger_timeout),
+                ReadResult::Nothing => std::task::ready!(self.poll_deadlines(cx, false)),
             }
         }
         cx.waker().wake_by_ref();

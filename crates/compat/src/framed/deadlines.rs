@@ -1,9 +1,9 @@
 //! The deadlines of a connection: the codec's, that of a stream that takes no byte, and that of a peer that does not end
 //! its side.
 //!
-//! They share one timer of tokio, which exists while one of them does. A codec's deadline is looked at only after a read
-//! has found nothing, so a peer whose bytes lie in the kernel is not late; and only while a task waits for a message and
-//! the peer reads, as in the engine.
+//! They share one tokio timer, which exists while one of them does. A codec's deadline is looked at only after a read
+//! has found nothing, so a peer whose bytes lie in the kernel is not late; and only while a task waits for a message
+//! and the peer reads, as in the engine.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! The memory of a thread: one pool, one receive buffer and one clock for all [`Framed`](super::Framed)s on it.
 //!
-//! A stream of tokio has no readiness that could be awaited without a buffer: `poll_read` takes one, and gives it back
+//! A tokio stream has no readiness that could be awaited without a buffer: `poll_read` takes one, and gives it back
 //! unused if nothing has come. So all connections of a thread read into the same buffer, and an idle one has none.
 
 use std::cell::{Cell, Ref, RefCell};
@@ -38,7 +38,7 @@ impl ThreadMemory {
         self.time.borrow()
     }
 
-    /// Reads the clock of tokio, which tests may pause. Returns the time, which stands still until the next call.
+    /// Reads tokio's clock, which tests may pause. Returns the time, which stands still until the next call.
     pub(super) fn advance(&self) -> Instant {
         let now = clock();
         self.time.borrow_mut().advance(now, SystemTime::now);

@@ -1,18 +1,18 @@
-//! `Framed`: a codec, with the filters below it, over a stream of tokio.
+//! `Framed`: a codec, with the filters below it, over a tokio stream.
 //!
 //! It drives a [`Pipeline`] as the engine does, with one difference: there is no loop behind it. Bytes move only while
 //! a task polls one of its operations, and so does time. The rules are the engine's: a codec decodes one message at a
 //! time, output is bounded by water marks and stops decoding, deadlines rest while no task waits for a message, and a
 //! connection closes in the same steps.
 //!
-//! | what | where |
+//! | part | file |
 //! |---|---|
 //! | the type, and its state | here |
 //! | from the stream to messages | `receiving.rs` |
 //! | from messages to the stream | `sending.rs` |
 //! | the end | `closing.rs` |
 //! | deadlines | `deadlines.rs` |
-//! | what all connections of a thread share | `memory.rs` |
+//! | the state that all connections of a thread share | `memory.rs` |
 //! | two tasks on one connection | `wakers.rs` |
 //! | `Stream` and `Sink` | `sink.rs` |
 
@@ -45,19 +45,19 @@ use self::receiving::ReadSide;
 pub use self::receiving::Recv;
 use self::wakers::{Side, Wakers};
 
-/// A codec over a stream of tokio: a `TcpStream`, a `UnixStream`, a TLS stream, a `DuplexStream`.
+/// A codec over a tokio stream: a `TcpStream`, a `UnixStream`, a TLS stream, a `DuplexStream`.
 ///
 /// `P` is a [`Codec`](tidegate_codec::Codec), alone or [`Over`](tidegate_codec::Over) filters: the same value that runs
-/// on a loop of Tidegate. The operations mean what they mean on a [`Channel`](tidegate_engine::Channel), and each is
-/// safe to cancel: dropping its future loses nothing.
+/// on a loop of Tidegate. The operations are those of a [`Channel`](tidegate_engine::Channel), and each is safe to
+/// cancel: dropping its future loses nothing.
 ///
-/// | operation | what it does |
+/// | operation | effect |
 /// |---|---|
-/// | [`recv`](Self::recv) | waits for the next message; sends what waits meanwhile |
+/// | [`recv`](Self::recv) | waits for the next message; sends waiting bytes meanwhile |
 /// | [`send`](Self::send) | queues a message; it leaves when the task waits for something |
 /// | [`ready`](Self::ready) | waits until the pending bytes are within the water marks |
 /// | [`flush`](Self::flush) | waits until the stream has all bytes, and has flushed them |
-/// | [`close`](Self::close) | sends what waits and the protocol's closing bytes, ends our side, and waits for the peer's end |
+/// | [`close`](Self::close) | sends the waiting bytes and the protocol's closing bytes, ends our side, and waits for the peer's end |
 ///
 /// **Back-pressure.** While more bytes wait than the water marks allow, nothing is decoded and nothing is read, so the
 /// kernel stops the peer. Where another task waits to send, by `split` of `StreamExt`, reading goes on, as with the
@@ -65,7 +65,7 @@ use self::wakers::{Side, Wakers};
 /// undecoded bytes move into memory of their size, and sent bytes are released. **Time.** The deadlines of the codec
 /// use tokio's timer, while a task waits for a message.
 ///
-/// Dropping a `Framed` drops what waits to be sent: close it first.
+/// Dropping a `Framed` drops the bytes that wait to be sent: close it first.
 ///
 /// It is not `Send`, as messages of Tidegate share memory without atomic counts: it runs in a `LocalSet` or in a runtime
 /// of one thread.
@@ -93,7 +93,7 @@ use self::wakers::{Side, Wakers};
 /// ```
 ///
 /// # Panics
-/// An operation panics outside of a runtime of tokio with a timer when it has to wait and there is a deadline. There is
+/// An operation panics outside of a tokio runtime with a timer when it has to wait and there is a deadline. There is
 /// one while bytes wait to be sent, while a connection closes, and where the codec has one.
 pub struct Framed<T, P: Pipeline> {
     io: T,
@@ -213,9 +213,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         self.end_writing();
     }
 
-    /// Closes in good order: sends what waits and the codec's closing bytes, shuts our side down, and waits until the
-    /// peer has ended its side or [`FramedLimits::linger_timeout`] has passed. Then the stream may be dropped without
-    /// destroying bytes that the peer has not read yet.
+    /// Closes in good order: sends the waiting bytes and the codec's closing bytes, shuts our side down, and waits
+    /// until the peer has ended its side or [`FramedLimits::linger_timeout`] has passed. Then the stream may be dropped
+    /// without destroying bytes that the peer has not read yet.
     ///
     /// # Errors
     /// Why not everything could be sent.
@@ -284,8 +284,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         Ok(framed)
     }
 
-    /// Takes it apart: the stream, the codec, and the bytes that were read and not decoded. What waits to be sent is
-    /// lost: [flush](Self::flush) before.
+    /// Takes it apart: the stream, the codec, and the bytes that were read and not decoded. Bytes that wait to be sent
+    /// are lost: [flush](Self::flush) before.
     #[must_use]
     pub fn into_parts(self) -> (T, P, Input) {
         (self.io, self.codec, self.input)

@@ -1,8 +1,8 @@
 //! From the stream to messages.
 //!
 //! One message is decoded at a time, for a task that waits for it. Only when the codec needs more does the task send
-//! what waits, and then read. Undecoded bytes leave the receive buffer before the task gets control back, so that the
-//! next connection of the thread finds the buffer free.
+//! the waiting bytes, and then read. Undecoded bytes leave the receive buffer before the task gets control back, so
+//! that the next connection of the thread finds the buffer free.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tidegate_codec::{Lifecycle, Pipeline, Step};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::limits::ROUNDS_PER_POLL_MAX;
-use super::sending::TransmitResult;
+use super::sending::WriteResult;
 use super::wakers::Side;
 use super::{Framed, FramedError};
 
@@ -29,8 +29,8 @@ pub(super) enum ReadSide {
     Failed,
 }
 
-/// What a read has brought.
-pub(super) enum FillResult {
+/// The result of a read.
+pub(super) enum ReadResult {
     /// Bytes, or the end of the peer's stream.
     More,
     /// The stream has nothing yet, and will wake the task.
@@ -127,15 +127,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
                 continue;
             }
             if self.wants_input()
-                && let FillResult::More = self.fill(cx)
+                && let ReadResult::More = self.fill(cx)
             {
                 continue;
             }
             if self.write_side.has_failed() {
-                // What had arrived before was decoded.
+                // Earlier input was decoded.
                 self.is_closing = true;
             } else if !self.is_closing
-                && (transmitted == TransmitResult::Yielded || self.poll_deadlines(cx, true).is_pending())
+                && (transmitted == WriteResult::Yielded || self.poll_deadlines(cx, true).is_pending())
             {
                 return Poll::Pending;
             }
@@ -195,7 +195,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         !self.codec.is_established() && self.read_side != ReadSide::Failed && !self.has_write_failed
     }
 
-    /// Makes progress with a handshake, without a message. If the peer has ended within it, what waits can never leave.
+    /// Makes progress with a handshake, without a message. If the peer has ended within it, the waiting bytes can never
+    /// leave.
     pub(super) fn drive_handshake(&mut self) {
         if !self.is_in_handshake() {
             return;
@@ -214,7 +215,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
     }
 
     /// Reads once.
-    pub(super) fn fill(&mut self, cx: &mut Context<'_>) -> FillResult {
+    pub(super) fn fill(&mut self, cx: &mut Context<'_>) -> ReadResult {
         let io = Pin::new(&mut self.io);
         let received = self.memory.receive(RECEIVE_BYTES_MAX, |space| {
             let mut buffer = ReadBuf::new(space);
@@ -229,8 +230,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             Ok(bytes) if self.is_closing && !self.wants_handshake_input() => drop(bytes),
             Ok(bytes) => self.input.append(bytes, self.memory.pool()),
             Err(Some(error)) => self.break_off(FramedError::Io(error)),
-            Err(None) => return FillResult::Nothing,
+            Err(None) => return ReadResult::Nothing,
         }
-        FillResult::More
+        ReadResult::More
     }
 }

@@ -16,13 +16,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::closing::WriteSide;
 use super::limits::{FILE_PIECE_BYTES, PARTS_MAX, ROUNDS_PER_POLL_MAX, SEND_BYTES_MAX};
-use super::receiving::{FillResult, ReadSide};
+use super::receiving::{ReadResult, ReadSide};
 use super::wakers::Side;
 use super::{Framed, FramedError};
 
 /// How a transmission ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TransmitResult {
+pub(super) enum WriteResult {
     /// Everything is with the stream, and flushed; or lost, since the stream failed.
     All,
     /// The stream takes no more, and will wake the task; or a handshake comes first.
@@ -58,12 +58,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             .map(|()| self.failure.take().map_or(Ok(()), Err))
     }
 
-    /// Sends until everything is with the stream, or until `is_enough`. A handshake is driven as well, since what waits
-    /// may wait for it.
+    /// Sends until everything is with the stream, or until `is_enough`. A handshake is driven as well, since the
+    /// waiting bytes may wait for it.
     pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, is_enough: impl Fn(&Self) -> bool) -> Poll<()> {
         for _ in 0..ROUNDS_PER_POLL_MAX {
             if self.has_peer_ended {
-                // Within a handshake that is an error: what waits for it can never leave.
+                // Within a handshake that is an error: the bytes that wait for it can never leave.
                 self.drive_handshake();
             }
             if is_enough(self) || self.write_side.has_failed() {
@@ -71,10 +71,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             }
             let transmitted = self.transmit(cx);
             match transmitted {
-                TransmitResult::All => return Poll::Ready(()),
-                TransmitResult::Yielded => return Poll::Pending,
-                TransmitResult::Blocked if is_enough(self) || self.write_side.has_failed() => return Poll::Ready(()),
-                TransmitResult::Blocked => {}
+                WriteResult::All => return Poll::Ready(()),
+                WriteResult::Yielded => return Poll::Pending,
+                WriteResult::Blocked if is_enough(self) || self.write_side.has_failed() => return Poll::Ready(()),
+                WriteResult::Blocked => {}
             }
             let before = self.outbound.written();
             self.drive_handshake();
@@ -82,7 +82,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
                 continue;
             }
             if self.wants_handshake_input()
-                && let FillResult::More = self.fill(cx)
+                && let ReadResult::More = self.fill(cx)
             {
                 continue;
             }
@@ -95,10 +95,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         Poll::Pending
     }
 
-    /// Passes on what waits, as far as the stream takes it. Afterwards the level is that of what still waits.
-    pub(super) fn transmit(&mut self, cx: &mut Context<'_>) -> TransmitResult {
+    /// Passes on the waiting bytes, as far as the stream takes them. Afterwards the level is that of the rest.
+    pub(super) fn transmit(&mut self, cx: &mut Context<'_>) -> WriteResult {
         let sent_before = self.outbound.sent();
-        let mut transmitted = TransmitResult::Yielded;
+        let mut transmitted = WriteResult::Yielded;
         for _ in 0..ROUNDS_PER_POLL_MAX {
             if let ControlFlow::Break(end) = self.transmit_once(cx) {
                 transmitted = end;
@@ -111,23 +111,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             self.wakers.wake(Side::Writer);
         }
         match transmitted {
-            TransmitResult::All => self.deadlines.note_progress(),
-            TransmitResult::Blocked => {
+            WriteResult::All => self.deadlines.note_progress(),
+            WriteResult::Blocked => {
                 // The peer does not read, for an unknown time.
                 self.outbound.shrink();
                 self.deadlines.note_blocked(self.memory.time().now(), self.limits.write_timeout);
             }
-            TransmitResult::Yielded => cx.waker().wake_by_ref(),
+            WriteResult::Yielded => cx.waker().wake_by_ref(),
         }
         transmitted
     }
 
-    /// One write, or one step of what follows the last.
-    fn transmit_once(&mut self, cx: &mut Context<'_>) -> ControlFlow<TransmitResult> {
+    /// One write, or one step after the last write.
+    fn transmit_once(&mut self, cx: &mut Context<'_>) -> ControlFlow<WriteResult> {
         if !self.write_side.is_live() {
-            // What the codec replied after our side was shut down cannot be sent any more.
+            // Replies of the codec after our side's shutdown cannot be sent any more.
             self.outbound.clear();
-            return ControlFlow::Break(TransmitResult::All);
+            return ControlFlow::Break(WriteResult::All);
         }
         self.flush_codec();
         let mut parts = [const { MaybeUninit::uninit() }; PARTS_MAX];
@@ -142,7 +142,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
                         self.is_unflushed = true;
                     }
                     Poll::Ready(Err(error)) => self.break_write(error),
-                    Poll::Pending => return ControlFlow::Break(TransmitResult::Blocked),
+                    Poll::Pending => return ControlFlow::Break(WriteResult::Blocked),
                 }
             }
         }
@@ -150,7 +150,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
     }
 
     /// The stream has all bytes that could be written: it is flushed, and our side may end.
-    fn after_last_byte(&mut self, cx: &mut Context<'_>) -> ControlFlow<TransmitResult> {
+    fn after_last_byte(&mut self, cx: &mut Context<'_>) -> ControlFlow<WriteResult> {
         if self.load_filtered_file() {
             return ControlFlow::Continue(());
         }
@@ -167,11 +167,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             }
         }
         match polled {
-            Poll::Ready(Ok(())) if is_all_written => ControlFlow::Break(TransmitResult::All),
-            Poll::Ready(Ok(())) | Poll::Pending => ControlFlow::Break(TransmitResult::Blocked),
+            Poll::Ready(Ok(())) if is_all_written => ControlFlow::Break(WriteResult::All),
+            Poll::Ready(Ok(())) | Poll::Pending => ControlFlow::Break(WriteResult::Blocked),
             Poll::Ready(Err(error)) => {
                 self.break_write(error);
-                ControlFlow::Break(TransmitResult::All)
+                ControlFlow::Break(WriteResult::All)
             }
         }
     }
@@ -198,7 +198,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         self.outbound.flush();
     }
 
-    /// Bytes that the codec buffers and may still write. What waits for a handshake that will never end does not count.
+    /// Bytes that the codec buffers and may still write. Bytes that wait for a handshake that will never end do not
+    /// count.
     fn buffered_bytes(&self) -> usize {
         let has_ended = self.has_peer_ended || self.read_side == ReadSide::Failed;
         let is_stuck = has_ended && !self.codec.is_established();

@@ -1,8 +1,8 @@
 //! The tasks that wait for a connection: one for messages, one to send. They may be two.
 //!
-//! A stream of tokio remembers one task for each direction: the one that polled last. Yet a task that waits for messages
-//! writes what waits to be sent, and a task that sends reads what a handshake waits for. So each polls the stream with a
-//! waker that wakes both, and neither takes the place of the other.
+//! A tokio stream remembers one task for each direction: the one that polled last. Yet a task that waits for messages
+//! also writes, and a task that sends reads during a handshake. So each polls the stream with a waker that wakes both,
+//! and neither takes the place of the other.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};

@@ -1,4 +1,4 @@
-//! Codecs over streams of tokio: scripted ones, pairs in memory, and sockets.
+//! Codecs over tokio streams: scripted ones, pairs in memory, and sockets.
 
 mod ends;
 mod flow;

@@ -1,4 +1,4 @@
-//! The memory of contexts, by a counting allocator: what each takes, when it goes, and what a bomb takes.
+//! The memory of contexts, by a counting allocator: the memory of each, its release, and a bomb's memory.
 //!
 //! The library of zstd allocates by itself, so its contexts are counted by their own word.
 
@@ -131,7 +131,7 @@ fn the_pool_keeps_no_more_than_its_bound() {
     trim_spare();
 }
 
-/// What a bomb takes is one context and the space of its caller, however far it would expand.
+/// A bomb takes one context and its caller's space, however far it would expand.
 #[test]
 fn bombs_take_no_memory_beyond_a_context() {
     let plain = vec![0; 32 << 20];

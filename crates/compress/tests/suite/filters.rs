@@ -38,7 +38,7 @@ fn lines_arrive_alike_in_any_pieces() {
             codec.encode(line.into(), out).expect("it is a line");
         };
         let contract = Contract::new(|| stack(algorithm)).answer(answer).rounds(16);
-        // What a flush yields depends on when it comes; the plain bytes do not.
+        // A flush's compressed bytes depend on its time; the plain bytes do not.
         let contract = contract.replies(|wire| {
             let mut plain = Vec::new();
             let mut decompressor = Decompressor::new(algorithm, DecompressionLimits::default());

@@ -1,4 +1,4 @@
-//! Other implementations, and other interfaces of the same libraries, read what this crate writes, and the reverse.
+//! Other implementations, and other interfaces of the same libraries, read this crate's output, and the reverse.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ fn plain() -> Vec<u8> {
 }
 
 #[test]
-fn readers_of_the_libraries_read_what_is_written() {
+fn readers_of_the_libraries_read_our_output() {
     let plain = plain();
     for &algorithm in Algorithm::ALL {
         let wire = compress(Compression::new(algorithm), &plain);
@@ -32,7 +32,7 @@ fn readers_of_the_libraries_read_what_is_written() {
 }
 
 #[test]
-fn what_writers_of_the_libraries_write_is_read() {
+fn output_of_the_libraries_is_read() {
     let plain = plain();
     let check =
         |algorithm, wire: &[u8]| assert!(decompress(algorithm, wire).as_deref() == Ok(&plain[..]), "{algorithm}");
@@ -105,7 +105,7 @@ fn skippable_frames_are_skipped() {
 
 /// The programs of the formats, where they are installed.
 #[test]
-fn programs_read_what_is_written_and_the_reverse() {
+fn programs_read_our_output_and_the_reverse() {
     let plain = plain();
     for (program, algorithm) in [("gzip", Algorithm::Gzip), ("zstd", Algorithm::Zstd), ("lz4", Algorithm::Lz4)] {
         let wire = compress(algorithm, &plain);

@@ -1,4 +1,4 @@
-//! What is compressed is decompressed to the same bytes, however it is divided.
+//! Compressed bytes decompress to the original, however they are divided.
 
 use tidegate_compress::{Algorithm, Compression, Compressor, DecompressionLimits, Decompressor, Error, Operation};
 use tidegate_testkit::{Random, seed};

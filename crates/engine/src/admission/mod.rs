@@ -6,7 +6,7 @@
 //!
 //! Peers of Unix sockets have no IP address: they are always admitted and never counted.
 //!
-//! Read next: `networks.rs`, lists of networks; `table.rs`, what is known of each address.
+//! Read next: `networks.rs`, lists of networks; `table.rs`, the state of each address.
 
 mod networks;
 mod table;
@@ -58,8 +58,8 @@ pub struct Admission {
     /// proxies, health checks. Default: none.
     pub exempt: Vec<IpNet>,
     /// How many connections an address may have at the same time. Default: any number. It stops one peer that opens
-    /// connections until the server has none left, idle or slow. Set it above what one office or mobile network behind
-    /// one address needs. A closed connection counts for as long as a task keeps its channel.
+    /// connections until the server has none left, idle or slow. Set it above the need of one office or mobile network
+    /// behind one address. A closed connection counts for as long as a task keeps its channel.
     pub connections_per_address_max: Option<u32>,
     /// How fast an address may open connections. Default: any rate. It stops one peer that opens and closes connections
     /// to make the server do the work of new ones, such as handshakes.

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use super::{ConnectionRate, Refusal};
 
-/// What an address may have.
+/// The caps of an address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caps {
     pub(super) connections_max: u32,
@@ -46,7 +46,7 @@ struct Entries {
     idle: VecDeque<u64>,
 }
 
-/// What is known of an address.
+/// The state of an address.
 #[derive(Debug)]
 struct AddressEntry {
     /// The theoretical arrival time of the next connection at the sustained rate.

@@ -10,7 +10,7 @@ use crate::context::SendError;
 /// Why an operation on a channel has failed.
 ///
 /// It stays on its loop: it is not `Send`, because [`CloseReason::Failed`] keeps the application's own error as it is.
-/// For another thread take what it needs: the text, or what [`closed`](Self::closed) matches.
+/// For another thread take a part of it: the text, or the match of [`closed`](Self::closed).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ChannelError {

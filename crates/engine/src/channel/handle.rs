@@ -114,7 +114,7 @@ impl<C: Pipeline> Handle<C> {
         self.replace(|connection, core, token| connection.become_handler(core, token, handler))
     }
 
-    /// Gives the connection to what the switch says. No handle is left then.
+    /// Hands the connection over to the target of the switch. No handle is left then.
     pub(crate) fn switch_by(&mut self, switch: Switch<C>) -> Result<(), ChannelError> {
         self.replace(|connection, core, token| connection.switch_by(core, token, switch))
     }
@@ -140,8 +140,8 @@ impl<C: Pipeline> Handle<C> {
         Ok(())
     }
 
-    /// As [`with_or`](Self::with_or), with a message that is returned if it cannot be queued. Only the codec's work is
-    /// within the place that catches panics: what passes through there is copied.
+    /// As [`with_or`](Self::with_or), with a message that is returned if it cannot be queued. Only the codec's work
+    /// runs where panics are caught: values that pass through there are copied.
     #[inline(always)]
     pub(crate) fn send(&self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         let Ok(mut core) = self.local().core.try_borrow_mut() else { return Err(SendError::Busy(message)) };

@@ -5,7 +5,7 @@
 //! queue, limits and deadlines as a connection with a [`Handler`](crate::Handler), and lives on one loop, as the tasks
 //! that use it do.
 //!
-//! | what | where |
+//! | part | file |
 //! |---|---|
 //! | the channel and its halves | here, and `split.rs` |
 //! | the futures that a task awaits | `futures.rs` |
@@ -47,7 +47,7 @@ use crate::slots::connection_id;
 ///
 /// How the connection ends:
 ///
-/// | what happens to the channel | what the peer sees |
+/// | event of the channel | effect on the peer |
 /// |---|---|
 /// | it is [closed](Channel::close), or dropped | all pending bytes, then the end of the stream |
 /// | it is [aborted](Channel::abort) | a reset |
@@ -191,9 +191,9 @@ impl<C: Pipeline> Channel<C> {
         Close::begin(self)
     }
 
-    /// Whether the handshakes of filters such as TLS are over, or a promise to wake the task when they are: for a task that
-    /// chooses the protocol by what was agreed on in the handshake, and so must not [receive](Channel::recv) before. The
-    /// loop drives the handshake meanwhile. A channel wakes one task for this, [`ready`](Channel::ready) and
+    /// Whether the handshakes of filters such as TLS are over, or a promise to wake the task when they are: for a task
+    /// that chooses the protocol by the handshake's result, and so must not [receive](Channel::recv) before. The loop
+    /// drives the handshake meanwhile. A channel wakes one task for this, [`ready`](Channel::ready) and
     /// [`flushed`](Channel::flushed).
     ///
     /// # Errors
@@ -215,9 +215,9 @@ impl<C: Pipeline> Channel<C> {
         polled.map(|ended| ended.err().unwrap_or_else(|| ChannelError::Closed(Rc::new(CloseReason::Done))))
     }
 
-    /// Waits until the peer has shut down its sending side, even if no task receives: what the peer has sent before may be
-    /// unread. On a stream it waits for ever. It wakes the task as [`poll_closed`](Channel::poll_closed) does, so one of the
-    /// two wakers is kept.
+    /// Waits until the peer has shut down its sending side, even if no task receives: earlier bytes of the peer may be
+    /// unread. On a stream it waits for ever. It wakes the task as [`poll_closed`](Channel::poll_closed) does, so one
+    /// of the two wakers is kept.
     pub fn poll_hung_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let waker = cx.waker();
         self.handle.with_or(|connection, core, token| connection.poll_hung_up(core, token, waker), |_| Poll::Pending)
@@ -364,8 +364,8 @@ impl<C: Pipeline> Channel<C> {
         Ok(Channel::new(self.handle.transfer()))
     }
 
-    /// Continues with a handler in place of the task, and with the same codec, in the middle of a message too. What the
-    /// channel has queued is sent first, and the handler gets the messages that have arrived.
+    /// Continues with a handler in place of the task, and with the same codec, in the middle of a message too. The
+    /// channel's queue is sent first, and the handler gets the messages that have arrived.
     /// [`Outcome::into_channel`](crate::Outcome::into_channel) is the way back: a protocol whose requests need a task
     /// only at times has the memory of one only then.
     ///
@@ -404,8 +404,8 @@ impl<C: Pipeline> Channel<C> {
         self.handle.become_handler(handler)
     }
 
-    /// Continues as a [`Switch`] says: with another codec, and a handler or another task in place of this one. What the
-    /// channel has queued is sent first, and bytes that its codec has not decoded go to the new one.
+    /// Continues as a [`Switch`] says: with another codec, and a handler or another task in place of this one. The
+    /// channel's queue is sent first, and bytes that its codec has not decoded go to the new one.
     ///
     /// # Errors
     /// As [`into_handler`](Self::into_handler). The switch is dropped then.

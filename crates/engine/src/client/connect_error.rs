@@ -1,4 +1,4 @@
-//! `ConnectError`: why there is no connection, and what to do about it.
+//! `ConnectError`: why there is no connection, and the remedy.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -57,7 +57,7 @@ impl fmt::Display for ConnectError {
     }
 }
 
-/// The probable cause, and what to do, where the text of the error does not name it.
+/// The probable cause and the remedy, where the text of the error does not name it.
 fn advice(address: &Address, error: &io::Error) -> &'static str {
     let is_ip = address.ip().is_some();
     match (error.kind(), error.raw_os_error()) {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_error_says_what_to_do() {
+    fn each_error_names_a_remedy() {
         let ip: Address = "127.0.0.1:7".parse().expect("an address");
         let unix: Address = "unix:/run/a.sock".parse().expect("an address");
         // Linux's numbers.

@@ -104,8 +104,8 @@ pub(crate) trait SessionHooks<C: Pipeline> {
         false
     }
 
-    /// Handles what streams have requested, and writes bytes of streams. Returns whether more could be written, once
-    /// these are sent.
+    /// Handles the requests of streams, and writes bytes of streams. Returns whether more could be written, once these
+    /// are sent.
     fn transmit(&mut self, _codec: &mut C, _link: &mut Link, _core: &mut Core) -> bool {
         false
     }

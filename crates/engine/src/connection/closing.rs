@@ -28,7 +28,7 @@ pub(super) enum WriteSide {
     Lingering,
 }
 
-/// What brings it there.
+/// An event that brings it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteEvent {
     /// The application sends no more, or the connection closes.

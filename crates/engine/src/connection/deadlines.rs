@@ -35,8 +35,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         if core.wheel.has_passed(self.link.progress) {
             let unacknowledged = (!self.link.is_stream()).then(|| core.driver.unacknowledged(token)).flatten();
             if self.link.update_acknowledged(unacknowledged) || self.was_session_held(core) {
-                // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours
-                // yet. Or we did not send.
+                // Slowly, but the peer reads: its bytes came out of the kernel's buffer, which did not need ours yet.
+                // Or we did not send.
                 self.link.progress = DeadlineTick::NEVER;
             } else {
                 return Err(Disposition::Close {
@@ -51,7 +51,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         let now = core.time.now();
         let due = self.codec.poll_timeout().filter(|at| *at <= now && self.awaits_peer());
         if due.is_some() && self.was_session_held(core) {
-            // What the peer sends in time may wait behind what we did not receive.
+            // Bytes that the peer sent in time may wait behind bytes that we did not receive.
             self.link.resume_codec(&mut self.codec, core);
         } else if due.is_some_and(|at| !self.has_grace(core, token, now.saturating_duration_since(at))) {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
@@ -124,7 +124,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         timer
     }
 
-    /// What the link does not know of the connection.
+    /// The connection's state outside of its link.
     fn view(&self) -> View {
         View {
             codec_bytes: self.codec.input_memory(),
@@ -312,7 +312,7 @@ impl Link {
     }
 }
 
-/// What a link does not know of its connection.
+/// A connection's state outside of its link.
 struct View {
     /// Bytes that the codec keeps and has not decoded.
     codec_bytes: usize,

@@ -1,4 +1,4 @@
-//! What an operator sees of a connection.
+//! The description of a connection for an operator.
 
 use tidegate_codec::Pipeline;
 

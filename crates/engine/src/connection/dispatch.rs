@@ -27,7 +27,7 @@ use crate::session::{StreamId, StreamRequestKind};
 use crate::slot_entry::{Dispatched, Disposition, SlotEntry, SlotEvent, SocketState};
 use crate::wheel::DeadlineTick;
 
-/// What follows once the event is taken in.
+/// The step after the event is taken in.
 pub(super) enum Next {
     /// Decoding, flushing, notifying.
     Process,
@@ -41,7 +41,7 @@ pub(super) enum Next {
     AwaitTasks,
 }
 
-/// What one dispatch may still do.
+/// The rest of one dispatch's budget.
 pub(super) struct DispatchBudget {
     messages: u32,
     pub(super) sends: u32,
@@ -259,7 +259,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             && self.application.wake_reader()
             && (!self.link.is_stream() || core.pending_reader.is_none())
         {
-            // Its next dispatch is known: what the tasks do requests no other.
+            // Its next dispatch is known: actions of the tasks request no other.
             self.link.set(Link::SCHEDULED, true);
             core.pending_reader = Some(token);
             return Next::AwaitTasks;
@@ -365,7 +365,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             let mut reply = Output::new(outbound, &core.pool, &core.time);
             let step =
                 if ended { self.codec.decode_eof(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
-            // What the handler sends is compared with the water marks when it sends it.
+            // Each message of the handler is compared with the water marks when it is sent.
             if outbound.written() != before.0 || self.codec.buffered_bytes() > before.1 {
                 self.link.update_level(&self.codec);
                 self.check_replies()?;
@@ -446,8 +446,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.close_on_error(ended.map(drop));
     }
 
-    /// Whether the codec wants bytes even if the application wants no messages. While the peer does not read what
-    /// waits on the wire, the codec does not elicit more from it.
+    /// Whether the codec wants bytes even if the application wants no messages. While the peer does not read the
+    /// waiting wire bytes, the codec does not elicit more from it.
     pub(super) fn wants_input(&self) -> bool {
         !self.codec.is_established()
             && !self.link.intersects(Link::READ_FAILED)
@@ -561,8 +561,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// Of a stream: reports to the session what the application has finished with. A handler that has left bytes takes
-    /// them in a later dispatch, which may receive nothing and has to report as well.
+    /// Of a stream: reports the bytes that the application has finished with to the session. A handler that has left
+    /// bytes takes them in a later dispatch, which may receive nothing and has to report as well.
     #[cold]
     fn report_unread(&mut self, core: &mut Core) {
         if let Some(stream) = self.link.stream()

@@ -145,7 +145,7 @@ impl Link {
         self.outbound.is_empty()
     }
 
-    /// What waits below all filters.
+    /// The bytes that wait below all filters.
     pub(super) fn wire_cost(&self) -> u64 {
         self.outbound.cost()
     }
@@ -226,7 +226,7 @@ impl Link {
         }
     }
 
-    /// Whether the driver takes what is written now, and it may be written.
+    /// Whether the driver takes bytes now, and may.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         !self.intersects(Self::SENDING | Self::WRITE_FAILED) && !self.is_ending()

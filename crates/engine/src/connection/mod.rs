@@ -1,8 +1,8 @@
-//! What happens to one connection.
+//! One connection: its events and its state.
 //!
 //! A connection is an entry of a slot (`slot_entry.rs`). Its dispatch is in `dispatch.rs`, in the order in which things
-//! happen; its deadlines are in `deadlines.rs`; its application, a handler or a channel, is in `application.rs`; what a
-//! channel's handles do with it outside of dispatches is in `pull.rs`. Its other parts, beside the codec and the
+//! happen; its deadlines are in `deadlines.rs`; its application, a handler or a channel, is in `application.rs`; the
+//! calls of a channel's handles outside of dispatches are in `pull.rs`. Its other parts, beside the codec and the
 //! application, are the [`Link`].
 
 mod application;

@@ -22,7 +22,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.open(core, token)
     }
 
-    /// Whether a stream is over once its session has written what is in its queue.
+    /// Whether a stream is over once its session has written its queue.
     #[inline]
     pub(super) fn is_answered(&self, core: &Core) -> bool {
         !A::PULLS

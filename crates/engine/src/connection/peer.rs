@@ -1,4 +1,6 @@
 //! `Peer`: the address of a connection's peer, in 8 bytes.
+//!
+//! The connection keeps it for its log line: after a reset the system no longer knows the address.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};

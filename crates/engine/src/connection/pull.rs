@@ -65,7 +65,7 @@ pub(crate) enum Refusal {
     Closed,
 }
 
-/// What the handles of a connection wait for.
+/// The waiters of a connection's handles.
 pub(crate) struct ChannelState {
     /// The task that waits for a message.
     reader: Option<Waker>,
@@ -422,7 +422,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             && self.link.is_writable()
     }
 
-    /// What comes before decoding: a task begins to receive, or the connection has changed since its last message.
+    /// The steps before decoding: a task begins to receive, or the connection has changed since its last message.
     /// Returns the result if nothing may be decoded.
     #[inline(never)]
     fn begin_recv(&mut self, core: &mut Core, token: Token, waker: &Waker) -> Option<Absence> {
@@ -591,7 +591,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         if let Some(position) = position {
             self.link.watch(position);
         }
-        // A dispatch stops watching what is sent.
+        // A dispatch stops watching the sent position.
         if !self.link.is_watching() || self.watched_is_sent() {
             self.link.stop_watching();
             return Poll::Ready(Ok(()));

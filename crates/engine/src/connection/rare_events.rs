@@ -1,8 +1,8 @@
 //! Events that do not come with every message, apart from those that do (`dispatch.rs`): the beginning of a connection,
 //! its end, a change of its codec or its application, timers, posts and drains.
 //!
-//! One function takes in one kind of event, and says what follows. They are apart in the program as well, so that the
-//! frequent events stay close together in the cache.
+//! One function takes in one kind of event, and returns the next step. They are apart in the program as well, so that
+//! the frequent events stay close together in the cache.
 
 use std::any::Any;
 use std::io;
@@ -105,7 +105,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     fn on_stream_reset(&self, code: u64) -> Dispatched {
         let has_ended = self.link.intersects(Link::PEER_ENDED) && self.link.is_shut();
         if has_ended && !injected::is_injected(Bug::ResetAfterEnd) {
-            // Both sides have ended it already: what was received stays.
+            // Both sides have ended it already: received bytes stay.
             return Ok(());
         }
         Err(Disposition::reset(CloseReason::StreamReset { code, by_peer: true }))
@@ -136,8 +136,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         Ok(Next::AwaitTasks)
     }
 
-    /// What the handler has sent leaves at the end of the pass. If there are more messages, others come first: each may
-    /// be one that the handler waits for.
+    /// The handler's output leaves at the end of the pass. If there are more messages, others come first: each may be
+    /// one that the handler waits for.
     fn continue_after_task(&mut self, core: &mut Core, token: Token) {
         if self.link.input.is_empty() {
             return self.schedule(core, token);

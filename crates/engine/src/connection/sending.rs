@@ -49,7 +49,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         Err(self.on_failure(core, token, error))
     }
 
-    /// The connection has failed. What the peer sent before that is handled first.
+    /// The connection has failed. Earlier bytes of the peer are handled first.
     #[cold]
     pub(super) fn on_failure(&mut self, core: &mut Core, token: Token, error: io::Error) -> Disposition {
         if self.receive_rest(core, token)
@@ -62,8 +62,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.on_io_error(error)
     }
 
-    /// Receives what the peer sent before the connection failed, and returns whether there is any. The connection is
-    /// about to close. A channel still yields the input that came before that, although no task reads now.
+    /// Receives bytes that the peer sent before the connection failed, and returns whether there is any. The connection
+    /// is about to close. A channel still yields the input that came before that, although no task reads now.
     fn receive_rest(&mut self, core: &mut Core, token: Token) -> bool {
         if self.link.is_stream() || self.link.is_closing() || self.link.intersects(Link::PEER_ENDED) {
             return false;
@@ -104,7 +104,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             let has_more = A::IS_SESSION && self.transmit_streams(core);
             self.flush_codec(core);
             if self.link.is_shut() {
-                // What the codec replied after the shutdown cannot be sent any more.
+                // Replies of the codec after the shutdown cannot be sent any more.
                 self.link.outbound().clear();
             }
             if self.link.is_stream() {
@@ -221,7 +221,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.link.write_side() == WriteSide::Finishing
     }
 
-    /// Bytes that the codec buffers and may still write. What waits for a handshake that will never end does not
+    /// Bytes that the codec buffers and may still write. Bytes that wait for a handshake that will never end do not
     /// count.
     pub(super) fn buffered_bytes(&self) -> usize {
         let stuck = self.link.intersects(Link::READ_FAILED | Link::PEER_ENDED) && !self.codec.is_established();

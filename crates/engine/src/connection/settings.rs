@@ -1,4 +1,4 @@
-//! `Settings`: what the connections of one listener have in common on one loop.
+//! `Settings`: shared settings of one listener's connections on one loop.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::counters::ListenerCounts;
 use crate::limits::Limits;
 use crate::load_balancing::LoopHandle;
 
-/// What the connections of one server have in common on one loop.
+/// Shared settings of one server's connections on one loop.
 pub(crate) struct Settings {
     pub(crate) limits: Limits,
     /// Connections of the server, on all loops.

@@ -1,4 +1,4 @@
-//! Shaping of one connection: what it is charged for, when it does not receive or does not send, and when it goes on.
+//! Shaping of one connection: its charges, its pauses in both directions, and their ends.
 //!
 //! A connection that may not send looks like one whose driver has no room: the rest of its queue waits. A connection that
 //! may not receive keeps the driver from receiving. Either ends when the timer of its slot fires. The buckets are in the

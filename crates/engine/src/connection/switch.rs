@@ -25,8 +25,8 @@ impl<C: 'static> Switch<C> {
         Self { keeps_codec: true, ..self }
     }
 
-    /// The same for a connection with another codec: `first` makes of it what this one expects. So a protocol that is
-    /// upgraded can be given what comes next without the type of the connection.
+    /// The same for a connection with another codec: `first` converts it into the codec that this one expects. So an
+    /// upgraded protocol can receive its successor without the type of the connection.
     #[must_use]
     pub fn after<B: 'static>(self, first: impl FnOnce(B) -> C + 'static) -> Switch<B> {
         let Self { to, keeps_codec } = self;

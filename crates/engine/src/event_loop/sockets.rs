@@ -1,4 +1,4 @@
-//! What a loop serves: listeners, and sockets that are connected already.
+//! The sockets that a loop serves: listeners, and sockets that are connected already.
 
 use std::cell::RefCell;
 use std::error::Error;

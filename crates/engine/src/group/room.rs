@@ -11,7 +11,7 @@ use tidegate_codec::{Broadcast, Encoded};
 
 use super::{Group, GroupFull, Member, Slow};
 
-/// What bounds a room.
+/// The limits of a room.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RoomLimits {
@@ -20,7 +20,7 @@ pub struct RoomLimits {
     /// Messages that a newcomer gets first, the last ones that were [sent](Room::send). 0 unless set: a room has no
     /// history.
     pub history_max: usize,
-    /// Bytes of these messages. 256 KiB. It bounds the memory of a room, and what a newcomer gets at once.
+    /// Bytes of these messages. 256 KiB. It bounds the memory of a room, and the bytes that a newcomer gets at once.
     pub history_bytes_max: usize,
 }
 
@@ -221,7 +221,7 @@ impl<C, P> Visit<C, P> {
 
 impl<C, P> Drop for Visit<C, P> {
     fn drop(&mut self) {
-        // What describes the member is dropped after the lock.
+        // The member's description is dropped after the lock.
         let gone = self.room.state().present.remove(&self.number);
         drop(gone);
     }

@@ -189,7 +189,7 @@ fn a_loop_that_hangs_is_handed_a_bounded_number_of_connections() {
     assert_eq!((kept, in_transit(group.loads[1].word.load(Relaxed))), (9 * HANDOFFS_MAX, HANDOFFS_MAX));
     assert!(reception.shut());
     assert_eq!(hangs.collect().len() as u64, HANDOFFS_MAX);
-    assert!(!reception.shut(), "what was thrown away is counted no more");
+    assert!(!reception.shut(), "discarded connections are counted no more");
 }
 
 #[test]

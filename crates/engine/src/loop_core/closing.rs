@@ -1,5 +1,4 @@
-//! `Closing`: what is left of a connection that is closed, in its slot, and `Tombstone`, the entry of a slot without
-//! one.
+//! `Closing`: the rest of a closed connection, in its slot, and `Tombstone`, the entry of a slot without one.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -11,8 +10,7 @@ use super::drain::ClosingMemory;
 use crate::close_reason::CloseReason;
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent, SocketState};
 
-/// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
-/// last completion.
+/// The rest of a closed connection with operations in flight: its memory, until the driver's last completion.
 pub(super) struct Closing {
     pub(super) entry: Box<dyn SlotEntry>,
     pub(super) reason: Rc<CloseReason>,

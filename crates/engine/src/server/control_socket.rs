@@ -4,7 +4,7 @@
 //! share a directory. A process changes it only while it has the [`PathLock`]; without the lock a process only
 //! connects.
 //!
-//! | change | what the lock covers |
+//! | change | steps under the lock |
 //! |---|---|
 //! | publish | a socket is bound beside the path under a random name, listens, and is renamed to the path |
 //! | withdraw | the file at the path is compared with this process's own socket, and removed if it is that |
@@ -53,7 +53,7 @@ impl ControlSocket {
         Ok(())
     }
 
-    /// Listens, and puts the socket at `path`, replacing what is there.
+    /// Listens, and puts the socket at `path`, replacing any other.
     pub(crate) fn publish(path: &Path, mut lock: PathLock) -> io::Result<Self> {
         for attempt in 1.. {
             let temporary = lock.temporary()?;

@@ -62,7 +62,7 @@ use crate::unwind::catch_and_log;
 #[must_use = "dropping the last handle ends the server"]
 pub struct ServerHandle(Arc<ServerState>);
 
-/// What all handles of a server share.
+/// Shared state of a server's handles.
 #[derive(Debug)]
 pub(crate) struct ServerState {
     listeners: Vec<RunningListener>,
@@ -294,7 +294,7 @@ impl ServerHandle {
         self.0.loops.len()
     }
 
-    /// What each loop has done so far; while the server drains, and afterwards, too.
+    /// The counts of each loop so far; while the server drains, and afterwards, too.
     #[must_use]
     pub fn counts(&self) -> Vec<Counts> {
         self.0.loops.iter().map(|running| running.published.read()).collect()
@@ -459,7 +459,7 @@ impl Drop for ServerState {
     }
 }
 
-/// What a loop's thread reports once it runs.
+/// The report of a loop's thread once it runs.
 struct StartReport {
     mailbox: Arc<Mailbox>,
     published: Arc<PublishedCounters>,
@@ -475,8 +475,8 @@ fn run_loop(
     listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
 ) {
     let pool = Pool::new();
-    // An eighth and more stays for what the ledger does not count: connections themselves, the loop's own tables, and
-    // the allocator's gaps.
+    // An eighth and more stays for memory that the ledger does not count: connections themselves, the loop's own
+    // tables, and the allocator's gaps.
     pool.ledger().set_budget(memory_max - memory_max / 8 - (memory_max / 8).min(LOOP_BYTES));
     let ready = plan.open(&pool).and_then(|driver| {
         let backend = driver.name();

@@ -1,4 +1,4 @@
-//! `Listener`: addresses with what serves their connections. A server has any number of them on one set of loops.
+//! `Listener`: addresses, and the service of their connections. A server has any number of them on one set of loops.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -155,7 +155,7 @@ impl Listener {
 
     /// The same with state for each loop. `each` is called once on each loop's thread, with the loop's number. It
     /// returns a closure that makes a codec and a handler for each connection there, given the peer's address; so
-    /// handlers of one loop can share what is not `Send`. `each` may start tasks, which end with the loop.
+    /// handlers of one loop can share values that are not `Send`. `each` may start tasks, which end with the loop.
     pub fn handle_each<C, H, M>(self, each: impl Fn(usize) -> M + Send + Sync + 'static) -> ServedListener
     where
         C: Pipeline,
@@ -191,7 +191,7 @@ impl Listener {
     }
 
     /// The same with state for each loop: `each` is called once on each loop's thread, with the loop's number, and
-    /// returns what makes a codec, given the peer's address, and what serves channels there.
+    /// returns a function that makes a codec for the peer's address, and one that serves channels there.
     pub fn serve_each<C, F, E, M, S>(self, each: impl Fn(usize) -> (M, S) + Send + Sync + 'static) -> ServedListener
     where
         C: Pipeline,
@@ -259,7 +259,7 @@ impl Listener {
     }
 
     /// Serves several protocols, which the first bytes of each connection choose. `each` is called once on each loop's
-    /// thread, with the loop's number, so the applications of one loop can share what is not `Send`.
+    /// thread, with the loop's number, so the applications of one loop can share values that are not `Send`.
     pub fn sniff(self, each: impl Fn(usize) -> Protocols + Send + Sync + 'static) -> ServedListener {
         self.handle_each(move |number| {
             let protocols = each(number).share();
@@ -389,7 +389,7 @@ fn is_at(socket: &Socket, address: &Address) -> bool {
 pub(super) type Listen =
     dyn Fn(usize, &mut EventLoop, Vec<Socket>, &Limits, &Arc<AtomicUsize>) -> io::Result<()> + Send + Sync;
 
-/// A [`Listener`] with what serves its connections; for [`Server::listener`](crate::Server::listener).
+/// A [`Listener`] with the service of its connections; for [`Server::listener`](crate::Server::listener).
 #[must_use = "a listener does nothing until it is added to a server"]
 pub struct ServedListener {
     pub(super) listener: Listener,

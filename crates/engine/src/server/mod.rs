@@ -1,7 +1,8 @@
 //! `Server`: its listeners, how many loops it has, and which loop accepts from which listener.
 //!
-//! Read next: `listener.rs`, addresses with what serves them; `handle.rs`, the running server; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a
-//! stream becomes a channel with a task; `ended.rs`, waiting for the end; `takeover.rs`, the other source of listeners.
+//! Read next: `listener.rs`, addresses with their services; `handle.rs`, the running server; `acceptor.rs`, a loop's
+//! handling of a listener; `serve.rs`, how a stream becomes a channel with a task; `ended.rs`, waiting for the end;
+//! `takeover.rs`, the other source of listeners.
 
 pub(crate) mod acceptor;
 mod connections;
@@ -173,7 +174,7 @@ impl Server {
         Self { main: Some(listener), ..Self::new() }
     }
 
-    /// Adds a listener with what serves its connections. The loops, the drain and the takeover are the same for all
+    /// Adds a listener with the service of its connections. The loops, the drain and the takeover are the same for all
     /// listeners of a server.
     pub fn listener(mut self, listener: ServedListener) -> Self {
         self.listeners.push(listener);
@@ -186,8 +187,8 @@ impl Server {
         self
     }
 
-    /// The loops run in no runtime of tokio, even if the feature `tokio` is on: for a program that uses nothing of tokio,
-    /// while another package of its build may have the feature on. It saves the thread of the runtime.
+    /// The loops run in no tokio runtime, even if the feature `tokio` is on: for a program without tokio, while another
+    /// package of its build may have the feature on. It saves the thread of the runtime.
     pub fn without_tokio_runtime(mut self) -> Self {
         self.tokio_runtime = Some(TokioRuntime::none());
         self
@@ -211,8 +212,8 @@ impl Server {
         self
     }
 
-    /// What protects the server. [`Limits::connections_max`] is for all listeners without limits of their own together,
-    /// and the lowest `memory_max` of all listeners is that of the server.
+    /// The limits that protect the server. [`Limits::connections_max`] is for all listeners without limits of their own
+    /// together, and the lowest `memory_max` of all listeners is that of the server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -263,7 +264,7 @@ impl Server {
     /// Starts the loops. `make` makes a codec and a handler for each connection of the server's own listener.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     pub fn start<C, H>(self, make: impl Fn() -> (C, H) + Send + Sync + 'static) -> Result<ServerHandle, StartError>
     where
         C: Pipeline,
@@ -275,7 +276,7 @@ impl Server {
     /// Starts the loops. `each` is called once on each loop's thread, as [`Listener::handle_each`] describes.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     pub fn start_each<C, H, M>(
         self,
         each: impl Fn(usize) -> M + Send + Sync + 'static,
@@ -292,16 +293,16 @@ impl Server {
     /// describes.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     pub fn sniff(self, each: impl Fn(usize) -> Protocols + Send + Sync + 'static) -> Result<ServerHandle, StartError> {
         self.run_main(|listener| listener.sniff(each))
     }
 
-    /// Starts the loops. `served` says what serves the server's own listener, which is the first of its listeners: for
+    /// Starts the loops. `served` returns the service of the server's own listener, the first of its listeners: for
     /// protocols with a configuration of their own.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     pub fn run_main(mut self, served: impl FnOnce(Listener) -> ServedListener) -> Result<ServerHandle, StartError> {
         let main = self.main.take().ok_or(StartError::NoListener)?;
         self.listeners.insert(0, served(main));
@@ -312,7 +313,7 @@ impl Server {
     /// nothing is started.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     pub fn run(mut self) -> Result<ServerHandle, StartError> {
         if self.main.is_some() {
             return Err(StartError::NotServed);
@@ -409,7 +410,7 @@ impl Default for Server {
     }
 }
 
-/// What one loop needs to accept from one listener.
+/// The state that one loop needs to accept from one listener.
 struct LoopListener {
     listen: Arc<Listen>,
     limits: Limits,

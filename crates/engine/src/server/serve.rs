@@ -18,7 +18,7 @@ impl Server {
     /// which is logged in any case.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     pub fn serve<C, F, E>(
         self,
         codec: impl Fn() -> C + Send + Sync + 'static,
@@ -33,9 +33,9 @@ impl Server {
     }
 
     /// Starts the loops. `each` is called once on each loop's thread, with the loop's number. It returns two closures:
-    /// one makes a codec for each connection there, given the peer's address, the other serves its channel. So the tasks
-    /// of one loop can share what is not `Send`. `each` may start tasks that belong to no connection, such as a pool of
-    /// connections or a report each minute; they end with the loop.
+    /// one makes a codec for each connection there, given the peer's address, the other serves its channel. So the
+    /// tasks of one loop can share values that are not `Send`. `each` may start tasks that belong to no connection,
+    /// such as a pool of connections or a report each minute; they end with the loop.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -71,7 +71,7 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     pub fn serve_each<C, F, E, M, S>(
         self,
         each: impl Fn(usize) -> (M, S) + Send + Sync + 'static,

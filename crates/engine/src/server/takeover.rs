@@ -8,7 +8,7 @@
 //!
 //! One thread waits at the path. It reads from several clients at a time until one of them sends hello, so a silent
 //! client delays no successor; then it serves that one. `handover.rs` of `sys` describes how descriptors travel,
-//! `control_socket.rs` what lies at the path, and when.
+//! `control_socket.rs` the file at the path, and its life.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ pub(crate) struct Takeover {
     found: Lookup,
 }
 
-/// What a starting server has found at the path.
+/// The result of a starting server's look at the path.
 enum Lookup {
     Predecessor(Predecessor),
     /// No process listens there, and none begins to before the lock is released.
@@ -149,14 +149,14 @@ pub(crate) struct TakeoverListener {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What can interrupt the thread.
+/// The interruption of the thread.
 #[derive(Debug)]
 struct Interruption {
     blocked_on: Mutex<BlockedOn>,
     ending: Condvar,
 }
 
-/// What the thread may be waiting for.
+/// The possible waits of the thread.
 #[derive(Debug)]
 struct BlockedOn {
     ending: bool,
@@ -212,7 +212,7 @@ impl Interruption {
         self.blocked_on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records what the thread waits for now; false if it is to end.
+    /// Records the thread's current wait; false if it is to end.
     fn wait_for(&self, stream: Option<Arc<UnixStream>>) -> bool {
         let mut blocked_on = self.lock();
         blocked_on.stream = stream;

@@ -34,7 +34,7 @@ pub(crate) struct SessionApplication {
     /// Its streams are closed, since it closes.
     is_closing: bool,
     is_closed: bool,
-    /// What serves the streams that the peer opens; without it they are refused.
+    /// The service of the streams that the peer opens; without it they are refused.
     make: Option<Rc<dyn MakeStream>>,
     /// The limits of streams.
     settings: Rc<Settings>,
@@ -133,7 +133,7 @@ impl SessionApplication {
         core.dispatch(token, SlotEvent::ReceivedLast(bytes));
     }
 
-    /// Handles what streams have requested of the session.
+    /// Handles the requests of streams to the session.
     pub(super) fn handle_requests<C: Pipeline<Codec: Mux>>(&self, codec: &mut C, link: &mut Link, core: &mut Core) {
         while let Some(requests) = core.sessions.take_requests(self.session) {
             let (slots, _, pool, time) = core.stream_parts();
@@ -302,7 +302,7 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> SessionHooks<C> for SessionAppli
         if !codec.is_established() {
             return false;
         }
-        // Those bytes are bound that one send takes, and no more: what is more urgent may come meanwhile.
+        // It writes the bytes of one send and no more: more urgent ones may come meanwhile.
         let room = room_for_streams(codec, link);
         let (slots, dispatches, pool, time) = core.stream_parts();
         let (mux, mut out) = codec.uppermost(Output::new(link.outbound(), pool, time));
@@ -418,9 +418,9 @@ fn token([slot, generation]: [u32; 2]) -> Option<Token> {
     (generation != 0).then_some(Token { slot, generation })
 }
 
-/// How many more bytes of streams may wait in the session, in its filters and in its queue: what one send takes, but not
-/// above the high mark. With the bytes of streams above the mark, a reply of the codec could exceed the cap of replies
-/// although the peer reads.
+/// How many more bytes of streams may wait in the session, in its filters and in its queue: the bytes of one send, but
+/// not above the high mark. With the bytes of streams above the mark, a reply of the codec could exceed the cap of
+/// replies although the peer reads.
 #[inline]
 fn room_for_streams(codec: &impl Pipeline, link: &mut Link) -> u64 {
     let bytes_max = SEND_BYTES.min(link.settings().limits.water.high);

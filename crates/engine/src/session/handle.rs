@@ -122,9 +122,9 @@ impl<P: Pipeline<In = StreamEvent, Codec: Mux>> Session<P> {
 }
 
 impl<C: Pipeline> Channel<C> {
-    /// Continues as a session, with the multiplexing codec that `to` makes of the present codec: this side opens streams on
-    /// it, and refuses those of the peer. What the channel has queued is sent first, and bytes that its codec has not
-    /// decoded go to the new one. The session has the limits of the channel.
+    /// Continues as a session, with the multiplexing codec that `to` makes of the present codec: this side opens
+    /// streams on it, and refuses those of the peer. The channel's queue is sent first, and bytes that its codec has
+    /// not decoded go to the new one. The session has the limits of the channel.
     ///
     /// # Errors
     /// [`ChannelError::Closed`] if the connection is closed, [`ChannelError::Busy`] from within a handler.

@@ -5,9 +5,9 @@
 //! of its own: it has a codec, an application, a queue, an input, water marks, a write position and a deadline like any
 //! other, and the session takes the place of the driver.
 //!
-//! - What arrives for a stream is dispatched to it at once, within the dispatch of the session.
-//! - What a stream asks of its session is a [`StreamRequest`]. Requests wait in the session's [`SessionLinks`], since the
-//!   session may be the one that is dispatched. They are handled before the session writes.
+//! - A stream's bytes are dispatched to it at once, within the dispatch of the session.
+//! - A stream's request to its session is a [`StreamRequest`]. Requests wait in the session's [`SessionLinks`], since
+//!   the session may be the one that is dispatched. They are handled before the session writes.
 //! - The bytes of a stream stay in its queue until the session writes them, at most as many at a time as one send takes.
 //!
 //! Read next: `application.rs`.
@@ -35,7 +35,7 @@ pub(crate) struct Sessions {
     spare: Option<Box<Requests>>,
 }
 
-/// What the streams of a session share with it.
+/// The state that a session and its streams share.
 pub(crate) struct SessionLinks {
     token: Token,
     peer: PeerAddress,
@@ -64,7 +64,7 @@ impl Requests {
     }
 }
 
-/// What a stream requests of its session.
+/// A stream's request to its session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamRequest {
     /// The stream's place in the table of the codec.
@@ -85,7 +85,7 @@ pub(crate) enum StreamRequestKind {
     Close {
         /// Why, if the peer has to be notified.
         cause: Option<ResetCause>,
-        /// What it has not sent is dropped.
+        /// Unsent bytes are dropped.
         resets: bool,
     },
 }
@@ -152,7 +152,7 @@ impl Sessions {
         links.is_some_and(|links| links.requests.as_ref().is_some_and(|requests| requests.has_send))
     }
 
-    /// What the streams have requested.
+    /// The requests of the streams.
     pub(crate) fn take_requests(&mut self, session: u32) -> Option<Box<Requests>> {
         self.links.get_mut(session as usize)?.requests.take_if(|requests| !requests.list.is_empty())
     }

@@ -1,4 +1,4 @@
-//! `Streams`: what serves the streams of connections that become sessions in their middle.
+//! `Streams`: the service of streams on connections that become sessions in their middle.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -16,8 +16,9 @@ use crate::connection::{InstallProtocol, Link, Settings, Switch};
 use crate::handler::{Handler, Outcome};
 use crate::slot_entry::SlotEntry;
 
-/// What serves the streams that peers open: for connections that become sessions, by
-/// [`Outcome::session`](Outcome::session). Clones are the same. Streams have the limits of the listener of their session.
+/// The service of the streams that peers open: for connections that become sessions, by
+/// [`Outcome::session`](Outcome::session). Clones are the same. Streams have the limits of the listener of their
+/// session.
 #[derive(Clone)]
 pub struct Streams {
     make: Rc<dyn MakeStream>,

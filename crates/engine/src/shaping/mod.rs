@@ -3,13 +3,13 @@
 //! Shaping is back-pressure: a connection that is ahead of its rate does not receive or does not send for a while, and no
 //! byte is dropped. The kernel's buffers fill, and the peer, or the application, waits.
 //!
-//! - **Sending** never exceeds what is there: a send takes at most the tokens of the bucket, and the rest of the queue
+//! - **Sending** never exceeds the tokens: a send takes at most the tokens of the bucket, and the rest of the queue
 //!   waits.
 //! - **Receiving** goes into debt: the loop learns how much has arrived by receiving it. The next receive waits until the
 //!   debt is paid. The loop asks the driver for no more than the bucket has, and a driver that receives into buffers of
 //!   its own may bring more.
 //!
-//! `bucket.rs` has the arithmetic, `states.rs` what a loop stores, `connection/shaping.rs` what a connection does with it.
+//! `bucket.rs` has the arithmetic, `states.rs` a loop's state, `connection/shaping.rs` its use by a connection.
 
 mod bucket;
 mod states;
@@ -20,10 +20,10 @@ pub(crate) use self::states::ShapingStates;
 
 /// How fast a connection receives and sends. By default nothing is shaped.
 ///
-/// Bytes count as they are on the wire, those of TLS and of PROXY headers included. A session is shaped as a whole, and
-/// its streams with it. Time for which a connection waits because of its shaping counts for no deadline of its peer: not
+/// Bytes count as they are on the wire, with TLS and PROXY headers included. A session is shaped as a whole, and its
+/// streams with it. Time for which a connection waits because of its shaping counts for no deadline of its peer: not
 /// for [`write_rate_min`](crate::Limits::write_rate_min), nor for those of [`Deadlines`](crate::Deadlines) except the
-/// age. After the end of our side, what the peer still sends is discarded and not shaped.
+/// age. After the end of our side, further bytes of the peer are discarded and not shaped.
 ///
 /// ```
 /// use tidegate::{Limits, Rate, Shaping};
@@ -76,7 +76,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// A rate in bytes per second; zero counts as one. The burst is what the rate brings in 100 ms, and at least 16 KiB.
+    /// A rate in bytes per second; zero counts as one. The burst is 100 ms of the rate, and at least 16 KiB.
     #[must_use]
     pub const fn per_second(bytes: u64) -> Self {
         let bytes_per_second = match NonZeroU64::new(bytes) {
@@ -87,8 +87,8 @@ impl Rate {
         Self { bytes_per_second, burst_bytes }.burst(burst_bytes)
     }
 
-    /// The same rate with another burst, in bytes. It is at least one byte, and at least what the rate brings in 4 ms:
-    /// timers are precise to a millisecond, so the rate is out of reach with less.
+    /// The same rate with another burst, in bytes. It is at least one byte, and at least 4 ms of the rate: timers are
+    /// precise to a millisecond, so the rate is out of reach with less.
     #[must_use]
     pub const fn burst(self, bytes: u64) -> Self {
         let least = 1 + (self.bytes_per_second.get() - 1) / 250;
@@ -109,16 +109,16 @@ impl Rate {
         self.burst_bytes
     }
 
-    /// The bytes that are worth waiting for: what the rate brings in 10 ms, and at least a packet, but half of the burst
-    /// at most: a timer that fires late then finds more tokens, and none was lost. Connections that share the rate take
-    /// turns of this size.
+    /// The bytes that are worth waiting for: 10 ms of the rate, and at least a packet, but half of the burst at most: a
+    /// timer that fires late then finds more tokens, and none was lost. Connections that share the rate take turns of
+    /// this size.
     fn turn_bytes(self) -> u64 {
         let worth = (self.bytes_per_second.get() / 100).clamp(PACKET_BYTES, TURN_BYTES_MAX);
         worth.min(self.burst_bytes.div_ceil(2))
     }
 }
 
-/// The least default burst: a record of TLS.
+/// The least default burst: a TLS record.
 const BURST_BYTES_DEFAULT_MIN: u64 = 16 * 1024;
 
 /// A larger burst is no limit.

@@ -1,8 +1,8 @@
 //! `ShapingStates`: the buckets of a loop's shaped connections, by slot, and those that connections share.
 //!
-//! A shared bucket serves in turn. A connection that may not send takes its turn in advance, into the debt of the bucket,
-//! and waits until that debt is paid; a connection that comes later goes deeper into debt, and waits longer. What
-//! connections receive is charged a turn at a time, and the connection that completes a turn waits until it is paid. So
+//! A shared bucket serves in turn. A connection that may not send takes its turn in advance, into the debt of the
+//! bucket, and waits until that debt is paid; a connection that comes later goes deeper into debt, and waits longer.
+//! Received bytes are charged a turn at a time, and the connection that completes a turn waits until it is paid. So
 //! each waits for the turns before its own, and none for another one twice.
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::{Rate, Shaping, TURN_BYTES_MAX};
 use crate::limits::UNREAD_GRACE;
 use crate::slot_table::SlotTable;
 
-/// What a loop stores to shape its connections: nothing, if it shapes none.
+/// A loop's shaping state: empty if it shapes no connection.
 #[derive(Debug)]
 pub(crate) struct ShapingStates {
     /// Some connection is or was shaped.
@@ -24,7 +24,7 @@ pub(crate) struct ShapingStates {
     shared: Slab<SharedBuckets>,
 }
 
-/// What a loop stores for a shaped connection.
+/// A loop's state for a shaped connection.
 #[derive(Debug, Clone, Copy, Default)]
 struct ShapingState {
     receive_rate: Option<Rate>,
@@ -132,7 +132,7 @@ impl ShapingStates {
         Some(self.shared.insert(SharedBuckets { receive_rate, send_rate, receive, send, members: 1 }) as u32)
     }
 
-    /// A connection is gone. What it did not use of its turn is there for others.
+    /// A connection is gone. The unused rest of its turn is there for others.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) {
         if self.is_used {

@@ -1,4 +1,4 @@
-//! Long work of tasks: what takes about a millisecond without anything to wait for, such as compressing a piece of a body.
+//! Long work of tasks: pieces of about a millisecond without a wait, such as compressing a piece of a body.
 //!
 //! A task that does it piece by piece would hold up the other connections of its loop, the more the more such tasks there
 //! are. So it asks for a turn before each piece. Tasks that asked have their turns one after the other at the end of the

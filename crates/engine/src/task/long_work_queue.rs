@@ -1,4 +1,4 @@
-//! `LongWorkQueue`: the tasks of a loop that wait for a turn to do long work. What they await is in `long_work.rs`.
+//! `LongWorkQueue`: the tasks of a loop that wait for a turn to do long work. Their future is in `long_work.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -178,7 +178,7 @@ impl Tasks {
         self.asked.set(None);
     }
 
-    /// The running task may do a piece of long work: what it has done before does not count.
+    /// The running task may do a piece of long work: earlier work does not count.
     pub(super) fn restart_work(&self) {
         self.work.set(Work::begin());
     }

@@ -1,4 +1,4 @@
-//! What takes the place of `TokioRuntime` without the feature `tokio`: loops run in no runtime.
+//! The stand-in for `TokioRuntime` without the feature `tokio`: loops run in no runtime.
 
 use std::io;
 

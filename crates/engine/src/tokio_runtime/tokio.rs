@@ -1,10 +1,10 @@
-//! `TokioRuntime`: the runtime of tokio beside the loops of a server, with the feature `tokio`.
+//! `TokioRuntime`: the tokio runtime beside the loops of a server, with the feature `tokio`.
 //!
-//! Crates of tokio look for a runtime on their thread: for its timers, its sockets and its tasks. A loop's thread enters
-//! the handle of a tokio runtime once, before its first turn, and leaves it after the last. So handlers, functions and tasks
-//! of the loop use such crates as they are, and no message, dispatch or poll pays for that. Futures of tokio that a task
-//! awaits are polled on the loop. The tokio runtime's threads wait for sockets and timers, and wake the task through the
-//! loop's mailbox: one system call for each sleep of the loop, however many tasks wake up (decision 63).
+//! Tokio crates look for a runtime on their thread: for its timers, its sockets and its tasks. A loop's thread enters
+//! the handle of a tokio runtime once, before its first turn, and leaves it after the last. So handlers, functions and
+//! tasks of the loop use such crates as they are, and no message, dispatch or poll pays for that. Tokio futures that a
+//! task awaits are polled on the loop. The threads of the tokio runtime wait for sockets and timers, and wake the task through
+//! the loop's mailbox: one system call for each sleep of the loop, however many tasks wake up (decision 63).
 //!
 //! Nothing of the engine but this file knows tokio; `with_tokio_runtime.rs` gives one to servers and loops. `none.rs` takes its
 //! place without the feature.
@@ -16,7 +16,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime, RuntimeFlavor};
 
-/// The runtime of tokio in which loops run, with the feature `tokio`. A clone is the same runtime.
+/// The tokio runtime in which loops run, with the feature `tokio`. A clone is the same runtime.
 ///
 /// A server that is given none uses the runtime of the thread that starts it, if that runtime has several threads, and
 /// [`TokioRuntime::shared`] otherwise.
@@ -82,12 +82,12 @@ impl TokioRuntime {
         Self(RuntimeKind::Given(handle))
     }
 
-    /// Without a runtime: what a loop has that belongs to no server.
+    /// Without a runtime: for a loop that belongs to no server.
     pub(crate) const fn none() -> Self {
         Self(RuntimeKind::None)
     }
 
-    /// What a server uses that is given none.
+    /// The default of a server: the current runtime, or a new one.
     pub(crate) fn of_this_thread() -> Self {
         match Handle::try_current() {
             // The thread that starts a server may wait for its end, and would not drive a runtime of one thread.

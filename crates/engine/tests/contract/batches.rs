@@ -1,4 +1,4 @@
-//! Frames of many streams that arrive together: what a stream does in the middle concerns no other, and each reply
+//! Frames of many streams that arrive together: an action of one stream in the middle concerns no other, and each reply
 //! arrives whole.
 
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ fn batch<M: Multiplexer>(messages: &[(u32, &str)]) -> Vec<u8> {
     messages.iter().flat_map(|(id, text)| M::frame(DATA, 0, *id, format!("{text}\n").as_bytes())).collect()
 }
 
-/// What has come on a stream.
+/// The bytes received on a stream.
 fn text<S: Stack, M: Multiplexer>(raw_peer: &RawPeer, end: usize, id: u32) -> String {
     let frames = frames::<S, M>(raw_peer, end).into_iter();
     let bytes: Vec<_> = frames.filter(|frame| (frame.0, frame.2) == (DATA, id)).flat_map(|frame| frame.3).collect();

@@ -1,5 +1,5 @@
-//! Streams of a protocol that reads on behind its own end. One of HTTP/2 does not: a server that has responded has no use
-//! for the rest of the request.
+//! Streams of a protocol that reads on behind its own end. An HTTP/2 stream does not: a server that has responded has
+//! no use for the rest of the request.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -33,11 +33,11 @@ pub(crate) trait Multiplexer: 'static {
     fn server_stream() -> Self::Server;
     fn client_stream() -> Self::Client;
 
-    /// What a raw client sends first. Its windows are those of `config`, and may be smaller than [`fit`](Self::fit) says,
-    /// except that of the session.
+    /// The first bytes of a raw client. Its windows are those of `config`, and may be smaller than [`fit`](Self::fit)
+    /// says, except that of the session.
     fn hello(config: ToyMuxConfig) -> Vec<u8>;
 
-    /// What a raw client sends for a frame.
+    /// The bytes that a raw client sends for a frame.
     fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8>;
 
     /// A configuration of a raw client to which a server sends no body before [`open_windows`](Self::open_windows).

@@ -33,7 +33,7 @@ struct End {
     broken: bool,
     /// Accepting is paused.
     pauses: bool,
-    /// What it speaks below the bytes that it is given; `None` if it speaks nothing.
+    /// The transport below its bytes; `None` without one.
     transport: Option<Box<dyn Transport>>,
     /// The scenario wants it to receive. A handshake is received in any case.
     receives: bool,
@@ -74,7 +74,7 @@ impl RawPeer {
         inner.begin(Operation::Connect { address, local: None, options }, transport)
     }
 
-    /// The same without a handshake, and without what comes after it.
+    /// The same without a handshake, and without the steps after it.
     pub(crate) fn connect_bare(&self, address: &Address) -> usize {
         let options = &SocketOptions::default();
         self.0.borrow_mut().begin(Operation::Connect { address, local: None, options }, None)
@@ -275,7 +275,7 @@ impl Inner {
         };
         match transport.receive(bytes) {
             Ok(plain) => end.completions.received.extend_from_slice(&plain),
-            Err(error) => panic!("the server has sent what is no part of the protocol: {error}"),
+            Err(error) => panic!("the server has sent bytes that are no part of the protocol: {error}"),
         }
         self.carry(number);
         let end = &self.ends[number];
@@ -284,7 +284,7 @@ impl Inner {
         }
     }
 
-    /// Moves what the transport has to send to the queue.
+    /// Moves the transport's output to the queue.
     fn carry(&mut self, number: usize) {
         let end = &mut self.ends[number];
         let Some(transport) = &mut end.transport else { return };

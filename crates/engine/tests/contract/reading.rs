@@ -401,7 +401,7 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
     stage.until("a line is delivered", || received.messages.get() == 1);
     stage.rest(MOMENT * 10);
     assert_eq!((received.messages.get(), writable.get()), (1, 0), "messages, and edges");
-    // The peer reads: what is left is the pause.
+    // The peer reads: only the pause is left.
     caller.set_reading(true);
     stage.until("the server is writable", || writable.get() == 1);
     stage.rest(MOMENT * 10);
@@ -497,7 +497,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     let used = || server.used();
     // The loop's scratch stays.
     let memory_max = BUFFERED_BYTES_MAX.min(stage.bulk() * 3 / 4);
-    stage.until("what waits is counted", || used() > memory_max);
+    stage.until("the waiting bytes are counted", || used() > memory_max);
     stage.until("the peer is cut off", || server.counts().closed_write_timeout == 1);
     stage.until("the memory comes back", || used() < memory_max);
     caller.set_reading(true);
@@ -540,8 +540,8 @@ fn buffered_bytes_max<S: Stack>() -> usize {
     BUFFERED_BYTES_MAX + if S::BEGINS_LIGHT { RING_BYTES } else { 0 }
 }
 
-/// The buffers of a ring, once each was used: they belong to the loop. It receives into them what a light connection
-/// sends, which this one is until the driver knows better.
+/// The buffers of a ring, once each was used: they belong to the loop. It receives a light connection's bytes into
+/// them, and treats this connection as light at first.
 const RING_BYTES: usize = 48 * 20 * 1024;
 
 /// The memory that a connection with narrow marks may use: for the last receive with its headroom, for the output that

@@ -271,7 +271,7 @@ fn assert_reset(stage: &Stage, server: &crate::stage::Site, raw_peer: &RawPeer, 
     stage.until("the connection is closed", || server.counts().closed_aborted == 1);
     let counts = server.counts();
     assert_eq!((counts.connections, counts.closed_done, counts.closed_failed), (0, 0, 0));
-    stage.until("what waited is given back", || server.used() < MEMORY_MAX);
+    stage.until("the waiting bytes are given back", || server.used() < MEMORY_MAX);
 }
 
 pub(crate) fn on_purpose_by_a_channel_are_seen_by_the_peer<S: Stack>(stage: &Stage) {

@@ -36,8 +36,8 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
     let (next, fault_counts, failures) = (AtomicUsize::new(0), Mutex::new(FaultCounts::default()), Mutex::new(vec![]));
     let work = || {
         while let Some((name, play)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // A thread with the name of the test that replays a seed which fails.
-            // The handshakes of TLS take the most time by far.
+            // A thread with the name of the test that replays a seed which fails. TLS handshakes take the most time by
+            // far.
             let count = if play.pipeline == Tls::NAME { count.div_ceil(4) } else { count };
             let test = format!("simulator::{name}::{}", play.pipeline);
             let seed = AtomicU64::new(first);

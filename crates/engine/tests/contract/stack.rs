@@ -14,8 +14,8 @@ use tidegate_testkit::filters::{RECORD_BYTES_MAX, ToyTls};
 
 /// A pipeline of bytes, with the wire form of its other end, for a raw_peer socket.
 ///
-/// A toy is a function of its bytes. What is not has a [`Transport`], which raw peers send the bytes of scenarios
-/// through, so that those are their own wire form here.
+/// A toy is a function of its bytes. Any other pipeline has a [`Transport`], which raw peers send the bytes of
+/// scenarios through, so that those are their own wire form here.
 pub(crate) trait Stack: 'static {
     type Codec: Pipeline<In = Slice, Out = Payload>;
 
@@ -28,7 +28,7 @@ pub(crate) trait Stack: 'static {
     /// A handshake of several short flights precedes the bytes, so a driver takes the connection for a light one.
     const BEGINS_LIGHT: bool = false;
 
-    /// What raw peers speak.
+    /// The transport of raw peers.
     const TRANSPORT: Option<MakeTransport> = None;
 
     /// The same pipeline with another codec on top.

@@ -58,7 +58,7 @@ pub(crate) trait TestBackend {
     /// How long to wait for a condition that must come true.
     fn patience(&self) -> Duration;
 
-    /// What choices are made by.
+    /// The seed of all choices.
     fn seed(&self) -> u64;
 
     /// Whether time goes by itself, and threads come when they like.
@@ -188,7 +188,7 @@ impl Life {
 }
 
 impl Stage {
-    /// `make_transport` is what the pipeline of the scenario has for raw peers.
+    /// `make_transport` is the transport of the scenario's pipeline for raw peers.
     pub(crate) fn new(backend: impl TestBackend + 'static, make_transport: Option<MakeTransport>) -> Self {
         Self {
             backend: Box::new(backend),
@@ -443,7 +443,7 @@ impl Stage {
         self.life.clone()
     }
 
-    /// What choices are made by.
+    /// The seed of all choices.
     pub(crate) fn seed(&self) -> u64 {
         self.backend.seed()
     }

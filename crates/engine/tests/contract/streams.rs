@@ -243,7 +243,7 @@ pub(crate) fn resets_arrive_with_their_code_on_either_side<S: Stack, M: Multiple
     assert!(reasons.contains(&"the application reset the stream with code 77".to_owned()), "{reasons:?}");
 }
 
-/// What was received before both sides had ended a stream can be read, whatever comes behind it.
+/// Bytes received before both sides ended a stream can be read, whatever comes behind it.
 pub(crate) fn a_reset_behind_the_end_takes_nothing_back<S: Stack, M: Multiplexer>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
     let to = listen::<S, M, _>(stage, &server, NARROW, limits(), || {

@@ -138,7 +138,7 @@ pub(crate) fn a_file_shorter_than_its_region_cuts_off_what_follows<S: Stack>(sta
     assert!(expected.starts_with(&caller.received()), "other bytes arrived");
     assert_eq!(caller.inspect(|seen| (seen.ended, seen.failed.len())), (0, 1), "ends, and failures");
     assert!(server.comes_to_rest(), "the loop has nothing to do");
-    assert!(server.used() < 10 * TIDES.len(), "what was queued behind is gone");
+    assert!(server.used() < 10 * TIDES.len(), "the queue behind is gone");
 }
 
 /// A client's handler sends before the socket could take any byte; through a filter even before its hello.
@@ -295,7 +295,7 @@ pub(crate) fn bytes_before_a_cut_off_arrive_unchanged<S: Stack>(stage: &Stage) {
     stage.rest(MOMENT * 20);
     assert!(caller.pending() > 0, "more than anybody takes");
     caller.close();
-    stage.until("what was not sent is gone", || caller.pending() == 0 && found.remote.borrow().is_some());
+    stage.until("the unsent bytes are gone", || caller.pending() == 0 && found.remote.borrow().is_some());
     // A server that waits for a PROXY header receives although its application pauses, so it may know already.
     let posted = found.remote.take().expect("it has opened").post(1);
     assert!(posted.is_ok() || S::NAME == "proxied", "the connection is there: {posted:?}");

@@ -35,7 +35,7 @@ impl<C: Pipeline<In = Slice, Out = Payload>> Handler<C> for Echo {
 }
 
 #[test]
-fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
+fn messages_allocate_nothing_and_idle_connections_stay_within_their_bound() {
     allocates_nothing(Lines::new, b"", &b"ebb and flow\n".repeat(16));
     allocates_nothing(|| LengthField::new(2), b"", b"\0\x05tides");
     allocates_nothing(|| Over::new(StripPrefix::new(b"P"), Lines::new()), b"P", b"one\ntwo\nthree\n");

@@ -323,7 +323,7 @@ fn a_deadline_set_between_two_turns_counts_from_the_present() {
 }
 
 #[test]
-fn what_a_peer_sent_before_it_reset_the_connection_is_received_although_a_send_fails() {
+fn bytes_sent_before_a_reset_are_received_although_a_send_fails() {
     for backend in [Backend::Epoll, Backend::Uring] {
         let Ok(mut event_loop) = EventLoop::on(backend) else { continue };
         for is_whole in [true, false] {
@@ -365,7 +365,7 @@ fn what_a_peer_sent_before_it_reset_the_connection_is_received_although_a_send_f
 }
 
 #[test]
-fn what_a_peer_sent_before_it_reset_the_connection_is_received_although_no_task_read_then() {
+fn bytes_sent_before_a_reset_are_received_although_no_task_read_then() {
     for backend in [Backend::Epoll, Backend::Uring] {
         let Ok(mut event_loop) = EventLoop::on(backend) else { continue };
         for sends in [true, false] {
@@ -439,7 +439,7 @@ impl Handler<Lines> for Sends {
 }
 
 #[test]
-fn a_handler_gets_what_came_before_a_send_failed() {
+fn a_handler_gets_messages_from_before_a_failed_send() {
     for backend in [Backend::Epoll, Backend::Uring] {
         let Ok(mut event_loop) = EventLoop::on(backend) else { continue };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

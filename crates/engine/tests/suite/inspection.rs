@@ -1,4 +1,4 @@
-//! What an operator sees of the connections of a server, and how one is closed.
+//! Inspection by an operator: the connections of a server, and the close of one.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -112,7 +112,7 @@ fn a_connection_is_reset_by_its_number_and_no_other_is() {
     assert!(close(0, target.id));
     let error = first.read(&mut [0]).expect_err("it is reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    // The number is nobody's now; neither are those of listeners and of slots that never were.
+    // The number belongs to no connection now; nor do the numbers of listeners and of unused slots.
     for id in [target.id, 0, 1 << 32, u64::MAX] {
         assert!(!close(0, id), "{id}");
     }

@@ -1,5 +1,5 @@
-//! Shaping, in virtual time: rates hold to the byte, nobody starves, and no deadline counts time in which we held a peer
-//! back.
+//! Shaping, in virtual time: rates hold to the byte, no connection starves, and no deadline counts time in which we
+//! held a peer back.
 
 mod deadlines;
 mod rates;

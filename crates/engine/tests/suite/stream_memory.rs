@@ -107,7 +107,7 @@ fn grown(region: &Region) -> i64 {
     change.bytes_allocated as i64 - change.bytes_deallocated as i64
 }
 
-/// Reads what has come.
+/// Reads the received bytes.
 fn discard(peer: &mut TcpStream) {
     let mut bytes = [0; 16 * 1024];
     loop {

@@ -12,15 +12,16 @@ use std::time::Duration;
 
 use tidegate_compress::{Compression, Compressor};
 use tidegate_engine::{Account, ConnectionCharge, task};
+use tidegate_http_message::BodyError;
+use tidegate_http_message::body::{Body, BodyFuture, BodyKind, BodyWriter, Data, ProducedBody};
+use tidegate_http_message::coding::algorithm;
+use tidegate_http_message::exchange::{Exchange, Piece};
+use tidegate_http_message::negotiate::{AcceptedEncodings, Encoding};
+use tidegate_http_message::slices::Slices;
 use tidegate_http1::{self as http1, Fields, Outgoing, Status};
 
-use super::algorithm;
-use crate::body::{Body, BodyWriter, Data, Kind, Produced, Producing};
-use crate::exchange::{BodyError, Exchange, Piece};
 use crate::middleware::{Middleware, RequestInfo};
-use crate::negotiate::{AcceptedEncodings, Encoding};
 use crate::response::Response;
-use crate::slices::Slices;
 
 /// Compresses the bodies of responses, with the content coding that the client prefers among brotli, zstd and gzip, as far
 /// as they are built in.
@@ -139,21 +140,25 @@ impl Middleware for ResponseCompression {
 fn compressed(body: Body, compression: Compression) -> Result<Body, Box<dyn std::error::Error>> {
     // While other bodies are compressed, this one waits for its turn as they do.
     let at_once_max = if task::may_work_long() { AT_ONCE_BYTES_MAX } else { SHORT_BYTES_MAX };
-    match body.0 {
-        Kind::Whole(body) if body.len() > at_once_max => {
+    match body.into_kind() {
+        BodyKind::Whole(body) if body.len() > at_once_max => {
             Ok(Body::produce(async move |writer| Piecewise::new(compression).write_whole(body, writer).await))
         }
-        Kind::Whole(http1::Body::File(region)) => {
+        BodyKind::Whole(http1::Body::File(region)) => {
             at_once(&read(&region.file, region.offset, region.length as usize)?, compression)
         }
-        Kind::Whole(body) => at_once(body.memory(), compression),
-        Kind::Received(received) => {
-            let body = Body(Kind::Received(received));
+        BodyKind::Whole(body) => at_once(body.memory(), compression),
+        BodyKind::Received(received) => {
+            let body = Body::from(BodyKind::Received(received));
             Ok(Body::produce(async move |writer| Piecewise::new(compression).write_received(body, writer).await))
         }
-        Kind::Upgrade(upgrade) => Ok(Body(Kind::Upgrade(upgrade))),
-        Kind::Ready(ready) => Ok(Body(Kind::Produced(Box::new(compress_producer(ready.into_produced(), compression))))),
-        Kind::Produced(produced) => Ok(Body(Kind::Produced(Box::new(compress_producer(*produced, compression))))),
+        BodyKind::Upgrade(upgrade) => Ok(Body::from(BodyKind::Upgrade(upgrade))),
+        BodyKind::WithTrailers(ready) => {
+            Ok(Body::from(BodyKind::Produced(Box::new(compress_producer(ready.into_produced(), compression)))))
+        }
+        BodyKind::Produced(produced) => {
+            Ok(Body::from(BodyKind::Produced(Box::new(compress_producer(*produced, compression)))))
+        }
     }
 }
 
@@ -256,15 +261,15 @@ impl Piecewise {
 }
 
 /// The same producer, whose writer compresses. When the producer waits, what it has written leaves.
-fn compress_producer(produced: Produced, compression: Compression) -> Produced {
+fn compress_producer(produced: ProducedBody, compression: Compression) -> ProducedBody {
     let produce = produced.produce;
     let produce = move |writer: BodyWriter| {
-        let number = writer.number;
-        let compressing = Rc::new(Compressing {
-            inner: writer.exchange,
+        let (inner, number) = writer.into_parts();
+        let compressing = Rc::new(CompressionExchange {
+            inner,
             number,
             is_polled: Cell::new(false),
-            state: RefCell::new(CompressingState {
+            state: RefCell::new(CompressionState {
                 compressor: Compressor::new(compression),
                 slices: slices(compression),
                 waiting: VecDeque::new(),
@@ -274,15 +279,15 @@ fn compress_producer(produced: Produced, compression: Compression) -> Produced {
                 writer: None,
             }),
         });
-        let mut producing = produce(BodyWriter { exchange: compressing.clone(), number });
+        let mut producing = produce(BodyWriter::new(compressing.clone(), number));
         let future = async move {
             poll_fn(|cx| compressing.poll_producing(producing.as_mut(), cx)).await?;
             poll_fn(|cx| compressing.poll_finish(cx)).await?;
             Ok(())
         };
-        Box::pin(future) as Producing
+        Box::pin(future) as BodyFuture
     };
-    Produced { length: None, produce: Box::new(produce) }
+    ProducedBody { length: None, produce: Box::new(produce) }
 }
 
 type ProducingResult = Result<(), Box<dyn std::error::Error>>;
@@ -290,15 +295,15 @@ type ProducingFuture = dyn Future<Output = ProducingResult>;
 
 /// An exchange whose body is compressed on its way. A piece waits here until there is a turn to compress it, a slice at a
 /// time.
-struct Compressing {
+struct CompressionExchange {
     inner: Rc<dyn Exchange>,
     number: u32,
     /// The task of the response polls the producer now.
     is_polled: Cell<bool>,
-    state: RefCell<CompressingState>,
+    state: RefCell<CompressionState>,
 }
 
-struct CompressingState {
+struct CompressionState {
     compressor: Compressor,
     slices: Slices,
     /// Pieces that were written and are not compressed.
@@ -313,7 +318,7 @@ struct CompressingState {
     writer: Option<Waker>,
 }
 
-impl Compressing {
+impl CompressionExchange {
     /// Runs the producer. While it waits, what it has written is compressed, and leaves.
     fn poll_producing(&self, producing: Pin<&mut ProducingFuture>, cx: &mut Context<'_>) -> Poll<ProducingResult> {
         self.state.borrow_mut().task = Some(cx.waker().clone());
@@ -376,7 +381,7 @@ impl Compressing {
     }
 }
 
-impl CompressingState {
+impl CompressionState {
     /// Compresses a slice of the first piece.
     fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, BodyError>> {
         let Some(piece) = self.waiting.front_mut() else { return Poll::Ready(Ok(Vec::new())) };
@@ -416,7 +421,7 @@ impl CompressingState {
     }
 }
 
-impl Exchange for Compressing {
+impl Exchange for CompressionExchange {
     fn is_draining(&self) -> bool {
         self.inner.is_draining()
     }

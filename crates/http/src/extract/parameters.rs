@@ -188,7 +188,7 @@ struct Value<'de> {
 
 impl<'de> Value<'de> {
     fn decode(&self) -> Result<Cow<'de, str>, ParameterError> {
-        crate::percent::decode(self.text).ok_or_else(|| value_error("its value is not UTF-8"))
+        tidegate_http_message::percent::decode(self.text).ok_or_else(|| value_error("its value is not UTF-8"))
     }
 }
 

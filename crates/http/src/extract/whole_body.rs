@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use tidegate_http_message::Body;
 use tidegate_http1::Status;
 
 use super::FromRequest;
 use super::refusal::refuse;
-use crate::body::Body;
 use crate::extract::BodyUse;
 use crate::request::Request;
 use crate::response::Response;

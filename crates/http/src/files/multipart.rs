@@ -9,8 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tidegate_buffer::FileRegion;
-
-use crate::body::Body;
+use tidegate_http_message::Body;
 
 /// The body, and its media type.
 pub(super) fn multipart(file: &Arc<File>, length: u64, content_type: &str, ranges: Vec<Range<u64>>) -> (Body, String) {

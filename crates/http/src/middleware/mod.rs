@@ -20,8 +20,8 @@ pub use self::error_pages::ErrorPages;
 pub use self::request_id::{RequestId, RequestIds};
 pub use self::trace_context::{TraceContext, TraceContexts};
 
-use crate::counting::{Counted, Counting};
-use crate::endpoint::{Call, Endpoint, Interimed, Responding};
+use crate::counting::{RequestCount, RequestCounter};
+use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler};
 use crate::request::Request;
 use crate::response::Response;
 
@@ -144,12 +144,12 @@ fn pass_refused(
 
 /// Middleware that has seen a request, and has yet to see its response.
 #[derive(Default)]
-pub(crate) struct Passed {
-    middleware: Option<Box<PassedMiddleware>>,
-    counted: Option<Counted>,
+pub(crate) struct MiddlewareState {
+    run: Option<Box<MiddlewareRun>>,
+    counted: Option<RequestCount>,
 }
 
-struct PassedMiddleware {
+struct MiddlewareRun {
     info: RequestInfo,
     /// That of the router.
     middleware: MiddlewareList,
@@ -166,12 +166,16 @@ pub(crate) fn before(
     middleware: &MiddlewareList,
     request: &mut Request,
     now: Instant,
-) -> (Passed, Result<(), Response>) {
-    if middleware.is_empty() { (Passed::default(), Ok(())) } else { before_some(middleware, request, now) }
+) -> (MiddlewareState, Result<(), Response>) {
+    if middleware.is_empty() { (MiddlewareState::default(), Ok(())) } else { before_some(middleware, request, now) }
 }
 
 #[inline(never)]
-fn before_some(middleware: &MiddlewareList, request: &mut Request, now: Instant) -> (Passed, Result<(), Response>) {
+fn before_some(
+    middleware: &MiddlewareList,
+    request: &mut Request,
+    now: Instant,
+) -> (MiddlewareState, Result<(), Response>) {
     let mut count = 0;
     let mut result = Ok(());
     let measured = middleware.iter().any(|one| one.measures_time()).then(Instant::now);
@@ -183,15 +187,15 @@ fn before_some(middleware: &MiddlewareList, request: &mut Request, now: Instant)
         count += 1;
     }
     let info = RequestInfo::of(request, now, measured);
-    let passed = PassedMiddleware { info, middleware: middleware.clone(), count };
-    (Passed { middleware: Some(Box::new(passed)), counted: None }, result)
+    let run = MiddlewareRun { info, middleware: middleware.clone(), count };
+    (MiddlewareState { run: Some(Box::new(run)), counted: None }, result)
 }
 
-impl Passed {
+impl MiddlewareState {
     /// The same, which no longer keeps the memory of the loop that the request was received into.
     pub(crate) fn detach(mut self) -> Self {
-        if let Some(passed) = &mut self.middleware {
-            passed.info.request.detach_head();
+        if let Some(run) = &mut self.run {
+            run.info.request.detach_head();
         }
         self
     }
@@ -199,8 +203,8 @@ impl Passed {
     /// Passes the response back.
     #[inline]
     pub(crate) fn after(&self, response: &mut Response) {
-        if let Some(passed) = &self.middleware {
-            passed.after(response);
+        if let Some(run) = &self.run {
+            run.after(response);
         }
         if let Some(counted) = &self.counted {
             counted.record(response);
@@ -208,7 +212,7 @@ impl Passed {
     }
 }
 
-impl Passed {
+impl MiddlewareState {
     /// Does not count the request: its response is not sent.
     pub(crate) fn forget_count(&mut self) {
         self.counted = None;
@@ -218,7 +222,7 @@ impl Passed {
     #[inline]
     pub(crate) fn count(
         &mut self,
-        counting: Option<&Counting>,
+        counting: Option<&RequestCounter>,
         endpoint: Option<&Endpoint>,
         method: http1::Method,
         began: Instant,
@@ -227,7 +231,7 @@ impl Passed {
     }
 }
 
-impl PassedMiddleware {
+impl MiddlewareRun {
     #[inline(never)]
     fn after(&self, response: &mut Response) {
         for one in self.middleware[..self.count].iter().rev() {
@@ -240,78 +244,95 @@ impl PassedMiddleware {
 pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endpoint {
     let (body, half_close, is_gateway) = (endpoint.body, endpoint.half_close.get(), endpoint.is_gateway);
     let call = match endpoint.call {
-        Call::Sync(_) => Call::Sync(Box::new(move |mut request| {
-            let (passed, result) = before(&middleware, &mut request, task::now());
-            let mut response = match (result, &endpoint.call) {
-                (Ok(()), Call::Sync(call)) => call(request),
-                (Ok(()), _) => unreachable!("the match above has looked"),
-                (Err(response), _) => response,
-            };
-            passed.after(&mut response);
-            response
-        })),
-        Call::Async(_) => Call::Async(Box::new(move |request| -> Responding {
-            let mut request = request.detach();
-            let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
-            Box::pin(async move {
-                let (passed, result) = before(&middleware, &mut request, task::now());
-                let mut response = match (result, &endpoint.call) {
-                    (Ok(()), Call::Async(call)) => call(request).await,
-                    (Ok(()), _) => unreachable!("the match above has looked"),
-                    (Err(response), _) => response,
-                };
-                passed.after(&mut response);
-                response
-            })
-        })),
-        Call::Interim(ref function) => {
-            let (needs_destination, is_pipelined) = (function.needs_destination, function.is_pipelined);
-            let call = Box::new(move |mut request: Request, interims| -> Responding {
-                let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
-                Box::pin(async move {
-                    let (passed, result) = before(&middleware, &mut request, task::now());
-                    let mut response = match (result, &endpoint.call) {
-                        (Ok(()), Call::Interim(function)) => (function.call)(request, interims).await,
-                        (Ok(()), _) => unreachable!("the match above has looked"),
-                        (Err(response), _) => response,
-                    };
-                    passed.after(&mut response);
-                    response
-                })
-            });
-            Call::Interim(Interimed { call, needs_destination, is_pipelined })
-        }
-        Call::Polled(_) => Call::Polled(Box::new(move |mut request, body, cx| {
-            // Middleware may decode the body.
-            if body.length() != Some(0) {
-                request.set_body(body);
-            }
-            let (passed, result) = before(&middleware, &mut request, task::now());
-            let body = request.take_body();
-            let polled = match (result, &endpoint.call) {
-                (Ok(()), Call::Polled(call)) => call(request, body, cx),
-                (Ok(()), _) => unreachable!("the match above has looked"),
-                (Err(response), _) => Ok(response),
-            };
-            match polled {
-                Ok(mut response) => {
-                    passed.after(&mut response);
-                    Ok(response)
-                }
-                Err(responding) => {
-                    let passed = passed.detach();
-                    Err(Box::pin(async move {
-                        let mut response = responding.await;
-                        passed.after(&mut response);
-                        response
-                    }))
-                }
-            }
-        })),
+        Call::Sync(_) => sync_around(endpoint, middleware),
+        Call::Async(_) => async_around(endpoint, middleware),
+        Call::Polled(_) => polled_around(endpoint, middleware),
+        Call::Interim(_) => interim_around(endpoint, middleware),
     };
     let around = Endpoint { is_gateway, ..Endpoint::new(call, body) };
     around.half_close.set(half_close);
     around
+}
+
+fn sync_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
+    Call::Sync(Box::new(move |mut request| {
+        let (state, result) = before(&middleware, &mut request, task::now());
+        let mut response = match (result, &endpoint.call) {
+            (Ok(()), Call::Sync(call)) => call(request),
+            (Ok(()), _) => unreachable!("`around` has looked"),
+            (Err(response), _) => response,
+        };
+        state.after(&mut response);
+        response
+    }))
+}
+
+fn async_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
+    Call::Async(Box::new(move |request| -> BoxResponseFuture {
+        let mut request = request.detach();
+        let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
+        Box::pin(async move {
+            let (state, result) = before(&middleware, &mut request, task::now());
+            let mut response = match (result, &endpoint.call) {
+                (Ok(()), Call::Async(call)) => call(request).await,
+                (Ok(()), _) => unreachable!("`around` has looked"),
+                (Err(response), _) => response,
+            };
+            state.after(&mut response);
+            response
+        })
+    }))
+}
+
+fn interim_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
+    let (needs_destination, is_pipelined) = match &endpoint.call {
+        Call::Interim(function) => (function.needs_destination, function.is_pipelined),
+        _ => unreachable!("`around` has looked"),
+    };
+    let call = Box::new(move |mut request: Request, interims| -> BoxResponseFuture {
+        let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
+        Box::pin(async move {
+            let (state, result) = before(&middleware, &mut request, task::now());
+            let mut response = match (result, &endpoint.call) {
+                (Ok(()), Call::Interim(function)) => (function.call)(request, interims).await,
+                (Ok(()), _) => unreachable!("`around` has looked"),
+                (Err(response), _) => response,
+            };
+            state.after(&mut response);
+            response
+        })
+    });
+    Call::Interim(InterimHandler { call, needs_destination, is_pipelined })
+}
+
+fn polled_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
+    Call::Polled(Box::new(move |mut request, body, cx| {
+        // Middleware may decode the body.
+        if body.length() != Some(0) {
+            request.set_body(body);
+        }
+        let (state, result) = before(&middleware, &mut request, task::now());
+        let body = request.take_body();
+        let polled = match (result, &endpoint.call) {
+            (Ok(()), Call::Polled(call)) => call(request, body, cx),
+            (Ok(()), _) => unreachable!("`around` has looked"),
+            (Err(response), _) => Ok(response),
+        };
+        match polled {
+            Ok(mut response) => {
+                state.after(&mut response);
+                Ok(response)
+            }
+            Err(responding) => {
+                let state = state.detach();
+                Err(Box::pin(async move {
+                    let mut response = responding.await;
+                    state.after(&mut response);
+                    response
+                }))
+            }
+        }
+    }))
 }
 
 impl Request {

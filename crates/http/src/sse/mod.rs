@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use futures_core::Stream;
 use tidegate_engine::task;
+use tidegate_http_message::BodyError;
+use tidegate_http_message::body::{Body, BodyFuture, BodyWriter, Data};
 use tidegate_http1::{ContentType, Fields, Outgoing};
 
-use crate::body::{Body, BodyWriter, Data, Producing};
-use crate::exchange::BodyError;
 use crate::extract::FromRequest;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
@@ -51,7 +51,7 @@ use crate::response::{IntoResponse, Response};
 /// # drop(router);
 /// ```
 pub struct Sse {
-    produce: Box<dyn FnOnce(EventWriter) -> Producing>,
+    produce: Box<dyn FnOnce(EventWriter) -> BodyFuture>,
     keep_alive: Duration,
 }
 
@@ -103,7 +103,7 @@ impl IntoResponse for Sse {
         let Self { produce, keep_alive } = self;
         let body = Body::produce(async move |writer| {
             let last_sent = Rc::new(Cell::new(task::now()));
-            let comments = BodyWriter { exchange: writer.exchange.clone(), number: writer.number };
+            let comments = writer.duplicate();
             let mut producing = produce(EventWriter { writer, last_sent: last_sent.clone() });
             let mut due = task::sleep(keep_alive);
             poll_fn(|cx| {
@@ -130,8 +130,8 @@ impl IntoResponse for Sse {
 
 /// Sends a comment if it has room: to a client that reads slowly, enough is on the way.
 fn send_comment(comments: &BodyWriter, cx: &mut Context<'_>) -> Result<(), BodyError> {
-    match comments.exchange.poll_ready(comments.number, cx) {
-        Poll::Ready(Ok(())) => comments.exchange.send(comments.number, Outgoing::Data(Data::from(COMMENT).into_body())),
+    match comments.poll_ready(cx) {
+        Poll::Ready(Ok(())) => comments.push(COMMENT.into()),
         Poll::Ready(Err(error)) => Err(error),
         Poll::Pending => Ok(()),
     }

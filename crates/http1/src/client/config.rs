@@ -6,7 +6,7 @@ use super::request::InvalidRequest;
 use crate::limits::HEAD_BYTES_CEILING;
 use crate::parse;
 
-/// What a client accepts from a peer. Every default protects.
+/// Limits on the messages that a client accepts. Every default protects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a head, status line and all line ends included. 32 KiB, and never 64 KiB or more.

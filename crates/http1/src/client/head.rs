@@ -107,12 +107,12 @@ impl ResponseHead {
 }
 
 impl ResponseHead {
-    /// A head that came by HTTP/2, as the text of one of HTTP/1.1, its last empty line included; see
-    /// [`RequestHead::of_http2`](crate::RequestHead::of_http2). A response that `has_no_body` has none, whatever length it
-    /// declares.
+    /// A head that came by HTTP/2, as HTTP/1.1 text, its last empty line included; see
+    /// [`RequestHead::of_http2`](crate::RequestHead::of_http2). A response that `has_no_body` has none, whatever length
+    /// it declares.
     ///
     /// # Errors
-    /// As for a head of HTTP/1.1.
+    /// As for an HTTP/1.1 head.
     pub fn of_http2(text: Slice, has_no_body: bool, limits: &Limits) -> Result<Self, Error> {
         let mut spans = match parse(&text, false, limits) {
             Ok((spans, _)) => spans,

@@ -10,7 +10,7 @@ use crate::parse;
 use crate::response::{Body, Chunk, ContentType};
 use crate::runs;
 
-/// What a client sends: a whole request at once, or a head, pieces of a body and the end.
+/// A message that a client sends: a whole request at once, or a head, pieces of a body and the end.
 #[derive(Debug)]
 pub enum Outgoing {
     /// Head and body at once.
@@ -54,7 +54,7 @@ pub struct StreamedRequest {
     pub(super) parts: Parts,
 }
 
-/// What the heads of both have, for a codec of another version of HTTP.
+/// The common parts of both heads, for the codec of another HTTP version.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// The request line, and then the `Host` line if the request names a host.
@@ -201,7 +201,7 @@ impl Parts {
     }
 }
 
-/// What the rest of the first line and a usual `Host` line take.
+/// Room for the rest of the first line and a usual `Host` line.
 const HOST_ROOM_BYTES: usize = 64;
 
 fn is_token(text: &str) -> bool {
@@ -296,7 +296,7 @@ parts_builder!(Request, |parts| Self { body: Body::Empty, parts });
 parts_builder!(StreamedRequest, |parts| Self { length: None, expects: false, parts });
 
 impl Request {
-    /// The head and the body, for a codec of another version of HTTP.
+    /// The head and the body, for the codec of another HTTP version.
     #[must_use]
     pub fn into_parts(self) -> (Parts, Body) {
         (self.parts, self.body)
@@ -344,8 +344,8 @@ fn is_protocol(protocol: &str) -> bool {
 }
 
 impl StreamedRequest {
-    /// The head, the length of the body, and whether the peer is to grant it with `100 Continue`, for a codec of another
-    /// version of HTTP.
+    /// The head, the length of the body, and whether the peer is to grant it with `100 Continue`, for the codec of
+    /// another HTTP version.
     #[must_use]
     pub fn into_parts(self) -> (Parts, Option<u64>, bool) {
         (self.parts, self.length, self.expects)

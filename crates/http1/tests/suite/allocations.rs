@@ -47,6 +47,6 @@ fn requests_with_and_without_body_allocate_nothing() {
         assert_eq!(round(), Ok(30));
     }
     let change = region.change();
-    // The test runner's own thread may allocate meanwhile; what allocates here would do so hundreds of times.
+    // The test runner's own thread may allocate meanwhile; an allocation of this code would occur hundreds of times.
     assert!(change.allocations + change.reallocations < 10, "{change:?}");
 }

@@ -474,7 +474,7 @@ fn an_application_that_fails_is_500_unless_something_was_said() {
     talk.receive(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
         .expect("a good request");
     assert_eq!(talk.sent(), "HTTP/1.1 100 Continue\r\n\r\n");
-    assert!(fail(&mut talk).starts_with("HTTP/1.1 500 "), "what is interim is not all that is said");
+    assert!(fail(&mut talk).starts_with("HTTP/1.1 500 "), "an interim response is not the only one");
 
     let mut talk = Talk::new();
     talk.receive(GET).expect("the request is good");

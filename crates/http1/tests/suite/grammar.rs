@@ -66,7 +66,7 @@ fn manners(status: Status) -> Vec<(String, Vec<Outgoing>)> {
     ]
 }
 
-/// A request, what was sent for it, and whether the connection ends with that.
+/// A request, its response, and whether the connection ends with that.
 #[derive(Debug)]
 struct Exchange {
     request: &'static str,
@@ -100,7 +100,7 @@ fn exchanges() -> Vec<Exchange> {
     exchanges
 }
 
-/// The exchanges with requests of HTTP/1.0, or the others.
+/// The exchanges with HTTP/1.0 requests, or the others.
 fn exchanges_of(is_old: bool) -> Vec<Exchange> {
     let chosen: Vec<_> = exchanges().into_iter().filter(|exchange| exchange.is_old() == is_old).collect();
     assert!(chosen.len() > 200, "{}", chosen.len());

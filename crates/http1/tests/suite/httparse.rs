@@ -1,4 +1,4 @@
-//! Another parser as a second opinion: `httparse` accepts what this codec accepts, with the same meaning.
+//! Another parser as a second opinion: `httparse` accepts every head that this codec accepts, with the same meaning.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;

@@ -1,9 +1,9 @@
-//! The test cases of llhttp, the parser of Node.js, as a second opinion on what to accept and how to read it.
+//! The test cases of llhttp, the parser of Node.js, as a second opinion on acceptance and meaning.
 //!
-//! They lie beside the repository, in `../shared/vectors/llhttp`; without them the tests print a line and pass.
-//! The tests compare the verdict and, of each message, its start line, fields and body. llhttp parses messages one by
-//! one and does not require `Host`, so a `Host` is added to requests that have none. It knows many protocols and leaves
-//! to its user what this crate decides: [`DEVIATIONS`] lists where the two differ, and why, and [`EXCLUDED`] the cases
+//! They lie beside the repository, in `../shared/vectors/llhttp`; without them the tests print a line and pass. The
+//! tests compare the verdict and, of each message, its start line, fields and body. llhttp parses messages one by one
+//! and does not require `Host`, so a `Host` is added to requests that have none. It knows many protocols and leaves
+//! decisions of this crate to its user: [`DEVIATIONS`] lists where the two differ, and why, and [`EXCLUDED`] the cases
 //! that cannot be compared.
 
 mod vectors;
@@ -83,7 +83,8 @@ const USERS: &str = "user information in an http target is an error (RFC 9112 §
 const UNASKED: &str = "a client reads nothing that it has not asked for (RFC 9112 §9.2)";
 const EMPTY_LINES: &str =
     "an empty line comes before a request, not a response (RFC 9112 §2.2): it may be dropped there (§9.2), and is not";
-const CODINGS: &str = "what ends with the connection could be read (RFC 9112 §6.3), but was not requested (§7.4)";
+const CODINGS: &str =
+    "a body that ends with the connection could be read (RFC 9112 §6.3), but was not requested (§7.4)";
 const ZONES: &str = "an address in a target has no zone (RFC 9112 §3.2.2, RFC 3986 §3.2.2)";
 
 /// The cases that cannot be compared: file, case, and the reason.
@@ -340,12 +341,12 @@ fn compare(folder: &str, ours: Ours) {
 }
 
 #[test]
-fn requests_are_what_llhttp_makes_of_them() {
+fn requests_are_read_as_by_llhttp() {
     compare("request", served);
 }
 
 #[test]
-fn responses_are_what_llhttp_makes_of_them() {
+fn responses_are_read_as_by_llhttp() {
     compare("response", asked);
 }
 
@@ -404,6 +405,6 @@ fn targets_are_taken_apart_as_by_llhttp() {
         }
     }
     let listed: BTreeSet<_> = TARGET_DEVIATIONS.iter().map(|(title, _)| (*title).to_owned()).collect();
-    assert_eq!(deviating, listed, "what deviates, and what is listed");
+    assert_eq!(deviating, listed, "the deviating cases, and the listed ones");
     println!("{count} targets compared, {} of them deviations", deviating.len());
 }

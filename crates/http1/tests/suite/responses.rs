@@ -341,7 +341,7 @@ fn another_protocol_is_granted_only_behind_the_whole_request() {
 }
 
 #[test]
-fn another_protocol_is_granted_by_its_name_and_to_nobody_who_speaks_http_1_0() {
+fn another_protocol_is_granted_by_its_name_and_not_to_http_1_0() {
     let switch = || Response::new(Status::SWITCHING_PROTOCOLS);
     let asked = |version: &str| {
         let mut talk = Talk::new();

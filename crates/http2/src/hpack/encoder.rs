@@ -103,7 +103,7 @@ impl Encoder {
             return integer::write(index, 7, 0x80, out);
         }
         let mut name_index = first;
-        // What is omitted is not in the dynamic table; at most its name is.
+        // An omitted field is not in the dynamic table; at most its name is.
         let may_be_in_table = indexing == Indexing::Allowed || (indexing == Indexing::Omitted && first == 0);
         if may_be_in_table && let Some((place, is_same)) = self.table.find(name, value) {
             let index = place + static_table::LENGTH + 1;

@@ -55,7 +55,7 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// What four bits do in a state.
+/// The effect of four bits in a state.
 #[derive(Clone, Copy)]
 struct Transition {
     next: u8,
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(bytes: Vec<u8>) {
+        fn encoded_bytes_are_decoded(bytes: Vec<u8>) {
             let mut coded = Vec::new();
             encode(&bytes, &mut coded);
             prop_assert_eq!(coded.len(), encoded_bytes(&bytes));

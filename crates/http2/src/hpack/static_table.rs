@@ -30,7 +30,7 @@ pub(super) const LENGTH: u32 = ENTRIES.len() as u32;
 /// The first index of a field with this name, or 0.
 #[inline]
 pub(crate) fn find_name(name: &[u8]) -> u32 {
-    // By length first: a comparison of all names, one after the other, would cost more than what it is for.
+    // By length first: a comparison of all names, one after the other, would cost more than the table saves.
     match name.len() {
         3 => match name {
             b"age" => 21,

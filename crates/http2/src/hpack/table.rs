@@ -115,7 +115,7 @@ impl Table {
     }
 }
 
-/// What an entry counts beside its bytes (RFC 7541 §4.1).
+/// The overhead of an entry beside its bytes (RFC 7541 §4.1).
 pub(super) const OVERHEAD_BYTES: u32 = 32;
 
 #[cfg(test)]

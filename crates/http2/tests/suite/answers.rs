@@ -270,7 +270,7 @@ fn heads_are_those_of_a_decoder_without_memory() {
             0 => literal(0x44, path),
             1 => literal(0x04, path),
             2 => literal(0x14, path),
-            // A path of the table, or what is in its place.
+            // A path of the table, or its replacement.
             _ => vec![0xbe + number as u8 % 4],
         }
     };
@@ -327,7 +327,7 @@ fn heads_are_those_of_a_decoder_without_memory() {
     assert!(requests > 1_500, "{requests}");
 }
 
-/// Whatever comes in a batch, a stream that may be answered at once gets what it gets otherwise.
+/// Whatever a batch contains, an immediate answer equals the one that waits.
 #[test]
 fn an_answer_at_once_is_the_one_that_waits() {
     const PATHS: [&str; 9] =

@@ -1,5 +1,5 @@
-//! Peers that break the protocol, or keep it only to cost the server more than it costs them; and what must not trip a
-//! limit.
+//! Peers that break the protocol, or keep it only to cost the server more than it costs them; and traffic that must not
+//! trip a limit.
 
 use std::time::Duration;
 

@@ -132,7 +132,7 @@ fn the_peer_bounds_the_streams() {
 }
 
 #[test]
-fn goaway_refuses_what_was_not_processed() {
+fn goaway_refuses_unprocessed_requests() {
     let mut pair = Pair::new(Limits::default());
     let first = pair.open().expect("a stream");
     pair.send(first, Outgoing::Request(Request::get("/never").expect("a request").host("sea").expect("a host")));
@@ -215,7 +215,7 @@ fn a_2xx_to_an_extended_connect_makes_a_tunnel_and_any_other_status_ends_the_req
     let mut stream = extended();
     let _ = sent(&mut stream);
     let messages = stream.decode(&[head(200, 0), frame(0, 0, 1, b"\x81\x03ebb")].concat()).expect("a response");
-    assert_eq!((messages.len(), response(&messages).0), (1, 200), "what follows is of another protocol");
+    assert_eq!((messages.len(), response(&messages).0), (1, 200), "the later bytes are of another protocol");
     assert!(stream.parts().0.is_switched() && sent(&mut stream).is_empty());
     let mut stream = extended();
     let _ = sent(&mut stream);

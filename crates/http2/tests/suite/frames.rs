@@ -1,4 +1,4 @@
-//! Single frames: what each must and must not do.
+//! Single frames: the required and the forbidden effects of each.
 
 use tidegate::http2::{ErrorCode, Limits};
 

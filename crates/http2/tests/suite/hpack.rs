@@ -62,7 +62,7 @@ fn secrets_enter_no_table() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn encoded_bytes_are_decoded(
         blocks in prop::collection::vec(
             prop::collection::vec(("[a-z-]{1,12}", "[ -~]{0,40}", 0_usize..3), 0..12),
             0..8,

@@ -1,4 +1,5 @@
-//! What a connection does about a silent peer: PING, by option, and the deadline for the acknowledgement of SETTINGS.
+//! A connection's measures against a silent peer: PING, by option, and the deadline for the acknowledgement of
+//! SETTINGS.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -54,7 +54,7 @@ fn streams_are_served_beside_each_other() {
     }
 }
 
-/// Equal heads and trailers, on connections that take turns: what one of them has in its table, another one may not have.
+/// Equal heads and trailers, on connections that take turns: their compression tables differ.
 #[test]
 fn equal_responses_are_right_on_every_connection() {
     let mut peers = [Peer::new(Limits::default()), Peer::new(Limits::default())];
@@ -193,7 +193,7 @@ fn bytes_that_waited_for_a_slow_reader_are_granted_again_when_they_have_been_rea
     let mut window = 65_536;
     let mut sent = send_all_that_is_granted(&mut peer, &mut window);
     assert!((65_536..1024 * 1024).contains(&sent), "the peer reads nothing of {sent} bytes");
-    // The peer reads what waits, little by little, and sends nothing meanwhile.
+    // The peer reads the waiting bytes little by little, and sends nothing meanwhile.
     for _ in 0..4 {
         for _ in 0..sent.div_ceil(10_000) {
             for stream in [0, 1] {
@@ -213,7 +213,7 @@ fn bytes_that_waited_for_a_slow_reader_are_granted_again_when_they_have_been_rea
     assert_eq!((received.body.len(), received.has_ended), (sent, true));
 }
 
-/// As Node does: it grants again what it has read when that is half of its windows.
+/// As Node does: it grants the read bytes again once they are half of its windows.
 #[test]
 fn a_peer_that_reads_half_a_window_at_a_time_gets_all_of_an_echo() {
     let mut peer = Peer::new(Limits { body_bytes_max: 64 * 1024 * 1024, ..Limits::default() });
@@ -282,7 +282,7 @@ fn a_request_that_goes_on_after_its_response_is_reset_without_an_error() {
     early(&mut peer, 1, &[]);
     peer.send(&frame(DATA, 0, 1, b"more"));
     assert_eq!(peer.received(1).reset, Some(ErrorCode::NO_ERROR), "the peer need not send the rest (RFC 9113 §8.1)");
-    // What was on its way is no error.
+    // Frames that were on their way are no error.
     peer.send(&frame(DATA, END_STREAM, 1, b"late"));
     peer.assert_open();
 }
@@ -523,11 +523,7 @@ fn a_stream_with_an_early_response_closes_at_once() {
         let request = peer.request(round * 2 + 1, "POST", "/early", &[], false);
         peer.send(&request);
     }
-    assert_eq!(
-        peer.pipe.counts().streams,
-        0,
-        "what has ended for the peer does not count against the limit of streams"
-    );
+    assert_eq!(peer.pipe.counts().streams, 0, "streams that have ended for the peer do not count against the limit");
     peer.assert_open();
 }
 
@@ -628,7 +624,7 @@ fn the_version_of_a_port_is_that_of_the_peer() {
     let mut peer = Peer::silent(Limits::default());
     peer.send(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n");
     assert!(peer.pipe.take_written().starts_with(b"HTTP/1.1 200 "));
-    // A preface after a request of HTTP/1.1 is no request.
+    // A preface after an HTTP/1.1 request is no request.
     peer.send(PREFACE);
     assert!(peer.pipe.take_written().starts_with(b"HTTP/1.1 505 "));
     // Neither is one after an empty line, which HTTP/1.1 alone permits (RFC 9112 §2.2).

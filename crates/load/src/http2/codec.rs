@@ -14,7 +14,7 @@ use crate::counters::Verdict;
 use crate::pipeline::Exchange;
 use crate::request::StreamRequest;
 
-/// What the load sends.
+/// A message that the load sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Send {
     /// A request on a new stream, with a number by which the load knows it.
@@ -23,7 +23,7 @@ pub(crate) enum Send {
     Cancel(u32),
 }
 
-/// What happens on a connection.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Http2Event {
     /// The settings of the server have come.
@@ -55,7 +55,7 @@ struct Streams(Vec<Option<Stream>>);
 struct Stream {
     number: u32,
     codec: ClientStream,
-    /// What is to be sent.
+    /// The bytes to send.
     queue: Outbound,
     verdict: Verdict,
     body_bytes: u64,

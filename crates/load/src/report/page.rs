@@ -30,7 +30,7 @@ fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
     let mut page = String::with_capacity(64 * 1024);
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
-        let (name, after) = after.split_once("}}").expect("the template closes what it opens");
+        let (name, after) = after.split_once("}}").expect("the template closes each placeholder");
         page.push_str(before);
         page.push_str(&value(name));
         rest = after;

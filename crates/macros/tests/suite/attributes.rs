@@ -38,6 +38,6 @@ mod nested {
 }
 
 #[test]
-fn a_main_returns_what_its_async_function_does() {
+fn a_main_returns_the_result_of_its_async_function() {
     assert_eq!(nested::main(), 42);
 }

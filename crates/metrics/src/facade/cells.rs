@@ -88,7 +88,7 @@ impl HistogramFn for HistogramCell {
     }
 
     fn record_many(&self, value: f64, count: usize) {
-        // What is not a number has no bucket, and would make the sum one that is none for ever.
+        // A NaN has no bucket, and would make the sum a NaN for ever.
         if value.is_nan() {
             return;
         }

@@ -1,4 +1,4 @@
-//! `FacadeRecorder`: what an application and its crates record by the crate `metrics` (`counter!`, `gauge!`,
+//! `FacadeRecorder`: metrics that an application and its crates record by the crate `metrics` (`counter!`, `gauge!`,
 //! `histogram!`), as text beside our own metrics.
 //!
 //! **Any thread records**, so each number is an atomic that all threads share. A macro looks its metric up by the key,
@@ -28,11 +28,11 @@ use cells::{CounterCell, GaugeCell, HistogramCell};
 pub use names::{LABELS_MAX, TEXT_BYTES_MAX};
 use names::{Labels, labels_of, name_of, others};
 
-/// What is recorded by the crate `metrics`. A clone is the same.
+/// Metrics recorded by the crate `metrics`. A clone shares them.
 ///
-/// Names and labels become what Prometheus allows: other characters become `_`, and names that begin with `tidegate_` or
-/// `process_`, which are ours, get `application_` in front. The suffix `_total` goes: the sample
-/// of a counter has it anyway. A name has one kind: what is recorded under it as another kind is not counted.
+/// Names and labels become valid Prometheus names: other characters become `_`, and names that begin with `tidegate_`
+/// or `process_`, which are ours, get `application_` in front. The suffix `_total` goes: the sample of a counter has it
+/// anyway. A name has one kind: records under it of another kind are not counted.
 ///
 /// ```
 /// use tidegate::metrics::{FacadeRecorder, Format, MetricsText};

@@ -1,4 +1,4 @@
-//! Which names and labels Prometheus allows, and what others become.
+//! The names and labels that Prometheus allows, and the replacements of others.
 
 use metrics::{Key, Label};
 
@@ -45,7 +45,7 @@ pub(super) fn is_short(key: &Key) -> bool {
         && key.labels().all(|label| is_short(label.key()) && is_short(label.value()))
 }
 
-/// The labels of the series for what has no room of its own.
+/// The labels of the series that collects all series without room.
 pub(super) fn others(mut labels: Labels) -> Labels {
     for (_, value) in &mut labels {
         *value = "other".to_owned();
@@ -53,7 +53,7 @@ pub(super) fn others(mut labels: Labels) -> Labels {
     labels
 }
 
-/// A name of letters, digits, `_` and what `also` names.
+/// A name of letters, digits, `_` and the characters of `also`.
 fn allowed(name: &str, also: impl Fn(char) -> bool) -> String {
     let name = cut(name, TEXT_BYTES_MAX);
     let letter = |letter: char| if letter.is_ascii_alphanumeric() || also(letter) { letter } else { '_' };

@@ -23,8 +23,8 @@ fn an_idle_connection_keeps_eight_bytes_and_its_header_until_that_is_taken() {
     assert!(kept <= 72, "{kept} bytes");
 }
 
-/// What a connection keeps besides its struct, after its first bytes: the average of many, since the test runner's own
-/// thread may allocate meanwhile.
+/// The memory that a connection keeps besides its struct, after its first bytes: the average of many, since the test
+/// runner's own thread may allocate meanwhile.
 fn kept_bytes(policy: Policy, bytes: &[u8], takes_header: bool) -> usize {
     let policy = Arc::new(policy);
     let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));

@@ -1,4 +1,4 @@
-//! Headers of both versions: what they mean, and what is refused.
+//! Headers of both versions: their meaning, and the refused ones.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -242,7 +242,7 @@ fn a_checksum_is_checked_wherever_it_stands() {
 }
 
 #[test]
-fn what_cannot_be_expressed_is_not_built() {
+fn an_inexpressible_header_is_not_built() {
     let (one, other) = (at("192.0.2.1:1"), at("192.0.2.2:2"));
     let ip = || Builder::new(one, other);
     assert_eq!(Builder::new(one, at("[::1]:1")).build_v2(), Err(Misuse::MixedFamilies));
@@ -275,7 +275,7 @@ fn socket((_, ip, port): (bool, [u8; 16], u16), is_v4: bool) -> std::net::Socket
 
 proptest! {
     #[test]
-    fn what_is_built_is_read_back(
+    fn a_built_header_is_read_back(
         source in address(), destination in address(), datagram: bool, checksum: bool,
         alpn in proptest::option::of(vec(any::<u8>(), 0..20)),
         authority in proptest::option::of("\\PC{0,30}"),

@@ -232,7 +232,7 @@ fn nothing_is_sent_before_a_header_that_is_required() {
 }
 
 #[test]
-fn what_a_client_announces_a_server_reads() {
+fn a_server_reads_the_header_that_a_client_announces() {
     let (source, destination) = (support::at("[2001:db8::1]:5"), support::at("[2001:db8::2]:6"));
     let header = Builder::new(source, destination).authority("sea.example").checksum().build_v2().unwrap();
     let mut client = CodecHarness::new(SendsHeader::new(header, Lines::new()));

@@ -1,4 +1,5 @@
-//! Every level finds what the rules say: at every split, with every byte at every place, in every rest of a window.
+//! Every level finds the parts that the rules define: at every split, with every byte at every place, in every rest of
+//! a window.
 
 use tidegate_scan::{FieldError, Level, Scanner, Stop, Task, fields};
 
@@ -76,7 +77,7 @@ fn random_bytes_are_judged_alike() {
             .map(|_| {
                 random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
                 let drawn = (random >> 40) as usize;
-                // Mostly what keeps a line going.
+                // Mostly bytes that continue a line.
                 if drawn & 7 == 0 { kinds[(drawn >> 3) % kinds.len()] } else { b'a' + (drawn >> 3) as u8 % 26 }
             })
             .collect();

@@ -31,13 +31,13 @@ fn server(authentication: Authentication) -> Server {
     Server::new(Config { authentication, ..Config::default() })
 }
 
-/// What a server makes of `wire` in all splits: messages, replies, outcome.
+/// A server's results for `wire` in all splits: messages, replies, outcome.
 fn served(authentication: Authentication, wire: &[u8]) -> (Vec<String>, Vec<u8>, Outcome) {
     let seen = Contract::new(|| server(authentication)).answer(answer).check(wire);
     (seen.messages, seen.replies, seen.outcome)
 }
 
-/// What a client makes of `wire` in all splits.
+/// A client's results for `wire` in all splits.
 fn asked(make: impl Fn() -> Client, wire: &[u8]) -> (Vec<String>, Vec<u8>, Outcome) {
     let contract = Contract::rendered(make, |message| match message {
         Ok(bound) => bound.to_string(),
@@ -51,7 +51,7 @@ fn failed(outcome: &Outcome) -> &str {
     if let Outcome::Failed { error, .. } = outcome { error } else { panic!("it did not fail: {outcome:?}") }
 }
 
-/// Flushes, and returns what was sent.
+/// Flushes, and returns the sent bytes.
 fn written<C: Codec>(harness: &mut CodecHarness<C>) -> Vec<u8> {
     harness.flush().expect("there is no filter");
     harness.take_sent()
@@ -182,7 +182,7 @@ fn lengths_that_lie_wait_for_bytes_that_do_not_come() {
 }
 
 #[test]
-fn what_follows_the_request_is_not_consumed() {
+fn bytes_behind_the_request_are_not_consumed() {
     let mut harness = CodecHarness::new(Server::default());
     harness.receive(b"\x05\x01\0\x05\x01\0\x01\xC0\0\x02\x01\0\x50hello");
     assert!(matches!(harness.step(), Ok(Step::Message(Event::Connect(_)))));
@@ -326,7 +326,7 @@ fn replies_that_are_no_replies() {
 }
 
 #[test]
-fn what_a_version_cannot_express_is_refused_at_the_client() {
+fn a_request_that_a_version_cannot_express_is_refused_at_the_client() {
     assert_eq!(Client::v4(target("[::1]:1"), "").unwrap_err(), Misuse::Ipv6InVersion4);
     assert_eq!(Client::v4(target("a.b:1"), "a\0b").unwrap_err(), Misuse::UserId);
     assert_eq!(Client::v4(target("a.b:1"), &"x".repeat(256)).unwrap_err(), Misuse::UserId);

@@ -22,7 +22,7 @@ fn credentials() -> impl Strategy<Value = Option<(String, String)>> {
     proptest::option::of((part(), part()))
 }
 
-/// Passes bytes from one side to the other in pieces until neither has more; returns what each side got.
+/// Passes bytes from one side to the other in pieces until neither has more; returns the messages of each side.
 fn converse(client: Client, server: Server, piece: usize, reply: Answer) -> (Vec<Event>, Vec<Result<Target, Refusal>>) {
     let (mut client, mut server) = (CodecHarness::new(client), CodecHarness::new(server));
     let (mut events, mut results) = (Vec::new(), Vec::new());
@@ -53,7 +53,7 @@ fn converse(client: Client, server: Server, piece: usize, reply: Answer) -> (Vec
 
 proptest! {
     #[test]
-    fn what_a_client_asks_is_what_the_server_gets(
+    fn the_server_gets_the_request_of_the_client(
         host in hosts(),
         port: u16,
         credentials in credentials(),

@@ -2,7 +2,7 @@
 //!
 //! An event only sets flags of its socket and queues the socket (`ready.rs`). Then the driver polls the queued sockets
 //! one after the other, light ones first, and each returns one completion at a time. So a turn is fair and bounded, and
-//! one function decides what a socket reports: `poll_socket`.
+//! one function decides each report: `poll_socket`.
 //!
 //! Three rules of edge-triggered events, and where the driver keeps them:
 //! - A short receive means that the socket is drained, **unless a hang-up was reported with it**. A FIN that arrives
@@ -122,11 +122,11 @@ impl Readiness {
             // A linger time of zero makes close send RST. If it cannot be set, an orderly close has to do.
             let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
         }
-        // Closing the last descriptor takes it out of epoll; the listener of a server may have clones.
+        // Closing the last descriptor removes it from the poller; the listener of a server may have clones.
         let _ = self.poll.registry().deregister(&mut SourceFd(&socket.as_raw_fd()));
     }
 
-    /// Sets the flags that an event of epoll reports.
+    /// Sets the flags that an epoll event reports.
     fn note(sockets: &mut Sockets, ready: &mut ReadyQueue<Token>, event: &Event) {
         let token = from_mio(event.token());
         let Some(socket) = sockets.get_mut(token) else { return };
@@ -149,8 +149,7 @@ impl Readiness {
         enqueue(ready, socket, token);
     }
 
-    /// The one place that decides what a socket reports, if anything. A socket that may have more to report is queued
-    /// again.
+    /// The only place that decides a socket's report, if any. A socket that may have more to report is queued again.
     fn poll_socket(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         let flags = &mut socket.flags;

@@ -58,7 +58,7 @@ impl Flags {
 }
 
 impl Flags {
-    /// Whether the end of the peer is to be reported apart from what the peer has sent.
+    /// Whether the peer's end is reported apart from the peer's bytes.
     pub(super) fn is_end_due(self) -> bool {
         let is_found =
             self.contains(Self::ENDED) || (self.contains(Self::PEER_ENDED) && !self.contains(Self::RECEIVING));

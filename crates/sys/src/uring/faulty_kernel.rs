@@ -1,4 +1,4 @@
-//! `FaultyKernel`: a kernel wrapper that injects faults. It does often what a real kernel does now and then.
+//! `FaultyKernel`: a kernel wrapper that injects faults. It makes the rare behaviour of a real kernel frequent.
 //!
 //! Only a build with `--cfg tidegate_injected` contains it. `TIDEGATE_RING_FAULTS` is the seed, which decides the kinds
 //! of faults and their rates; without a seed the wrapper passes everything through. No fault breaks a connection: if a

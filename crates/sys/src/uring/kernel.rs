@@ -11,7 +11,7 @@ pub(super) enum Request {
     Receive { fd: RawFd, mode: RecvMode },
     /// Send bytes that lie in one piece.
     Send { fd: RawFd, bytes: *const u8, length: u32 },
-    /// Send what a header points to. The header may be freed once the request was submitted.
+    /// Send the parts that a header points to. The header may be freed once the request was submitted.
     SendMessage { fd: RawFd, header: *const libc::msghdr },
     /// Wait for events of a descriptor.
     Poll { fd: RawFd, events: i16, multishot: bool },
@@ -57,14 +57,14 @@ pub(super) trait Kernel {
     /// Queues a request, and submits those before it if there is no room. If that fails, the request is not queued.
     fn push(&mut self, request: Request, name: u64) -> io::Result<()>;
 
-    /// Submits what is queued.
+    /// Submits the queued requests.
     fn submit(&mut self) -> io::Result<()>;
 
     /// The number of queued requests. The memory that they point to has to stay until there are none.
     fn queued(&mut self) -> usize;
 
-    /// Submits what is queued, and waits until there are events or `timeout` has passed. If nothing is queued and no
-    /// work is deferred, a wait of zero needs no system call.
+    /// Submits the queued requests, and waits until there are events or `timeout` has passed. If nothing is queued and
+    /// no work is deferred, a wait of zero needs no system call.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// Whether the kernel has deferred work that may bring events, and that it does during a wait.

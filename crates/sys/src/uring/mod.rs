@@ -1,6 +1,6 @@
 //! The completion driver: io_uring.
 //!
-//! | what | where |
+//! | part | file |
 //! |---|---|
 //! | the states of an operation | `operation.rs` |
 //! | the interface to a kernel, and the real kernel | `kernel.rs`, `ring.rs` |
@@ -347,8 +347,8 @@ impl<K: Kernel> UringDriver<K> {
         None
     }
 
-    /// Makes the kernel do its deferred work, and submits what is queued, so that the sends of light sockets do not
-    /// wait for the heavy sockets of this turn. Returns whether that brought events.
+    /// Makes the kernel do its deferred work, and submits the queued requests, so that the sends of light sockets do
+    /// not wait for the heavy sockets of this turn. Returns whether that brought events.
     fn poll_again(&mut self) -> bool {
         let would_wait = self.direct_io.ready.has_heavy() && self.kernel.queued() > 0;
         if self.polls_left == 0 || !(would_wait || self.kernel.has_deferred_work()) {

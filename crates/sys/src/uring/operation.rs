@@ -43,7 +43,7 @@ pub(super) enum OperationState {
     Cancelling,
 }
 
-/// What happens to an operation.
+/// A state change of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transition {
     /// It is submitted.

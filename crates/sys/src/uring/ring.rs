@@ -74,8 +74,8 @@ impl Kernel for Ring {
     fn push(&mut self, request: Request, name: u64) -> io::Result<()> {
         let entry = build(request).user_data(name);
         loop {
-            // SAFETY: what the request points to stays until its terminal completion: the driver keeps the memory of
-            // sends, and that of messages' headers until the next submission; buffers belong to the ring.
+            // SAFETY: the memory that the request points to stays until its terminal completion: the driver keeps the
+            // memory of sends, and that of messages' headers until the next submission; buffers belong to the ring.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }
@@ -136,11 +136,11 @@ impl Kernel for Ring {
 }
 
 impl Ring {
-    /// Submits what is queued without waiting. The call requests events, since only then the kernel does its deferred
-    /// work.
+    /// Submits the queued requests without waiting. The call requests events, since only then the kernel does its
+    /// deferred work.
     fn poll(&mut self) -> io::Result<usize> {
         let queued = self.ring.submission().len() as u32;
-        // SAFETY: the call passes numbers only; `push` guarantees what the queued requests point to.
+        // SAFETY: the call passes numbers only; `push` guarantees the memory that the queued requests point to.
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued, 0, ENTER_GETEVENTS, None) }
     }
 }

@@ -37,8 +37,8 @@ impl SocketEntry {
         rustix::net::sockopt::socket_error(&self.descriptor).ok()?.err()
     }
 
-    /// What the socket reports when a receive has found the end: the end of the stream, or a failure if a send has
-    /// taken the error.
+    /// The socket's report when a receive has found the end: the end of the stream, or a failure if a send has taken
+    /// the error.
     pub(super) fn ended(&mut self) -> Completion {
         if self.room == SendRoom::Broken {
             self.flags.set(Flags::FAILED, true);
@@ -49,7 +49,7 @@ impl SocketEntry {
     }
 }
 
-/// What a socket is.
+/// The kind of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SocketKind {
     Stream,

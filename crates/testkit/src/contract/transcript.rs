@@ -60,7 +60,7 @@ impl Transcript {
         }
     }
 
-    /// The first difference, and what is needed to reproduce it.
+    /// The first difference, with the data to reproduce it.
     pub(super) fn difference(&self, other: &Self, name: &str, wire: &[u8], seed: u64) -> String {
         format!(
             "the same bytes gave something else when they came {name}: {}\n  bytes:  {}\n  whole:  {self}\n  pieces: \

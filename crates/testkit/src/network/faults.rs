@@ -176,7 +176,7 @@ impl FaultCounts {
     pub fn assert_all(&self, faults: &[NetworkFault]) {
         let missing: Vec<_> = faults.iter().filter(|fault| self.count(**fault) == 0).collect();
         let is_suite = seeds(2).count() > 1;
-        assert!(!is_suite || missing.is_empty(), "{missing:?} never occurred; what did:\n{self}");
+        assert!(!is_suite || missing.is_empty(), "{missing:?} never occurred; these did:\n{self}");
     }
 
     pub(super) const fn note(&mut self, fault: NetworkFault) {

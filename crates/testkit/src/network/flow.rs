@@ -236,7 +236,7 @@ impl World {
         self.ends.get(id).map_or(Duration::ZERO, |end| self.link_between(end.route).latency)
     }
 
-    /// Removes both ends of a stream once both are closed: what is in flight then concerns no driver.
+    /// Removes both ends of a stream once both are closed: bytes in flight then concern no driver.
     fn remove_if_closed(&mut self, id: u64) {
         let Some(end) = self.ends.get(id) else { return };
         let peer = end.peer;

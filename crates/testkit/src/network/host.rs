@@ -149,7 +149,7 @@ impl SimNode {
         self.event_loop.borrow().is_drained()
     }
 
-    /// What the loop has counted.
+    /// The loop's counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.event_loop.borrow().counts()
@@ -161,7 +161,7 @@ impl SimNode {
         &self.pool
     }
 
-    /// Calls `act` with the loop, for what this type has no method for.
+    /// Calls `act` with the loop, for operations without a method here.
     ///
     /// # Panics
     /// If the loop is being turned: only a test may call this, not code that runs on the loop.

@@ -5,7 +5,7 @@
 //! the next event, so a time-out of a minute takes no real time. All randomness comes from the seed, so a failed run
 //! can be repeated.
 //!
-//! | what | where |
+//! | part | file |
 //! |---|---|
 //! | hosts and their loops | `host.rs` |
 //! | the clock, the events it triggers, the owner of each socket | `world.rs`, `table.rs` |
@@ -143,7 +143,8 @@ impl Network {
         self.world.borrow_mut().partition_between(one.ip, other.ip);
     }
 
-    /// Delivers what two hosts have sent each other since they were [cut](Self::partition), and reconnects them.
+    /// Delivers the bytes that two hosts have sent each other since they were [cut](Self::partition), and reconnects
+    /// them.
     pub fn heal(&self, one: &Host, other: &Host) {
         self.world.borrow_mut().heal_between(one.ip, other.ip);
     }
@@ -190,7 +191,7 @@ impl Network {
         self.run_until(time, || false);
     }
 
-    /// Suspends all hosts for `time`, as machines are suspended: the clock moves at once, and what is in flight arrives
+    /// Suspends all hosts for `time`, as machines are suspended: the clock moves at once, and bytes in flight arrive
     /// before any loop is turned again.
     pub fn suspend(&self, time: Duration) {
         let mut world = self.world.borrow_mut();

@@ -133,7 +133,7 @@ impl Sockets {
     }
 }
 
-/// What a token refers to, and what a driver is to poll.
+/// The target of a token, and the socket that a driver polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SocketRef {
     Endpoint(u64),
@@ -352,7 +352,7 @@ impl World {
         self.partitions.extend([(one, other), (other, one)]);
     }
 
-    /// Restores both routes, and delivers what was sent meanwhile, in its original order.
+    /// Restores both routes, and delivers the bytes sent meanwhile, in their original order.
     pub(super) fn heal_between(&mut self, one: IpAddr, other: IpAddr) {
         self.partitions.remove(&(one, other));
         self.partitions.remove(&(other, one));

@@ -83,7 +83,7 @@ fn writes_during_the_handshake_wait_and_are_counted() {
     client.flush().unwrap();
     let hello = client.take_sent();
     assert_eq!(hello, b"TOY?");
-    assert!(client.codec().buffered_bytes() >= 6, "what waits above the filter counts");
+    assert!(client.codec().buffered_bytes() >= 6, "bytes that wait above the filter count");
     assert!(!client.is_flushed(mark));
     server.decode(&hello).unwrap();
     client.decode(&server.take_sent()).unwrap();
@@ -100,7 +100,7 @@ fn marks_are_translated_through_every_filter() {
     harness.decode(&ToyTls::client_wire(KEY, b"P", 1)[..7]).unwrap();
     harness.take_sent();
     let first = harness.encode("ebb".into()).unwrap();
-    assert_eq!(first.0, 4, "a mark counts what the uppermost codec wrote");
+    assert_eq!(first.0, 4, "a mark counts the bytes of the uppermost codec");
     assert_eq!(harness.codec().wire_offset(first), None, "it has not come through the filters yet");
     harness.flush().unwrap();
     assert_eq!(harness.codec().wire_offset(first), Some(4 + 2 + 4), "hello, the length of the record, the line");
@@ -129,7 +129,7 @@ fn large_messages_are_cut_into_records() {
 }
 
 #[test]
-fn another_codec_takes_over_what_was_already_read() {
+fn another_codec_takes_over_bytes_that_were_already_read() {
     let (mut client, mut server) = connected();
     client.encode("switch".into()).unwrap();
     client.encode("abcdefg".into()).unwrap();
@@ -156,7 +156,7 @@ fn a_stream_that_ends_with_a_goodbye_is_complete() {
     client.close().unwrap();
     client.close().unwrap();
     let sent = client.take_sent();
-    assert!(sent.ends_with(b"\0\0") && !sent.ends_with(b"\0\0\0\0"), "one goodbye, behind what was written");
+    assert!(sent.ends_with(b"\0\0") && !sent.ends_with(b"\0\0\0\0"), "one goodbye, behind the written bytes");
     server.receive(&sent);
     assert_eq!(texts(vec![step_message(&mut server)]), ["ebb"]);
     assert_eq!(server.step().unwrap(), Step::End, "the peer ended the plain side");
@@ -354,7 +354,7 @@ fn after_the_end_of_a_filter_its_codec_goes_on_without_it() {
         assert!(filter.is_established() && plain.is_empty());
         lines
     });
-    assert_eq!(harness.input().bytes(), b"slack\nflo", "what is behind the goodbye was not touched");
+    assert_eq!(harness.input().bytes(), b"slack\nflo", "bytes behind the goodbye were not touched");
     assert_eq!(texts(harness.decode(b"od\n").unwrap()), ["slack", "flood"]);
     harness.encode("plain".into()).unwrap();
     harness.flush().unwrap();

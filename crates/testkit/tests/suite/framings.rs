@@ -19,7 +19,7 @@ where
     C: Pipeline<In = Slice, Out = Payload>,
 {
     Contract::new(make)
-        .answer(|message, codec, out| codec.encode(message.into(), out).expect("what came may be sent"))
+        .answer(|message, codec, out| codec.encode(message.into(), out).expect("a received message may be sent"))
         .replies(replies)
         .rounds(16)
         .check(wire)
@@ -157,7 +157,7 @@ fn messages_longer_than_a_record_and_a_receive_come_whole() {
     let make = || Over::new(ToyTls::server(KEY), Lines::new().with_line_bytes_max(100_000));
     let seen = Contract::rendered(make, |line| line.len().to_string())
         .answer(|line, codec, out| {
-            tidegate_codec::Stages::encode(codec, line.into(), out).expect("what came may be sent");
+            tidegate_codec::Stages::encode(codec, line.into(), out).expect("a received message may be sent");
         })
         .replies(decode_wire)
         .rounds(4)

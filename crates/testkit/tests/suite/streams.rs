@@ -40,7 +40,7 @@ fn the_same_events_and_replies_in_whatever_pieces() {
     let answer = |event, codec: &mut RawStreams<ToyMux>, out: &mut tidegate_codec::Output<'_>| {
         if let StreamEvent::Data { stream, bytes } = event {
             let consumed = bytes.len() as u32;
-            codec.encode(StreamCommand::Data(stream, bytes.into()), out).expect("what came may be sent");
+            codec.encode(StreamCommand::Data(stream, bytes.into()), out).expect("a received message may be sent");
             codec.encode(StreamCommand::Consumed(stream, consumed), out).expect("it came");
         }
     };
@@ -57,7 +57,7 @@ fn mutated_bytes_cause_errors_and_no_panics() {
     never_panics(server, &wire(), 300);
 }
 
-/// One side of a session, and what has arrived on its streams.
+/// One side of a session, and the bytes received on its streams.
 struct Side {
     harness: CodecHarness<RawStreams<ToyMux>>,
     received: BTreeMap<u32, Vec<u8>>,
@@ -185,7 +185,7 @@ fn pass(sides: &mut [Side; 2], from: usize, bytes_max: usize) {
 }
 
 #[test]
-fn a_reset_discards_what_waits_and_closes_the_stream() {
+fn a_reset_discards_waiting_bytes_and_closes_the_stream() {
     let mut side = Side::new(ToyMux::client(ToyMuxConfig { stream_window: 10, ..CONFIG }));
     let key = side.open().expect("a stream");
     side.command(StreamCommand::Data(key, vec![1; 5_000].into()));

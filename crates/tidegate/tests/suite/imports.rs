@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md matches the tree: imports between packages, source files, and where `unsafe` is allowed.
+//! ARCHITECTURE.md matches the tree: imports between packages, named paths, and where `unsafe` is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -65,13 +65,6 @@ fn every_path_in_architecture_md_exists() {
     assert!(missing.is_empty(), "ARCHITECTURE.md names missing files: {missing:?}");
 }
 
-#[test]
-fn every_source_file_is_on_the_map() {
-    for (folder, listed) in maps() {
-        assert_eq!(listed, sources(&folder), "{folder}: ARCHITECTURE.md, and the files");
-    }
-}
-
 /// The rows of the table of imports.
 fn documented_imports() -> BTreeMap<String, Imports> {
     let text = architecture();
@@ -83,33 +76,6 @@ fn documented_imports() -> BTreeMap<String, Imports> {
             (package.first().expect("a package").clone(), (own.clone(), tests.clone()))
         })
         .collect()
-}
-
-/// The files in the map of each source folder.
-fn maps() -> BTreeMap<String, BTreeSet<String>> {
-    let text = architecture();
-    let sections = text.split("\n### ").skip(1).filter_map(|section| section.split_once('\n'));
-    let maps: BTreeMap<_, _> = sections
-        .map(|(title, body)| {
-            let body = body.split("\n## ").next().unwrap_or_default();
-            let rows = body.lines().filter(|line| line.starts_with("| `"));
-            let files = rows.filter_map(|row| code_spans(row.split('|').nth(1)?).pop_first());
-            (title.trim_matches('`').to_owned(), files.collect())
-        })
-        .collect();
-    assert!(maps.len() >= 7, "ARCHITECTURE.md has a map for each crate");
-    maps
-}
-
-/// Files and folders in a source folder, except the root of the crate, and a folder that belongs to the file of the
-/// same name.
-fn sources(folder: &str) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(root().join(folder)).expect("a folder of sources");
-    let names = entries.map(|entry| entry.expect("a readable entry").file_name().into_string().expect("UTF-8"));
-    let (files, folders): (BTreeSet<_>, BTreeSet<_>) = names.partition(|name| name.contains('.'));
-    let apart = folders.into_iter().filter(|name| !files.contains(&format!("{name}.rs"))).map(|name| name + "/");
-    let sources = files.iter().filter(|name| name.ends_with(".rs") && !["lib.rs", "main.rs"].contains(&name.as_str()));
-    sources.cloned().chain(apart).collect()
 }
 
 fn imports(package: &Package) -> Imports {

@@ -1,4 +1,4 @@
-//! The tests of `tidegate`, the facade, and of what the whole workspace keeps: one program, a module for each noun.
+//! The tests of `tidegate`, the facade, and the rules of the whole workspace: one program, a module for each noun.
 
 mod allocations;
 mod gateway;
@@ -12,6 +12,6 @@ mod tree;
 
 use tidegate_testkit::allocations::CountingAllocator;
 
-/// It counts for each thread, so a test sees what its own thread allocates.
+/// It counts for each thread, so a test sees only its own thread's allocations.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,11 +1,11 @@
-//! What a registry needs of the packages that are published, and the oldest compiler, which has one value everywhere.
+//! A registry's requirements on the published packages, and the oldest compiler, which has one value everywhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
-/// What the registry of Rust accepts.
+/// The most keywords that crates.io accepts.
 const KEYWORDS_MAX: usize = 5;
 const KEYWORD_BYTES_MAX: usize = 20;
 
@@ -19,7 +19,7 @@ fn the_crates_are_published_and_nothing_else_is() {
 }
 
 #[test]
-fn a_published_package_says_what_it_is() {
+fn a_published_package_describes_itself() {
     for package in metadata().packages.iter().filter(|package| is_published(package)) {
         let name = &package.name;
         assert!(package.description.as_ref().is_some_and(|text| !text.ends_with('.')), "{name}: description");
@@ -55,7 +55,7 @@ fn published_packages_need_published_packages_and_their_tests_need_no_version() 
     }
 }
 
-/// A crate finds what it includes in its own folder, which is all that its package has.
+/// A crate finds its included files in its own folder: its package has no others.
 #[test]
 fn a_published_package_includes_no_file_of_another() {
     for package in metadata().packages.iter().filter(|package| is_published(package)) {

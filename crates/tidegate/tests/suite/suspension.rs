@@ -37,8 +37,8 @@ fn serve(network: &Network) -> Address {
     node.listen(80, Limits::default(), make).expect("the port is free")
 }
 
-/// Sends the first part, and 100 ms before the server's deadline the second one, unless that is empty. Returns what the
-/// server has sent when it closes.
+/// Sends the first part, and 100 ms before the server's deadline the second one, unless that is empty. Returns the
+/// server's bytes once it closes.
 async fn ask(to: Address, first: &'static str, second: &'static str) -> String {
     let mut channel = Client::at(to).connect(Raw).await.expect("a server");
     channel.send(first.into()).expect("room");

@@ -1,4 +1,4 @@
-//! Which certificate a name gets, and what a reload changes.
+//! The certificate of a name, and the effect of a reload.
 
 use std::fs;
 use std::path::PathBuf;

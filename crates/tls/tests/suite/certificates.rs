@@ -35,7 +35,7 @@ fn roots_of_mozilla_vouch_for_no_authority_of_a_test() {
 }
 
 #[test]
-fn the_error_says_what_is_wrong_with_a_certificate() {
+fn the_error_names_the_fault_of_a_certificate() {
     for provider in providers() {
         let authority = Authority::new();
         let valid = authority.sign(|_| {});

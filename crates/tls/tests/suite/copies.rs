@@ -62,7 +62,7 @@ fn a_provider_of_the_callers_is_served_with_a_copy() {
     assert!(pair.copied()[1] - before[1] >= 300_000);
 }
 
-/// The lengths of the records that a server sends after each request, for what `reply` sends.
+/// The lengths of the records that a server sends after each request, for the bytes of `reply`.
 fn records(reply: impl Fn(&mut Channel<Over<Tls, Raw>>) + 'static) -> Vec<usize> {
     let (server, client) = usual();
     let mut pair = Pair::new(&(server.clone(), client.clone()), &[]);
@@ -127,5 +127,5 @@ const BULK_BYTES: usize = 16 << 20;
 /// The memory that a loop receives into.
 const SCRATCH_BYTES: usize = 96 * 1024;
 
-/// What a record of TLS 1.3 adds behind its plain bytes: their type and the tag.
+/// The bytes that a TLS 1.3 record adds behind its plain bytes: their type and the tag.
 const CIPHER_BYTES: usize = 17;

@@ -59,7 +59,7 @@ fn a_server_may_close_first() {
     assert!(pair.server.is_write_closed());
     pair.client.receive_fin();
     let failure = pair.failure.borrow().clone();
-    // It got other bytes than it expected, and no error of TLS.
+    // It got other bytes than it expected, and no TLS error.
     assert!(failure.is_some_and(|reason| reason.contains("other bytes")));
     pair.exchange(usize::MAX);
     pair.server.receive_fin();

@@ -123,5 +123,5 @@ fn the_other_half_has_the_time_of_a_handshake() {
     assert!(pair.client.is_write_closed());
 }
 
-/// What TLS allows.
+/// The largest record that TLS allows.
 const RECORD_BYTES_MAX: usize = 16_389;

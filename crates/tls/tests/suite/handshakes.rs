@@ -1,4 +1,4 @@
-//! What a handshake agrees on, and what it refuses.
+//! Handshakes: agreed parameters, and refusals.
 
 use std::fs;
 use std::sync::Arc;

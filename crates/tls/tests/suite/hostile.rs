@@ -166,7 +166,7 @@ fn a_flood_of_tiny_records_is_served_in_bounded_memory() {
 
 #[test]
 fn a_second_handshake_on_a_connection_is_refused() {
-    // A client of TLS 1.2 that sends the record of a ClientHello as its application data, with the type changed: the
+    // A TLS 1.2 client that sends the record of a ClientHello as its application data, with the type changed: the
     // record does not decrypt. The request in the clear is refused as well.
     let mut foreign = Foreign::new(&usual().0, foreign_config(&rustls::version::TLS12));
     foreign.server.receive(&foreign_hello());
@@ -211,7 +211,7 @@ fn a_renegotiation_is_refused_and_the_connection_goes_on() {
     assert_eq!(records, expected);
 }
 
-/// The record of a ClientHello of TLS 1.2.
+/// The record of a TLS 1.2 ClientHello.
 fn foreign_hello() -> Vec<u8> {
     let config = std::sync::Arc::new(foreign_config(&rustls::version::TLS12));
     let mut hello = Vec::new();
@@ -229,7 +229,7 @@ fn key_and_iv(secrets: ConnectionTrafficSecrets) -> (AeadKey, Vec<u8>) {
 }
 
 #[test]
-fn early_data_is_refused_and_what_follows_it_is_served() {
+fn early_data_is_refused_and_later_data_is_served() {
     // Another server, with other keys of tickets, has promised to accept early data.
     let mut config = foreign_config(&rustls::version::TLS13);
     config.enable_early_data = true;

@@ -1,4 +1,4 @@
-//! Certificates for tests, a server and a client with the test as the wire between them, and what they exchange.
+//! Certificates for tests, a server and a client with the test as the wire between them, and their messages.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -145,11 +145,11 @@ pub(crate) struct Pair {
     /// How many downloads are complete.
     pub(crate) done: Rc<Cell<usize>>,
     pub(crate) failure: Rc<RefCell<Option<String>>>,
-    /// What the client knows after the first download.
+    /// The client's handshake parameters after the first download.
     pub(crate) agreed: Rc<RefCell<Option<Agreed>>>,
 }
 
-/// What a handshake has agreed on.
+/// The agreed parameters of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) alpn: Option<Vec<u8>>,
@@ -231,7 +231,7 @@ impl Pair {
         [&self.server, &self.client].map(|pipe| pipe.pool().ledger().used())
     }
 
-    /// What the client knows after the first download, which must have succeeded.
+    /// The client's handshake parameters after the first download, which must have succeeded.
     pub(crate) fn agreed(&self) -> Agreed {
         self.agreed.borrow().clone().unwrap_or_else(|| panic!("no download: {:?}", self.failure))
     }
@@ -271,7 +271,7 @@ impl Foreign {
         }
     }
 
-    /// Requests so many bytes, and returns what comes.
+    /// Requests so many bytes, and returns the received bytes.
     pub(crate) fn request(&mut self, bytes: usize) -> Result<Vec<u8>, rustls::Error> {
         self.tls.writer().write_all(format!("{bytes}\n").as_bytes()).unwrap();
         self.exchange()?;
@@ -351,7 +351,7 @@ pub(crate) fn record_bytes(wire: &[u8]) -> Option<usize> {
 /// The name of the server.
 pub(crate) const NAME: &str = "tide.test";
 
-/// What is downloaded, over and over again: no two records of it are alike.
+/// The downloaded bytes, repeated: no two records of them are alike.
 pub(crate) static WATER: [u8; WATER_BYTES] = {
     let (mut water, mut index, mut state) = ([0; WATER_BYTES], 0, 1_u32);
     while index < WATER_BYTES {

@@ -81,7 +81,7 @@ async fn silent<C: tidegate::codec::Pipeline>(mut channel: Channel<C>) -> Result
     channel.recv().await.map(drop)
 }
 
-/// Chooses between lines and frames by what the handshake has agreed on.
+/// Chooses between lines and frames by the protocol that the handshake has agreed on.
 struct ByProtocol;
 
 impl Handler<Over<Tls, Lines>> for ByProtocol {

@@ -1,4 +1,4 @@
-//! A router of axum, with layers of tower-http, on our loops.
+//! An axum router, with tower-http layers, on our loops.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -225,7 +225,7 @@ fn a_service_that_never_responds_and_one_that_fails() {
     assert!(pipe.is_write_closed());
 }
 
-/// A body that has trailers alone, as the response of gRPC to a call without messages.
+/// A body that has trailers alone, as the gRPC response to a call without messages.
 struct TrailersAlone(Option<HeaderMap>);
 
 impl http_body::Body for TrailersAlone {
@@ -257,7 +257,7 @@ fn a_body_of_trailers_alone_is_sent_with_them() {
 }
 
 #[test]
-fn the_size_hint_of_a_body_is_what_is_left_of_it() {
+fn the_size_hint_of_a_body_is_its_rest() {
     let sizes = |request: axum::extract::Request| async move {
         let mut body = request.into_body();
         let mut sizes = vec![body.size_hint().exact()];

@@ -98,7 +98,7 @@ fn a_body_that_is_kept_longer_than_its_connection_yields_an_error() {
         let mut cx = Context::from_waker(Waker::noop());
         let mut polled = std::pin::Pin::new(&mut body).poll_frame(&mut cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
-            // What had arrived before may still be there.
+            // Earlier input may still be there.
             assert_eq!(frame.data_ref().map(|data| &data[..]), Some(&b"some"[..]));
             polled = std::pin::Pin::new(&mut body).poll_frame(&mut cx);
         }

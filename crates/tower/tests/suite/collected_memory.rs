@@ -1,4 +1,4 @@
-//! What extractors of axum, and decoders of gRPC, collect of bodies counts as memory of their streams.
+//! Bodies that axum extractors and gRPC decoders collect count as memory of their streams.
 
 use std::future::pending;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Calls of gRPC: tonic's services on our loops, with tonic's client and with a peer that is written by hand.
+//! gRPC calls: tonic's services on our loops, with tonic's client and with a peer that is written by hand.
 
 #[path = "../../../../examples/grpc/service.rs"]
 mod service;
@@ -194,7 +194,7 @@ fn health_and_reflection_answer() {
     });
 }
 
-/// Calls that never end, and what of them is alive.
+/// Calls that never end, and the count of live ones.
 #[derive(Clone, Default)]
 struct Endless(Arc<AtomicU32>);
 

@@ -1,4 +1,4 @@
-//! A router of axum over HTTP/2: with clients of the field, and with a peer that is written by hand.
+//! An axum router over HTTP/2: with existing clients, and with a peer that is written by hand.
 
 use std::convert::Infallible;
 use std::net::TcpStream;
@@ -310,7 +310,7 @@ fn a_websocket_of_axum_opens_over_http2() {
     let upgrade = move |upgrade: WebSocketUpgrade| {
         let handle = handle.clone();
         async move {
-            // axum spawns a task of tokio.
+            // axum spawns a tokio task.
             let _within = handle.enter();
             upgrade.protocols(["tide"]).on_upgrade(echo)
         }
@@ -476,7 +476,7 @@ fn a_stream_that_is_not_read_stops_its_body_and_no_other() {
 }
 
 #[test]
-fn a_drain_sends_goaway_twice_and_finishes_what_is_open() {
+fn a_drain_sends_goaway_twice_and_finishes_open_streams() {
     let server = start(Router::new().route("/", post(|body: Body| async move { body })));
     let mut peer = server.peer();
     peer.request(1, "POST", "/", &[], false);

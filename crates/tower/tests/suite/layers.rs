@@ -1,4 +1,4 @@
-//! Layers of tower and tower-http, and what axum has beside functions, each by name.
+//! Tower and tower-http layers, and axum's features beside functions, each by name.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -47,12 +47,12 @@ fn hello() -> Router {
     Router::new().route("/", get(|| async { "hello" }))
 }
 
-/// A runtime of tokio, for what needs its timers and its threads.
+/// A tokio runtime, for layers that need its timers and its threads.
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads")
 }
 
-/// The response, once a thread of tokio has done its part.
+/// The response, once a tokio thread has done its part.
 fn wait(pipe: &mut Pipe, is_complete: impl Fn(&str) -> bool) -> String {
     let mut all = String::new();
     for _ in 0..10_000 {
@@ -270,7 +270,7 @@ fn connect_info() {
 }
 
 #[test]
-fn serve_takes_what_makes_services() {
+fn serve_takes_makers_of_services() {
     let whose = || {
         Router::new().route(
             "/",

@@ -1,4 +1,4 @@
-//! Services that take their connection over: by axum's WebSocket, and by `OnUpgrade` of hyper itself.
+//! Services that take their connection over: by axum's WebSocket, and by hyper's `OnUpgrade`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,7 +44,7 @@ fn a_websocket_of_axum_works_with_a_client_of_the_field() {
         any(move |upgrade: WebSocketUpgrade| {
             let handle = handle.clone();
             async move {
-                // axum spawns a task of tokio.
+                // axum spawns a tokio task.
                 let _within = handle.enter();
                 upgrade.on_upgrade(echo)
             }
@@ -127,7 +127,7 @@ fn bytes_go_both_ways_after_an_upgrade() {
     assert!(pipe.is_write_closed());
 }
 
-/// A service whose WebSocket sends back what it gets, byte by byte.
+/// A service whose WebSocket echoes its input, byte by byte.
 fn websocket() -> Router {
     let fields = [(header::CONNECTION, "upgrade"), (header::UPGRADE, "websocket")];
     Router::new().route(

@@ -84,7 +84,7 @@ pub(super) fn offers(value: &[u8]) -> impl Iterator<Item = ExtensionParameters> 
     })
 }
 
-/// The server's answer to the first offer that it can accept: what both agree on, and the value of the field.
+/// The server's answer to the first offer that it can accept: the agreed parameters, and the field's value.
 pub(super) fn answer(offers: &[ExtensionParameters], settings: &Deflate) -> Option<(Parameters, String)> {
     // The compressor has no window of 8 bits.
     let offer = offers.iter().find(|offer| offer.server_max_window_bits != Some(8))?;
@@ -121,7 +121,7 @@ pub(super) fn offer(settings: &Deflate) -> String {
     value
 }
 
-/// What the response to such an offer agrees on; `None` if it has no extension.
+/// The agreed parameters of the response to such an offer; `None` if it has no extension.
 pub(super) fn agreed<'a>(
     values: impl Iterator<Item = &'a [u8]>,
     settings: Option<&Deflate>,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_accepts_what_it_has_offered() {
+    fn a_client_accepts_its_own_offer() {
         let default = Deflate::default();
         let accepted = |field: &str| agreed([field.as_bytes()].into_iter(), Some(&default));
         let parameters = accepted("permessage-deflate; server_no_context_takeover; server_max_window_bits=9").unwrap();

@@ -12,7 +12,7 @@ use crate::codec::WebSocket;
 use crate::config::Config;
 use crate::permessage_deflate::Parameters;
 
-/// What a client offers in its request; by default nothing.
+/// A client's offer in its request; empty by default.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// The offer of a request of HTTP/1.1, with its fields in order.
+    /// The offer of an HTTP/1.1 request, with its fields in order.
     ///
     /// # Errors
     /// [`HandshakeError`], whose [`status`](HandshakeError::status) the response has.
@@ -74,7 +74,7 @@ impl Offer {
         Ok(parser.offer)
     }
 
-    /// The offer of an extended CONNECT of HTTP/2 (RFC 8441) with `:protocol` `websocket`.
+    /// The offer of an HTTP/2 extended CONNECT (RFC 8441) with `:protocol` `websocket`.
     ///
     /// # Errors
     /// [`HandshakeError`].

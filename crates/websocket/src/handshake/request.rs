@@ -13,7 +13,7 @@ use super::{HandshakeError, VERSION, accept_value};
 use crate::codec::WebSocket;
 use crate::config::Config;
 
-/// The request of a client: its fields, and what it expects of the response.
+/// A client's request: its fields, and the response that it expects.
 ///
 /// ```
 /// use std::sync::Arc;

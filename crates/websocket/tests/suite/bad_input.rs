@@ -1,4 +1,4 @@
-//! What a peer may not send: each closes with the code for it, and none makes memory grow.
+//! Frames that a peer may not send: each closes with its code, and none makes memory grow.
 
 use std::sync::Arc;
 use std::time::Duration;

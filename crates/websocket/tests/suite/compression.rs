@@ -1,4 +1,5 @@
-//! permessage-deflate: the examples of the RFC, both roles, with takeover and without, and what a peer may not send.
+//! permessage-deflate: the examples of the RFC, both roles, with takeover and without, and messages that a peer may not
+//! send.
 
 use std::sync::Arc;
 
@@ -6,8 +7,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate_codec::{Blame, Broadcast, Encoded, Pool, Step};
 use tidegate_testkit::CodecHarness;
+use tidegate_testkit::allocations::Region;
 use tidegate_testkit::contract::Contract;
-use tidegate_websocket::{Config, Error, Exceeded, Message, Parameters, Piece, WebSocket};
+use tidegate_websocket::{Config, Error, Exceeded, Message, Parameters, Piece, Violation, WebSocket};
 
 use crate::support::{
     self, BINARY, CONTINUATION, FIN, PING, RSV1, TEXT, config, deflating, echo, frames, masked, plain, without_takeover,
@@ -83,7 +85,7 @@ fn messages_without_compression_may_come_between() {
 }
 
 #[test]
-fn what_is_short_is_sent_as_it_is() {
+fn a_short_message_is_sent_uncompressed() {
     let mut config = deflating();
     config.deflate.as_mut().unwrap().compress_bytes_min = 6;
     let mut harness = CodecHarness::new(server_with(config, without_takeover()));
@@ -132,24 +134,34 @@ fn bombs_end_at_the_limit_of_a_message_and_at_the_ratio() {
     let mut patient = deflating();
     patient.deflate.as_mut().unwrap().ratio_max = u32::MAX;
     assert_eq!(refused(patient, &bomb), Error::Limit(Exceeded::MessageBytes));
-    // What is short may expand.
+    // A short message may expand.
     let mut harness = CodecHarness::new(server());
     assert_eq!(harness.decode(&zeros(200 * 1024)).unwrap().len(), 1);
 }
 
-#[test]
-fn pieces_of_a_compressed_message_wait_for_the_application() {
+/// A receiver of messages in pieces, without bounds on a message.
+fn in_pieces() -> CodecHarness<WebSocket> {
     let mut config = deflating();
     config.pieces_after = Some(1_000);
     config.message_bytes_max = 1 << 30;
     config.deflate.as_mut().unwrap().ratio_max = u32::MAX;
-    let mut harness = CodecHarness::new(server_with(config, without_takeover()));
+    CodecHarness::new(server_with(config, without_takeover()))
+}
+
+#[test]
+fn pieces_of_a_compressed_message_wait_for_the_application() {
+    let mut harness = in_pieces();
     let used = |harness: &CodecHarness<WebSocket>| harness.pool().ledger().used();
     let before = used(&harness);
     harness.receive(&zeros(10_000_000));
     let (mut total, mut pieces, mut ended) = (0, 0, false);
-    while let Step::Message(message) = harness.step().unwrap() {
-        // The compressed bytes, a context, and this piece: what is not asked for is not decompressed.
+    loop {
+        // The ledger has the memory of the codec and its pool, the allocator that of everything else.
+        let region = Region::new();
+        let Step::Message(message) = harness.step().unwrap() else { break };
+        let allocated = region.change().bytes_allocated;
+        assert!(allocated <= 128 * 1024, "{allocated} bytes were allocated for piece {pieces}");
+        // The compressed bytes, a context, and this piece: a part that is not asked for is not decompressed.
         let bytes = used(&harness).saturating_sub(before);
         assert!(bytes <= 256 * 1024, "{bytes} bytes of memory with piece {pieces}");
         let Message::Piece(Piece { bytes, is_last, .. }) = message else { panic!("{message:?}") };
@@ -159,6 +171,29 @@ fn pieces_of_a_compressed_message_wait_for_the_application() {
         ended = is_last;
     }
     assert!(ended && total == 10_000_000 && pieces > 600, "{total} bytes in {pieces} pieces");
+}
+
+/// A codec that decompressed a message before it yields the first piece would refuse this one at once.
+#[test]
+fn the_pieces_before_a_corrupt_block_are_yielded() {
+    let mut sender = CodecHarness::new(server_with(deflating(), without_takeover()));
+    sender.encode(Message::binary(vec![0; 1_000_000])).unwrap();
+    sender.flush().unwrap();
+    let (_, compressed) = frames(&sender.take_sent()).remove(0);
+    // The empty block that the sender leaves out, and one of a type that does not exist.
+    let payload = [&compressed[..], b"\x00\x00\xFF\xFF", b"\x07"].concat();
+    let mut harness = in_pieces();
+    harness.receive(&masked(FIN | RSV1 | BINARY, &payload));
+    let mut pieces = 0;
+    let error = loop {
+        match harness.step() {
+            Ok(Step::Message(Message::Piece(_))) => pieces += 1,
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, Error::Peer(Violation::Deflate));
+    assert!(pieces > 60, "{pieces} pieces");
 }
 
 fn side(is_server: bool, config: &Arc<Config>, agreed: Parameters) -> CodecHarness<WebSocket> {
@@ -262,7 +297,7 @@ fn mutated_streams_neither_panic_nor_depend_on_their_pieces() {
 }
 
 #[test]
-fn a_configuration_without_compression_uses_the_defaults_for_what_was_agreed() {
+fn a_configuration_without_compression_uses_the_defaults_for_the_agreed_extension() {
     let mut harness = CodecHarness::new(server_with(config(), without_takeover()));
     let messages = harness.decode(&masked(FIN | RSV1 | TEXT, HELLO)).unwrap();
     assert!(matches!(&messages[..], [Message::Text(text)] if *text == "Hello"));

@@ -1,4 +1,4 @@
-//! The opening handshake of both roles, and what each refuses.
+//! The opening handshake of both roles, and their refusals.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn requests_that_a_server_refuses() {
 }
 
 #[test]
-fn a_server_selects_what_the_client_offers_and_nothing_else() {
+fn a_server_selects_only_offers_of_the_client() {
     let config = Arc::new(Config::default());
     let offer = offered(&[("Sec-WebSocket-Protocol", "chat, tide"), ("Origin", "https://sea.example")]).unwrap();
     assert_eq!(offer.protocols().collect::<Vec<_>>(), ["chat", "tide"]);
@@ -78,7 +78,7 @@ fn client() -> Request {
     Request::new(Arc::new(config)).protocol("chat").unwrap().protocol("tide").unwrap()
 }
 
-/// What the client makes of a response in which one field is replaced, or left out where the value is empty.
+/// The client's result for a response in which one field is replaced, or left out where the value is empty.
 fn complete(request: &Request, changes: &[(&str, &str)]) -> Result<(WebSocket, Option<Box<str>>), HandshakeError> {
     let key = request.fields().find(|(name, _)| *name == "Sec-WebSocket-Key").unwrap().1;
     let accept = accept_value(key.as_bytes());

@@ -1,4 +1,4 @@
-//! What long messages cost: memory for bytes that came, and one copy of what comes in parts.
+//! The cost of long messages: memory for received bytes, and one copy of a message that comes in parts.
 
 use std::sync::Arc;
 

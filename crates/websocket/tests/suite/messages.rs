@@ -15,7 +15,7 @@ use crate::support::{
     server, unmasked,
 };
 
-/// What both roles make of the frames, which have to be the same; messages come as text.
+/// The results of both roles for the frames, which must agree; messages come as text.
 fn seen(config: &Config, frames: &[(u8, &[u8])]) -> Transcript {
     let config = Arc::new(config.clone());
     let wire =
@@ -175,7 +175,7 @@ fn messages_are_sent_in_pieces() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_and_writes_nothing() {
+fn an_invalid_message_is_refused_and_writes_nothing() {
     let mut harness = CodecHarness::new(server());
     let long: Payload = vec![0; 126].into();
     for (message, misuse) in [
@@ -220,7 +220,7 @@ fn the_life_of_a_connection_has_its_codes() {
 
 proptest! {
     #[test]
-    fn what_one_role_sends_the_other_yields(
+    fn each_role_yields_the_messages_of_the_other(
         messages in vec((any::<bool>(), vec(any::<u8>(), 0..3_000), 1_usize..5), 1..6),
         from_client: bool,
         piece in 1_usize..2_000,

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: files, and the far end of a queue. `fuzz/src/outbound.rs` shares it as well.
+//! Shared parts of this crate's tests: files, and the far end of a queue. `fuzz/src/outbound.rs` shares it as well.
 
 pub(crate) mod model;
 
@@ -36,7 +36,7 @@ pub(crate) fn read(region: &FileRegion, bytes: &mut [u8]) -> std::io::Result<usi
     region.file.read_at(bytes, region.offset)
 }
 
-/// What the next call to the system would be.
+/// The next system call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Nothing,

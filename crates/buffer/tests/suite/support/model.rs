@@ -17,11 +17,11 @@ pub(crate) const QUEUES: usize = 3;
 pub(crate) const FILE_BYTES: usize = 3_000;
 pub(crate) const LENGTH_MAX: usize = 9_000;
 
-/// What is done to the queues. A queue is named by its number.
+/// An operation on the queues. A queue is named by its number.
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
     Write(usize, usize),
-    /// A cursor over so many bytes, and the lengths of what is put through it.
+    /// A cursor over so many bytes, and the lengths of the writes through it.
     Cursor(usize, usize, Vec<usize>),
     /// A space of so many bytes, of which so many are written; or an error, if they are more.
     WriteWith(usize, usize, usize),
@@ -71,7 +71,7 @@ impl Expected {
     }
 }
 
-/// What a queue has to do, in the plainest way.
+/// The expected behaviour of a queue, in the plainest way.
 #[derive(Default)]
 struct Model {
     waiting: VecDeque<Expected>,
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// What has to hold at any time.
+    /// Invariants that hold at any time.
     fn check(&mut self) {
         let (mut least, mut most) = (0, 0);
         for ((queue, level), model) in self.queues.iter().zip(&mut self.levels).zip(&mut self.models) {
@@ -362,7 +362,7 @@ impl World {
         assert!((least..=most).contains(&used), "the ledger says {used}, it is {least} to {most}");
     }
 
-    /// Sends what was flushed, then everything, and looks whether anything is left.
+    /// Sends the flushed parts, then everything, and looks whether anything is left.
     ///
     /// # Panics
     /// If something is.
@@ -400,8 +400,8 @@ static PROGRAM: [u8; LENGTH_MAX] = {
     bytes
 };
 
-/// What an entry keeps alive at most: the space of a write, or, in the two designs that ours is compared with, a whole
-/// message.
+/// The most bytes that an entry keeps alive: the space of a write, or, in the two designs that ours is compared with, a
+/// whole message.
 const ENTRY_HOLDS_MAX: usize = 3 * LENGTH_MAX + 64;
 
 /// The longest space of a write.

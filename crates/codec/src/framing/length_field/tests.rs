@@ -79,7 +79,7 @@ fn no_value_of_any_parameter_overflows() {
                     } else {
                         assert_eq!(end, Ok(()));
                     }
-                    // Must not panic, and what it accepts must be right.
+                    // Must not panic, and an accepted frame must be right.
                     if let Ok(wire) = framing.encoded(&[b'x'; 70]) {
                         assert_eq!(run(framing, &wire).0.len(), 1);
                     }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::byte_stream::support::{Journal, Plain, Served, Stack, Toy, marks, poll_once};
 
 #[test]
-fn a_write_takes_what_the_marks_admit_and_waits_for_the_peer() {
+fn a_write_takes_the_bytes_that_the_marks_admit_and_waits_for_the_peer() {
     let journal = Journal::default();
     let notes = journal.clone();
     let serve = move |channel| async move {
@@ -66,7 +66,7 @@ fn a_flush_waits_until_the_peers_system_has_every_byte() {
     claim(Toy);
 }
 
-/// A task reads while another one cannot write: by our halves, and by those of tokio.
+/// A task reads while another one cannot write: by our halves, and by tokio's.
 #[test]
 fn the_directions_do_not_wait_for_each_other_however_the_stream_is_split() {
     fn claim<F: Future<Output = Served> + 'static>(serve: impl FnOnce(ByteStream, Journal) -> F + 'static) {
@@ -197,6 +197,6 @@ fn a_task_that_is_cancelled_in_a_transfer_closes_its_connection() {
     assert_eq!(count.get(), 4);
     pipe.limit_peer_reads(usize::MAX);
     pipe.run();
-    assert_eq!(pipe.take_written().len(), 1001, "what was queued is still sent");
+    assert_eq!(pipe.take_written().len(), 1001, "the queue is still sent");
     assert!(pipe.is_write_closed());
 }

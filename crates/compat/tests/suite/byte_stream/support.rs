@@ -14,7 +14,7 @@ use tidegate_testkit::filters::ToyTls;
 
 pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
 
-/// What tasks report to their test.
+/// The reports of tasks to their test.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal(Rc<RefCell<Vec<String>>>);
 

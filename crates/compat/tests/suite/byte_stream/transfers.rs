@@ -22,7 +22,7 @@ fn byte_at(place: usize) -> u8 {
     (place ^ place >> 8 ^ place >> 16) as u8
 }
 
-/// Echoes with the functions of tokio.
+/// Echoes with tokio's functions.
 async fn echo<P: Pipeline<In = Slice, Out = Payload, Codec = Raw>>(channel: Channel<P>) -> Result<(), Any> {
     let (mut reader, mut writer) = ByteStream::new(channel).split();
     tokio::io::copy_buf(&mut reader, &mut writer).await?;

@@ -169,5 +169,5 @@ async fn a_timeout_of_the_codec_is_handled_while_a_task_waits() {
     tokio::time::timeout(Duration::from_secs(60), framed.recv()).await.expect_err("no message comes");
     assert_eq!(begun.elapsed(), Duration::from_secs(60));
     assert_eq!(calls.take(), ["Opened", "timeout"]);
-    assert_eq!(script.take_written(), b"<t", "what it wrote leaves at once");
+    assert_eq!(script.take_written(), b"<t", "its output leaves at once");
 }

@@ -1,5 +1,5 @@
 //! `Script`: a stream that a test writes in advance. It yields its pieces one by one, takes as many bytes as the test
-//! permits, and keeps what it took.
+//! permits, and keeps them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a read finds next.
+/// The next result of a read.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Bytes(Vec<u8>),

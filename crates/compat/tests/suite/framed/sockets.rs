@@ -104,7 +104,7 @@ async fn echo(mut channel: Channel<Over<ToyTls, Lines>>) -> Result<(), Box<dyn s
     Ok(())
 }
 
-/// The same pipeline on a loop of ours and on a stream of tokio.
+/// The same pipeline on a loop of ours and on a tokio stream.
 #[tokio::test]
 async fn a_codec_on_tokio_talks_to_the_same_codec_on_a_loop() {
     let server = Server::bind("127.0.0.1:0").unwrap().loops(1);

@@ -55,7 +55,7 @@ async fn a_half_that_is_dropped_leaves_the_other_awake() {
     });
     tasks.spawn_local(async move {
         tokio::task::yield_now().await;
-        // The reader polled the stream last, to write what waits; now it is gone.
+        // The reader polled the stream last, to write the waiting bytes; now it is gone.
         reading.abort();
         for _ in 0..100 {
             assert!(far.recv().await.expect("a sound stream").is_some());

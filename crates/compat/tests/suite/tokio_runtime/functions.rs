@@ -1,4 +1,4 @@
-//! `tokio::spawn`, `tokio::time`, `tokio::net` and a client of tokio in functions of a server, as they are.
+//! `tokio::spawn`, `tokio::time`, `tokio::net` and a tokio client in functions of a server, unchanged.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn sleeps() -> &'static str {
     if never.await.is_err() { "slept" } else { "the time was never up" }
 }
 
-/// Talks to a socket of tokio over a socket of tokio, both made within the function.
+/// Connects two tokio sockets, both made within the function.
 async fn connects() -> std::io::Result<String> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let mut client = tokio::net::TcpStream::connect(listener.local_addr()?).await?;
@@ -91,7 +91,7 @@ fn a_server_without_settings_has_a_tokio_runtime() {
     assert_eq!(requests::get(&server, "/"), "slept");
 }
 
-/// A router of axum whose state is a queue of tokio.
+/// An axum router whose state is a tokio queue.
 #[test]
 fn a_router_of_axum_uses_channels_of_tokio() {
     let (sender, mut receiver) = mpsc::channel::<u32>(1);

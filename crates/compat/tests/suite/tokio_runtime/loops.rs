@@ -10,7 +10,7 @@ use tidegate::{Backend, Channel, Context, Event, EventLoop, Handler, Outcome, Se
 
 use crate::tokio_runtime::requests::{PATIENCE, address};
 
-/// Answers each line from a task of tokio, which posts the answer.
+/// Answers each line from a tokio task, which posts the answer.
 struct PostsFromTokio;
 
 impl Handler<Lines> for PostsFromTokio {
@@ -78,7 +78,7 @@ fn a_loop_without_a_server_runs_in_a_tokio_runtime_once_it_has_one() {
     assert!(tokio::runtime::Handle::try_current().is_err());
 }
 
-/// What a task holds is dropped while the loop is still in the runtime: its drop may use tokio.
+/// A task's values are dropped while the loop is still in the runtime: their drop may use tokio.
 #[test]
 fn a_task_that_is_dropped_with_its_loop_may_still_spawn() {
     struct SpawnsWhenDropped(mpsc::Sender<bool>);

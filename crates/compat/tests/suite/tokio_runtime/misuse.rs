@@ -104,7 +104,7 @@ fn a_task_may_outlive_its_connection() {
     assert_eq!(finished, ["loop", "tokio"]);
 }
 
-/// A client that resets its connection while a function waits: the future of the function is dropped, with what it holds.
+/// A client that resets its connection while a function waits: the future of the function is dropped, with its values.
 #[test]
 fn a_function_that_waits_is_dropped_with_its_connection() {
     struct Dropped(mpsc::Sender<()>);
@@ -150,8 +150,8 @@ fn a_panic_after_a_wait_for_tokio_is_a_response() {
     assert_eq!(requests::get(&server, "/"), "here");
 }
 
-/// Each kind of function blocks its loop once: before its first wait, after it, without being async, and within a router
-/// of axum. The watchdog names the route, or the request where a router of its own has the routes.
+/// Each kind of function blocks its loop once: before its first wait, after it, without being async, and within an axum
+/// router. The watchdog names the route, or the request where a router of its own has the routes.
 #[test]
 fn the_watchdog_names_the_route_that_blocks_the_loop() {
     tracing::subscriber::set_global_default(Collect).expect("no other test sets it");

@@ -1,4 +1,4 @@
-//! The other way round: our loops in a program of tokio.
+//! The other way round: our loops in a tokio program.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn a_server_uses_a_runtime_of_one_thread_that_it_is_given() {
     server.drained(Duration::ZERO).await;
 }
 
-/// A task of tokio waits for the end while another one drains, and a request in progress is answered before.
+/// A tokio task waits for the end while another one drains, and a request in progress is answered before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_lets_requests_finish_and_wakes_every_waiter() {
     let (entered, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));

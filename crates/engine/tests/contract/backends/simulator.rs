@@ -129,7 +129,7 @@ impl TestBackend for Simulator {
     }
 
     fn wakes(&self, _: &Site, _: Box<dyn FnOnce() + Send>) -> bool {
-        unreachable!("the network turns its loops: what needs one that sleeps is played in real time only")
+        unreachable!("the network turns its loops: a scenario with a sleeping loop is played in real time only")
     }
 
     fn sockets(&self) -> usize {

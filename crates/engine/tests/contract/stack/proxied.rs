@@ -129,7 +129,7 @@ impl Filter for End {
     }
 }
 
-/// What a raw peer still has to send.
+/// The bytes that a raw peer still has to send.
 struct Announcing(Vec<u8>);
 
 impl Transport for Announcing {

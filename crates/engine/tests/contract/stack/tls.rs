@@ -1,4 +1,4 @@
-//! `Tls`: the pipeline of TLS 1.3. Its raw peer is a client of rustls' own, with buffers.
+//! `Tls`: the TLS 1.3 pipeline. Its raw peer is a client of rustls' own, with buffers.
 //!
 //! The certificate has an Ed25519 key, and no session is resumed, so the messages of all handshakes have the same
 //! length: a seed decides everything about a play except the bytes of its records.
@@ -125,7 +125,7 @@ impl Transport for Buffered {
         self.0.send_close_notify();
     }
 
-    /// The tickets belong to the handshake: what comes later has been sent by the scenario.
+    /// The tickets belong to the handshake: the scenario sends the later bytes.
     fn is_established(&self) -> bool {
         !self.0.is_handshaking() && self.0.tls13_tickets_received() >= TICKETS
     }
@@ -145,5 +145,5 @@ const NAME: &str = "tide.test";
 /// A server sends so many.
 const TICKETS: u32 = 2;
 
-/// Longer than any scenario: the deadlines of the engine are what scenarios are about.
+/// Longer than any scenario: scenarios test the engine's deadlines, not these.
 const LONG: Duration = Duration::from_secs(100_000);

@@ -1,4 +1,4 @@
-//! `Transport`: what a raw peer speaks below the bytes of a scenario, where that is no function of the bytes alone.
+//! `Transport`: the protocol of a raw peer below the bytes of a scenario, where that is no function of the bytes alone.
 
 /// A client's side of a filter, without a socket.
 pub(crate) trait Transport {

@@ -61,7 +61,7 @@ impl Peer {
         self.0.write_all(bytes).expect("there is room");
     }
 
-    /// Whether it has sent its last byte; what it sends is thrown away.
+    /// Whether it has sent its last byte; its bytes are thrown away.
     pub(crate) fn has_ended(&mut self) -> bool {
         let mut room = [0; 4096];
         loop {

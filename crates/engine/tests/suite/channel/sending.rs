@@ -247,7 +247,7 @@ fn after_shutdown_write_nothing_is_sent_and_receiving_goes_on() {
 }
 
 #[test]
-fn a_channel_that_is_dropped_sends_what_is_queued_and_then_closes() {
+fn a_channel_that_is_dropped_sends_its_queue_and_then_closes() {
     fn claim(stack: impl Stack) {
         let mut pipe = Embedded::serving(stack.codec(), |mut channel| async move {
             channel.recv().await?;

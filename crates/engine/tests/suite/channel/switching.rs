@@ -359,7 +359,7 @@ fn a_handler_takes_a_connection_that_drains() {
 }
 
 #[test]
-fn what_a_task_has_queued_leaves_before_what_the_handler_sends_to_a_slow_reader() {
+fn the_queue_of_a_task_leaves_before_the_messages_of_the_handler_to_a_slow_reader() {
     let mut pipe = Embedded::new(Lines::new(), Numbering(0));
     pipe.limit_peer_reads(3);
     pipe.receive(b"LATER\nBACK\na\n");

@@ -273,7 +273,7 @@ fn a_filter_translates_the_write_position() {
         Probe::new(&journal, |call, cx| {
             if let Call::Open = call {
                 let mark = cx.send("greeting".into()).unwrap();
-                assert_eq!(mark, WritePosition(9), "a mark counts what the uppermost codec produced");
+                assert_eq!(mark, WritePosition(9), "a mark counts the bytes of the uppermost codec");
                 cx.watch(mark);
             }
             Outcome::Continue

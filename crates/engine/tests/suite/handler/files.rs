@@ -37,7 +37,7 @@ fn expected(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_region_leaves_between_what_was_written_around_it() {
+fn a_region_leaves_between_the_writes_around_it() {
     let content = Random::new(1).bytes(200_000);
     let journal = Journal::default();
     let mut pipe = embedded(Habits::default(), Probe::new(&journal, serve(&region(&content, 1_000, 150_000))));

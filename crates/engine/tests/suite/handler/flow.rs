@@ -194,7 +194,7 @@ fn a_pause_in_the_middle_of_pipelined_messages_is_respected_at_once() {
     assert_eq!(journal.take(), ["open", "message 1"]);
     assert!(!pipe.is_receiving());
     pipe.receive(b"5\n");
-    assert_eq!(journal.take(), [""; 0], "what comes meanwhile waits");
+    assert_eq!(journal.take(), [""; 0], "later messages wait");
     for message in ["message 2", "message 3", "message 45"] {
         pipe.post("next");
         assert_eq!(journal.take(), [r#"Posted("next")"#, message]);
@@ -265,7 +265,7 @@ fn reading_stops_while_the_connection_is_unwritable_and_goes_on_afterwards() {
     let line = [&[b'x'; 999][..], b"\n"].concat();
     pipe.receive(&line.repeat(20));
     let answered = journal.take().len() - 1;
-    assert_eq!(answered, 4, "decoding stops past the high mark, in the middle of what was read");
+    assert_eq!(answered, 4, "decoding stops past the high mark, in the middle of the received bytes");
     assert!(!pipe.is_receiving());
     pipe.receive(&line.repeat(20));
     assert_eq!(journal.take().len(), 0);
@@ -336,7 +336,7 @@ fn a_peer_that_takes_nothing_is_disconnected() {
     assert!(!pipe.is_closed());
     pipe.receive(b"flow\n");
     pipe.advance(Duration::from_millis(1));
-    assert!(pipe.is_reset(), "what the peer sends is no progress of what we send");
+    assert!(pipe.is_reset(), "bytes of the peer are no progress of ours");
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 

@@ -91,7 +91,7 @@ fn answers_come_in_the_order_of_the_lines_however_many_there_are() {
 fn a_future_that_waits_for_a_timer_is_continued_when_it_fires() {
     let mut pipe = Embedded::new(Lines::new(), Waits::default());
     pipe.receive(b"now\nsleep\nnow\n");
-    assert_eq!(pipe.take_written(), b"now\n", "what was sent before it does not wait");
+    assert_eq!(pipe.take_written(), b"now\n", "earlier messages do not wait");
     pipe.receive(b"later\n");
     pipe.advance(Duration::from_millis(999));
     assert_eq!(pipe.take_written(), b"");

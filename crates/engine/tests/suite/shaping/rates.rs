@@ -232,7 +232,7 @@ fn a_drain_waits_for_a_shaped_connection_as_long_as_for_others() {
             }
         });
         run.network.run_for(100 * MILLISECOND);
-        // What waits in its queue leaves at the rate, and the connection ends.
+        // Its queue leaves at the rate, and the connection ends.
         run.server.drain(deadline);
         assert!(run.network.run_until(deadline + MILLISECOND, || run.server.is_drained()));
         run.network.run_for(SECOND);

@@ -22,7 +22,7 @@ fn shared(rate: Rate) -> Shaping {
 }
 
 #[test]
-fn connections_of_a_loop_share_what_it_sends() {
+fn connections_of_a_loop_share_its_send_rate() {
     let run = Run::new(1);
     let to = run.serve(limits(shared(RATE)), || Raw);
     let downloads: Vec<_> = (0..5).map(|_| run.download(&to, Limits::default(), Raw, 400_000)).collect();
@@ -30,7 +30,7 @@ fn connections_of_a_loop_share_what_it_sends() {
         || downloads.iter().all(|(task, _)| task.is_finished()),
         |elapsed, _, sent| {
             assert!(sent <= admits(RATE, elapsed), "{sent} bytes after {elapsed:?}");
-            // Each has had its turns: none is more than three turns and what is under way ahead of another.
+            // Each has had its turns: none is ahead of another by more than three turns and the bytes in flight.
             let received: Vec<_> = downloads.iter().map(|(_, received)| received.get()).collect();
             let (most, least) = (received.iter().max().unwrap(), received.iter().min().unwrap());
             assert!(most - least <= 50_000, "{received:?} after {elapsed:?}");
@@ -42,7 +42,7 @@ fn connections_of_a_loop_share_what_it_sends() {
 }
 
 #[test]
-fn connections_of_a_loop_share_what_it_receives() {
+fn connections_of_a_loop_share_its_receive_rate() {
     let run = Run::new(2);
     let to = run.serve(limits(shared(RATE)), || Raw);
     let uploads: Vec<_> = (0..5).map(|_| run.upload(&to, Limits::default(), Raw, 400_000)).collect();

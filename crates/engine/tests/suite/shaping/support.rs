@@ -1,4 +1,4 @@
-//! A server and a client on a simulated network, and what the server's kernel has moved in each millisecond.
+//! A server and a client on a simulated network, and the bytes that the server's kernel has moved in each millisecond.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ impl Run {
         Self { network, server, client }
     }
 
-    /// A server that sends as many bytes as the first message asks for, and counts what comes after that.
+    /// A server that sends as many bytes as the first message asks for, and counts the bytes after that.
     pub(crate) fn serve<C: Pipeline<In = Slice, Out = Payload>>(
         &self,
         limits: Limits,
@@ -98,7 +98,7 @@ impl Run {
         })
     }
 
-    /// Lets milliseconds pass until `is_so`; `check` gets what the server has received and sent after each.
+    /// Lets milliseconds pass until `is_so`; `check` gets the server's received and sent bytes after each.
     pub(crate) fn each_millisecond(&self, mut is_so: impl FnMut() -> bool, mut check: impl FnMut(Duration, u64, u64)) {
         let begun = self.network.elapsed();
         while !is_so() {
@@ -111,7 +111,7 @@ impl Run {
     }
 }
 
-/// What a server sends.
+/// The bytes of a server.
 pub(crate) fn pattern(at: usize) -> u8 {
     (at % 251) as u8
 }

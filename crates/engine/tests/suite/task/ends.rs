@@ -347,7 +347,7 @@ impl Drop for Supervisor {
 }
 
 #[test]
-fn a_loop_ends_even_if_what_it_drops_spawns_for_ever() {
+fn a_loop_ends_even_if_dropped_tasks_spawn_for_ever() {
     let mut event_loop = event_loop();
     event_loop.spawn(async {
         let _supervisor = Supervisor;

@@ -261,5 +261,5 @@ fn a_task_whose_messages_are_much_work_waits_for_its_turn() {
 
 const TASKS: usize = 64;
 
-/// As long as a fifth of what a turn has for long work.
+/// A fifth of a turn's budget for long work.
 const PIECE_NANOS: u64 = 400_000;

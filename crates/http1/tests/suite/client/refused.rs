@@ -1,4 +1,4 @@
-//! What a server may not send: each is an error of its own, and ends the connection.
+//! Responses that a server may not send: each is an error of its own, and ends the connection.
 
 use tidegate_http1::client::Limits;
 use tidegate_http1::{Error, Exceeded, Violation};
@@ -125,7 +125,7 @@ fn trailers_that_belong_before_the_body_are_refused() {
 }
 
 #[test]
-fn a_response_that_nobody_asked_for_is_refused() {
+fn an_unrequested_response_is_refused() {
     let mut talk = Talk::new();
     assert_eq!(talk.receive("HTTP/1.1 200 OK\r\n\r\n"), broken(Violation::UnsolicitedResponse));
     let mut talk = Talk::new();

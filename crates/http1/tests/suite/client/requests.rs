@@ -13,7 +13,7 @@ fn streamed() -> StreamedRequest {
 }
 
 #[test]
-fn a_request_has_its_line_its_host_and_what_it_was_given() {
+fn a_request_has_its_line_its_host_and_its_fields() {
     let mut talk = Talk::new();
     talk.say(get("/tide?now").field("Accept", "text/plain").unwrap()).unwrap();
     assert_eq!(talk.sent(), "GET /tide?now HTTP/1.1\r\nHost: a\r\nAccept: text/plain\r\n\r\n");
@@ -101,7 +101,7 @@ fn a_trailer_that_belongs_before_the_body_is_refused() {
 }
 
 #[test]
-fn exactly_what_was_announced_has_to_follow() {
+fn exactly_the_announced_body_has_to_follow() {
     let mut talk = Talk::new();
     talk.say(streamed().length(5)).unwrap();
     assert_eq!(talk.say(Outgoing::Data("123456".into())), misuse(Misuse::BodyTooLong));

@@ -27,7 +27,7 @@ fn head_of(lines: &str) -> ResponseHead {
 }
 
 #[test]
-fn a_head_says_what_was_sent() {
+fn a_head_has_the_sent_parts() {
     let head = head_of("HTTP/1.1 404 Not  Found \u{e4}\r\nA: 1\r\nb:\t2 \r\na: 3\r\nContent-Length: 0\r\n\r\n");
     assert_eq!((head.status().code(), head.version()), (404, Version::Http11));
     assert_eq!(head.reason(), "Not  Found \u{e4}".as_bytes());

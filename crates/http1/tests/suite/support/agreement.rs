@@ -1,4 +1,4 @@
-//! Another parser as a second opinion: `httparse` accepts what was accepted, with the same meaning.
+//! Another parser as a second opinion: `httparse` accepts every accepted head, with the same meaning.
 
 use super::Request;
 

@@ -1,4 +1,4 @@
-//! A peer that is written by hand: it sends frames to a server on a real loop, and reads what comes back.
+//! A peer that is written by hand: it sends frames to a server on a real loop, and reads the answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +85,7 @@ pub(crate) struct Peer {
     pub(crate) pipe: Embedded<()>,
     encoder: Encoder,
     decoder: Decoder,
-    /// What came and was not looked at.
+    /// Received frames that the test has not looked at.
     pub(crate) unseen: Vec<Frame>,
 }
 
@@ -161,7 +161,7 @@ impl Peer {
         self.request(stream, "GET", path, &[], true)
     }
 
-    /// What has come for a stream.
+    /// The frames received for a stream.
     pub(crate) fn received(&mut self, stream: u32) -> Received {
         let mut received = Received::default();
         for frame in self.frames() {
@@ -225,10 +225,10 @@ impl Handler<Server> for Begin {
     }
 }
 
-/// The application: `/echo` returns the body of the request, `/big` a megabyte, `/never` nothing, `/panic` panics, `/stream` what is not
-/// announced, `/early` a response before the body, and everything else a text. `/held` does not read its body, `/stops` reads the first
-/// 20 MB of it, `/mirror` returns each piece of it at once, `/pieces` returns the number of its pieces, and `/late` reads nothing for 20 seconds, and returns the
-/// length of the body.
+/// The application: `/echo` returns the body of the request, `/big` a megabyte, `/never` nothing, `/panic` panics,
+/// `/stream` a body of unannounced length, `/early` a response before the body, and everything else a text. `/held`
+/// does not read its body, `/stops` reads the first 20 MB of it, `/mirror` returns each piece of it at once, `/pieces`
+/// returns the number of its pieces, and `/late` reads nothing for 20 seconds, and returns the length of the body.
 #[derive(Default)]
 pub(crate) struct App {
     body: Vec<u8>,

@@ -18,8 +18,8 @@ fn full() -> LoadResults {
     figures
 }
 
-/// Whether every element is closed where it should be and every attribute is quoted, as XML wants it, and whether what is
-/// no element is escaped.
+/// Whether every element is closed where it should be and every attribute is quoted, as XML wants it, and whether all
+/// other text is escaped.
 fn assert_well_formed(page: &str) {
     let body = page.strip_prefix("<!doctype html>").expect("the document type");
     let mut open = Vec::new();

@@ -4,7 +4,7 @@ use super::super::samples::{busy, empty};
 use super::*;
 use crate::results::{CpuTime, Errors, HeldConnections};
 
-/// What `wrk -d2 -c256 -t1 --latency` printed, and the figures that it had.
+/// The output of `wrk -d2 -c256 -t1 --latency`, and its figures.
 #[test]
 fn the_table_is_wrks_to_the_column() {
     let mut text = String::new();

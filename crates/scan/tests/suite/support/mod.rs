@@ -1,4 +1,4 @@
-//! What a scanner has to find, byte by byte as the RFCs say it.
+//! The expected result of a scanner, byte by byte by the RFCs.
 
 pub(crate) mod opinion;
 
@@ -14,7 +14,7 @@ pub(crate) struct Seen<'b> {
 /// Where lines begin, and their names and values end, and how that ends.
 type Places = (Vec<(usize, usize, usize)>, Result<usize, Stop<()>>);
 
-/// What there is from one position on.
+/// The bytes from one position on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct From<'b>(pub(crate) &'b [u8], pub(crate) usize);
 
@@ -57,14 +57,14 @@ impl Task for Ends<'_> {
     }
 }
 
-/// What `level` finds.
+/// The result of `level`.
 pub(crate) fn seen(level: Level, from: From<'_>) -> Seen<'_> {
     let mut fields = Vec::new();
     let end = level.run(Fields(from, &mut fields));
     Seen { fields, end }
 }
 
-/// What all levels find, which has to be the same.
+/// The result of all levels, which must agree.
 pub(crate) fn agreed(from: From<'_>) -> Seen<'_> {
     let [first, others @ ..] = &Level::all()[..] else { panic!("there is always one") };
     let found = seen(*first, from);
@@ -76,9 +76,9 @@ pub(crate) fn agreed(from: From<'_>) -> Seen<'_> {
     found
 }
 
-/// All levels find what the rules say.
+/// Asserts that all levels find the parts that the rules define.
 pub(crate) fn check(From(bytes, at): From<'_>) {
-    // In an allocation of just this size, in which a sanitizer sees what is read beyond.
+    // In an allocation of just this size, in which a sanitizer reports a read beyond its end.
     let bytes: Box<[u8]> = bytes.into();
     let from = From(&bytes, at);
     let found = agreed(from);

@@ -1,11 +1,10 @@
-//! What `httparse` finds beside what a scanner does. It is more lenient, and how is said here.
+//! Compares a scanner with `httparse`, which is more lenient; the differences are listed here.
 
 use tidegate_scan::{FieldError, Level, Scanner, Stop, Task};
 
 use super::{From, Seen, agreed};
 
-/// What `httparse` finds in the fields that begin at `at` has to be the same. All differences are that it takes LF for
-/// CR LF.
+/// Asserts that `httparse` finds the same fields from `at` on. The only difference: it accepts LF for CR LF.
 pub(crate) fn compare_fields(found: &Seen<'_>, From(bytes, at): From<'_>) {
     let block = bytes.get(at..).unwrap_or_default();
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -57,8 +56,8 @@ impl<'b> Task for Line<'b> {
     }
 }
 
-/// What is a request here is one for `httparse`, and the same. What is one for it is one here, unless it begins with
-/// empty lines, a line of it ends with LF alone, or its target has `%` or a character that no URI has.
+/// Every request that the scanner accepts, `httparse` accepts with the same parts. The reverse holds unless the request
+/// begins with empty lines, a line of it ends with LF alone, or its target has `%` or a character that no URI has.
 pub(crate) fn compare_request(bytes: &[u8]) {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut other = httparse::Request::new(&mut headers);

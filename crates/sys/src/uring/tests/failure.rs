@@ -13,7 +13,7 @@ use crate::driver::{Completion, Operation, Token};
 use crate::uring::operation::{Kind, name};
 use crate::uring::receive::BUFFER_BYTES;
 
-/// A stream of TCP that receives, and its peer.
+/// A receiving TCP stream and its peer.
 fn receiving_tcp(stage: &mut Stage) -> (Token, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -390,7 +390,7 @@ impl Play {
         }
     }
 
-    /// Asserts what holds when the kernel would sleep.
+    /// Asserts the invariants of a kernel that would sleep.
     fn assert_idle(&self) {
         assert!(!self.woken, "a wake-up was lost");
         for end in &self.ends {

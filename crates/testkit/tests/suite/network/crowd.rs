@@ -18,7 +18,7 @@ use tidegate_testkit::{Random, seeds};
 
 use crate::network::pair::{Echo, SECOND, Served, echo, exchange, weather, without_messages};
 
-/// What a client does with its connection.
+/// A client's behaviour on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Behaviour {
     /// Sends a few bytes to an echo.
@@ -136,7 +136,7 @@ async fn herald(mut channel: Channel<Raw>) -> Served {
     Ok(())
 }
 
-/// What happens to all connections after a second.
+/// A mishap of all connections after a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mishap {
     None,

@@ -1,4 +1,4 @@
-//! Two hosts, a server on one and clients on the other, and what they exchange.
+//! Two hosts, a server on one and clients on the other, and their messages.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
 
-use super::sources::{files, root, rust_files};
+use super::sources::{markdown, rust_files};
 
 /// Items of other crates that documents name.
 const FOREIGN: &[(&str, &str)] = &[
@@ -18,9 +18,6 @@ const FOREIGN: &[(&str, &str)] = &[
     ("Signals", "new"),
     ("StreamExt", "split"), // futures-util
 ];
-
-/// Documents that keep the names of their time.
-const HISTORY: &[&str] = &["CHANGELOG.md"];
 
 #[test]
 fn every_item_that_a_document_names_exists() {
@@ -39,16 +36,7 @@ fn every_item_that_a_document_names_exists() {
 
 /// The text of each document. The text of a source is that of its `//!` comments, with the other lines empty.
 fn documents(sources: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut documents = files(&["benches", "crates", "docs", "fuzz", "interop"], "md");
-    for entry in std::fs::read_dir(root()).expect("the root of the repository") {
-        let path = entry.expect("a readable entry").path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.ends_with(".md") {
-            documents.insert(name, std::fs::read_to_string(path).expect("a document"));
-        }
-    }
-    documents.retain(|path, _| !HISTORY.contains(&&**path));
-    assert!(documents.contains_key("ARCHITECTURE.md") && documents.contains_key("docs/guide/README.md"));
+    let mut documents = markdown();
     documents.extend(sources.iter().map(|(path, source)| (path.clone(), module_comments(source))));
     documents
 }

@@ -16,8 +16,6 @@ const LONGER: &[(&str, usize)] = &[
     ("crates/http: forward", 107),
     ("crates/http: keep", 61),
     ("crates/http: messages_of_web_sockets_are_compressed_and_decompressed_within_the_bound_of_a_turn", 64),
-    ("crates/http: on_head", 77),
-    ("crates/http: on_responses", 67),
     ("crates/http: outgoing", 77),
     ("crates/http: respond", 82),
     ("crates/http2: find_name", 112),

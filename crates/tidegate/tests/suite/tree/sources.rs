@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Documents that keep the names of their time.
+const HISTORY: &[&str] = &["CHANGELOG.md"];
+
 /// The root of the repository.
 pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -25,6 +28,22 @@ pub(super) fn files(folders: &[&str], extension: &str) -> BTreeMap<String, Strin
         (path.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned(), text)
     };
     paths.into_iter().map(read).collect()
+}
+
+/// The Markdown files of the repository, by their paths in it, except a history.
+pub(super) fn markdown() -> BTreeMap<String, String> {
+    let mut documents = files(&["benches", "crates", "docs", "examples", "fuzz", "interop"], "md");
+    // The README of a package is a link to that of the repository.
+    documents.retain(|path, _| !root().join(path).is_symlink());
+    for entry in fs::read_dir(root()).expect("the root of the repository") {
+        let path = entry.expect("a readable entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".md") && !HISTORY.contains(&&*name) {
+            documents.insert(name, fs::read_to_string(path).expect("a document"));
+        }
+    }
+    assert!(documents.contains_key("ARCHITECTURE.md") && documents.contains_key("docs/guide/README.md"));
+    documents
 }
 
 fn collect(folder: &Path, extension: &str, paths: &mut Vec<PathBuf>) {

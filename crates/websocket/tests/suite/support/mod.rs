@@ -100,7 +100,7 @@ pub(crate) fn deflating() -> Config {
     config
 }
 
-/// What a handshake of two such sides agrees on.
+/// The agreed parameters of a handshake of two such sides.
 pub(crate) fn without_takeover() -> Parameters {
     Parameters { server_no_context_takeover: true, client_no_context_takeover: true, ..Parameters::default() }
 }
@@ -109,6 +109,6 @@ pub(crate) fn without_takeover() -> Parameters {
 pub(crate) fn echo(message: Message, codec: &mut WebSocket, out: &mut Output<'_>) {
     match message {
         Message::Ping(_) | Message::Pong(_) | Message::Close(_) => {}
-        message => codec.encode(message, out).expect("what was received may be sent"),
+        message => codec.encode(message, out).expect("a received message may be sent"),
     }
 }

@@ -1,0 +1,44 @@
+//! HTTP bodies, as servers and clients share them: `tidegate-http` re-exports the public types at `tidegate::http`.
+//!
+//! | to | use |
+//! |---|---|
+//! | read or write a body piece by piece | [`Body`], [`BodyWriter`] |
+//! | implement a connection that bodies are read from and written to | [`Exchange`](exchange::Exchange) |
+//! | undo the content coding of a body | [`BodyDecoder`](body::BodyDecoder) |
+//! | choose a content coding | [`preferred_encoding`] |
+//! | do long work on a body in slices | [`Slices`](slices::Slices) |
+//! | take over a connection that leaves HTTP | [`Upgrade`] |
+//!
+//! This crate knows neither routes nor upstreams: a body knows its connection as an [`Exchange`](exchange::Exchange) only.
+//!
+//! Read next: `body/mod.rs` for the kinds of bodies.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `body/` | `Body` and its kinds: whole, received, produced, with trailers (`mod.rs`); `Data`, a piece in memory; `BodyWriter`; `BodyCollector`, up to a limit; `BodyDecoder`, which undoes a content coding |
+//! | `coding.rs` | the content codings that are built in |
+//! | `error.rs` | `BodyError` |
+//! | `exchange.rs` | the trait `Exchange`: a request and its response, as a body and its writer see them |
+//! | `negotiate.rs` | `Accept-Encoding` |
+//! | `percent.rs` | percent-encoding |
+//! | `slices.rs` | `Slices`: long work on a body, a slice of it at a time |
+//! | `upgrade.rs` | `Upgrade`: the protocol that takes over a connection which leaves HTTP |
+
+#![forbid(unsafe_code)]
+
+pub mod body;
+#[cfg(feature = "compress")]
+pub mod coding;
+mod error;
+pub mod exchange;
+pub mod negotiate;
+pub mod percent;
+pub mod slices;
+mod upgrade;
+
+pub use self::body::{Body, BodyWriter, Data};
+pub use self::error::BodyError;
+pub use self::negotiate::{Encoding, preferred_encoding};
+pub use self::upgrade::Upgrade;
