@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Queries of PostgreSQL through the companion, beside axum on tokio alone: the database workloads of benches/arena.
+"""Queries of PostgreSQL through the tokio runtime, beside axum on tokio alone: the database workloads of benches/arena.
 
 It starts a PostgreSQL of its own, on a Unix socket. Each server runs on one core, the load and the database on the other.
 Servers take turns, and ratios are taken within a round. Two figures for each workload: microseconds from a request to its
@@ -99,7 +99,7 @@ def main():
     figures = {}
     with Postgres(options.load_core) as postgres:
         ours = f"{OURS} --database '{postgres.settings}' --database-on"
-        commands = {"companion": f"{ours} companion", "loop": f"{ours} loop", "axum": f"{AXUM} '{postgres.settings}'"}
+        commands = {"runtime": f"{ours} runtime", "loop": f"{ours} loop", "axum": f"{AXUM} '{postgres.settings}'"}
         for round_number in range(options.rounds + 1):
             for name, command in commands.items():
                 with Server(command, core=options.server_core) as server:

@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,12 @@ class Failure(Exception):
     """A failed measurement, which must not become a figure."""
 
 
+def ending_with_us(command):
+    """The command, whose process the kernel kills when the thread ends that starts it: a run that is killed leaves no server
+    behind. The process id stays that of the program. Where `setpriv`, of util-linux, is missing it is the plain command."""
+    return ["setpriv", "--pdeathsig", "KILL", *command] if shutil.which("setpriv") else command
+
+
 class Server:
     """A running server, a context manager: the server ends however the block exits."""
 
@@ -45,7 +52,7 @@ class Server:
 
     def __enter__(self):
         self.process = subprocess.Popen(
-            self.pin + shlex.split(self.command),
+            ending_with_us(self.pin + shlex.split(self.command)),
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -141,6 +148,20 @@ class Server:
                 return samples[-1]
             between(1 / SAMPLES_PER_SECOND)
         raise Failure(f"{self.command}: its memory is not stable after {SETTLE_SECONDS_MAX} seconds")
+
+
+def counts(server):
+    """The counts of the server: {name: number}."""
+    before = server.lines
+    server.process.send_signal(signal.SIGUSR1)
+    for _ in range(START_SECONDS_MAX * 100):
+        time.sleep(0.01)
+        if server.lines > before:
+            line = server.last_lines[-1]
+            if line.startswith("tidegate: counts:"):
+                return {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", line)}
+            raise Failure(f"asked for its counts, the server printed {line!r}")
+    raise Failure("the server does not print its counts")
 
 
 class Probe:

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::framing::Lines;
-use tidegate::proxy_protocol::{Announced, Builder, Header, Networks, Policy, Proxied};
+use tidegate::proxy_protocol::{Builder, Header, Networks, Policy, ReceivesHeader, SendsHeader};
 use tidegate::{
     Address, Channel, ChannelError, Client, Context, EventLoop, Handler, Listener, Outcome, Server, ServerHandle,
     Slice, StartError,
@@ -21,19 +21,19 @@ use tidegate::{
 /// Answers each line with the address of the client.
 struct Whoami;
 
-impl Handler<Proxied<Lines>> for Whoami {
+impl Handler<ReceivesHeader<Lines>> for Whoami {
     type Post = ();
 
-    fn message(&mut self, _: Slice, cx: &mut Context<'_, Proxied<Lines>>) -> Outcome<Proxied<Lines>> {
+    fn message(&mut self, _: Slice, cx: &mut Context<'_, ReceivesHeader<Lines>>) -> Outcome<ReceivesHeader<Lines>> {
         let client = client(cx.codec().header(), &cx.peer());
         cx.send(client.into()).into()
     }
 }
 
 /// The same as a task. It takes the header, so that an idle connection keeps no memory for it.
-async fn whoami(mut channel: Channel<Proxied<Lines>>) -> Result<(), ChannelError> {
+async fn whoami(mut channel: Channel<ReceivesHeader<Lines>>) -> Result<(), ChannelError> {
     let Some(mut line) = channel.recv().await? else { return Ok(()) };
-    let header = channel.with_codec(Proxied::take_header)?;
+    let header = channel.with_codec(ReceivesHeader::take_header)?;
     let client = client(header.as_ref(), &channel.peer()?);
     loop {
         println!("{client}: {}", line.escape_ascii());
@@ -53,7 +53,7 @@ fn client(header: Option<&Header>, peer: &Address) -> String {
 /// Serves handlers at the first address and channels at the second. Only proxies on this machine are believed.
 fn start(handlers: &str, channels: &str) -> Result<ServerHandle, StartError> {
     let policy = Arc::new(Policy::required(Networks::local()));
-    let codec = move |peer: &Address| Proxied::new(&policy, peer.ip().map(|address| address.ip()), Lines::new());
+    let codec = move |peer: &Address| ReceivesHeader::new(&policy, peer.ip().map(|address| address.ip()), Lines::new());
     let other = codec.clone();
     Server::new()
         .listener(Listener::bind(handlers)?.handle_each(move |_| {
@@ -68,7 +68,7 @@ fn start(handlers: &str, channels: &str) -> Result<ServerHandle, StartError> {
 async fn ask(server: &Address, client: SocketAddr) -> Result<String, Box<dyn Error>> {
     let header = Builder::new(client, "198.51.100.1:443".parse()?).authority("sea.example").checksum().build_v2()?;
     let proxy = Client::at(server.clone());
-    let mut channel = proxy.connect(Announced::new(header, Lines::new())).await?;
+    let mut channel = proxy.connect(SendsHeader::new(header, Lines::new())).await?;
     channel.send("who am I?".into())?;
     let answer = channel.recv().await?.ok_or("the server has closed")?;
     Ok(String::from_utf8(answer.to_vec())?)
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn answer(policy: Policy, peer: [u8; 4], bytes: &[u8]) -> (String, bool) {
-        let codec = Proxied::new(&Arc::new(policy), Some(peer.into()), Lines::new());
+        let codec = ReceivesHeader::new(&Arc::new(policy), Some(peer.into()), Lines::new());
         let mut pipe = Embedded::with_limits(codec, Whoami, Limits::default());
         pipe.receive(bytes);
         pipe.run();

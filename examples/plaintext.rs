@@ -24,7 +24,7 @@ use tidegate::codec::Pipeline;
 use tidegate::http1::{
     BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
-use tidegate::proxy_protocol::{Networks, Policy, Proxied};
+use tidegate::proxy_protocol::{Networks, Policy, ReceivesHeader};
 use tidegate::sniff::{self, Match};
 use tidegate::{
     Admission, Channel, ConnectionRate, Context, Deadlines, Handler, Limits, Outcome, Protocol, Protocols, Server,
@@ -124,7 +124,7 @@ fn stages(server: Server, config: Arc<Config>) -> Result<ServerHandle, StartErro
         let http = Protocol::handle(move || {
             // A rule does not know the peer; all of them are on this machine.
             let peer = Some(Ipv4Addr::LOCALHOST.into());
-            (Proxied::new(&policy, peer, http1::Server::new(config.clone())), Site::default())
+            (ReceivesHeader::new(&policy, peer, http1::Server::new(config.clone())), Site::default())
         });
         Protocols::new().on(either, http).deadline(Duration::from_secs(10))
     })

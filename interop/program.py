@@ -6,10 +6,8 @@ Interop scripts run third-party programs against our server. `benches/servers.py
 import os
 import pathlib
 import random
-import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,13 +17,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benches"))
 
 import servers  # noqa: E402
-from servers import Failure  # noqa: E402
+from servers import Failure, counts  # noqa: E402, F401
 
 PROGRAM = str(ROOT / "target/release/tidegate")
 BACKENDS = ["epoll", "uring"]
 SCRIPT = str(ROOT / "benches/load.lua")
 # These bounds end a run that hangs. A busy machine needs several times what an idle one does.
-COUNTS_SECONDS_MAX = 120
 LISTEN_SECONDS_MAX = 120
 # The least port of a peer that cannot choose one itself.
 PORT_MIN = 10_000
@@ -78,20 +75,6 @@ def serve(backend, *flags, program=PROGRAM):
     """Our server, a context manager."""
     words = [program, "serve", "--listen", "127.0.0.1:0", "--quiet", "--backend", backend, *flags]
     return servers.Server(shlex.join(words))
-
-
-def counts(server):
-    """The counts of the server: {name: number}."""
-    before = server.lines
-    server.process.send_signal(signal.SIGUSR1)
-    for _ in range(COUNTS_SECONDS_MAX * 100):
-        time.sleep(0.01)
-        if server.lines > before:
-            line = server.last_lines[-1]
-            if line.startswith("tidegate: counts:"):
-                return {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", line)}
-            raise Failure(f"asked for its counts, the server printed {line!r}")
-    raise Failure("the server does not print its counts")
 
 
 def free_ports(count):
@@ -148,7 +131,7 @@ class Front:
             self.ports = free_ports(self.ports_needed)
             with open(pathlib.Path(self.directory, f"{type(self).__name__}.log"), "w+") as log:
                 self.process = subprocess.Popen(
-                    self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                    servers.ending_with_us(self.command()), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
                 )
                 try:
                     if all(self._listens(port) for port in self.ports):

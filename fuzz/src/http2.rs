@@ -19,7 +19,7 @@ use crate::choices::Choices;
 pub fn http2(data: &[u8]) {
     let mut choices = Choices::new(data);
     let is_client = choices.byte() & 1 != 0;
-    let limits = Limits { streams_max: 4, nuisance_max: 50, headers_max: 8, head_bytes_max: 600, ..Limits::default() };
+    let limits = Limits { streams_max: 4, abuse_max: 50, headers_max: 8, head_bytes_max: 600, ..Limits::default() };
     let config = Arc::new(Config::new(limits));
     let mux = if is_client { Connection::client(config.clone()) } else { Connection::server(config.clone()) };
     let mut side =

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Lifecycle, Over};
-use tidegate_proxy_protocol::{Builder, Header, Limits, Networks, Policy, Proxied, Strip};
+use tidegate_proxy_protocol::{Builder, Header, Limits, Networks, Policy, ProxyHeaderFilter, ReceivesHeader};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::{Contract, Transcript};
 
@@ -29,12 +29,12 @@ pub fn proxy_protocol(data: &[u8]) {
     let tight = Limits { header_bytes_max: 60, tlvs_max: 3, ..Limits::default() };
     let policy = Arc::new(if options & TIGHT == 0 { policy } else { policy.limits(tight) });
     let peer: IpAddr = if options & UNTRUSTED == 0 { [127, 0, 0, 1].into() } else { [192, 0, 2, 1].into() };
-    let proxied = check(|| Proxied::new(&policy, Some(peer), Lines::new()), options, seed, wire);
-    let stripped = check(|| Over::new(Strip::new(&policy, Some(peer)), Lines::new()), options, seed, wire);
+    let proxied = check(|| ReceivesHeader::new(&policy, Some(peer), Lines::new()), options, seed, wire);
+    let stripped = check(|| Over::new(ProxyHeaderFilter::new(&policy, Some(peer)), Lines::new()), options, seed, wire);
     // At the end of a stream the filter has no way to pass on bytes that might have become a header.
     let is_beginning = b"PROXY ".starts_with(wire) || b"\r\n\r\n\0\r\nQUIT\n".starts_with(wire);
     assert!(is_beginning || proxied.to_string() == stripped.to_string(), "{proxied}\n{stripped}");
-    lives(Proxied::new(&policy, Some(peer), Lines::new()), usize::from(seed), wire);
+    lives(ReceivesHeader::new(&policy, Some(peer), Lines::new()), usize::from(seed), wire);
     for end in 0..=wire.len() {
         if let Ok(header) = Header::parse(&wire[..end]) {
             builds_again(&header);
@@ -43,7 +43,7 @@ pub fn proxy_protocol(data: &[u8]) {
 }
 
 /// The events of a connection around a header that comes in two pieces, and the deadline in the end.
-fn lives(proxied: Proxied<Lines>, split: usize, wire: &[u8]) {
+fn lives(proxied: ReceivesHeader<Lines>, split: usize, wire: &[u8]) {
     let mut harness = CodecHarness::new(proxied);
     let (first, rest) = wire.split_at(split.min(wire.len()));
     let mut is_open = harness.notify(Lifecycle::Opened).is_ok();

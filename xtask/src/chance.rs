@@ -2,21 +2,24 @@
 //! chance: the run goes on, and the list of steps ends with its name. A test that fails twice fails the run, and so does a
 //! test program that ends without naming a test.
 //!
-//! `Report` reads the output of test programs. Read next: `flaky.rs`, which looks for such tests.
+//! `Report` reads the output of test programs, with the seconds of each test. Read next: `flaky.rs`, which looks for such tests.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{BufRead, BufReader, pipe};
 use std::mem;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::command::{Failure, Step, cargo};
+use crate::slowest::{REPORT_TIME, RUNNER, Slowest};
 use crate::test_programs::{self, TestProgram};
 
 /// Runs `cargo test` with these arguments.
 pub(crate) fn cargo_test(step: Step) -> Result<(), Failure> {
     // Without the flag cargo stops at the first test program that fails, and the tests behind it do not run.
     let environment = step.environment();
-    let report = run(with_no_fail_fast(step))?;
+    let mut report = run(with_times(with_no_fail_fast(step))?)?;
+    keep_times(&mut report);
     if report.passed {
         return Ok(());
     }
@@ -52,7 +55,10 @@ pub(crate) fn run_program(
     environment: &[(OsString, OsString)],
 ) -> Result<usize, Failure> {
     println!("   Running {} {}", program.describe(), arguments.join(" "));
-    let mut report = run(program.step(arguments).envs(environment))?;
+    let arguments = [arguments, &REPORT_TIME].concat();
+    let mut report = Report { target: program.describe(), ..Report::default() };
+    report.follow(program.step(&arguments).env("RUSTC_BOOTSTRAP", "1").envs(environment))?;
+    keep_times(&mut report);
     report.end_of_program(&program.describe());
     let tests_run = report.tests_passed + report.failed.len();
     if !report.passed {
@@ -79,6 +85,17 @@ pub(crate) fn take_chance_failures() -> Vec<String> {
     mem::take(&mut CHANCE_FAILURES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// The slowest tests since the last call.
+pub(crate) fn take_slowest() -> Slowest {
+    mem::take(&mut SLOWEST.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn keep_times(report: &mut Report) {
+    SLOWEST.lock().unwrap_or_else(PoisonError::into_inner).extend(mem::take(&mut report.slowest));
+}
+
+static SLOWEST: LazyLock<Mutex<Slowest>> = LazyLock::new(Mutex::default);
+
 static CHANCE_FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// A failed test runs again so many times.
@@ -89,23 +106,17 @@ fn with_no_fail_fast(step: Step) -> Step {
     step.insert_before("--", "--no-fail-fast")
 }
 
+/// Has cargo start the test programs by the script that has them print times.
+fn with_times(step: Step) -> Result<Step, Failure> {
+    let script = fs::canonicalize(RUNNER).map_err(|error| Failure(format!("{RUNNER}: {error}")))?;
+    let setting = format!("target.'cfg(all())'.runner=['{}']", script.display());
+    Ok(step.insert_before("--", "--config").insert_before("--", &setting))
+}
+
 /// Runs a command, passes its output on, and reads it.
 fn run(step: Step) -> Result<Report, Failure> {
-    let io = |error: std::io::Error| Failure(format!("cargo test: {error}"));
-    let (reader, writer) = pipe().map_err(io)?;
-    let mut command = step.into_command();
-    command.stdout(writer.try_clone().map_err(io)?).stderr(writer);
-    let mut child = command.spawn().map_err(io)?;
-    // The pipe ends when no process has its other end.
-    drop(command);
     let mut report = Report::default();
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = line.map_err(io)?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        report.read(&line);
-    }
-    report.passed = child.wait().map_err(io)?.success();
+    report.follow(step)?;
     Ok(report)
 }
 
@@ -149,15 +160,41 @@ struct Report {
     passed: bool,
     names: Vec<String>,
     is_in_list: bool,
+    /// The program whose output follows, as the script or the caller names it.
+    target: String,
+    slowest: Slowest,
 }
 
 impl Report {
+    /// Runs a command, passes its output on, and reads it.
+    fn follow(&mut self, step: Step) -> Result<(), Failure> {
+        let io = |error: std::io::Error| Failure(format!("cargo test: {error}"));
+        let (reader, writer) = pipe().map_err(io)?;
+        let mut command = step.into_command();
+        command.stdout(writer.try_clone().map_err(io)?).stderr(writer);
+        let mut child = command.spawn().map_err(io)?;
+        // The pipe ends when no process has its other end.
+        drop(command);
+        for line in BufReader::new(reader).split(b'\n') {
+            let line = line.map_err(io)?;
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            self.read(&line);
+        }
+        self.passed = child.wait().map_err(io)?.success();
+        Ok(())
+    }
+
     /// Whether a run of the failed tests can show that they failed by chance.
     fn can_run_again(&self) -> bool {
         !self.failed.is_empty() && self.crashed.is_empty()
     }
 
     fn read(&mut self, line: &str) {
+        if let Some(program) = line.strip_prefix("   Times of ") {
+            program.clone_into(&mut self.target);
+        }
+        self.slowest.read(&self.target, line);
         let indented = line.strip_prefix("    ").filter(|name| !name.is_empty() && !name.starts_with(' '));
         match (line, indented) {
             // A program prints two such lists; the first has the output of the tests between its names.
@@ -262,6 +299,14 @@ error: 2 targets failed:
     }
 
     #[test]
+    fn a_report_has_the_seconds_of_each_test_with_its_program() {
+        let report =
+            report_of("   Times of -p tidegate-http suite\ntest a::one ... ok <1.250s>\ntest b ... FAILED <0.100s>");
+        let lines = "    1.2 s  a::one (-p tidegate-http suite)\n    0.1 s  b (-p tidegate-http suite)\n";
+        assert_eq!(report.slowest.to_string(), lines);
+    }
+
+    #[test]
     fn a_report_names_each_failed_test_with_its_program() {
         let report = report_of(TWO_PROGRAMS);
         let test = |target: &str, name: &str| FailedTest { target: target.into(), name: name.into() };
@@ -301,9 +346,11 @@ error: 2 targets failed:
 
     #[test]
     fn the_flag_stands_before_the_arguments_of_test_programs() {
+        // The command may be behind another that ends it with us.
         let arguments = |step: Step| {
             let command = step.into_command();
-            command.get_args().map(|one| one.to_string_lossy().into_owned()).collect::<Vec<_>>()
+            let all = command.get_args().map(|one| one.to_string_lossy().into_owned());
+            all.skip_while(|one| one != "test").collect::<Vec<_>>()
         };
         let step = with_no_fail_fast(Step::line("cargo test --workspace -- --nocapture"));
         assert_eq!(arguments(step), ["test", "--workspace", "--no-fail-fast", "--", "--nocapture"]);

@@ -1,5 +1,6 @@
 //! `Step`: a command with its environment, and `Failure`: why a task has failed.
 
+use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -37,6 +38,19 @@ pub(crate) struct Step {
     command: Command,
 }
 
+/// A command whose process the kernel kills when the thread ends that starts it: a run that is killed leaves no process
+/// behind. Where the program or `setpriv`, of util-linux, is missing it is the plain command, which reports that.
+pub(crate) fn ending_with_us(program: &str) -> Command {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &str| env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    if !is_there("setpriv") || !(program.contains('/') || is_there(program)) {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
+}
+
 /// Cargo with these arguments.
 pub(crate) fn cargo(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Step {
     Step::new("cargo").args(arguments)
@@ -49,7 +63,7 @@ pub(crate) fn python(path: &str) -> Step {
 
 impl Step {
     pub(crate) fn new(program: &str) -> Self {
-        let mut command = Command::new(program);
+        let mut command = ending_with_us(program);
         // No step reads standard input.
         command.stdin(Stdio::null());
         if IS_CI.load(Ordering::Relaxed) {

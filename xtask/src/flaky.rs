@@ -1,5 +1,6 @@
-//! Looks for tests that fail by chance: runs all tests several times, in an order that is shuffled anew, with four threads
-//! and with one in turn, beside a load on both cores. Each failure is listed with the seed of its order.
+//! Looks for tests that fail by chance: runs all tests several times, each time once with four threads and once with one,
+//! in an order that is shuffled anew, beside a load on both cores. Each failure is listed with the seed of its order, and
+//! the slowest tests with their seconds beside that load.
 //!
 //! The test programs are started here and not by cargo, since the shuffling is an unstable option of theirs.
 
@@ -12,11 +13,12 @@ use clap::Args;
 
 use crate::command::Failure;
 use crate::sample::fresh_seed;
+use crate::slowest::{REPORT_TIME, Slowest};
 use crate::test_programs::{self, TestProgram};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How often all tests run
+    /// How often all tests run with four threads, and as often with one
     count: u64,
     /// Only the test programs of this package; may be given several times
     #[arg(short, long, value_name = "NAME")]
@@ -38,30 +40,42 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if programs.is_empty() {
         return Err(Failure("no test program has such a description".into()));
     }
-    let failures = beside_load(options.load, || {
-        let mut failures = BTreeMap::<String, Vec<String>>::new();
-        for round in 0..options.count {
-            // One thread finds dependence on the order of tests, four find dependence on neighbours.
-            let (threads, seed) = (if round % 2 == 0 { 4 } else { 1 }, fresh_seed());
-            println!("== round {} of {}: {threads} threads, --shuffle-seed {seed}", round + 1, options.count);
-            for program in &programs {
-                let name = program.describe();
-                for test in self::failures(program, threads, seed) {
-                    let place = format!("{threads} threads, seed {seed}");
-                    println!("{name}: {test} failed ({place})");
-                    failures.entry(format!("{name}: {test}")).or_default().push(place);
-                }
-            }
-        }
-        failures
-    });
+    let (failures, slowest) = beside_load(options.load, || run_all(options.count, &programs));
+    print!("the slowest tests:\n{slowest}");
     if failures.is_empty() {
-        println!("{} test programs ran {} times, and none failed", programs.len(), options.count);
+        println!(
+            "{} test programs ran {} times with each number of threads, and none failed",
+            programs.len(),
+            options.count
+        );
         return Ok(());
     }
-    let lines = failures.iter().map(|(test, places)| format!("{} of {}: {test}", places.len(), options.count));
+    let runs = THREADS.len() as u64 * options.count;
+    let lines =
+        failures.iter().map(|(test, places)| format!("{} of {runs}: {test} ({})", places.len(), places.join("; ")));
     Err(Failure(format!("failed by chance, or always:\n{}", lines.collect::<Vec<_>>().join("\n"))))
 }
+
+/// Runs all programs; the tests that failed, each with its runs, and the times of all.
+fn run_all(count: u64, programs: &[TestProgram]) -> (BTreeMap<String, Vec<String>>, Slowest) {
+    let (mut failures, mut slowest) = (BTreeMap::<String, Vec<String>>::new(), Slowest::default());
+    for (round, threads) in (1..=count).flat_map(|round| THREADS.map(|threads| (round, threads))) {
+        let seed = fresh_seed();
+        println!("== round {round} of {count}: {threads} threads, --shuffle-seed {seed}");
+        for program in programs {
+            let name = program.describe();
+            for test in self::failures(program, threads, seed, &mut slowest) {
+                let place = format!("{threads} threads, seed {seed}");
+                println!("{name}: {test} failed ({place})");
+                failures.entry(format!("{name}: {test}")).or_default().push(place);
+            }
+        }
+    }
+    (failures, slowest)
+}
+
+/// One thread finds what depends on the order of tests, four what depends on their neighbours.
+const THREADS: [usize; 2] = [4, 1];
 
 /// Runs `work` while this many threads keep the processor busy.
 fn beside_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
@@ -80,20 +94,24 @@ fn beside_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The tests of a program that fail, or the program's end if it names none.
-fn failures(program: &TestProgram, threads: usize, seed: u64) -> Vec<String> {
+/// The tests of a program that fail, or the program's end if it names none. Prints what they wrote.
+fn failures(program: &TestProgram, threads: usize, seed: u64, slowest: &mut Slowest) -> Vec<String> {
     let (seed, threads) = (seed.to_string(), threads.to_string());
-    let arguments = ["-Zunstable-options", "--shuffle-seed", &seed, "--test-threads", &threads];
-    // The programs take the unstable option only with RUSTC_BOOTSTRAP.
+    let arguments = ["--shuffle-seed", &seed, "--test-threads", &threads];
+    let arguments = [&REPORT_TIME, &arguments[..]].concat();
+    // The programs take the unstable options only with RUSTC_BOOTSTRAP.
     let mut command = program.step(&arguments).env("RUSTC_BOOTSTRAP", "1").into_command();
     let output = match command.stdout(Stdio::piped()).stderr(Stdio::null()).output() {
         Ok(output) => output,
         Err(error) => return vec![error.to_string()],
     };
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().for_each(|line| slowest.read(&program.describe(), line));
     if output.status.success() {
         return Vec::new();
     }
-    let failed = failed_tests(&String::from_utf8_lossy(&output.stdout));
+    println!("{}", text.split_once("\nfailures:\n").map_or(&*text, |(_, rest)| rest));
+    let failed = failed_tests(&text);
     if failed.is_empty() { vec![format!("the program ended with {}", output.status)] } else { failed }
 }
 

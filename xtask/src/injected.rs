@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 
-use crate::command::{Failure, cargo};
+use crate::command::{Failure, cargo, ending_with_us};
 use crate::sample::{fresh_seed, sample};
 
 #[derive(Debug, Args)]
@@ -141,7 +141,7 @@ fn build() -> Result<String, Failure> {
 /// The first failed test, or the exit status if no test failed by name, or none if all pass.
 fn first_failure(executable: &str, run: &Run<'_>) -> Option<String> {
     let begun = Instant::now();
-    let mut command = Command::new(executable);
+    let mut command = ending_with_us(executable);
     command.args([&format!("{}::", run.backend), "--test-threads=2"]).env("RUST_BACKTRACE", "0");
     if let Some(bug) = run.bug {
         command.env("TIDEGATE_INJECTED", bug);

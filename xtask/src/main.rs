@@ -19,6 +19,7 @@ mod passed;
 mod record;
 mod release;
 mod sample;
+mod slowest;
 mod smoke;
 mod steps;
 mod test_programs;
@@ -56,7 +57,8 @@ enum Task {
     /// The samples of ci, complete, builds of their own, all interop and the measurements: two hours, on an otherwise
     /// idle machine; skips steps that have passed on the same inputs
     Long(long::Options),
-    /// Run all tests several times, shuffled and beside a load, and list those that failed
+    /// Run all tests several times, each time with four threads and with one, shuffled and beside a load, and list those
+    /// that failed
     Flaky(flaky::Options),
     /// Fuzz all targets, or the named ones, for a number of seconds each
     Fuzz(fuzz::Options),

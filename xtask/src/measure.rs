@@ -12,10 +12,12 @@ pub(crate) fn dist_builds() -> Result<(), Failure> {
     cargo("build --profile dist --package tidegate-cli --package tidegate-examples --bins --examples".split(' ')).run()
 }
 
-/// The program and the examples that [`memory`] measures: linking each takes a while.
+/// The program and the examples that [`memory`] measures. They are built apart, so that the program has its own features and
+/// is that of the other steps: with those of the examples it would be compiled again.
 pub(crate) fn release_builds_for_memory() -> Result<(), Failure> {
-    let build = cargo("build --release --package tidegate-cli --package tidegate-examples --bins".split(' '));
-    build.args(["echo", "echo_channel", "chat"].into_iter().flat_map(|name| ["--example", name])).run()
+    cargo("build --release --bin tidegate".split(' ')).run()?;
+    let examples = cargo("build --release --package tidegate-examples".split(' '));
+    examples.args(["echo", "echo_channel", "chat"].into_iter().flat_map(|name| ["--example", name])).run()
 }
 
 /// A server on one loop and a free port, for figures that no profile changes: memory, system calls, limits. `more` are
@@ -94,9 +96,9 @@ fn unresolved_links(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Counts instructions, with `--check` or `--store`: with the profile `dist`, and with `release`, as users build.
+/// Counts instructions, with `--check` or `--store`: with the profile `dist`, and with `defaults`, as users build.
 pub(crate) fn instructions(mode: &str) -> Result<(), Failure> {
-    ["dist", "release"].into_iter().try_for_each(|profile| {
+    ["dist", "defaults"].into_iter().try_for_each(|profile| {
         cargo(["run", "--profile", profile, "--package", "tidegate-instructions", "--", mode]).run()
     })
 }
@@ -128,16 +130,20 @@ pub(crate) fn crowds(backend: Option<&str>) -> Result<(), Failure> {
     chance::package_tests("tidegate-cli", &["--nocapture", "--test-threads", "1", "crowds"], &variables)
 }
 
-/// A server without descriptors: at most a twentieth of a core, at most a second until it accepts again, and at most one
+/// A server without descriptors: its loop turns seldom while it waits and when it accepts again, and it prints at most one
 /// line besides the start-up line.
 pub(crate) fn descriptors() -> Result<(), Failure> {
     for backend in BACKENDS {
         let server = server(&format!("--max-connections 1000 --backend {backend}"));
-        let bars = ["--cpu-max", "5", "--resume-max", "1", "--lines-max", "2", "--server", &server];
+        let bars = ["--turns-max", DESCRIPTORS_TURNS_MAX, "--lines-max", "2", "--server", &server];
         python("benches/descriptors.py").args(bars).run()?;
     }
     Ok(())
 }
+
+/// In five seconds without an event, and for a hundred connections that wait for a descriptor. A loop that retries without a
+/// pause turns many thousand times.
+const DESCRIPTORS_TURNS_MAX: &str = "1000";
 
 /// Short connections for so many seconds, on both backends.
 pub(crate) fn churn(seconds: u32, more: &[&str]) -> Result<(), Failure> {

@@ -1,5 +1,5 @@
-//! A list of named steps: runs them in order, prints how long each took and how much space the disk has left, and stops at
-//! the first that fails. At its end it prints the tests that failed by chance (`chance.rs`).
+//! A list of named steps: runs them in order, prints how long each took, its slowest tests and how much space the disk has left,
+//! and stops at the first that fails. At its end it prints the tests that failed by chance (`chance.rs`).
 //!
 //! A step of a list with a record (`record.rs`) is skipped while it has passed on the same inputs.
 
@@ -156,6 +156,10 @@ impl Summary {
         let line = format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name);
         println!("== {line}== {} of disk left", disk_left());
         self.table.push_str(&line);
+        let slowest = chance::take_slowest().to_string();
+        if !slowest.is_empty() {
+            print!("== its slowest tests:\n{slowest}");
+        }
         self.chance_failures.extend(chance::take_chance_failures());
         outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))
     }

@@ -1,4 +1,4 @@
-//! How the loops reach PostgreSQL: by one connection on the companion for all of them, or each by one of its own.
+//! How the loops reach PostgreSQL: by one connection on the tokio runtime for all of them, or each by one of its own.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::database::Database;
 #[derive(Debug, Clone)]
 pub enum Connector {
     /// The connection is a tokio task, on a tokio socket. All loops share it.
-    Companion(Arc<Database>),
+    TokioRuntime(Arc<Database>),
     /// Each loop has a connection of its own, on a socket of its own, which a task of the loop serves: these are the
     /// settings.
     Loop(String),
@@ -42,7 +42,7 @@ impl Rows {
     /// If PostgreSQL cannot be reached, or refuses a statement.
     pub async fn get(&self) -> Result<&Database, Box<dyn Error>> {
         let connect = async || match &self.connector {
-            Connector::Companion(database) => Ok(database.clone()),
+            Connector::Runtime(database) => Ok(database.clone()),
             Connector::Loop(settings) => connect_on_loop(settings).await.map(Arc::new),
         };
         self.database.get_or_try_init(connect).await.map(|database| &**database)

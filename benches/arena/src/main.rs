@@ -1,10 +1,10 @@
-//! `arena ADDRESS [LOOPS] [--precompressed] [--tls ADDRESS] [--database SETTINGS [--database-on companion|loop]]`: serves
+//! `arena ADDRESS [LOOPS] [--precompressed] [--tls ADDRESS] [--database SETTINGS [--database-on runtime|loop]]`: serves
 //! until it is killed.
 //!
 //! With `--precompressed` it writes variants of its files beside them, in brotli and gzip, and sends those.
 //!
 //! SETTINGS is how to connect to PostgreSQL, as libpq reads it: `host=/run/postgresql user=postgres`. Without it the
-//! workloads of a database are missing. Its connection is on the companion, or there is one on each loop.
+//! workloads of a database are missing. Its connection is on the tokio runtime, or there is one on each loop.
 
 #![forbid(unsafe_code)]
 
@@ -28,10 +28,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             "--database" => settings = Some(value()?),
             "--database-on" => {
                 on_loops = match value()?.as_str() {
-                    "companion" => false,
+                    "runtime" => false,
                     "loop" => true,
                     other => {
-                        return Err(format!("a connection is on the `companion` or on each `loop`, not {other}").into());
+                        return Err(format!("a connection is on the `runtime` or on each `loop`, not {other}").into());
                     }
                 }
             }
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let database = match settings {
         None => None,
         Some(settings) if on_loops => Some(Connector::Loop(settings)),
-        Some(settings) => Some(Connector::Companion(Arc::new(Database::connect(&settings).await?))),
+        Some(settings) => Some(Connector::Runtime(Arc::new(Database::connect(&settings).await?))),
     };
     let folder =
         std::env::temp_dir().join(if precompressed { "tidegate-arena-precompressed" } else { "tidegate-arena" });

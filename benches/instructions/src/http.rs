@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use tidegate_engine::Limits;
-use tidegate_http::proxy::{Proxy, Upstreams};
 use tidegate_http::{Config, ContentType, Response, Router};
+use tidegate_http_proxy::{Proxy, Upstreams};
 use tidegate_http2::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
 use tidegate_sys::Socket;
 

@@ -6,9 +6,9 @@
 //! cargo run --profile dist -p tidegate-instructions -- --store   # stores the current figures
 //! ```
 //!
-//! With `--profile release` in its place it counts a user's build, by cargo's defaults. `--check` then also fails if a
-//! job takes more than [`USERS_RATIO_MAX`] of the stored figure of `dist`: a small function of one crate that another
-//! one calls for each message needs `#[inline]`.
+//! With `--profile defaults` in its place it counts a user's build, by cargo's defaults. `--check` then also fails if a job
+//! takes more than [`USERS_RATIO_MAX`] of the stored figure of `dist`: a small function of one crate that another one calls
+//! for each message needs `#[inline]`.
 //!
 //! Times vary from run to run, and mean nothing on a shared machine; instruction counts are reproducible. They include
 //! neither cache effects nor the kernel.

@@ -9,11 +9,11 @@ pub(crate) enum Profile {
     /// That of the other figures of the repository.
     Dist,
     /// That of users, by cargo's defaults.
-    Release,
+    Defaults,
 }
 
 impl Profile {
-    pub(crate) const ALL: [Self; 2] = [Self::Dist, Self::Release];
+    pub(crate) const ALL: [Self; 2] = [Self::Dist, Self::Defaults];
 
     /// The profile of this build; `None` if it has no figures.
     pub(crate) fn of_this_build() -> Option<Self> {
@@ -23,7 +23,7 @@ impl Profile {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Dist => "dist",
-            Self::Release => "release",
+            Self::Defaults => "defaults",
         }
     }
 
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn stored_figures_are_read_back() {
         let jobs = vec![("decode".to_owned(), 443.1), ("a-name-that-is-longer-than-others".to_owned(), 12_345.0)];
-        let (profile, level) = (Profile::Release, "avx2".into());
+        let (profile, level) = (Profile::Defaults, "avx2".into());
         let figures = Figures { profile, rustc: "rustc 1.95.0 (0 2026)".into(), level, jobs };
         assert_eq!(Figures::parse(profile, &figures.to_string()), Some(figures));
     }

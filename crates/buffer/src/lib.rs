@@ -11,6 +11,28 @@
 //! only view of them.
 //!
 //! Read next: `segment.rs`, then `outbound.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `segment.rs` | `Segment`, a counted block of memory; the invariant behind all `unsafe` here |
+//! | `slice.rs` | `Slice`, a view of a segment |
+//! | `pool.rs` | `Pool`, a loop's segments and entries, and their return |
+//! | `scratch.rs` | `Scratch`, the one block that a loop receives into; `ReceiveHint` |
+//! | `run.rs` | `Run`: one copy for several messages of a long batch, which an application may keep |
+//! | `input.rs` | `Input`, the unread bytes of a connection in one piece; decoding them in place |
+//! | `outbound.rs` | `Outbound`, the queue; several short pieces at once: `outbound/pieces.rs`; writing, and reading a file, to where the bytes are sent from: `outbound/reserve.rs`; moving waiting bytes out of sparse pages: `outbound/compact.rs`. `docs/queue-experiment.md` describes builds with other queues |
+//! | `types.rs` | types of the queue's interface: `WritePosition`, an offset in the written bytes; `Gathered`, the bytes to send next; `LoadError` |
+//! | `cursor.rs` | `Cursor` at the end of a queue, for messages of many pieces |
+//! | `pieces.rs` | `Pieces`, a message of a few short pieces, and copying them |
+//! | `send_guard.rs` | `SendGuard`: keeps the bytes of a queue while the kernel reads them |
+//! | `part.rs` | the content of an entry of a queue; `FileRegion` |
+//! | `entries.rs` | the queue's entries: one paged store per loop, linked by `u32` |
+//! | `water.rs` | water marks; writability as a level with reasons |
+//! | `ledger.rs` | `Ledger`, the sum of a loop's memory |
+//! | `charge.rs` | `Charge`: memory outside of the pool that is in the ledger |
+//! | `injected.rs` | bugs that a separate build can inject, to check that tests notice them |
 
 mod charge;
 mod cursor;

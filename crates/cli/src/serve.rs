@@ -10,7 +10,7 @@ use signal_hook::consts::SIGHUP;
 use tidegate::codec::Filters;
 use tidegate::http1::Config;
 use tidegate::metrics::HttpMetrics;
-use tidegate::proxy_protocol::{Proxied, Strip};
+use tidegate::proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
 use tidegate::{Address, Over, Server, ServerHandle, StartError, http, http1, http2};
 
 use crate::byte_log::ByteLogs;
@@ -117,12 +117,12 @@ fn start(
         (None, None, None) => serve(server, (http2, chat), metrics, move |_| http()),
         (None, Some(tls), None) => serve(server, (http2, chat), metrics, move |_| Over::new(tls.accept(), http())),
         (Some(policy), None, None) => {
-            serve(server, (http2, chat), metrics, move |peer| Proxied::new(&policy, ip(peer), http()))
+            serve(server, (http2, chat), metrics, move |peer| ReceivesHeader::new(&policy, ip(peer), http()))
         }
         (policy, tls, logs) => serve(server, (http2, chat), metrics, move |peer| {
             let log = |filters: Filters| logs.iter().fold(filters, |filters, logs| filters.with(logs.filter(peer)));
             let strip = |filters: Filters| {
-                policy.iter().fold(filters, |filters, policy| filters.with(Strip::new(policy, ip(peer))))
+                policy.iter().fold(filters, |filters, policy| filters.with(ProxyHeaderFilter::new(policy, ip(peer))))
             };
             // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
             let filters = match &tls {

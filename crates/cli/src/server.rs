@@ -142,7 +142,8 @@ impl ServerOptions {
         let server =
             inherited.unwrap_or_else(|| Server::on(self.listen.iter().cloned().collect::<Listener>().options(options)));
         let admission = self.admission.admission();
-        let mut server = server.backend(self.backend).limits(self.limits()).admission(admission).without_companion();
+        let mut server =
+            server.backend(self.backend).limits(self.limits()).admission(admission).without_tokio_runtime();
         if self.least_loaded {
             server = server.load_balancing(LoadBalancing::LeastLoaded);
         }
@@ -252,7 +253,7 @@ pub(crate) fn supervise(
     let on_signal = move || handle_signals(signals, &handle, &on_signal, on_hangup);
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
-        let has_ended = server.wait_timeout(service.wait_max(LOOK_AGAIN));
+        let has_ended = server.wait_timeout(service.wait_max(LOOP_CHECK_INTERVAL));
         if server.is_draining() && !std::mem::replace(&mut is_stopping, true) {
             service.stopping();
         }
@@ -322,7 +323,7 @@ pub(crate) fn announce(running: &ServerHandle, has_tls: bool) {
 }
 
 /// How often the main thread checks that all loops are alive.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long connections may take to finish requests in progress.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);

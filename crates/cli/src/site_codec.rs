@@ -10,7 +10,7 @@ use tidegate::framing::Raw;
 use tidegate::http::SessionCodec;
 use tidegate::http1::{Incoming, Outgoing, Server};
 use tidegate::http2::{Connection, ServerStream};
-use tidegate::proxy_protocol::{Proxied, Strip};
+use tidegate::proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
 use tidegate::tls::Tls;
 
 use crate::byte_log::Sink;
@@ -70,7 +70,7 @@ impl SiteCodec for ServerStream<StreamAddresses> {
     }
 }
 
-impl SiteCodec for Proxied<Server> {
+impl SiteCodec for ReceivesHeader<Server> {
     type Http2 = Connection;
 
     fn into_http2(self, connection: Connection) -> Connection {
@@ -113,7 +113,7 @@ impl SiteCodec for DynOver<Server> {
     }
 
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let header = self.filter::<Strip>()?.header()?;
+        let header = self.filter::<ProxyHeaderFilter>()?.header()?;
         header.source().zip(header.destination())
     }
 

@@ -24,7 +24,6 @@ use tidegate_sys::{Class, Completion, Driver, Token};
 
 use crate::admission::AdmissionControl;
 use crate::backend::Backend;
-use crate::companion::Companion;
 use crate::counters::{Counts, ListenerCounts, Published};
 use crate::group::{Delivery, DeliveryBudget, GroupMessage};
 use crate::limits::{
@@ -41,6 +40,7 @@ use crate::phase::Phase;
 use crate::slot_entry::SlotEvent;
 use crate::start_error::StartError;
 use crate::task::{self, BlockOnWaker, Task};
+use crate::tokio_runtime::TokioRuntime;
 use crate::unwind::catch_and_log;
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns
@@ -104,7 +104,7 @@ pub struct EventLoop {
     /// The caps of listeners that are added now.
     admission: Option<Arc<AdmissionControl>>,
     /// The runtime that the thread is in while this loop runs.
-    companion: Companion,
+    tokio_runtime: TokioRuntime,
 }
 
 impl EventLoop {
@@ -130,7 +130,7 @@ impl EventLoop {
             waits_failed: 0,
             listener: (None, None),
             admission: None,
-            companion: Companion::none(),
+            tokio_runtime: TokioRuntime::none(),
         }
     }
 
@@ -178,8 +178,8 @@ impl EventLoop {
     }
 
     /// The runtime that the thread is in while this loop runs, from the next call on. It has started.
-    pub(crate) fn set_companion(&mut self, companion: Companion) {
-        self.companion = companion;
+    pub(crate) fn set_tokio_runtime(&mut self, tokio_runtime: TokioRuntime) {
+        self.tokio_runtime = tokio_runtime;
     }
 
     /// Starts a task on this loop: [`task::spawn`](crate::task::spawn) from outside.
@@ -201,8 +201,8 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails again and again.
     pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
-        let companion = self.companion.clone();
-        let _runtime = companion.enter();
+        let tokio_runtime = self.tokio_runtime.clone();
+        let _runtime = tokio_runtime.enter();
         let mut future = pin!(future);
         let call = BlockOnWaker::new(self.mailbox());
         let waker = Waker::from(call.clone());
@@ -255,8 +255,8 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails again and again.
     pub fn run(&mut self) -> io::Result<()> {
-        let companion = self.companion.clone();
-        let _runtime = companion.enter();
+        let tokio_runtime = self.tokio_runtime.clone();
+        let _runtime = tokio_runtime.enter();
         while !self.is_drained() {
             self.turn_entered(None)?;
         }
@@ -268,12 +268,12 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails again and again.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let companion = self.companion.clone();
-        let _runtime = companion.enter();
+        let tokio_runtime = self.tokio_runtime.clone();
+        let _runtime = tokio_runtime.enter();
         self.turn_entered(timeout)
     }
 
-    /// One turn, within the runtime of the companion.
+    /// One turn, within the runtime of the tokio_runtime.
     fn turn_entered(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let _entered = self.local.enter();
         let begun = self.wait(timeout)?;
@@ -577,8 +577,8 @@ impl Drop for EventLoop {
     fn drop(&mut self) {
         // If it ends by a panic of its own, it was in the middle of a turn.
         self.published.end_turn();
-        let companion = self.companion.clone();
-        let _runtime = companion.enter();
+        let tokio_runtime = self.tokio_runtime.clone();
+        let _runtime = tokio_runtime.enter();
         let _entered = self.local.enter();
         let messages = self.local.core.borrow().mailbox.close();
         catch_and_log(move || drop(messages));

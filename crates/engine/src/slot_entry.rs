@@ -27,7 +27,7 @@ pub(crate) trait SlotEntry {
     }
 
     /// A message comes to a group of which it is a member. Meanwhile the slot is empty.
-    fn deliver(&mut self, _core: &mut Core, _token: Token, _cast: &Delivery) -> (DeliveryOutcome, Disposition) {
+    fn deliver(&mut self, _core: &mut Core, _token: Token, _delivery: &Delivery) -> (DeliveryOutcome, Disposition) {
         (DeliveryOutcome::Closed, Disposition::Keep)
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct App {
     /// Whether requests go on when the client ends its side, unless a router decides.
     half_close: bool,
     table: RefCell<Rc<Table>>,
-    reloading: Option<Reloading>,
+    reloading: Option<ReloadSource>,
     /// Without it, connections of HTTP/2 are refused.
     pub(crate) sessions: Option<Sessions>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
@@ -34,7 +34,7 @@ pub(crate) struct App {
     pub(crate) counting: Option<RequestCounter>,
 }
 
-struct Reloading {
+struct ReloadSource {
     make: Box<dyn Fn() -> Table>,
     reload: Reload,
     /// The generation of the table.
@@ -122,7 +122,7 @@ impl App {
     pub(crate) fn reloading(limits: Limits, make: impl Fn() -> Table + 'static, reload: Reload) -> Self {
         let generation = Cell::new(reload.generation());
         let table = make();
-        Self { reloading: Some(Reloading { make: Box::new(make), reload, generation }), ..Self::new(limits, table) }
+        Self { reloading: Some(ReloadSource { make: Box::new(make), reload, generation }), ..Self::new(limits, table) }
     }
 
     /// The routes for the next request.
@@ -137,7 +137,7 @@ impl App {
     }
 
     #[cold]
-    fn reload(&self, reloading: &Reloading) {
+    fn reload(&self, reloading: &ReloadSource) {
         reloading.generation.set(reloading.reload.generation());
         match catch_unwind(AssertUnwindSafe(|| (reloading.make)())) {
             Ok(table) => {

@@ -8,7 +8,7 @@ use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_codec::{DynOver, Filter, Filters, Over, OverError, Pipeline};
 use tidegate_http1::{self as http1, Incoming, Outgoing};
 use tidegate_http2::Connection;
-use tidegate_proxy_protocol::{Proxied, Strip};
+use tidegate_proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
 use tidegate_sys::Address;
 
 /// A multiplexing pipeline: what a connection of HTTP/2 has below its streams.
@@ -115,7 +115,7 @@ impl HttpCodec for http1::Server {
     }
 }
 
-impl HttpCodec for Proxied<http1::Server> {
+impl HttpCodec for ReceivesHeader<http1::Server> {
     type Http2 = Connection;
 
     /// The header was removed before the first message.
@@ -213,11 +213,11 @@ impl HttpCodec for DynOver<http1::Server> {
     }
 
     fn reported_peer(&self) -> Option<Address> {
-        self.filter::<Strip>().and_then(HttpFilter::reported_peer)
+        self.filter::<ProxyHeaderFilter>().and_then(HttpFilter::reported_peer)
     }
 
     fn reported_destination(&self) -> Option<Address> {
-        self.filter::<Strip>().and_then(HttpFilter::reported_destination)
+        self.filter::<ProxyHeaderFilter>().and_then(HttpFilter::reported_destination)
     }
 
     #[cfg(feature = "tls")]
@@ -262,7 +262,7 @@ pub trait HttpFilter: Filter {
     }
 }
 
-impl HttpFilter for Strip {
+impl HttpFilter for ProxyHeaderFilter {
     fn reported_peer(&self) -> Option<Address> {
         self.header().and_then(|header| header.source()).map(Address::from)
     }

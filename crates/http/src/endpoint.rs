@@ -47,15 +47,15 @@ impl Endpoint {
 
 pub(crate) enum Call {
     Sync(Box<dyn Fn(Request) -> Response>),
-    Async(Box<dyn Fn(Request) -> Responding>),
+    Async(Box<dyn Fn(Request) -> BoxResponseFuture>),
     Polled(Box<PolledCall>),
     /// As an async one. Its future is always polled in a task, and may send interim responses before the final one.
     Interim(InterimHandler),
 }
 
 /// A function that may send interim responses. The call itself only makes the future.
-pub(crate) struct InterimHandler {
-    pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> Responding>,
+pub struct InterimHandler {
+    pub(crate) call: Box<dyn Fn(Request, InterimWriter) -> BoxResponseFuture>,
     /// It asks for the address that the client has connected to, so it needs a task that has the connection.
     pub(crate) needs_destination: bool,
     /// Requests with safe methods may be in progress side by side on one connection.
@@ -63,18 +63,28 @@ pub(crate) struct InterimHandler {
 }
 
 /// Sends interim responses of one exchange.
-pub(crate) enum InterimWriter {
+pub enum InterimWriter {
     /// A task has the connection.
-    Exchange { exchange: Rc<dyn Exchange>, number: u32 },
-    /// The handler of the connection waits for the response. The slot is that of the request among those of its
+    Exchange {
+        /// The exchange of the request.
+        exchange: Rc<dyn Exchange>,
+        /// The number of the exchange on its connection.
+        number: u32,
+    },
+    /// The handler of the connection waits for the response. The place is that of the request among those of its
     /// connection, if others may be in progress beside it.
-    Handler { interims: Rc<InterimQueue>, slot: Option<PipelineSlot> },
+    Handler {
+        /// The interim responses of this loop.
+        interims: Rc<InterimQueue>,
+        /// The slot of the request.
+        slot: Option<PipelineSlot>,
+    },
 }
 
 /// The interim responses that a future has sent while it was polled, for the handler of its connection. A loop has one: each
 /// poll is followed by taking them out.
 #[derive(Default)]
-pub(crate) struct InterimQueue(RefCell<Vec<Interim>>);
+pub struct InterimQueue(RefCell<Vec<Interim>>);
 
 impl InterimQueue {
     /// What was sent within this poll.
@@ -86,7 +96,7 @@ impl InterimQueue {
 
 impl InterimWriter {
     /// Sends an interim response. One that comes too late, or that the protocol cannot express, is dropped.
-    pub(crate) fn send(&self, interim: Interim) {
+    pub fn send(&self, interim: Interim) {
         match self {
             Self::Exchange { exchange, number } => drop(exchange.send(*number, Outgoing::Interim(interim))),
             Self::Handler { interims, .. } => interims.0.borrow_mut().push(interim),
@@ -95,7 +105,8 @@ impl InterimWriter {
 
     /// The address that the client has connected to; that which a trusted proxy has reported, if it has reported the
     /// client. A function that asks has to be one that [needs it](InterimHandler::needs_destination).
-    pub(crate) fn destination(&self) -> Option<Address> {
+    #[must_use]
+    pub fn destination(&self) -> Option<Address> {
         match self {
             Self::Exchange { exchange, number } => exchange.destination(*number),
             Self::Handler { .. } => None,
@@ -103,7 +114,8 @@ impl InterimWriter {
     }
 
     /// Whether the function does not go on before its request is in turn, since an interim response waits for that.
-    pub(crate) fn is_held_back(&self) -> bool {
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
         match self {
             Self::Handler { interims, slot: Some(slot) } => !slot.is_in_turn() && !interims.0.borrow().is_empty(),
             Self::Handler { .. } | Self::Exchange { .. } => false,
@@ -111,7 +123,8 @@ impl InterimWriter {
     }
 
     /// The place of the request, if others of its connection may be in progress beside it.
-    pub(crate) fn place(&self) -> Option<&PipelineSlot> {
+    #[must_use]
+    pub fn place(&self) -> Option<&PipelineSlot> {
         match self {
             Self::Handler { slot, .. } => slot.as_ref(),
             Self::Exchange { .. } => None,
@@ -119,10 +132,10 @@ impl InterimWriter {
     }
 }
 
-pub(crate) type PolledCall = dyn Fn(Request, Body, &mut Context<'_>) -> Result<Response, Responding>;
+pub(crate) type PolledCall = dyn Fn(Request, Body, &mut Context<'_>) -> Result<Response, BoxResponseFuture>;
 
 /// The future of a response.
-pub type Responding = Pin<Box<dyn Future<Output = Response>>>;
+pub type BoxResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
 impl Endpoint {
     /// An async function that is polled by its call: the call returns the response, or a future that is not complete. So
@@ -130,7 +143,9 @@ impl Endpoint {
     ///
     /// The body is an argument of its own, and the request has none. Within the dispatch of the connection the head, and a
     /// body that came with it, are views of the loop's memory: the call copies what is kept beyond it.
-    pub fn polled(call: impl Fn(Request, Body, &mut Context<'_>) -> Result<Response, Responding> + 'static) -> Self {
+    pub fn polled(
+        call: impl Fn(Request, Body, &mut Context<'_>) -> Result<Response, BoxResponseFuture> + 'static,
+    ) -> Self {
         Self::new(Call::Polled(Box::new(call)), BodyUse::Streamed)
     }
 }
@@ -156,11 +171,11 @@ pub trait RequestFunction<S, M> {
 
 /// Marks functions that are not async.
 #[derive(Debug)]
-pub struct Sync<A>(A);
+pub struct SyncFunction<A>(A);
 
 /// Marks async functions.
 #[derive(Debug)]
-pub struct Async<A>(A);
+pub struct AsyncFunction<A>(A);
 
 /// Marks functions whose last argument is the request.
 #[derive(Debug)]
@@ -209,7 +224,7 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, WithHalfClose<M>> for Ha
 
 macro_rules! functions {
     ($($argument:ident $value:ident)*) => {
-        impl<S, F, R, $($argument,)*> RequestFunction<S, Sync<($($argument,)*)>> for F
+        impl<S, F, R, $($argument,)*> RequestFunction<S, SyncFunction<($($argument,)*)>> for F
         where
             S: 'static,
             F: Fn($($argument,)*) -> R + 'static,
@@ -225,7 +240,7 @@ macro_rules! functions {
             }
         }
 
-        impl<S, F, R, $($argument,)*> RequestFunction<S, Sync<WithRequest<($($argument,)*)>>> for F
+        impl<S, F, R, $($argument,)*> RequestFunction<S, SyncFunction<WithRequest<($($argument,)*)>>> for F
         where
             S: 'static,
             F: Fn($($argument,)* Request) -> R + 'static,
@@ -241,7 +256,7 @@ macro_rules! functions {
             }
         }
 
-        impl<S, F, R, $($argument,)*> RequestFunction<S, Async<($($argument,)*)>> for F
+        impl<S, F, R, $($argument,)*> RequestFunction<S, AsyncFunction<($($argument,)*)>> for F
         where
             S: 'static,
             F: AsyncFn($($argument,)*) -> R + 'static,
@@ -250,7 +265,7 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
-                let call = move |mut request: Request| -> Responding {
+                let call = move |mut request: Request| -> BoxResponseFuture {
                     match <($($argument,)*)>::from_request(&mut request, &state) {
                         Ok(($($value,)*)) => {
                             let function = function.clone();
@@ -263,7 +278,7 @@ macro_rules! functions {
             }
         }
 
-        impl<S, F, R, $($argument,)*> RequestFunction<S, Async<WithRequest<($($argument,)*)>>> for F
+        impl<S, F, R, $($argument,)*> RequestFunction<S, AsyncFunction<WithRequest<($($argument,)*)>>> for F
         where
             S: 'static,
             F: AsyncFn($($argument,)* Request) -> R + 'static,
@@ -272,7 +287,7 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
-                let call = move |mut request: Request| -> Responding {
+                let call = move |mut request: Request| -> BoxResponseFuture {
                     match <($($argument,)*)>::from_request(&mut request, &state) {
                         Ok(($($value,)*)) => {
                             let function = function.clone();

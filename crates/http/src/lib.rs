@@ -14,11 +14,9 @@
 //! | send the files of a folder | [`Files`] |
 //! | choose a content coding | [`preferred_encoding`] |
 //! | send events to a browser | [`Sse`] |
-//! | pass requests on to other servers | [`proxy`] |
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
 //! | see all requests and responses | [`Middleware`] |
-//! | send requests to other servers | [`Client`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
 //! async function begins there as well, and where it waits it goes on as a task on the loop of its connection. While a
@@ -29,7 +27,6 @@
 #![forbid(unsafe_code)]
 
 mod app;
-pub mod client;
 mod codec;
 #[cfg(feature = "compress")]
 mod compression;
@@ -39,13 +36,13 @@ mod event_stream;
 mod extract;
 #[cfg(feature = "files")]
 mod files;
+#[doc(hidden)]
+pub mod gateway;
 mod limits;
 mod line_log;
 mod middleware;
 mod normal_path;
-pub mod proxy;
 mod request;
-mod resets;
 mod response;
 mod route;
 mod router;
@@ -70,12 +67,12 @@ pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
 pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
-pub use client::Client;
 pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use endpoint::{
-    Async, Endpoint, HalfClose, RequestFunction, Responding, Sync, WithHalfClose, WithRequest, half_close,
+    AsyncFunction, BoxResponseFuture, Endpoint, HalfClose, RequestFunction, SyncFunction, WithHalfClose, WithRequest,
+    half_close,
 };
 #[cfg(feature = "files")]
 pub use files::Files;

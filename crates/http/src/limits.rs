@@ -47,16 +47,16 @@ pub struct Limits {
     pub pipelined_requests_max: u32,
     /// Streams of HTTP/2 that a connection may have open at a time; further ones are refused. 128.
     pub streams_max: u32,
-    /// How much a connection of HTTP/2 may send that brings no request forward; see [`http2::Limits::nuisance_max`]. 1,000.
+    /// How much a connection of HTTP/2 may send that brings no request forward; see [`http2::Limits::abuse_max`]. 1,000.
     /// It stops floods of control frames and rapid resets.
-    pub nuisance_max: u32,
+    pub abuse_max: u32,
     /// How much of that a completed request makes good. 8.
-    pub nuisance_per_request: u32,
+    pub abuse_credit_per_request: u32,
     /// How much of that a second makes good. 33.
-    pub nuisance_per_second: u32,
+    pub abuse_leak_per_second: u32,
     /// From which age of a request on its cancellation over HTTP/2 is none of that; see
-    /// [`http2::Limits::nuisance_reset_age`]. 100 milliseconds.
-    pub nuisance_reset_age: Duration,
+    /// [`http2::Limits::abuse_reset_age`]. 100 milliseconds.
+    pub abuse_reset_age: Duration,
     /// Bytes of a compressed head of HTTP/2. 32 KiB. It stops CONTINUATION frames without end.
     pub field_block_bytes_max: u32,
     /// Bytes of the table for the compression of heads that a connection of HTTP/2 sends to us. 4 KiB.
@@ -109,10 +109,10 @@ impl Default for Limits {
             idle_timeout: http1.idle_timeout,
             pipelined_requests_max: 16,
             streams_max: http2.streams_max,
-            nuisance_max: http2.nuisance_max,
-            nuisance_per_request: http2.nuisance_per_request,
-            nuisance_per_second: http2.nuisance_per_second,
-            nuisance_reset_age: http2.nuisance_reset_age,
+            abuse_max: http2.abuse_max,
+            abuse_credit_per_request: http2.abuse_credit_per_request,
+            abuse_leak_per_second: http2.abuse_leak_per_second,
+            abuse_reset_age: http2.abuse_reset_age,
             field_block_bytes_max: http2.field_block_bytes_max,
             header_table_bytes_max: http2.header_table_bytes_max,
             stream_window_bytes: http2.stream_window_bytes,
@@ -152,10 +152,10 @@ impl Limits {
             field_block_bytes_max: self.field_block_bytes_max,
             header_table_bytes_max: self.header_table_bytes_max,
             streams_max: self.streams_max,
-            nuisance_max: self.nuisance_max,
-            nuisance_per_request: self.nuisance_per_request,
-            nuisance_per_second: self.nuisance_per_second,
-            nuisance_reset_age: self.nuisance_reset_age,
+            abuse_max: self.abuse_max,
+            abuse_credit_per_request: self.abuse_credit_per_request,
+            abuse_leak_per_second: self.abuse_leak_per_second,
+            abuse_reset_age: self.abuse_reset_age,
             stream_window_bytes: self.stream_window_bytes,
             stream_window_bytes_max: self.stream_window_bytes_max,
             connection_window_bytes: self.connection_window_bytes,

@@ -85,7 +85,8 @@ pub fn normal_path(path: &str) -> String {
 
 /// The part of a path behind a prefix of whole segments, without the slash between them; `None` if the path, as a route
 /// matches it, does not begin with the prefix.
-pub(crate) fn strip_prefix<'a>(path: &'a [u8], prefix: &str) -> Option<&'a [u8]> {
+#[must_use]
+pub fn strip_prefix<'a>(path: &'a [u8], prefix: &str) -> Option<&'a [u8]> {
     let (path_text, prefix) = (NormalPath::folded(path), NormalPath::folded(prefix.as_bytes()));
     let rest = path_text.text().strip_prefix(prefix.text().trim_end_matches('/'))?;
     let end = path_text.text.len();

@@ -267,7 +267,9 @@ impl Request {
         self.parts.get_or_insert_default().connection_state = Some(state);
     }
 
-    pub(crate) fn head(&self) -> &RequestHead {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn head(&self) -> &RequestHead {
         &self.head
     }
 

@@ -68,13 +68,18 @@ impl Response {
         Self::with(Status::SEE_OTHER).header("Location", target)
     }
 
+    /// A response with a status of the codec.
+    #[doc(hidden)]
+    #[must_use]
     #[inline]
-    pub(crate) const fn with(status: Status) -> Self {
+    pub const fn with(status: Status) -> Self {
         Self { body: Body::empty(), fields: Fields::new(), content_type: None, status, close: false }
     }
 
     /// A short text for the status.
-    pub(crate) fn of_error(status: Status) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_error(status: Status) -> Self {
         let text = format!("{status}\n");
         Self::with(status).content_type(ContentType::TEXT).body(text)
     }

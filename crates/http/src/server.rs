@@ -13,8 +13,8 @@ use tidegate_http1 as http1;
 use tidegate_http2 as http2;
 use tidegate_metrics::{HttpMetrics, HttpRecorder};
 #[cfg(feature = "tls")]
-use tidegate_proxy_protocol::Strip;
-use tidegate_proxy_protocol::{Policy, Proxied};
+use tidegate_proxy_protocol::ProxyHeaderFilter;
+use tidegate_proxy_protocol::{Policy, ReceivesHeader};
 use tidegate_sys::{Address, ListenOptions};
 #[cfg(feature = "tls")]
 use tidegate_tls::ServerConfig;
@@ -200,10 +200,10 @@ impl Server {
         self
     }
 
-    /// The runtime of tokio in which the loops run; see [`engine::Companion`].
+    /// The runtime of tokio in which the loops run; see [`engine::TokioRuntime`].
     #[cfg(feature = "tokio")]
-    pub fn companion(mut self, companion: engine::Companion) -> Self {
-        self.engine = self.engine.companion(companion);
+    pub fn tokio_runtime(mut self, tokio_runtime: engine::TokioRuntime) -> Self {
+        self.engine = self.engine.tokio_runtime(tokio_runtime);
         self
     }
 
@@ -445,13 +445,13 @@ impl Config {
             return match self.proxy {
                 None => handled(listener, app, move |_| Over::new(tls.accept(), http())),
                 Some(policy) => handled(listener, app, move |peer| {
-                    Filters::default().with(Strip::new(&policy, ip(peer))).with(tls.accept()).stack(http())
+                    Filters::default().with(ProxyHeaderFilter::new(&policy, ip(peer))).with(tls.accept()).stack(http())
                 }),
             };
         }
         match self.proxy {
             None => handled(listener, app, move |_| http()),
-            Some(policy) => handled(listener, app, move |peer| Proxied::new(&policy, ip(peer), http())),
+            Some(policy) => handled(listener, app, move |peer| ReceivesHeader::new(&policy, ip(peer), http())),
         }
     }
 }

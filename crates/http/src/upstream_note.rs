@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The upstream of a request. A clone is the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct UpstreamNote(Arc<Mutex<NotedUpstream>>);
+pub struct UpstreamNote(Arc<Mutex<NotedUpstream>>);
 
 /// Of the last attempt.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +17,8 @@ pub(crate) struct NotedUpstream {
 }
 
 impl UpstreamNote {
-    pub(crate) fn set(&self, upstream: String, error: Option<String>) {
+    /// Notes the upstream of an attempt, and why it has not answered.
+    pub fn set(&self, upstream: String, error: Option<String>) {
         *self.lock() = NotedUpstream { upstream, error };
     }
 

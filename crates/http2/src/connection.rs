@@ -18,6 +18,7 @@ use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, St
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Slice, Step};
 use tidegate_http1::Status;
 
+use crate::abuse_bucket::AbuseBucket;
 use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{
     ErrorCode, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, STREAM_ID_MAX, WINDOW_BYTES_DEFAULT, kind, setting,
@@ -27,7 +28,6 @@ use crate::head::FieldBlock;
 use crate::hpack::{Decoder, Encoder};
 use crate::keep_alive::{KEEP_ALIVE_PING, KeepAlive};
 use crate::limits::Config;
-use crate::nuisance::Nuisance;
 use crate::recently_reset::RecentlyReset;
 use crate::stream_state::StreamState;
 
@@ -41,7 +41,7 @@ pub struct Connection {
     pub(crate) streams: Streams<StreamState>,
     pub(crate) decoder: Decoder,
     pub(crate) encoder: Encoder,
-    pub(crate) nuisance: Nuisance,
+    pub(crate) abuse: AbuseBucket,
     /// A field block that is not complete.
     pub(crate) block: Option<Box<FieldBlock>>,
     pub(crate) pending: Pending,
@@ -171,13 +171,13 @@ impl Connection {
             session_send: WINDOW_BYTES_DEFAULT,
         });
         streams.set_window_max(limits.stream_window_bytes_max);
-        // They are nuisance, which decreases with time: a connection that lasts for days may see many.
+        // They count as abuse, which decreases with time: a connection that lasts for days may see many.
         streams.set_resets_max(u32::MAX);
         Self {
             streams,
             decoder: Decoder::new(limits.header_table_bytes_max),
             encoder: Encoder::new(ENCODER_TABLE_BYTES),
-            nuisance: Nuisance::default(),
+            abuse: AbuseBucket::default(),
             block: None,
             pending: Pending::default(),
             reset: None,
@@ -358,7 +358,7 @@ impl Connection {
             self.since = Some(out.now());
             self.drains_later = true;
         } else if self.phase == Phase::Open {
-            self.write_withheld(out);
+            self.write_deferred_resets(out);
             self.write_goaway(STREAM_ID_MAX, ErrorCode::NO_ERROR, out);
             write_ping(DRAIN_PING, out);
             self.since = Some(out.now());
@@ -368,7 +368,7 @@ impl Connection {
 
     /// Sends the last GOAWAY, with the exact last stream.
     pub(crate) fn end_drain(&mut self, out: &mut Output<'_>) {
-        self.write_withheld(out);
+        self.write_deferred_resets(out);
         self.write_goaway(self.processed_id, ErrorCode::NO_ERROR, out);
         self.phase = Phase::Ending;
         self.wake_observer();
@@ -377,7 +377,7 @@ impl Connection {
     /// The peer has cancelled too many requests. It gets no further one; those in progress are completed.
     #[cold]
     pub(crate) fn end_calmly(&mut self, out: &mut Output<'_>) {
-        self.write_withheld(out);
+        self.write_deferred_resets(out);
         self.write_goaway(self.processed_id, ErrorCode::ENHANCE_YOUR_CALM, out);
         self.phase = Phase::Ending;
         self.wake_observer();
@@ -410,13 +410,13 @@ impl Connection {
         }
         self.remember_reset(id);
         let due = out.now() + RESET_DELAY;
-        if let Some(oldest) = self.reset.get_or_insert_default().withhold(id, due) {
+        if let Some(oldest) = self.reset.get_or_insert_default().defer_reset(id, due) {
             self.write_reset_code(oldest, ErrorCode::NO_ERROR, out);
         }
     }
 
-    /// Writes every RST_STREAM that was withheld.
-    fn write_withheld(&mut self, out: &mut Output<'_>) {
+    /// Writes every RST_STREAM that was deferred.
+    fn write_deferred_resets(&mut self, out: &mut Output<'_>) {
         while let Some(id) = self.reset.as_mut().and_then(|recent| recent.take_oldest()) {
             self.write_reset_code(id, ErrorCode::NO_ERROR, out);
         }
@@ -479,12 +479,12 @@ impl Connection {
     #[cold]
     fn ping(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         let Some(keep_alive) = &mut self.keep_alive else { return Ok(()) };
-        match (keep_alive.is_asked(), out.pending() > 0) {
+        match (keep_alive.awaits_answer(), out.pending() > 0) {
             // The peer takes bytes at the least rate of the connection, or the connection ends.
-            (false, true) => keep_alive.hear(out.now()),
-            (true, true) => keep_alive.ask(out.now()),
+            (false, true) => keep_alive.on_received(out.now()),
+            (true, true) => keep_alive.on_ping_sent(out.now()),
             (false, false) => {
-                keep_alive.ask(out.now());
+                keep_alive.on_ping_sent(out.now());
                 write_ping(KEEP_ALIVE_PING, out);
             }
             (true, false) => return Err(self.fail(Exceeded::PingTime.into(), out)),
@@ -524,11 +524,11 @@ impl Codec for Connection {
         self.since.get_or_insert(reply.now());
         self.count_idle_from(reply.now());
         if let Some(keep_alive) = &mut self.keep_alive {
-            keep_alive.hear_input(input.len(), reply.now());
+            keep_alive.on_input(input.len(), reply.now());
         }
         let result = self.decode_frames(input, reply);
         if let Some(keep_alive) = &mut self.keep_alive {
-            keep_alive.leave_input(input.len());
+            keep_alive.on_undecoded(input.len());
         }
         if !matches!(result, Ok(Some(_))) {
             Self::forget_record();
@@ -536,7 +536,7 @@ impl Codec for Connection {
         match result {
             Ok(Some(event)) => Ok(Step::Message(event)),
             Ok(None) => {
-                self.nuisance.end_batch(self.peer_id, self.config.limits());
+                self.abuse.end_batch(self.peer_id, self.config.limits());
                 Ok(Step::NeedMore)
             }
             Err(error) => Err(self.fail(error, reply)),
@@ -552,7 +552,7 @@ impl Codec for Connection {
         if matches!(step, Step::Message(_)) {
             return Ok(step);
         }
-        self.write_withheld(reply);
+        self.write_deferred_resets(reply);
         // A peer that sends nothing more can answer nothing.
         (self.settings_due, self.keep_alive) = (None, None);
         self.phase = Phase::Ending;
@@ -568,7 +568,7 @@ impl Codec for Connection {
             }
             Lifecycle::Resumed => {
                 if let Some(keep_alive) = &mut self.keep_alive {
-                    keep_alive.hear(out.now());
+                    keep_alive.on_received(out.now());
                 }
             }
             Lifecycle::Drain => self.drain(out),

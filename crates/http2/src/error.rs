@@ -65,7 +65,7 @@ pub enum Violation {
 #[non_exhaustive]
 pub enum Exceeded {
     /// The peer sent much that brings no request forward.
-    Nuisance,
+    Abuse,
     /// A field block is too long to be decoded.
     FieldBlock,
     /// The peer opened and reset too many streams, or made us reset them.
@@ -126,7 +126,7 @@ impl Error {
                 Violation::Truncated => "the peer stopped sending within a frame",
             },
             Self::Limit(exceeded) => match exceeded {
-                Exceeded::Nuisance => "too many frames that bring no request forward",
+                Exceeded::Abuse => "too many frames that bring no request forward",
                 Exceeded::FieldBlock => "a field block is too long",
                 Exceeded::Resets => "too many streams were reset",
                 Exceeded::Time => "the preface or the first SETTINGS took too long",

@@ -96,7 +96,7 @@ impl Connection {
         content: &[u8],
         reply: &mut Output<'_>,
     ) -> Result<Option<StreamEvent>, Error> {
-        self.add_nuisance(reply)?;
+        self.add_abuse(reply)?;
         let Some(mut block) = self.block.take() else { return Err(Violation::Continuation.into()) };
         if block.bytes.len() + content.len() > self.config.limits().field_block_bytes_max as usize {
             return Err(Exceeded::FieldBlock.into());
@@ -164,11 +164,11 @@ impl Connection {
         facts: Result<HeadFacts, HeadFault>,
         reply: &mut Output<'_>,
     ) -> Result<Option<StreamEvent>, Error> {
-        self.add_nuisance(reply)?;
+        self.add_abuse(reply)?;
         if !about.ends || about.depends_on_itself || facts.is_err() {
             self.write_reset_code(about.stream, ErrorCode::PROTOCOL_ERROR, reply);
         } else if let Some(recent) = &mut self.reset
-            && recent.take_withheld(about.stream)
+            && recent.take_deferred(about.stream)
         {
             // The request has ended, and so the stream.
             recent.forget(about.stream);
@@ -191,7 +191,7 @@ impl Connection {
         self.peer_id = id;
         if self.phase == Phase::Ending {
             // The last GOAWAY has named a lower stream, so the peer knows that this one is not processed.
-            return self.add_nuisance(reply).map(|()| None);
+            return self.add_abuse(reply).map(|()| None);
         }
         self.processed_id = id;
         let limits = self.config.limits();
@@ -204,16 +204,16 @@ impl Connection {
             _ => None,
         };
         if let Some(code) = refusal {
-            self.add_nuisance(reply)?;
+            self.add_abuse(reply)?;
             self.write_reset_code(id, code, reply);
             return Ok(None);
         }
         let Ok(facts) = facts else {
-            self.add_nuisance(reply)?;
+            self.add_abuse(reply)?;
             self.write_too_large(id, about.ends, reply);
             return Ok(None);
         };
-        let opened = self.nuisance.millis(reply.now());
+        let opened = self.abuse.millis(reply.now());
         let key = self.streams.open(id, true);
         if let Some(Priority { urgency, is_incremental }) = facts.priority {
             self.streams.set_urgency(key, urgency);

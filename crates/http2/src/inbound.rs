@@ -47,7 +47,7 @@ impl Connection {
             kind::WINDOW_UPDATE => self.on_window_update(head, content, reply),
             kind::PRIORITY_UPDATE => self.on_priority_update(head, content, reply).map(|()| None),
             // RFC 9113 §5.5.
-            _ => self.add_nuisance(reply).map(|()| None),
+            _ => self.add_abuse(reply).map(|()| None),
         };
         input.consume(length);
         event
@@ -89,7 +89,7 @@ impl Connection {
             // Padding is granted again at once.
             self.streams.consume(key, head.length);
             input.consume(length);
-            return self.add_nuisance(reply).map(|()| None);
+            return self.add_abuse(reply).map(|()| None);
         }
         let may_merge = !ends && head.flags & flag::PADDED == 0 && next_small(&input.bytes()[length..], id).is_some();
         let (record, ends) = if body_bytes <= SMALL_DATA_BYTES.into() && may_merge {
@@ -158,9 +158,9 @@ impl Connection {
     ) -> Result<Option<StreamEvent>, Error> {
         if let Some(recent) = self.reset.as_mut().filter(|recent| recent.contains(id)) {
             if !recent.receive(id, bytes, ends) {
-                self.add_nuisance(reply)?;
+                self.add_abuse(reply)?;
                 self.write_reset_code(id, ErrorCode::PROTOCOL_ERROR, reply);
-            } else if recent.take_withheld(id) {
+            } else if recent.take_deferred(id) {
                 if ends {
                     recent.forget(id);
                 } else {
@@ -172,8 +172,8 @@ impl Connection {
         if let Some(key) = self.streams.find(id) {
             return self.reset_stream(key, ErrorCode::STREAM_CLOSED, reply).map(Some);
         }
-        self.add_nuisance(reply)?;
-        self.nuisance.withdraw(id);
+        self.add_abuse(reply)?;
+        self.abuse.withdraw(id);
         self.write_reset_code(id, ErrorCode::STREAM_CLOSED, reply);
         Ok(None)
     }
@@ -188,7 +188,7 @@ impl Connection {
         if head.stream == 0 {
             return Err(Violation::FrameStream.into());
         }
-        self.add_nuisance(reply)?;
+        self.add_abuse(reply)?;
         let Some(content) = content.first_chunk().filter(|_| content.len() == 5) else {
             return self.reset_by_id(head.stream, ErrorCode::FRAME_SIZE_ERROR, Violation::FrameSize, reply);
         };
@@ -214,8 +214,8 @@ impl Connection {
         // Nothing follows from a peer that has reset the stream itself.
         self.forget_reset(head.stream);
         let Some(stream) = self.streams.find(head.stream) else {
-            self.add_nuisance(reply)?;
-            self.nuisance.withdraw(head.stream);
+            self.add_abuse(reply)?;
+            self.abuse.withdraw(head.stream);
             return Ok(None);
         };
         self.count_reset(stream, reply)?;
@@ -236,12 +236,12 @@ impl Connection {
             }
             self.settings_due = None;
             self.decoder.on_acknowledged();
-            return self.add_nuisance(reply);
+            return self.add_abuse(reply);
         }
         if !content.len().is_multiple_of(6) {
             return Err(Violation::FrameSize.into());
         }
-        self.add_nuisance(reply)?;
+        self.add_abuse(reply)?;
         for entry in content.chunks_exact(6) {
             let &[a, b, c, d, e, f] = entry else { continue };
             self.apply(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]))?;
@@ -297,7 +297,7 @@ impl Connection {
             && content == KEEP_ALIVE_PING
             && self.keep_alive.as_mut().is_some_and(|keep_alive| keep_alive.acknowledge());
         if !is_answer {
-            self.add_nuisance(reply)?;
+            self.add_abuse(reply)?;
         }
         if !head.has(flag::ACK) {
             reply.write(&FrameHead { flags: flag::ACK, ..head }.bytes());
@@ -351,14 +351,14 @@ impl Connection {
                 return Err(Violation::IdleStream.into());
             }
             if bytes == 0 {
-                self.add_nuisance(reply)?;
+                self.add_abuse(reply)?;
                 return self.reset_by_id(head.stream, ErrorCode::PROTOCOL_ERROR, Violation::EmptyUpdate, reply);
             }
             let Some(key) = self.streams.find(head.stream) else {
                 if bytes == STREAM_ID_MAX {
                     // It exceeds any window but an empty one.
-                    self.add_nuisance(reply)?;
-                    self.nuisance.withdraw(head.stream);
+                    self.add_abuse(reply)?;
+                    self.abuse.withdraw(head.stream);
                     self.write_reset_code(head.stream, ErrorCode::FLOW_CONTROL_ERROR, reply);
                 }
                 return Ok(None);
@@ -368,14 +368,14 @@ impl Connection {
             }
         }
         if bytes < SMALL_UPDATE_BYTES {
-            self.add_nuisance(reply)?;
+            self.add_abuse(reply)?;
         }
         Ok(None)
     }
 
     /// RFC 9218 §7.1.
     fn on_priority_update(&mut self, head: FrameHead, content: &[u8], reply: &mut Output<'_>) -> Result<(), Error> {
-        self.add_nuisance(reply)?;
+        self.add_abuse(reply)?;
         if head.stream != 0 || self.role == Role::Client {
             return Err(Violation::FrameStream.into());
         }
@@ -394,31 +394,31 @@ impl Connection {
     }
 
     #[inline]
-    pub(crate) fn add_nuisance(&mut self, reply: &Output<'_>) -> Result<(), Error> {
-        Ok(self.nuisance.add(reply.now(), self.nuisance_max(), self.config.limits())?)
+    pub(crate) fn add_abuse(&mut self, reply: &Output<'_>) -> Result<(), Error> {
+        Ok(self.abuse.add(reply.now(), self.abuse_max(), self.config.limits())?)
     }
 
-    /// A peer whose connection ends may not know of that yet: its requests that were on their way are nuisance too.
-    fn nuisance_max(&self) -> u32 {
-        let max = self.config.limits().nuisance_max;
+    /// A peer whose connection ends may not know of that yet: its requests that were on their way are abuse too.
+    fn abuse_max(&self) -> u32 {
+        let max = self.config.limits().abuse_max;
         if self.phase == Phase::Ending { max.saturating_mul(2) } else { max }
     }
 
-    /// The peer resets an open stream. That is nuisance if the stream was open for a short time: `streams_max` bounds the
+    /// The peer resets an open stream. That is abuse if the stream was open for a short time: `streams_max` bounds the
     /// others. A server resets no more streams than this side opens, so those are none. If the peer resets too many, the
     /// other streams end first.
     fn count_reset(&mut self, stream: StreamKey, reply: &mut Output<'_>) -> Result<(), Error> {
         if self.role == Role::Client {
             return Ok(());
         }
-        let now = self.nuisance.millis(reply.now());
+        let now = self.abuse.millis(reply.now());
         let opened = self.streams.state(stream).map_or(now, |state| state.opened);
         let age = Duration::from_millis(now.wrapping_sub(opened).into());
-        if age >= self.config.limits().nuisance_reset_age {
+        if age >= self.config.limits().abuse_reset_age {
             return Ok(());
         }
-        match self.add_nuisance(reply) {
-            Err(Error::Limit(Exceeded::Nuisance)) if self.phase != Phase::Ending && self.streams.len() > 1 => {
+        match self.add_abuse(reply) {
+            Err(Error::Limit(Exceeded::Abuse)) if self.phase != Phase::Ending && self.streams.len() > 1 => {
                 self.end_calmly(reply);
                 Ok(())
             }
@@ -436,7 +436,7 @@ impl Connection {
     ) -> Result<StreamEvent, Error> {
         self.write_reset_code(stream.id(), code, reply);
         self.streams.reset_by_peer(stream).map_err(flow_error)?;
-        self.add_nuisance(reply)?;
+        self.add_abuse(reply)?;
         Ok(StreamEvent::Reset { stream, code: code.0.into() })
     }
 
@@ -452,7 +452,7 @@ impl Connection {
             Some(key) => self.reset_stream(key, code, reply).map(Some),
             None if self.is_idle(id) => Err(violation.into()),
             None => {
-                self.nuisance.withdraw(id);
+                self.abuse.withdraw(id);
                 self.write_reset_code(id, code, reply);
                 Ok(None)
             }
@@ -471,7 +471,7 @@ impl Connection {
     pub(crate) fn write_reset_code(&mut self, id: u32, code: ErrorCode, out: &mut Output<'_>) {
         if let Some(recent) = &mut self.reset {
             // A stream is reset once.
-            recent.take_withheld(id);
+            recent.take_deferred(id);
         }
         self.remember_reset(id);
         self.count_idle_from(out.now());
@@ -507,5 +507,5 @@ const SMALL_DATA_BYTES: u32 = 128;
 /// A record of merged frames has not many bytes more.
 const MERGED_BYTES_MAX: usize = 8 * 1024;
 
-/// A window update of fewer bytes is a nuisance.
+/// A window update of fewer bytes is abuse.
 const SMALL_UPDATE_BYTES: u32 = 16;

@@ -7,9 +7,9 @@ use crate::limits::Limits;
 #[derive(Debug)]
 pub(crate) struct KeepAlive {
     /// When bytes of the peer have come last.
-    heard: Instant,
+    received: Instant,
     /// When a PING was sent, unless something has come since.
-    asked: Option<Instant>,
+    ping_sent: Option<Instant>,
     /// A PING has no acknowledgement yet.
     is_unacknowledged: bool,
     /// How many bytes of the peer were left undecoded: those of a part of a frame.
@@ -18,29 +18,29 @@ pub(crate) struct KeepAlive {
 
 impl KeepAlive {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { heard: now, asked: None, is_unacknowledged: false, left: 0 }
+        Self { received: now, ping_sent: None, is_unacknowledged: false, left: 0 }
     }
 
     /// Bytes of the peer have come. Whatever they are, they show that it is there.
-    pub(crate) fn hear(&mut self, now: Instant) {
-        (self.heard, self.asked) = (now, None);
+    pub(crate) fn on_received(&mut self, now: Instant) {
+        (self.received, self.ping_sent) = (now, None);
     }
 
     /// So many bytes of the peer are there. They have come if they are more than those that were left.
-    pub(crate) fn hear_input(&mut self, bytes: usize, now: Instant) {
+    pub(crate) fn on_input(&mut self, bytes: usize, now: Instant) {
         if bytes > self.left {
-            self.hear(now);
+            self.on_received(now);
         }
     }
 
     /// So many bytes could not be decoded yet.
-    pub(crate) fn leave_input(&mut self, bytes: usize) {
+    pub(crate) fn on_undecoded(&mut self, bytes: usize) {
         self.left = bytes;
     }
 
     /// A PING was sent.
-    pub(crate) fn ask(&mut self, now: Instant) {
-        (self.asked, self.is_unacknowledged) = (Some(now), true);
+    pub(crate) fn on_ping_sent(&mut self, now: Instant) {
+        (self.ping_sent, self.is_unacknowledged) = (Some(now), true);
     }
 
     /// An acknowledgement has come. Returns whether a PING was waiting for it.
@@ -49,15 +49,15 @@ impl KeepAlive {
     }
 
     /// Whether a PING waits for its answer.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.is_some()
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.ping_sent.is_some()
     }
 
     /// When a PING is due, if `has_streams`, or its answer is overdue.
     pub(crate) fn deadline(&self, has_streams: bool, limits: &Limits) -> Option<Instant> {
-        match self.asked {
+        match self.ping_sent {
             Some(at) => at.checked_add(limits.ping_timeout),
-            None if has_streams => self.heard.checked_add(limits.ping_interval?),
+            None if has_streams => self.received.checked_add(limits.ping_interval?),
             None => None,
         }
     }

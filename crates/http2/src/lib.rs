@@ -30,7 +30,7 @@
 //! | `hpack/` | the compression of fields: `Decoder`, `Encoder`, the tables (`static_table.rs`, `table.rs`), integers, the Huffman code (`huffman.rs`, `huffman_codes.rs`) |
 //! | `priority.rs` | priorities (RFC 9218) |
 //! | `keep_alive.rs` | `KeepAlive`: PINGs to a silent peer |
-//! | `nuisance.rs` | the bucket for frames that bring no request forward |
+//! | `abuse_bucket.rs` | the bucket for frames that bring no request forward |
 //! | `recently_reset.rs` | streams that are over on this side alone: late frames, and a deferred RST_STREAM |
 //! | `frame.rs` | heads, types and flags of frames; `ErrorCode` |
 //! | `limits.rs` | limits, and the configuration that connections share |
@@ -38,6 +38,7 @@
 
 #![forbid(unsafe_code)]
 
+mod abuse_bucket;
 mod client_stream;
 mod connection;
 mod error;
@@ -48,7 +49,6 @@ pub mod hpack;
 mod inbound;
 mod keep_alive;
 mod limits;
-mod nuisance;
 mod outbound;
 mod priority;
 mod recently_reset;

@@ -27,23 +27,23 @@ pub struct Limits {
     /// Streams that the peer may have open at a time: SETTINGS_MAX_CONCURRENT_STREAMS; further ones are refused with
     /// REFUSED_STREAM. 128. It bounds the work that one connection can order.
     pub streams_max: u32,
-    /// How much nuisance a peer may cause; beyond it the connection ends with ENHANCE_YOUR_CALM. 1,000. One each for
+    /// How much abuse a peer may cause; beyond it the connection ends with ENHANCE_YOUR_CALM. 1,000. One each for
     /// RST_STREAM, in either direction, of a stream that is younger than
-    /// [`nuisance_reset_age`](Self::nuisance_reset_age), and for SETTINGS, PING, PRIORITY, CONTINUATION, an empty DATA
+    /// [`abuse_reset_age`](Self::abuse_reset_age), and for SETTINGS, PING, PRIORITY, CONTINUATION, an empty DATA
     /// frame, WINDOW_UPDATE of fewer than 16 bytes, an unknown frame, and a frame for a stream that is closed. A
-    /// completed request takes [`nuisance_per_request`](Self::nuisance_per_request) away, and a second
-    /// [`nuisance_per_second`](Self::nuisance_per_second). It stops floods of such frames (CVE-2019-9512, 9515, 9518),
+    /// completed request takes [`abuse_per_request`](Self::abuse_per_request) away, and a second
+    /// [`abuse_per_second`](Self::abuse_per_second). It stops floods of such frames (CVE-2019-9512, 9515, 9518),
     /// rapid resets (CVE-2023-44487) and streams that the peer makes us reset (CVE-2025-8671). If cancelled requests
     /// exceed it, other requests on the connection are completed before the connection ends.
-    pub nuisance_max: u32,
-    /// How much nuisance a completed request makes good. 8.
-    pub nuisance_per_request: u32,
-    /// How much nuisance a second makes good. 33.
-    pub nuisance_per_second: u32,
-    /// From which age of a request on its cancellation by the peer is no nuisance: those of closed tabs, and of deadlines.
+    pub abuse_max: u32,
+    /// Abuse that a completed request clears. 8.
+    pub abuse_per_request: u32,
+    /// Abuse that a second clears. 33.
+    pub abuse_per_second: u32,
+    /// From which age of a request on its cancellation by the peer is no abuse: those of closed tabs, and of deadlines.
     /// [`streams_max`](Self::streams_max) bounds how many of them a peer can order in a second. 100 milliseconds.
     /// `Duration::MAX` counts every cancellation.
-    pub nuisance_reset_age: Duration,
+    pub abuse_reset_age: Duration,
     /// The window of a stream when it opens, in bytes: SETTINGS_INITIAL_WINDOW_SIZE. 64 KiB, and at least 65,535, which
     /// every peer begins with. It bounds the unread bytes of a stream that nothing reads.
     pub stream_window_bytes: u32,
@@ -94,10 +94,10 @@ impl Default for Limits {
             field_block_bytes_max: 32 * 1024,
             header_table_bytes_max: TABLE_BYTES_DEFAULT,
             streams_max: 128,
-            nuisance_max: 1000,
-            nuisance_per_request: 8,
-            nuisance_per_second: 33,
-            nuisance_reset_age: Duration::from_millis(100),
+            abuse_max: 1000,
+            abuse_credit_per_request: 8,
+            abuse_leak_per_second: 33,
+            abuse_reset_age: Duration::from_millis(100),
             stream_window_bytes: 64 * 1024,
             stream_window_bytes_max: 16 * 1024 * 1024,
             connection_window_bytes: 1024 * 1024,

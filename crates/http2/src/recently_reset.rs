@@ -12,7 +12,7 @@ pub(crate) struct RecentlyReset {
     /// How many bytes the last of them have announced that are still to come, by their numbers.
     announced: Vec<(u32, u64)>,
     /// Those whose RST_STREAM is not written yet, and when it is due; the oldest first.
-    withheld: Vec<(u32, Instant)>,
+    deferred: Vec<(u32, Instant)>,
 }
 
 impl RecentlyReset {
@@ -36,7 +36,7 @@ impl RecentlyReset {
         // Zero is no stream, and keeps the order of the others.
         self.ids.iter_mut().filter(|known| **known == id).for_each(|known| *known = 0);
         self.announced.retain(|(known, _)| *known != id);
-        self.take_withheld(id);
+        self.take_deferred(id);
     }
 
     /// Takes note of the bytes that a stream has announced and not sent.
@@ -64,32 +64,32 @@ impl RecentlyReset {
 
     /// Takes note of an RST_STREAM that is to be written later. Returns the stream whose one is to be written now, since
     /// there is no room for more.
-    pub(crate) fn withhold(&mut self, id: u32, until: Instant) -> Option<u32> {
-        let oldest = (self.withheld.len() == WITHHELD_MAX).then(|| self.withheld.remove(0).0);
-        self.withheld.push((id, until));
+    pub(crate) fn defer_reset(&mut self, id: u32, until: Instant) -> Option<u32> {
+        let oldest = (self.deferred.len() == DEFERRED_MAX).then(|| self.deferred.remove(0).0);
+        self.deferred.push((id, until));
         oldest
     }
 
-    /// Whether the RST_STREAM of a stream was withheld. It is not from now on.
-    pub(crate) fn take_withheld(&mut self, id: u32) -> bool {
-        let at = self.withheld.iter().position(|(stream, _)| *stream == id);
-        at.map(|at| self.withheld.remove(at)).is_some()
+    /// Whether the RST_STREAM of a stream was deferred. It is not from now on.
+    pub(crate) fn take_deferred(&mut self, id: u32) -> bool {
+        let at = self.deferred.iter().position(|(stream, _)| *stream == id);
+        at.map(|at| self.deferred.remove(at)).is_some()
     }
 
     /// A stream whose RST_STREAM is to be written by now.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<u32> {
         let is_due = self.deadline().is_some_and(|due| due <= now);
-        is_due.then(|| self.withheld.remove(0).0)
+        is_due.then(|| self.deferred.remove(0).0)
     }
 
-    /// A stream whose RST_STREAM was withheld.
+    /// A stream whose RST_STREAM was deferred.
     pub(crate) fn take_oldest(&mut self) -> Option<u32> {
-        (!self.withheld.is_empty()).then(|| self.withheld.remove(0).0)
+        (!self.deferred.is_empty()).then(|| self.deferred.remove(0).0)
     }
 
     /// When the next RST_STREAM is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.withheld.first().map(|(_, due)| *due)
+        self.deferred.first().map(|(_, due)| *due)
     }
 }
 
@@ -97,4 +97,4 @@ impl RecentlyReset {
 const ANNOUNCED_MAX: usize = 16;
 
 /// For how many streams RST_STREAM is written later.
-const WITHHELD_MAX: usize = 16;
+const DEFERRED_MAX: usize = 16;

@@ -278,7 +278,7 @@ fn measure(
             })
             .collect();
         while workers.iter().flatten().any(|worker| !worker.is_finished()) {
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(LOOP_CHECK_INTERVAL);
             // Before that, the threads open the idle connections.
             if let Some(begun) = start.begun() {
                 let (requests, errors) = config.shared.read();
@@ -423,7 +423,7 @@ const MESSAGE_BYTES: u32 = 64;
 const THREADS: usize = 2;
 
 /// How often progress is updated.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LOOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The maximum of a number of connections: more than any process has descriptors.
 const COUNT_MAX: usize = 1_000_000;

@@ -9,7 +9,7 @@ use crate::mistake::Mistake;
 pub(crate) struct Arguments {
     /// The name of a backend, as a literal.
     pub(crate) backend: Option<Literal>,
-    pub(crate) companion_threads: Option<Literal>,
+    pub(crate) tokio_threads: Option<Literal>,
 }
 
 impl Arguments {
@@ -24,12 +24,12 @@ impl Arguments {
                     let is_known = ["\"auto\"", "\"epoll\"", "\"uring\""].contains(&&*value.to_string());
                     (&mut arguments.backend, is_known, "a backend is \"auto\", \"epoll\" or \"uring\"")
                 }
-                "companion_threads" => {
+                "tokio_threads" => {
                     let threads = value.to_string().replace('_', "").parse::<usize>();
                     let is_some = threads.is_ok_and(|threads| threads > 0);
-                    (&mut arguments.companion_threads, is_some, "`companion_threads` is a number above zero")
+                    (&mut arguments.tokio_threads, is_some, "`tokio_threads` is a number above zero")
                 }
-                _ => return Err(Mistake(span, "the arguments are `backend` and `companion_threads`")),
+                _ => return Err(Mistake(span, "the arguments are `backend` and `tokio_threads`")),
             };
             if !is_valid {
                 return Err(Mistake(value.span(), message));

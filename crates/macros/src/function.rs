@@ -57,7 +57,7 @@ impl Function {
             Kind::Main => "::tidegate::entry::Entry::main()",
             Kind::Test => "::tidegate::entry::Entry::test()",
         }));
-        for (setter, value) in [("backend", &arguments.backend), ("companion_threads", &arguments.companion_threads)] {
+        for (setter, value) in [("backend", &arguments.backend), ("tokio_threads", &arguments.tokio_threads)] {
             if let Some(value) = value {
                 body.extend(source("."));
                 body.extend([name(setter), group(TokenTree::Literal(value.clone()).into())]);

@@ -44,9 +44,9 @@ use crate::function::{Function, Kind};
 /// | argument | meaning | default |
 /// |---|---|---|
 /// | `backend = "epoll"` | the driver of the loop: `epoll`, `uring`, `auto` | `auto` |
-/// | `companion_threads = 2` | threads of the tokio runtime; only with the feature `tokio` | 1 |
+/// | `tokio_threads = 2` | threads of the tokio runtime; only with the feature `tokio` | 1 |
 ///
-/// With the feature `tokio` the function runs in the companion, and servers that it starts use the same one. Servers have
+/// With the feature `tokio` the function runs in the tokio runtime, and servers that it starts use the same one. Servers have
 /// loops of their own; a program that only serves awaits their end:
 ///
 /// ```no_run
@@ -77,7 +77,7 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Runs an async test on an event loop of its own; the arguments are those of [`main`](macro@main).
 ///
-/// With the feature `tokio` each test has a companion of its own, which ends with it.
+/// With the feature `tokio` each test has a tokio runtime of its own, which ends with it.
 ///
 /// ```
 /// #[tidegate::test]

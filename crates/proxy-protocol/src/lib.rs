@@ -5,9 +5,9 @@
 //!
 //! | for | there is |
 //! |---|---|
-//! | receiving a header below any codec or filter | [`Strip`], a [`Filter`](tidegate_codec::Filter) |
-//! | receiving a header before a codec without other filters | [`Proxied`], a codec of 8 bytes more than its own |
-//! | sending a header | [`Announced`], a codec that begins with one; [`Builder`] makes the header |
+//! | receiving a header below any codec or filter | [`ProxyHeaderFilter`], a [`Filter`](tidegate_codec::Filter) |
+//! | receiving a header before a codec without other filters | [`ReceivesHeader`], a codec of 8 bytes more than its own |
+//! | sending a header | [`SendsHeader`], a codec that begins with one; [`Builder`] makes the header |
 //! | whose headers count | [`Policy`]: off, optional or required, and the trusted [`Networks`] |
 //! | the content of a header | [`Header`], its addresses, and [`Tlv`] |
 //!
@@ -22,9 +22,9 @@
 //! | file | holds |
 //! |---|---|
 //! | `receiver.rs` | the state machine of a connection that may begin with a header |
-//! | `strip.rs` | `Strip`, the receiver as a filter |
-//! | `proxied.rs` | `Proxied`, the receiver in front of a codec |
-//! | `announced.rs` | `Announced`, a codec that begins with a header |
+//! | `proxy_header_filter.rs` | `ProxyHeaderFilter`, the receiver as a filter |
+//! | `receives_header.rs` | `ReceivesHeader`, the receiver in front of a codec |
+//! | `sends_header.rs` | `SendsHeader`, a codec that begins with a header |
 //! | `policy.rs` | `Policy`: off, optional, required; limits |
 //! | `networks.rs` | `Networks`, whose headers count |
 //! | `header.rs` | `Header`, a received header |
@@ -37,26 +37,26 @@
 
 #![forbid(unsafe_code)]
 
-mod announced;
 mod builder;
 mod crc32c;
 mod error;
 mod header;
 mod networks;
 mod policy;
-mod proxied;
+mod proxy_header_filter;
 mod receiver;
-mod strip;
+mod receives_header;
+mod sends_header;
 mod tlv;
 mod v1;
 mod v2;
 
-pub use announced::Announced;
 pub use builder::{Builder, SslBuilder};
 pub use error::{Error, Exceeded, Misuse, Violation};
 pub use header::{Header, Transport, UnixAddresses, Version};
 pub use networks::{InvalidNetwork, Networks};
 pub use policy::{Limits, Policy};
-pub use proxied::{Proxied, ProxiedError};
-pub use strip::Strip;
+pub use proxy_header_filter::ProxyHeaderFilter;
+pub use receives_header::{ReceivesHeader, ReceivesHeaderError};
+pub use sends_header::SendsHeader;
 pub use tlv::{Ssl, Tlv, Tlvs};

@@ -8,6 +8,29 @@
 //!
 //! This is one of the crates in which unsafe code is allowed. Read next: `driver.rs`, then `readiness/mod.rs` or
 //! `uring/mod.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `driver.rs` | the interface of drivers: `Driver`, `Operation`, `Completion`, `Token` |
+//! | `readiness/` | the driver on epoll, through mio |
+//! | `uring/` | the driver on io_uring: operations and their states (`operation.rs`), the interface to a kernel and the real kernel (`kernel.rs`, `ring.rs`), requests of sockets (`arm.rs`, `accept.rs`), small transfers by the ring (`receive.rs`, `send.rs`), large ones by calls (`direct_io.rs`); `tests/` has a fake kernel |
+//! | `gather.rs` | the part of sending that both drivers share |
+//! | `slots.rs` | the table of a driver's sockets |
+//! | `flags.rs` | sets of facts about a socket |
+//! | `receive_space.rs` | the memory that both drivers receive into by system calls; a larger one for long bodies |
+//! | `recv_sizer.rs` | the size of the next receive of a socket, by the receives before and by hints of its filter |
+//! | `ready.rs` | which socket reports next: `Load`, `Class`, `ReadyQueue` |
+//! | `socket.rs` | listeners and streams before a driver has them |
+//! | `options.rs` | socket options by name |
+//! | `address.rs` | `Address`, TCP or Unix |
+//! | `path_lock.rs` | `PathLock`: one process at a time changes the file at a path |
+//! | `handover.rs` | listeners passed from one process to the next over a Unix socket |
+//! | `inherited.rs` | listeners that were open at process start: `LISTEN_FDS` |
+//! | `wake.rs` | `Waker` |
+//! | `memory.rs` | the machine's memory, the process's; returning memory to the system |
+//! | `allocations.rs` | `CountingAllocator`: the allocations of a thread, for tests |
 
 mod address;
 #[doc(hidden)]

@@ -11,25 +11,25 @@ use tidegate_engine::{Backend, EventLoop, StartError};
 pub struct Entry {
     backend: Backend,
     #[cfg(feature = "tokio")]
-    companion: crate::Companion,
+    tokio_runtime: crate::TokioRuntime,
 }
 
 impl Entry {
-    /// In the companion of the process.
+    /// In the tokio runtime of the process.
     pub fn main() -> Self {
         Self {
             backend: Backend::Auto,
             #[cfg(feature = "tokio")]
-            companion: crate::Companion::shared(),
+            tokio_runtime: crate::TokioRuntime::shared(),
         }
     }
 
-    /// In a companion that ends with the test.
+    /// In a tokio runtime that ends with the test.
     pub fn test() -> Self {
         Self {
             backend: Backend::Auto,
             #[cfg(feature = "tokio")]
-            companion: crate::Companion::with_threads(1),
+            tokio_runtime: crate::TokioRuntime::with_threads(1),
         }
     }
 
@@ -42,10 +42,10 @@ impl Entry {
         self
     }
 
-    /// How many threads the companion has.
+    /// How many threads the tokio runtime has.
     #[cfg(feature = "tokio")]
-    pub fn companion_threads(mut self, threads: usize) -> Self {
-        self.companion = crate::Companion::with_threads(threads);
+    pub fn tokio_threads(mut self, threads: usize) -> Self {
+        self.tokio_runtime = crate::TokioRuntime::with_threads(threads);
         self
     }
 
@@ -60,7 +60,7 @@ impl Entry {
     fn start<F: Future>(self, future: F) -> Result<F::Output, StartError> {
         let mut event_loop = EventLoop::on(self.backend)?;
         #[cfg(feature = "tokio")]
-        event_loop.companion(self.companion).map_err(StartError::System)?;
+        event_loop.tokio_runtime(self.tokio_runtime).map_err(StartError::System)?;
         event_loop.block_on(future).map_err(StartError::System)
     }
 }

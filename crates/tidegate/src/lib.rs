@@ -118,7 +118,7 @@ pub use tidegate_compress as compress;
 pub use tidegate_engine as engine;
 /// The tokio runtime in which loops run.
 #[cfg(feature = "tokio")]
-pub use tidegate_engine::Companion;
+pub use tidegate_engine::TokioRuntime;
 pub use tidegate_engine::{
     Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
     ConnectionCharge, ConnectionRate, Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener,
@@ -126,10 +126,6 @@ pub use tidegate_engine::{
     Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerHandle, Session, Shaping, Slow, StartError,
     Visit, WriteHalf, blocking, task,
 };
-/// HTTP for applications.
-#[cfg(feature = "http")]
-#[doc(inline)]
-pub use tidegate_http as http;
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
 #[doc(inline)]
@@ -173,6 +169,22 @@ pub use tidegate_tower::axum;
 pub use tidegate_websocket as websocket;
 
 /// The examples in the README are compiled.
+/// HTTP for applications: a server of functions, [`client`](http::client), which sends requests to other servers, and
+/// `proxy`, which passes them on.
+#[cfg(feature = "http-client")]
+pub mod http {
+    #[cfg(feature = "http")]
+    #[doc(inline)]
+    pub use tidegate_http::*;
+    #[doc(inline)]
+    pub use tidegate_http_client as client;
+    #[doc(inline)]
+    pub use tidegate_http_client::Client;
+    #[cfg(feature = "http")]
+    #[doc(inline)]
+    pub use tidegate_http_proxy as proxy;
+}
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

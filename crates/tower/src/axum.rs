@@ -175,16 +175,16 @@ pub struct WithGracefulShutdown<S, F> {
 }
 
 /// The future of a server, until it has ended.
-pub type Serving = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+pub type ServeFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl<S> IntoFuture for Serve<S>
 where
     S: TowerService<Body> + Clone + Send + Sync + 'static,
 {
     type Output = io::Result<()>;
-    type IntoFuture = Serving;
+    type IntoFuture = ServeFuture;
 
-    fn into_future(self) -> Serving {
+    fn into_future(self) -> ServeFuture {
         self.with_graceful_shutdown(pending()).into_future()
     }
 }
@@ -195,9 +195,9 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     type Output = io::Result<()>;
-    type IntoFuture = Serving;
+    type IntoFuture = ServeFuture;
 
-    fn into_future(self) -> Serving {
+    fn into_future(self) -> ServeFuture {
         let Self { serve, signal } = self;
         Box::pin(async move {
             let drain_timeout = serve.drain_timeout;

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use tidegate_http::{Body, Endpoint, IntoResponse, Request, RequestFunction, Responding, Response};
+use tidegate_http::{Body, BoxResponseFuture, Endpoint, IntoResponse, Request, RequestFunction, Response};
 use tower_service::Service;
 
 use crate::request::{Extend, Requests};
@@ -156,7 +156,7 @@ struct Caller<S: TowerService<B>, B> {
 }
 
 impl<S: TowerService<B> + Clone + 'static, B: ServiceBody> Caller<S, B> {
-    fn call(&self, request: Request, body: Body, cx: &mut Context<'_>) -> Result<Response, Responding> {
+    fn call(&self, request: Request, body: Body, cx: &mut Context<'_>) -> Result<Response, BoxResponseFuture> {
         let mut made = http::Request::new(B::empty());
         let exchange = match self.requests.convert((request, body), self.responses.take_fields(), &mut made) {
             Ok(exchange) => exchange,
@@ -181,7 +181,7 @@ impl<S: TowerService<B> + Clone + 'static, B: ServiceBody> Caller<S, B> {
         mut slot: Slot<S::Future>,
         exchange: Exchange,
         cx: &mut Context<'_>,
-    ) -> Result<Response, Responding> {
+    ) -> Result<Response, BoxResponseFuture> {
         match poll_slot(&mut slot, cx) {
             Poll::Ready(response) => {
                 slot.as_mut().set(None);

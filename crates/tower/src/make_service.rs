@@ -93,7 +93,7 @@ where
 pub struct PerPeer<M>(M);
 
 /// The future of a [`PerPeer`].
-type Responding<S> = Pin<
+type PerPeerFuture<S> = Pin<
     Box<
         dyn Future<
             Output = Result<<S as Service<http::Request<Body>>>::Response, <S as Service<http::Request<Body>>>::Error>,
@@ -108,13 +108,13 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Responding<S>;
+    type Future = PerPeerFuture<S>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Responding<S> {
+    fn call(&mut self, request: http::Request<Body>) -> PerPeerFuture<S> {
         let address = request.extensions().get().map_or(UNKNOWN, |ConnectInfo(address)| *address);
         let mut service = made(self.0.call(address));
         Box::pin(async move {

@@ -97,23 +97,28 @@ impl Requests {
                 exchange.offer = Offer::make(made.extensions_mut(), is_websocket);
             }
         }
-        let length = request.content_length();
-        if length != Some(0) {
-            match body.as_bytes() {
-                Some([]) => {}
-                Some(bytes) if bytes.len() <= SHORT_BODY_BYTES => {
-                    *made.body_mut() = B::new(RequestBody::whole(self.keep(bytes)));
-                }
-                _ => match body.into_bytes() {
-                    Ok(bytes) => *made.body_mut() = B::new(RequestBody::whole(bytes)),
-                    Err(body) => {
-                        let (body, registered) = RequestBody::register(body, length);
-                        (*made.body_mut(), exchange.registered) = (B::new(body), Some(registered));
-                    }
-                },
-            }
-        }
+        self.set_body(&request, body, made.body_mut(), &mut exchange);
         Ok(exchange)
+    }
+
+    /// Makes the body of the request, unless it is empty.
+    #[inline(always)]
+    fn set_body<B: ServiceBody>(&self, request: &Request, body: Body, made: &mut B, exchange: &mut Exchange) {
+        let length = request.content_length();
+        if length == Some(0) {
+            return;
+        }
+        match body.as_bytes() {
+            Some([]) => {}
+            Some(bytes) if bytes.len() <= SHORT_BODY_BYTES => *made = B::new(RequestBody::whole(self.keep(bytes))),
+            _ => match body.into_bytes() {
+                Ok(bytes) => *made = B::new(RequestBody::whole(bytes)),
+                Err(body) => {
+                    let (body, registered) = RequestBody::register(body, length);
+                    (*made, exchange.registered) = (B::new(body), Some(registered));
+                }
+            },
+        }
     }
 
     /// A copy of a head, or of a short body. A few of them share a piece of memory, which is used again once none is left.

@@ -51,13 +51,13 @@ struct RemoteRead {
     is_wanted: bool,
     /// The exchange is over.
     is_over: bool,
-    piece: Option<Polled>,
+    piece: Option<PolledFrame>,
     reader: Option<Waker>,
     /// The task of the connection.
     task: Option<Waker>,
 }
 
-type Polled = Option<Result<Frame<Bytes>, BodyError>>;
+type PolledFrame = Option<Result<Frame<Bytes>, BodyError>>;
 
 impl RemoteReads {
     fn lock(&self) -> MutexGuard<'_, RemoteRead> {
@@ -66,7 +66,7 @@ impl RemoteReads {
     }
 
     /// On another thread: takes the next piece, or asks for it.
-    fn poll(&self, cx: &Context<'_>) -> Poll<Polled> {
+    fn poll(&self, cx: &Context<'_>) -> Poll<PolledFrame> {
         let mut read = self.lock();
         if let Some(piece) = read.piece.take() {
             return Poll::Ready(piece);
@@ -142,12 +142,12 @@ impl From<tidegate_http::BodyError> for BodyError {
 
 /// Removes a body from the table of its thread, when the exchange is over: a body that a service has passed to another
 /// thread cannot do it.
-pub(crate) struct Registered {
+pub(crate) struct BodyRegistration {
     number: u64,
     reads: Arc<RemoteReads>,
 }
 
-impl Registered {
+impl BodyRegistration {
     /// Reads the pieces that the service wants on another thread. The task of the connection calls it whenever it is
     /// polled.
     pub(crate) fn serve(&self, cx: &mut Context<'_>) {
@@ -197,15 +197,15 @@ impl RequestBody {
         Self { length: Some(bytes.len() as u64), place: Place::Here(bytes), has_ended: false }
     }
 
-    pub(crate) fn register(body: Body, length: Option<u64>) -> (Self, Registered) {
+    pub(crate) fn register(body: Body, length: Option<u64>) -> (Self, BodyRegistration) {
         let number = NEXT.with(|next| next.replace(next.get() + 1));
         BODIES.with_borrow_mut(|bodies| bodies.insert(number, Some(body)));
         let reads = Arc::new(RemoteReads::default());
         let place = Place::Table(Entry { thread: THREAD.with(|thread| *thread), number, reads: reads.clone() });
-        (Self { place, length, has_ended: false }, Registered { number, reads })
+        (Self { place, length, has_ended: false }, BodyRegistration { number, reads })
     }
 
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<PolledFrame> {
         match &mut self.place {
             Place::Nowhere => Poll::Ready(None),
             Place::Here(bytes) => {
@@ -239,7 +239,7 @@ impl Entry {
 }
 
 /// Polls a body of the table of this thread.
-fn poll_registered(number: u64, cx: &mut Context<'_>) -> Poll<Polled> {
+fn poll_registered(number: u64, cx: &mut Context<'_>) -> Poll<PolledFrame> {
     let polled = with_body(number, |body| {
         let polled = Pin::new(&mut *body).poll_next(cx);
         if let Poll::Ready(Some(Ok(piece))) = &polled {
@@ -310,7 +310,7 @@ impl Drop for RequestBody {
     }
 }
 
-impl Drop for Registered {
+impl Drop for BodyRegistration {
     fn drop(&mut self) {
         self.reads.end();
         remove(self.number);
@@ -323,9 +323,9 @@ fn remove(number: u64) {
     drop(body);
 }
 
-impl fmt::Debug for Registered {
+impl fmt::Debug for BodyRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Registered").field(&self.number).finish()
+        f.debug_tuple("BodyRegistration").field(&self.number).finish()
     }
 }
 

@@ -15,7 +15,7 @@ use http_body::Frame;
 use tidegate_engine::task;
 use tidegate_http::{Body, BodyWriter, ContentType, Fields, IntoResponse, InvalidField, Response};
 
-use crate::request_body::Registered;
+use crate::request_body::BodyRegistration;
 #[cfg(feature = "upgrade")]
 use crate::upgrade::Offer;
 
@@ -31,7 +31,7 @@ pub(crate) struct Exchange {
     #[cfg_attr(not(feature = "upgrade"), expect(dead_code, reason = "only a tunnel needs it"))]
     is_extended: bool,
     /// The body of the request is there until that of the response is sent, which may be the same.
-    pub(crate) registered: Option<Registered>,
+    pub(crate) registered: Option<BodyRegistration>,
     /// The connection, for a service that upgrades it.
     #[cfg(feature = "upgrade")]
     pub(crate) offer: Option<Box<Offer>>,
@@ -159,40 +159,20 @@ where
         }
         let mut slot = self.body.take().unwrap_or_else(|| Box::pin(None));
         slot.as_mut().set(Some(body));
-        let mut ready = [None, None];
-        match poll_frame(&mut slot, cx) {
+        let ready = match poll_frame(&mut slot, cx) {
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) if has_ended(&slot) => {
                     self.keep_slot(slot);
                     return response.body(bytes(data));
                 }
-                // A gRPC call with one message is complete at once.
-                Ok(data) => match poll_frame(&mut slot, cx) {
-                    Poll::Ready(Some(Ok(next))) if next.is_trailers() => {
-                        let fields =
-                            next.into_trailers().map_or_else(|_| Ok(Fields::new()), |map| trailer_fields(&map));
+                Ok(data) => match whole_body(data, &mut slot, known.or(stated), cx) {
+                    Ok(body) => {
                         self.keep_slot(slot);
-                        return match fields {
-                            Ok(fields) => {
-                                let whole = Body::with_trailers(bytes(data), fields);
-                                response.body(with_length(whole, known.or(stated)))
-                            }
-                            Err(error) => failed(error),
-                        };
+                        return body.map_or_else(failed, |body| response.body(body));
                     }
-                    Poll::Ready(None) => {
-                        if known.or(stated).is_none_or(|length| length == data.remaining() as u64) {
-                            self.keep_slot(slot);
-                            return response.body(bytes(data));
-                        }
-                        // It is shorter than it says, which the peer has to see. It is not polled behind its end.
-                        slot.as_mut().set(None);
-                        ready[0] = Some(Ok(Frame::data(data)));
-                    }
-                    Poll::Ready(next) => ready = [Some(Ok(Frame::data(data))), next],
-                    Poll::Pending => ready[0] = Some(Ok(Frame::data(data))),
+                    Err(ready) => ready,
                 },
-                Err(trailers) => ready[0] = Some(Ok(trailers)),
+                Err(trailers) => [Some(Ok(trailers)), None],
             },
             Poll::Ready(Some(Err(error))) => return failed(error),
             Poll::Ready(None) => {
@@ -200,8 +180,8 @@ where
                 return response;
             }
             // The head does not wait for the body.
-            Poll::Pending => {}
-        }
+            Poll::Pending => [None, None],
+        };
         let produced = Body::produce(async move |writer| {
             let mut sending = pin!(send(ready, slot, writer));
             poll_fn(|cx| {
@@ -276,6 +256,36 @@ fn with_length(body: Body, length: Option<u64>) -> Body {
     match length {
         Some(length) => body.with_length(length),
         None => body,
+    }
+}
+
+/// The body after its first data, if all of it is there, as that of a gRPC call with one message is; otherwise the frames
+/// that are ready.
+#[inline]
+fn whole_body<B>(
+    data: B::Data,
+    slot: &mut Slot<B>,
+    length: Option<u64>,
+    cx: &mut Context<'_>,
+) -> Result<Result<Body, InvalidField>, [Option<FrameOf<B>>; 2]>
+where
+    B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    match poll_frame(slot, cx) {
+        Poll::Ready(Some(Ok(next))) if next.is_trailers() => {
+            let fields = next.into_trailers().map_or_else(|_| Ok(Fields::new()), |map| trailer_fields(&map));
+            Ok(fields.map(|fields| with_length(Body::with_trailers(bytes(data), fields), length)))
+        }
+        Poll::Ready(None) if length.is_none_or(|length| length == data.remaining() as u64) => {
+            Ok(Ok(bytes(data).into()))
+        }
+        Poll::Ready(None) => {
+            // It is shorter than it says, which the peer has to see. It is not polled behind its end.
+            slot.as_mut().set(None);
+            Err([Some(Ok(Frame::data(data))), None])
+        }
+        Poll::Ready(next) => Err([Some(Ok(Frame::data(data))), next]),
+        Poll::Pending => Err([Some(Ok(Frame::data(data))), None]),
     }
 }
 

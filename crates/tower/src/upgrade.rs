@@ -38,7 +38,7 @@ pub(crate) struct Offer {
     accepted: Rc<Cell<bool>>,
     pipe: DuplexStream,
     /// Complete when the service has dropped the stream.
-    dropped: Dropped,
+    dropped: DropNotice,
     /// It is for a WebSocket.
     is_websocket: bool,
 }
@@ -174,13 +174,13 @@ impl Write for Port {
 
 type Connection = DynOver<Raw>;
 
-type Dropped = oneshot::Receiver<Infallible>;
+type DropNotice = oneshot::Receiver<Infallible>;
 
 /// Moves bytes between a connection and the pipe, both ways, until both have ended or the service has dropped its end.
 async fn connect(
     mut channel: Channel<Connection>,
     pipe: DuplexStream,
-    mut dropped: Dropped,
+    mut dropped: DropNotice,
     closing: ClosingHandshake,
 ) -> Result<(), Box<dyn Error>> {
     // The service knows when its protocol is over. A WebSocket gets a close frame at a drain; another protocol may go on

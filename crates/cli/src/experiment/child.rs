@@ -78,7 +78,7 @@ impl Child {
                 return Ok(status);
             }
             stop.check()?;
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(LOOP_CHECK_INTERVAL);
         }
     }
 
@@ -112,7 +112,7 @@ impl Child {
             // An error means that the process has exited by itself.
             let _ = kill_process_group(Pid::from_child(&self.0), signal);
             while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
-                thread::sleep(LOOK_AGAIN);
+                thread::sleep(LOOP_CHECK_INTERVAL);
             }
         }
     }
@@ -154,7 +154,7 @@ fn on_core<T>(core: Option<usize>, start: impl FnOnce() -> T) -> T {
 const STOPPED: &str = "ended by a signal, before everything was measured";
 
 /// How often a wait checks the process and the stop flag.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LOOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a process may take to exit after SIGTERM, and again after SIGKILL.
 const END_PATIENCE: Duration = Duration::from_secs(5);
@@ -204,7 +204,7 @@ mod tests {
         drop(child);
         let deadline = Instant::now() + Duration::from_secs(30);
         while is_there(&below) && Instant::now() < deadline {
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(LOOP_CHECK_INTERVAL);
         }
         assert!(!is_there(&below));
     }

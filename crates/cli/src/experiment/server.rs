@@ -38,7 +38,7 @@ impl Serving {
         let deadline = Instant::now() + START_PATIENCE;
         let line = loop {
             stop.check()?;
-            match receiver.recv_timeout(LOOK_AGAIN) {
+            match receiver.recv_timeout(LOOP_CHECK_INTERVAL) {
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 line => break line.unwrap_or_default(),
             }
@@ -76,7 +76,7 @@ fn parse(line: &str) -> Option<(&str, Option<&str>)> {
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often the wait checks the stop flag.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LOOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

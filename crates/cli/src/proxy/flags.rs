@@ -55,19 +55,19 @@ impl ProxyOptions {
     }
 
     fn flags_as_config(&self) -> Config {
-        let server = |url: &tidegate::http::proxy::UpstreamUrl| placeless(UpstreamServer::Url(url.to_string()));
+        let server = |url: &tidegate::http::proxy::UpstreamUrl| unspanned(UpstreamServer::Url(url.to_string()));
         let upstream = UpstreamGroup {
             balance: self.balance,
             send_proxy: self.upstream_proxy_protocol,
-            ca: self.upstream_ca.clone().map(placeless),
-            health_check: self.health_path.clone().map(|path| placeless(super::config::Check::of_path(path))),
-            ..UpstreamGroup::new(placeless(FLAGS.into()), self.upstream.iter().map(server).collect())
+            ca: self.upstream_ca.clone().map(unspanned),
+            health_check: self.health_path.clone().map(|path| unspanned(super::config::Check::of_path(path))),
+            ..UpstreamGroup::new(unspanned(FLAGS.into()), self.upstream.iter().map(server).collect())
         };
         Config {
             access_log: self.access_log,
             slashes: self.slashes,
-            upstream: vec![placeless(upstream)],
-            route: vec![placeless(Route::to(placeless(FLAGS.into())))],
+            upstream: vec![unspanned(upstream)],
+            route: vec![unspanned(Route::to(unspanned(FLAGS.into())))],
         }
     }
 }
@@ -76,6 +76,6 @@ impl ProxyOptions {
 const FLAGS: &str = "--upstream";
 
 /// A value that comes from no file.
-fn placeless<T>(value: T) -> Spanned<T> {
+fn unspanned<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }

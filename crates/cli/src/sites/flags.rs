@@ -68,7 +68,7 @@ impl SitesOptions {
     fn flags_as_config(&self) -> Result<Config, String> {
         let mut site = self.site(self.root.as_deref().unwrap_or(Path::new(".")))?;
         site.check(Path::new("")).map_err(|(_, text)| text)?;
-        Ok(Config { access_log: self.access_log, site: vec![placeless(site)] })
+        Ok(Config { access_log: self.access_log, site: vec![unspanned(site)] })
     }
 
     fn site(&self, root: &Path) -> Result<Site, String> {
@@ -79,29 +79,29 @@ impl SitesOptions {
         let mut redirects = Vec::new();
         for redirect in &self.redirect {
             let (from, to) = split(redirect, '=', "FROM=TO")?;
-            redirects.push(placeless(Redirect { from, to, status: 308 }));
+            redirects.push(unspanned(Redirect { from, to, status: 308 }));
         }
         let mut error_pages = BTreeMap::new();
         for page in &self.error_page {
             let (status, path) = split(page, '=', "STATUS=FILE")?;
-            error_pages.insert(placeless(status), placeless(path.into()));
+            error_pages.insert(unspanned(status), unspanned(path.into()));
         }
         let mut users = BTreeMap::new();
         for user in &self.auth {
             let (name, password) = split(user, ':', "NAME:PASSWORD")?;
             users.insert(name, password);
         }
-        let basic_auth = (!users.is_empty()).then(|| placeless(BasicAuth { realm: "restricted".into(), users }));
+        let basic_auth = (!users.is_empty()).then(|| unspanned(BasicAuth { realm: "restricted".into(), users }));
         Ok(Site {
             hosts: Vec::new(),
-            root: placeless(root.to_owned()),
+            root: unspanned(root.to_owned()),
             index: true,
             listing: self.listing,
             precompressed: self.precompressed,
             compression: !self.no_compression,
             symlinks: self.symlinks,
             dot_files: false,
-            cache_control: self.cache_control.clone().map(placeless),
+            cache_control: self.cache_control.clone().map(unspanned),
             redirects,
             error_pages,
             basic_auth,
@@ -110,6 +110,6 @@ impl SitesOptions {
 }
 
 /// A value that comes from no file.
-fn placeless<T>(value: T) -> Spanned<T> {
+fn unspanned<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }

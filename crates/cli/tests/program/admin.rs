@@ -1,13 +1,12 @@
 //! `--admin` of both servers: metrics, health and readiness through a drain, a takeover and want; and `tidegate top`.
 
 use std::net::SocketAddr;
-use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::peer::{LAST, Peer, Reply};
-use crate::support::program::{Directory, Program, backend, refused, run, tidegate, until};
+use crate::support::program::{Directory, Program, backend, ending_with_the_test, refused, run, tidegate, until};
 
 /// A server with an administrative server on a free port.
 fn serve(arguments: &[&str]) -> (Program, SocketAddr) {
@@ -178,7 +177,7 @@ fn sixty_four_descriptors_are_enough_for_both() {
 
 #[test]
 fn a_full_disk_under_the_log_stops_nothing() {
-    let mut command = Command::new("sh");
+    let mut command = ending_with_the_test("sh");
     command.args(["-c", "exec \"$@\" 2>/dev/full", "sh", env!("CARGO_BIN_EXE_tidegate"), "serve"]);
     command.args(["--listen", "127.0.0.1:0", "--loops", "1", "--admin", "127.0.0.1:0", "--backend", backend()]);
     let program = Program::start(command).expect("it starts");
@@ -194,7 +193,7 @@ fn a_full_disk_under_the_log_stops_nothing() {
 #[test]
 fn a_full_disk_under_standard_error_changes_no_exit_code() {
     for arguments in [&["--no-such-flag"][..], &["--listen", "127.0.0.1:0", "--root", "/nowhere/at/all"]] {
-        let mut command = Command::new("sh");
+        let mut command = ending_with_the_test("sh");
         command.args(["-c", "exec \"$@\" 2>/dev/full", "sh", env!("CARGO_BIN_EXE_tidegate"), "serve"]).args(arguments);
         assert_eq!(command.status().expect("it starts").code(), Some(2), "{arguments:?}");
     }

@@ -8,7 +8,9 @@ use rustix::process::Signal;
 
 use crate::faults::{assert_no_start, can_trace};
 use crate::support::peer::{Peer, assert_same, letters};
-use crate::support::program::{Directory, Program, VARIABLE, can_use_uring, refused, strace, tidegate};
+use crate::support::program::{
+    Directory, Program, VARIABLE, can_use_uring, ending_with_the_test, refused, strace, tidegate,
+};
 
 #[test]
 fn backend_precedence_is_flag_then_environment_then_auto() {
@@ -174,7 +176,7 @@ fn command(flag: Option<&str>, variable: Option<&OsStr>) -> Command {
 
 /// `tidegate serve` with a limit of the shell.
 fn limited(limit: &str, backend: &str) -> Command {
-    let mut command = Command::new("sh");
+    let mut command = ending_with_the_test("sh");
     command.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
     command.args(SERVE).args(["--backend", backend]).env_remove(VARIABLE);
     command

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::faults::can_trace;
 use crate::support::peer::{LAST, Peer, request};
-use crate::support::program::{Directory, Program, until};
+use crate::support::program::{Directory, PATIENCE, Program, until};
 
 #[test]
 fn connections_over_the_limit_wait_and_are_served_in_turn() {
@@ -42,7 +42,7 @@ fn connections_over_the_limit_wait_and_are_served_in_turn() {
 
 /// Whether a peer was reset without a byte.
 fn is_refused(mut peer: std::net::TcpStream) -> bool {
-    let patience = Some(Duration::from_secs(20));
+    let patience = Some(PATIENCE);
     peer.set_read_timeout(patience).expect("a timeout that is not zero");
     std::io::Read::read(&mut peer, &mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
 }

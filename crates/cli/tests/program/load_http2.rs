@@ -1,15 +1,17 @@
 //! `tidegate load --http2`: against our server, in clear and over TLS, against nghttpd, and against servers that reset,
 //! refuse, leave or never answer.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::load::{Server, errors, load, only_errors, requests};
-use crate::support::program::{Directory, Program, skip, until};
+use crate::support::program::{Directory, Program, ending_with_the_test, skip, until};
 use crate::tls::Files;
 
 #[test]
@@ -27,13 +29,52 @@ fn a_load_over_http2_has_no_errors() {
         ("plaintext", &["-c", "2", "-m", "8", "--rate", "500"]),
         ("plaintext", &["-c", "1", "-m", "4", "--idle", "5"]),
     ] {
-        let url = format!("http://{}/{target}", program.ip());
+        let (relay, begun) = relay(program.ip());
+        let url = format!("{}{target}", relay.url());
         let (code, figures, log) = load(&[arguments, &["--http2", "-d", "300ms", &url]].concat());
         assert_eq!((code, errors(&figures), &log[..]), (Some(0), vec![], &[][..]), "{target} {arguments:?}");
         assert!(requests(&figures) > 0, "{target} {arguments:?}: {figures}");
         assert_eq!(figures["goaways"], 0, "{figures}");
+        let (prefaces, others) = (begun.prefaces.load(Ordering::Relaxed), begun.others.load(Ordering::Relaxed));
+        let connections: usize = arguments[1].parse().unwrap();
+        assert!(prefaces >= connections && others == 0, "{target} {arguments:?}: {prefaces} prefaces, {others} others");
     }
 }
+
+/// How the connections through a relay have begun.
+#[derive(Default)]
+struct Begun {
+    prefaces: AtomicUsize,
+    others: AtomicUsize,
+}
+
+/// A relay in front of a server, which compares the first bytes of each connection with the preface of HTTP/2.
+fn relay(to: SocketAddr) -> (Server, Arc<Begun>) {
+    let begun = Arc::<Begun>::default();
+    let counts = begun.clone();
+    let relay = Server::start(move |mut client| {
+        let mut first = [0; PREFACE.len()];
+        // An idle connection may send nothing.
+        if client.read_exact(&mut first).is_err() {
+            return;
+        }
+        if first == *PREFACE { &counts.prefaces } else { &counts.others }.fetch_add(1, Ordering::Relaxed);
+        let mut server = TcpStream::connect(to).expect("the server accepts");
+        server.write_all(&first).expect("the server reads");
+        let (mut output, mut back) = (server.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
+        let answers = std::thread::spawn(move || {
+            // The load closes its connections when its time is over.
+            let _ = io::copy(&mut output, &mut back);
+            let _ = back.shutdown(Shutdown::Both);
+        });
+        let _ = io::copy(&mut client, &mut server);
+        let _ = server.shutdown(Shutdown::Both);
+        answers.join().expect("it does not panic");
+    });
+    (relay, begun)
+}
+
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[test]
 fn streams_are_as_many_as_requested_and_as_the_server_permits() {
@@ -64,8 +105,7 @@ fn a_load_over_tls_agrees_on_http2() {
     program.until_ended();
     // Each of the connections begins with the preface, within TLS.
     let capture = std::fs::read(&pcap).unwrap();
-    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    let prefaces = capture.windows(preface.len()).filter(|window| window == preface).count();
+    let prefaces = capture.windows(PREFACE.len()).filter(|window| *window == PREFACE).count();
     assert_eq!(prefaces, 2 * 4);
 }
 
@@ -81,7 +121,7 @@ impl Nghttpd {
         // It cannot choose a port itself: one that is free now is free in a moment, most likely.
         for _ in 0..10 {
             let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let mut command = Command::new("nghttpd");
+            let mut command = ending_with_the_test("nghttpd");
             command.args(["--address=127.0.0.1", "--htdocs", &folder.path("")]).arg(port.to_string());
             match files {
                 None => command.arg("--no-tls"),
@@ -152,8 +192,11 @@ fn read_frame(stream: &mut TcpStream) -> Option<(u8, u8, u32)> {
 /// without an answer.
 fn server(answer: fn(u32) -> Option<Vec<u8>>) -> Server {
     Server::start(move |mut stream| {
-        let mut preface = [0; 24];
-        if stream.read_exact(&mut preface).is_err() || stream.write_all(&frame(4, 0, 0, &[])).is_err() {
+        let mut preface = [0; PREFACE.len()];
+        if stream.read_exact(&mut preface).is_err()
+            || preface != *PREFACE
+            || stream.write_all(&frame(4, 0, 0, &[])).is_err()
+        {
             return;
         }
         while let Some((kind, flags, id)) = read_frame(&mut stream) {

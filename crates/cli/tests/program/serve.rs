@@ -438,7 +438,7 @@ fn a_response_repeats_no_field() {
 /// bytes of the server.
 fn websocket_over_http2(program: &Program, path: &str, sent: &[u8], awaited: &[u8]) -> Vec<u8> {
     let mut peer = TcpStream::connect(program.ip()).unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     // Fields without compression: a length, a name, a length, a value.
     let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
     let block: Vec<u8> = [
@@ -485,7 +485,7 @@ fn websockets_open_over_http2_as_over_http1() {
 fn extended_connect_is_announced_unless_a_flag_says_no() {
     let program = Program::serve(&["--loops", "1", "--no-extended-connect"]);
     let mut peer = TcpStream::connect(program.ip()).unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     // A PING behind the preface: all settings come before its answer.
     peer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x08\x06\0\0\0\0\0highwate").unwrap();
     let mut received = Vec::new();

@@ -77,13 +77,12 @@ fn a_server_that_ends_while_it_is_taken_over_is_replaced() {
         let path = directory.path("takeover");
         let arguments = ["--loops", "1", "--takeover", &path];
         let mut old = Program::serve(&arguments);
-        std::thread::scope(|scope| {
-            let new = scope.spawn(|| Program::serve(&arguments));
-            std::thread::sleep(Duration::from_millis(1) * step);
-            old.signal(Signal::TERM);
-            assert_eq!(old.until_ended().code(), Some(0), "after {step} ms");
-            let new = new.join().expect("it starts");
-            assert_eq!(Peer::connect(&new).exchange(LAST).status, 200);
-        });
+        let mut new = tidegate(&[&["serve", "--listen", "127.0.0.1:0"], &arguments[..]].concat());
+        let mut new = Program::spawn(new.stdin(Stdio::null()));
+        std::thread::sleep(Duration::from_millis(1) * step);
+        old.signal(Signal::TERM);
+        assert_eq!(old.until_ended().code(), Some(0), "after {step} ms");
+        new.until_started();
+        assert_eq!(Peer::connect(&new).exchange(LAST).status, 200);
     }
 }

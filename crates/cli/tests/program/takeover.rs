@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use crate::support::peer::Peer;
-use crate::support::program::{Directory, Program, tidegate, until};
+use crate::support::program::{Directory, Program, ending_with_the_test, tidegate, until};
 
 /// A running wrk.
 struct Load(Child);
@@ -21,7 +21,7 @@ impl Load {
     /// `None` if wrk is not installed.
     fn start(program: &Program, connections: u32, depth: u32) -> Option<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/load.lua");
-        let mut command = Command::new("wrk");
+        let mut command = ending_with_the_test("wrk");
         command.args(["-t", "1", "-c", &connections.to_string(), "-d", "1h", "--timeout", "10s", "-s"]).arg(script);
         command.arg(format!("http://{}", program.ip())).args(["--", &depth.to_string()]);
         match command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn() {
@@ -165,13 +165,14 @@ fn of_two_simultaneous_first_starts_one_remains() {
     for _ in 0..10 {
         let directory = Directory::new();
         let path = directory.path("takeover");
-        let start = || Program::serve(&["--loops", "1", "--takeover", &path]);
-        let mut both = std::thread::scope(|scope| [(); 2].map(|()| scope.spawn(start)).map(|one| one.join().unwrap()));
+        let serve = || tidegate(&["serve", "--listen", "127.0.0.1:0", "--loops", "1", "--takeover", &path]);
+        let mut both = [(); 2].map(|()| Program::spawn(serve().stdin(Stdio::null())));
+        both.iter_mut().for_each(Program::until_started);
         until("one of them to end", || both.iter_mut().any(|program| !program.is_running()));
         let left = usize::from(!both[0].is_running());
         assert_eq!(both[1 - left].until_ended().code(), Some(0));
         assert_eq!(Peer::connect(&both[left]).get("/plaintext").status, 200);
-        let next = start();
+        let next = Program::start(serve()).expect("it starts");
         assert_eq!(next.ip(), both[left].ip());
         assert_eq!(both[left].until_ended().code(), Some(0));
         drop(next);
@@ -180,7 +181,7 @@ fn of_two_simultaneous_first_starts_one_remains() {
 
 /// The program with a listener as descriptor 3, as a service manager starts it.
 fn activated(descriptor: OwnedFd, count: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new("sh");
+    let mut command = ending_with_the_test("sh");
     let script = "exec 3<&0 0</dev/null; export LISTEN_PID=$$; exec \"$@\"";
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_tidegate"), "serve", "--loops", "2"]).args(arguments);
     command.env("LISTEN_FDS", count).stdin(descriptor);

@@ -15,7 +15,7 @@ use tidegate_codec::Pipeline;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::limits::ROUNDS_PER_POLL_MAX;
-use super::receiving::{Filled, ReadSide};
+use super::receiving::{ReadResult, ReadSide};
 use super::wakers::Side;
 use super::{Framed, FramedError};
 
@@ -66,7 +66,7 @@ impl<T, P: Pipeline> Framed<T, P> {
 
     /// The codec failed to write. The bytes that it could not write are lost; those that it wrote before are still sent.
     pub(super) fn fail_writing(&mut self, error: P::Error) {
-        self.is_mute = true;
+        self.has_write_failed = true;
         self.is_closing = true;
         self.failure.get_or_insert(FramedError::Protocol(error));
     }
@@ -115,8 +115,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             self.deadlines.linger(now, self.limits.linger_timeout);
             match self.fill(cx) {
                 // The peer is still busy sending, and has probably not read our last bytes yet.
-                Filled::More => self.deadlines.note_lingering(now, self.limits.linger_timeout),
-                Filled::Nothing => std::task::ready!(self.poll_deadlines(cx, false)),
+                ReadResult::More => self.deadlines.note_lingering(now, self.limits.linger_timeout),
+                ReadResult::Nothing => std::task::ready!(self.poll_deadlines(cx, false)),
             }
         }
         cx.waker().wake_by_ref();

@@ -110,7 +110,7 @@ pub struct Framed<T, P: Pipeline> {
     /// The connection closes: the application, the protocol or an error ended it.
     is_closing: bool,
     /// The codec failed to write: it is not called to write again.
-    is_mute: bool,
+    has_write_failed: bool,
     /// The stream took bytes and was not flushed since.
     is_unflushed: bool,
     /// Why the connection closes, until an operation returns it.
@@ -147,7 +147,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             has_peer_ended: false,
             write_side: WriteSide::Open,
             is_closing: false,
-            is_mute: false,
+            has_write_failed: false,
             is_unflushed: false,
             failure: None,
             deadlines: Deadlines::default(),
@@ -274,7 +274,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             has_peer_ended: self.has_peer_ended,
             write_side: self.write_side,
             is_closing: false,
-            is_mute: self.is_mute,
+            has_write_failed: self.has_write_failed,
             is_unflushed: self.is_unflushed,
             failure: None,
             deadlines: Deadlines::default(),

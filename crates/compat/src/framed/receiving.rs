@@ -13,7 +13,7 @@ use tidegate_codec::{Lifecycle, Pipeline, Step};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::limits::ROUNDS_PER_POLL_MAX;
-use super::sending::Transmitted;
+use super::sending::WriteResult;
 use super::wakers::Side;
 use super::{Framed, FramedError};
 
@@ -30,7 +30,7 @@ pub(super) enum ReadSide {
 }
 
 /// The result of a read.
-pub(super) enum Filled {
+pub(super) enum ReadResult {
     /// Bytes, or the end of the peer's stream.
     More,
     /// The stream has nothing yet, and will wake the task.
@@ -127,7 +127,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
                 continue;
             }
             if self.wants_input()
-                && let Filled::More = self.fill(cx)
+                && let ReadResult::More = self.fill(cx)
             {
                 continue;
             }
@@ -135,7 +135,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
                 // Earlier input was decoded.
                 self.is_closing = true;
             } else if !self.is_closing
-                && (transmitted == Transmitted::Yielded || self.poll_deadlines(cx, true).is_pending())
+                && (transmitted == WriteResult::Yielded || self.poll_deadlines(cx, true).is_pending())
             {
                 return Poll::Pending;
             }
@@ -192,7 +192,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
 
     /// Whether a handshake goes on.
     fn is_in_handshake(&self) -> bool {
-        !self.codec.is_established() && self.read_side != ReadSide::Failed && !self.is_mute
+        !self.codec.is_established() && self.read_side != ReadSide::Failed && !self.has_write_failed
     }
 
     /// Makes progress with a handshake, without a message. If the peer has ended within it, the waiting bytes can never
@@ -215,7 +215,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
     }
 
     /// Reads once.
-    pub(super) fn fill(&mut self, cx: &mut Context<'_>) -> Filled {
+    pub(super) fn fill(&mut self, cx: &mut Context<'_>) -> ReadResult {
         let io = Pin::new(&mut self.io);
         let received = self.memory.receive(RECEIVE_BYTES_MAX, |space| {
             let mut buffer = ReadBuf::new(space);
@@ -230,8 +230,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             Ok(bytes) if self.is_closing && !self.wants_handshake_input() => drop(bytes),
             Ok(bytes) => self.input.append(bytes, self.memory.pool()),
             Err(Some(error)) => self.break_off(FramedError::Io(error)),
-            Err(None) => return Filled::Nothing,
+            Err(None) => return ReadResult::Nothing,
         }
-        Filled::More
+        ReadResult::More
     }
 }

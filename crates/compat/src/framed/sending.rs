@@ -16,13 +16,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::closing::WriteSide;
 use super::limits::{FILE_PIECE_BYTES, PARTS_MAX, ROUNDS_PER_POLL_MAX, SEND_BYTES_MAX};
-use super::receiving::{Filled, ReadSide};
+use super::receiving::{ReadResult, ReadSide};
 use super::wakers::Side;
 use super::{Framed, FramedError};
 
 /// How a transmission ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transmitted {
+pub(super) enum WriteResult {
     /// Everything is with the stream, and flushed; or lost, since the stream failed.
     All,
     /// The stream takes no more, and will wake the task; or a handshake comes first.
@@ -71,10 +71,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             }
             let transmitted = self.transmit(cx);
             match transmitted {
-                Transmitted::All => return Poll::Ready(()),
-                Transmitted::Yielded => return Poll::Pending,
-                Transmitted::Blocked if is_enough(self) || self.write_side.has_failed() => return Poll::Ready(()),
-                Transmitted::Blocked => {}
+                WriteResult::All => return Poll::Ready(()),
+                WriteResult::Yielded => return Poll::Pending,
+                WriteResult::Blocked if is_enough(self) || self.write_side.has_failed() => return Poll::Ready(()),
+                WriteResult::Blocked => {}
             }
             let before = self.outbound.written();
             self.drive_handshake();
@@ -82,7 +82,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
                 continue;
             }
             if self.wants_handshake_input()
-                && let Filled::More = self.fill(cx)
+                && let ReadResult::More = self.fill(cx)
             {
                 continue;
             }
@@ -96,9 +96,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
     }
 
     /// Passes on the waiting bytes, as far as the stream takes them. Afterwards the level is that of the rest.
-    pub(super) fn transmit(&mut self, cx: &mut Context<'_>) -> Transmitted {
+    pub(super) fn transmit(&mut self, cx: &mut Context<'_>) -> WriteResult {
         let sent_before = self.outbound.sent();
-        let mut transmitted = Transmitted::Yielded;
+        let mut transmitted = WriteResult::Yielded;
         for _ in 0..ROUNDS_PER_POLL_MAX {
             if let ControlFlow::Break(end) = self.transmit_once(cx) {
                 transmitted = end;
@@ -111,23 +111,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             self.wakers.wake(Side::Writer);
         }
         match transmitted {
-            Transmitted::All => self.deadlines.note_progress(),
-            Transmitted::Blocked => {
+            WriteResult::All => self.deadlines.note_progress(),
+            WriteResult::Blocked => {
                 // The peer does not read, for an unknown time.
                 self.outbound.shrink();
                 self.deadlines.note_blocked(self.memory.time().now(), self.limits.write_timeout);
             }
-            Transmitted::Yielded => cx.waker().wake_by_ref(),
+            WriteResult::Yielded => cx.waker().wake_by_ref(),
         }
         transmitted
     }
 
     /// One write, or one step after the last write.
-    fn transmit_once(&mut self, cx: &mut Context<'_>) -> ControlFlow<Transmitted> {
+    fn transmit_once(&mut self, cx: &mut Context<'_>) -> ControlFlow<WriteResult> {
         if !self.write_side.is_live() {
             // Replies of the codec after our side's shutdown cannot be sent any more.
             self.outbound.clear();
-            return ControlFlow::Break(Transmitted::All);
+            return ControlFlow::Break(WriteResult::All);
         }
         self.flush_codec();
         let mut parts = [const { MaybeUninit::uninit() }; PARTS_MAX];
@@ -142,7 +142,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
                         self.is_unflushed = true;
                     }
                     Poll::Ready(Err(error)) => self.break_write(error),
-                    Poll::Pending => return ControlFlow::Break(Transmitted::Blocked),
+                    Poll::Pending => return ControlFlow::Break(WriteResult::Blocked),
                 }
             }
         }
@@ -150,7 +150,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
     }
 
     /// The stream has all bytes that could be written: it is flushed, and our side may end.
-    fn after_last_byte(&mut self, cx: &mut Context<'_>) -> ControlFlow<Transmitted> {
+    fn after_last_byte(&mut self, cx: &mut Context<'_>) -> ControlFlow<WriteResult> {
         if self.load_filtered_file() {
             return ControlFlow::Continue(());
         }
@@ -167,18 +167,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
             }
         }
         match polled {
-            Poll::Ready(Ok(())) if is_all_written => ControlFlow::Break(Transmitted::All),
-            Poll::Ready(Ok(())) | Poll::Pending => ControlFlow::Break(Transmitted::Blocked),
+            Poll::Ready(Ok(())) if is_all_written => ControlFlow::Break(WriteResult::All),
+            Poll::Ready(Ok(())) | Poll::Pending => ControlFlow::Break(WriteResult::Blocked),
             Poll::Ready(Err(error)) => {
                 self.break_write(error);
-                ControlFlow::Break(Transmitted::All)
+                ControlFlow::Break(WriteResult::All)
             }
         }
     }
 
     /// Has the codec write the bytes that it buffers, and its closing bytes if our side ends.
     pub(super) fn flush_codec(&mut self) {
-        if !self.is_mute {
+        if !self.has_write_failed {
             let ends = self.write_side == WriteSide::Finishing;
             let flushed = self.with_codec(|codec, _, out| {
                 codec.flush(out)?;
@@ -203,7 +203,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
     fn buffered_bytes(&self) -> usize {
         let has_ended = self.has_peer_ended || self.read_side == ReadSide::Failed;
         let is_stuck = has_ended && !self.codec.is_established();
-        if self.is_mute || is_stuck { 0 } else { self.codec.buffered_bytes() }
+        if self.has_write_failed || is_stuck { 0 } else { self.codec.buffered_bytes() }
     }
 
     /// Reads a piece of the file that comes next in the queue.

@@ -3,5 +3,5 @@
 #![forbid(unsafe_code)]
 
 mod byte_stream;
-mod companion;
 mod framed;
+mod tokio_runtime;

@@ -14,13 +14,13 @@ use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Side, Socket};
 
 use crate::backend::BackendPlan;
-use crate::companion::Companion;
 use crate::counters::{Counts, ListenerCounts, Published};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
 use crate::start_error::StartError;
+use crate::tokio_runtime::TokioRuntime;
 use crate::unwind::catch_and_log;
 
 /// A running server. A clone refers to the same server, from any thread.
@@ -383,7 +383,7 @@ impl ServerState {
         &mut self,
         plan: BackendPlan,
         memory_max: usize,
-        companion: Companion,
+        tokio_runtime: TokioRuntime,
         listen: impl FnOnce(&mut EventLoop) -> io::Result<()> + Send + 'static,
     ) -> Result<(), StartError> {
         let (started, outcome) = channel();
@@ -392,7 +392,7 @@ impl ServerState {
             .name(format!("tidegate-{}", self.loops.len()))
             .spawn(move || {
                 let _counted = counted;
-                run_loop(&started, plan, memory_max, &companion, listen);
+                run_loop(&started, plan, memory_max, &tokio_runtime, listen);
             })
             .map_err(StartError::System)?;
         let id = thread.thread().id();
@@ -471,7 +471,7 @@ fn run_loop(
     started: &Sender<Result<Started, StartError>>,
     plan: BackendPlan,
     memory_max: usize,
-    companion: &Companion,
+    tokio_runtime: &TokioRuntime,
     listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
 ) {
     let pool = Pool::new();
@@ -481,8 +481,8 @@ fn run_loop(
     let ready = plan.open(&pool).and_then(|driver| {
         let backend = driver.name();
         let mut event_loop = EventLoop::new(driver, pool);
-        event_loop.set_companion(companion.clone());
-        let _runtime = companion.enter();
+        event_loop.set_tokio_runtime(tokio_runtime.clone());
+        let _runtime = tokio_runtime.enter();
         // `listen` may start tasks there: a pool of connections, a report each minute.
         let entered = event_loop.enter();
         listen(&mut event_loop).map_err(StartError::System)?;
@@ -515,7 +515,7 @@ mod tests {
     fn the_handle_reports_the_backend_of_each_loop() {
         let mut state = ServerState::new(Vec::new());
         for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {
-            state.start_loop(plan, 1 << 20, Companion::none(), |_| Ok(())).expect("it starts");
+            state.start_loop(plan, 1 << 20, TokioRuntime::none(), |_| Ok(())).expect("it starts");
         }
         let running = state.into_handle(|_| Ok(None)).expect("it starts");
         let second = running.backends().nth(1);

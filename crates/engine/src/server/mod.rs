@@ -34,11 +34,11 @@ pub use self::listener::{Listener, ServedListener};
 use self::takeover::Takeover;
 use crate::admission::{Admission, AdmissionControl};
 use crate::backend::Backend;
-use crate::companion::Companion;
 use crate::counters::ListenerCounts;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
+use crate::tokio_runtime::TokioRuntime;
 
 use crate::load_balancing::{LoadBalancing, LoopGroup, LoopHandle};
 use crate::protocols::Protocols;
@@ -77,7 +77,7 @@ pub struct Server {
     admission: Admission,
     takeover: Option<PathBuf>,
     /// `None` until the server is given one or starts.
-    pub(crate) companion: Option<Companion>,
+    pub(crate) tokio_runtime: Option<TokioRuntime>,
 }
 
 /// Assigns listeners to loops, so that each listener is accepted from, and each loop accepts at each address: closing a
@@ -115,7 +115,7 @@ impl Server {
             limits: Limits::default(),
             admission: Admission::default(),
             takeover: None,
-            companion: None,
+            tokio_runtime: None,
         }
     }
 
@@ -189,8 +189,8 @@ impl Server {
 
     /// The loops run in no tokio runtime, even if the feature `tokio` is on: for a program without tokio, while another
     /// package of its build may have the feature on. It saves the thread of the runtime.
-    pub fn without_companion(mut self) -> Self {
-        self.companion = Some(Companion::none());
+    pub fn without_tokio_runtime(mut self) -> Self {
+        self.tokio_runtime = Some(TokioRuntime::none());
         self
     }
 
@@ -354,11 +354,11 @@ impl Server {
                 });
             }
         }
-        let companion = self.companion.unwrap_or_else(Companion::of_this_thread);
-        companion.start().map_err(StartError::System)?;
+        let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
+        tokio_runtime.start().map_err(StartError::System)?;
         let mut state = ServerState::new(running);
         for (number, listeners) in per_loop.into_iter().enumerate() {
-            state.start_loop(plan, memory_max, companion.clone(), move |event_loop| {
+            state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
                 listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))
             })?;
         }

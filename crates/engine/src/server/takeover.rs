@@ -171,17 +171,17 @@ impl TakeoverListener {
         let shared = Arc::new(Interruption { blocked_on: Mutex::new(blocked_on), ending: Condvar::new() });
         // Before the thread runs: by the time it waits, connections may have used up the descriptors.
         let reserve = Some(reserve_descriptor(&socket)?);
-        let mut keeper = TakeoverThread { socket, reserve, listeners, shared: shared.clone(), accept_failed: None };
-        let keep = move || {
-            let has_successor = keeper.run();
-            keeper.shared.lock().listener = None;
+        let mut thread = TakeoverThread { socket, reserve, listeners, shared: shared.clone(), accept_failed: None };
+        let run = move || {
+            let has_successor = thread.run();
+            thread.shared.lock().listener = None;
             // The thread's listeners are closed before the server drains: they are the successor's.
-            drop(keeper);
+            drop(thread);
             if has_successor {
                 superseded.set_superseded();
             }
         };
-        let thread = std::thread::Builder::new().name("tidegate-takeover".into()).spawn(keep)?;
+        let thread = std::thread::Builder::new().name("tidegate-takeover".into()).spawn(run)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 }

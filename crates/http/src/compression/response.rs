@@ -265,11 +265,11 @@ fn compress_producer(produced: ProducedBody, compression: Compression) -> Produc
     let produce = produced.produce;
     let produce = move |writer: BodyWriter| {
         let (inner, number) = writer.into_parts();
-        let compressing = Rc::new(Compressing {
+        let compressing = Rc::new(CompressionExchange {
             inner,
             number,
             is_polled: Cell::new(false),
-            state: RefCell::new(CompressingState {
+            state: RefCell::new(CompressionState {
                 compressor: Compressor::new(compression),
                 slices: slices(compression),
                 waiting: VecDeque::new(),
@@ -295,15 +295,15 @@ type ProducingFuture = dyn Future<Output = ProducingResult>;
 
 /// An exchange whose body is compressed on its way. A piece waits here until there is a turn to compress it, a slice at a
 /// time.
-struct Compressing {
+struct CompressionExchange {
     inner: Rc<dyn Exchange>,
     number: u32,
     /// The task of the response polls the producer now.
     is_polled: Cell<bool>,
-    state: RefCell<CompressingState>,
+    state: RefCell<CompressionState>,
 }
 
-struct CompressingState {
+struct CompressionState {
     compressor: Compressor,
     slices: Slices,
     /// Pieces that were written and are not compressed.
@@ -318,7 +318,7 @@ struct CompressingState {
     writer: Option<Waker>,
 }
 
-impl Compressing {
+impl CompressionExchange {
     /// Runs the producer. While it waits, what it has written is compressed, and leaves.
     fn poll_producing(&self, producing: Pin<&mut ProducingFuture>, cx: &mut Context<'_>) -> Poll<ProducingResult> {
         self.state.borrow_mut().task = Some(cx.waker().clone());
@@ -381,7 +381,7 @@ impl Compressing {
     }
 }
 
-impl CompressingState {
+impl CompressionState {
     /// Compresses a slice of the first piece.
     fn poll_slice(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, BodyError>> {
         let Some(piece) = self.waiting.front_mut() else { return Poll::Ready(Ok(Vec::new())) };
@@ -421,7 +421,7 @@ impl CompressingState {
     }
 }
 
-impl Exchange for Compressing {
+impl Exchange for CompressionExchange {
     fn is_draining(&self) -> bool {
         self.inner.is_draining()
     }

@@ -298,10 +298,10 @@ impl IntoResponse for MultipartError {
 
 /// The pieces of the body on their way to the parser, which demands a stream that is `Send`.
 #[derive(Debug, Clone, Default)]
-struct Pieces(Arc<Mutex<Waiting>>);
+struct Pieces(Arc<Mutex<PieceSlot>>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PieceSlot {
     piece: Option<Bytes>,
     has_ended: bool,
     /// Bytes since the parser had a result.
@@ -309,7 +309,7 @@ struct Waiting {
 }
 
 impl Pieces {
-    fn with<T>(&self, act: impl FnOnce(&mut Waiting) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut PieceSlot) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

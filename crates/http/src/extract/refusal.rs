@@ -9,7 +9,7 @@ use crate::response::Response;
 /// A response with a short text that says what is wrong with the request.
 #[cold]
 pub(crate) fn refuse(status: Status, reason: impl Display) -> Response {
-    let mut text = Bounded(String::new());
+    let mut text = BoundedText(String::new());
     // It fails where the bound is reached.
     let _ = write!(text, "{reason}");
     let mut text = text.0;
@@ -24,9 +24,9 @@ pub(crate) fn failed() -> Response {
 }
 
 /// A text of at most [`REASON_BYTES_MAX`] bytes. A reason may quote what the peer has sent.
-struct Bounded(String);
+struct BoundedText(String);
 
-impl Write for Bounded {
+impl Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = REASON_BYTES_MAX - self.0.len();
         if text.len() <= room {

@@ -7,7 +7,7 @@ use tidegate_http_message::negotiate::AcceptedEncodings;
 use crate::request::Request;
 
 /// The fields of a request that a file depends on, from one pass over its head.
-pub(super) struct Asked<'a> {
+pub(super) struct FileConditions<'a> {
     pub(super) encodings: AcceptedEncodings,
     pub(super) range: Option<&'a [u8]>,
     /// Without any of the five, which is most of the time, nothing is compared.
@@ -39,13 +39,13 @@ pub(super) enum Verdict {
     Failed,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> FileConditions<'a> {
     pub(super) fn of(request: &'a Request) -> Self {
         Self::from_fields(request.headers())
     }
 
     fn from_fields(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> Self {
-        let mut asked = Self {
+        let mut conditions = Self {
             encodings: AcceptedEncodings::new(),
             range: None,
             has_conditions: false,
@@ -60,23 +60,23 @@ impl<'a> Asked<'a> {
             match name.len() {
                 5 if name.eq_ignore_ascii_case("range") => {
                     range_fields += 1;
-                    asked.range = Some(value);
+                    conditions.range = Some(value);
                 }
-                8 if name.eq_ignore_ascii_case("if-match") => asked.if_match.push(value),
-                8 if name.eq_ignore_ascii_case("if-range") => asked.if_range = Some(value),
-                13 if name.eq_ignore_ascii_case("if-none-match") => asked.if_none_match.push(value),
-                15 if name.eq_ignore_ascii_case("accept-encoding") => asked.encodings.add(value),
-                17 if name.eq_ignore_ascii_case("if-modified-since") => asked.if_modified_since = Some(value),
-                19 if name.eq_ignore_ascii_case("if-unmodified-since") => asked.if_unmodified_since = Some(value),
+                8 if name.eq_ignore_ascii_case("if-match") => conditions.if_match.push(value),
+                8 if name.eq_ignore_ascii_case("if-range") => conditions.if_range = Some(value),
+                13 if name.eq_ignore_ascii_case("if-none-match") => conditions.if_none_match.push(value),
+                15 if name.eq_ignore_ascii_case("accept-encoding") => conditions.encodings.add(value),
+                17 if name.eq_ignore_ascii_case("if-modified-since") => conditions.if_modified_since = Some(value),
+                19 if name.eq_ignore_ascii_case("if-unmodified-since") => conditions.if_unmodified_since = Some(value),
                 _ => continue,
             }
-            asked.has_conditions |= name.as_bytes()[0].eq_ignore_ascii_case(&b'i');
+            conditions.has_conditions |= name.as_bytes()[0].eq_ignore_ascii_case(&b'i');
         }
         if range_fields > 1 {
             // It is no list: several are malformed, and a malformed range is ignored (RFC 9110 §14.2).
-            asked.range = None;
+            conditions.range = None;
         }
-        asked
+        conditions
     }
 
     /// Evaluates the conditions in the order of RFC 9110 §13.2.2, for GET or HEAD and a file that exists.
@@ -172,12 +172,12 @@ mod tests {
     const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
     const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-    fn asked<'a>(fields: &[(&'a str, &'a str)]) -> Asked<'a> {
-        Asked::from_fields(fields.iter().map(|&(name, value)| (name, value.as_bytes())))
+    fn conditions<'a>(fields: &[(&'a str, &'a str)]) -> FileConditions<'a> {
+        FileConditions::from_fields(fields.iter().map(|&(name, value)| (name, value.as_bytes())))
     }
 
     fn verdict(fields: &[(&str, &str)]) -> Verdict {
-        asked(fields).verdict(&Validators { etag: ETAG, modified: MODIFIED })
+        conditions(fields).verdict(&Validators { etag: ETAG, modified: MODIFIED })
     }
 
     #[test]
@@ -240,10 +240,10 @@ mod tests {
             (BEFORE, false),
             ("*", false),
         ] {
-            assert_eq!(asked(&[("If-Range", value)]).range_applies(&validators, now), expected, "{value}");
+            assert_eq!(conditions(&[("If-Range", value)]).range_applies(&validators, now), expected, "{value}");
         }
-        assert!(!asked(&[("If-Range", AT)]).range_applies(&validators, at_once));
-        assert!(asked(&[]).range_applies(&validators, at_once));
-        assert_eq!(asked(&[("Range", "bytes=0-1"), ("Range", "bytes=2-3")]).range, None);
+        assert!(!conditions(&[("If-Range", AT)]).range_applies(&validators, at_once));
+        assert!(conditions(&[]).range_applies(&validators, at_once));
+        assert_eq!(conditions(&[("Range", "bytes=0-1"), ("Range", "bytes=2-3")]).range, None);
     }
 }

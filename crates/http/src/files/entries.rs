@@ -16,8 +16,8 @@ use tidegate_engine::task;
 use tidegate_http_message::negotiate::Encoding;
 use tidegate_http1::Fields;
 
-use super::Options;
 use super::open::Identity;
+use super::options::FileOptions;
 
 /// What one loop remembers of files.
 pub(super) struct Entries {
@@ -136,7 +136,7 @@ impl Entries {
 }
 
 impl Entry {
-    pub(super) fn new(name: &str, encoding: Encoding, identity: Identity, options: &Options) -> Self {
+    pub(super) fn new(name: &str, encoding: Encoding, identity: Identity, options: &FileOptions) -> Self {
         let (seconds, nanoseconds) = identity.modified;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // RFC 9110 §8.8.2.1: not later than the response.
@@ -155,7 +155,7 @@ impl Entry {
     }
 
     /// The fields of a response that has the file or parts of it.
-    pub(super) fn representing(&self, content_type: &str, options: &Options) -> Fields {
+    pub(super) fn representing(&self, content_type: &str, options: &FileOptions) -> Fields {
         let mut fields = Fields::new();
         push(&mut fields, "Content-Type", content_type);
         if self.encoding != Encoding::Identity {
@@ -164,15 +164,15 @@ impl Entry {
         self.add_validators(&mut fields);
         push(&mut fields, "Accept-Ranges", "bytes");
         push(&mut fields, "X-Content-Type-Options", "nosniff");
-        options.caching(&mut fields);
+        options.add_cache_fields(&mut fields);
         fields
     }
 
     /// The fields of a response that only says which file there is (RFC 9110 §15.4.5).
-    pub(super) fn validating(&self, options: &Options) -> Fields {
+    pub(super) fn validating(&self, options: &FileOptions) -> Fields {
         let mut fields = Fields::new();
         self.add_validators(&mut fields);
-        options.caching(&mut fields);
+        options.add_cache_fields(&mut fields);
         fields
     }
 

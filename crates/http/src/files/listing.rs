@@ -35,7 +35,7 @@ pub(super) fn listing(folder: OwnedFd, path: String, is_root: bool, shown: Shown
 fn page(folder: OwnedFd, path: &str, is_root: bool, shown: Shown) -> std::io::Result<String> {
     let (mut entries, has_more) = entries(folder, shown)?;
     entries.sort_unstable_by(|one, other| (!one.is_folder, &one.name).cmp(&(!other.is_folder, &other.name)));
-    let title = Escaped(path);
+    let title = HtmlText(path);
     let mut page = format!(
         "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>{title}</title></head>\n<body><h1>{title}</h1>\n<ul>\n"
     );
@@ -46,7 +46,7 @@ fn page(folder: OwnedFd, path: &str, is_root: bool, shown: Shown) -> std::io::Re
         let slash = if *is_folder { "/" } else { "" };
         // With `./` a colon in the name does not end a scheme.
         let link = utf8_percent_encode(name, IN_PATH);
-        writeln!(page, "<li><a href=\"./{link}{slash}\">{}{slash}</a></li>", Escaped(name))
+        writeln!(page, "<li><a href=\"./{link}{slash}\">{}{slash}</a></li>", HtmlText(name))
             .expect("a String takes all");
     }
     page.push_str("</ul>\n");
@@ -91,9 +91,9 @@ fn entries(folder: OwnedFd, shown: Shown) -> std::io::Result<(Vec<Entry>, bool)>
 }
 
 /// A text within HTML, or within a quoted attribute.
-struct Escaped<'a>(&'a str);
+struct HtmlText<'a>(&'a str);
 
-impl std::fmt::Display for Escaped<'_> {
+impl std::fmt::Display for HtmlText<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for character in self.0.chars() {
             match character {
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn names_are_escaped_in_text_and_in_links() {
         let name = "<script>\"'&.html";
-        assert_eq!(Escaped(name).to_string(), "&lt;script&gt;&quot;&#39;&amp;.html");
+        assert_eq!(HtmlText(name).to_string(), "&lt;script&gt;&quot;&#39;&amp;.html");
         assert_eq!(utf8_percent_encode("a b%?#é<\"", IN_PATH).to_string(), "a%20b%25%3F%23%C3%A9%3C%22");
     }
 }

@@ -8,6 +8,7 @@ mod entries;
 mod listing;
 mod multipart;
 mod open;
+mod options;
 mod path;
 mod range;
 mod service;
@@ -21,7 +22,8 @@ use std::time::Duration;
 use tidegate_http1::Fields;
 
 use self::open::Root;
-use self::service::Service;
+use self::options::FileOptions;
+use self::service::FileService;
 use crate::endpoint::{Call, Endpoint, RequestFunction};
 use crate::extract::BodyUse;
 use crate::router::Router;
@@ -61,17 +63,7 @@ use crate::router::Router;
 #[derive(Debug, Clone)]
 pub struct Files {
     root: Arc<Root>,
-    options: Arc<Options>,
-}
-
-#[derive(Debug, Clone)]
-struct Options {
-    index: Option<String>,
-    listing: bool,
-    dot_files: bool,
-    precompressed: bool,
-    cache_control: Option<String>,
-    keep_open: Option<Duration>,
+    options: Arc<FileOptions>,
 }
 
 impl Files {
@@ -80,14 +72,7 @@ impl Files {
     /// # Errors
     /// If the folder cannot be opened.
     pub fn new(folder: impl AsRef<Path>) -> io::Result<Self> {
-        let options = Options {
-            index: Some("index.html".to_owned()),
-            listing: false,
-            dot_files: false,
-            precompressed: false,
-            cache_control: None,
-            keep_open: None,
-        };
+        let options = FileOptions::default();
         Ok(Self { root: Arc::new(Root::new(folder.as_ref())?), options: Arc::new(options) })
     }
 
@@ -162,14 +147,14 @@ impl Files {
         self
     }
 
-    fn set(&mut self) -> &mut Options {
+    fn set(&mut self) -> &mut FileOptions {
         Arc::make_mut(&mut self.options)
     }
 }
 
 impl<S> RequestFunction<S, Files> for Files {
     fn into_endpoint(self, _: Rc<S>) -> Endpoint {
-        let service = Service::new(self);
+        let service = FileService::new(self.root, self.options);
         Endpoint::new(Call::Sync(Box::new(move |request| service.respond(&request))), BodyUse::Unused)
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Root {
 
 /// What a name leads to.
 #[derive(Debug)]
-pub(super) enum Opened {
+pub(super) enum FolderEntry {
     File(File, Identity),
     Folder(OwnedFd),
     /// Nothing that is served: absent, outside the root, a link, a device, a FIFO, a socket.
@@ -74,18 +74,18 @@ impl Root {
     }
 
     /// Opens a name: segments with slashes between them, none of them `.`, `..` or empty; the root for an empty one.
-    pub(super) fn open(&self, name: &str) -> io::Result<Opened> {
+    pub(super) fn open(&self, name: &str) -> io::Result<FolderEntry> {
         let name = if name.is_empty() { "." } else { name };
         let file = match self.resolve(name) {
             Ok(file) => file,
-            Err(error) if is_absent(error) => return Ok(Opened::Absent),
+            Err(error) if is_absent(error) => return Ok(FolderEntry::Absent),
             Err(error) => return Err(error.into()),
         };
         let stat = fstat(&file)?;
         Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Opened::File(file.into(), Identity::of(&stat)),
-            FileType::Directory => Opened::Folder(file),
-            _ => Opened::Absent,
+            FileType::RegularFile => FolderEntry::File(file.into(), Identity::of(&stat)),
+            FileType::Directory => FolderEntry::Folder(file),
+            _ => FolderEntry::Absent,
         })
     }
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn is_file(root: &Root, name: &str) -> bool {
-        matches!(root.open(name), Ok(Opened::File(..)))
+        matches!(root.open(name), Ok(FolderEntry::File(..)))
     }
 
     #[test]
@@ -198,10 +198,10 @@ mod tests {
             for has_links in [false, true] {
                 let root = folder.root(has_links, by_component);
                 assert!(is_file(&root, "inner/file"));
-                assert!(matches!(root.open("").unwrap(), Opened::Folder(_)));
-                assert!(matches!(root.open("inner").unwrap(), Opened::Folder(_)));
+                assert!(matches!(root.open("").unwrap(), FolderEntry::Folder(_)));
+                assert!(matches!(root.open("inner").unwrap(), FolderEntry::Folder(_)));
                 for name in ["out", "out-absolute", "magic", "loop", "absent", "inner/file/more", "inner/absent"] {
-                    assert!(matches!(root.open(name), Ok(Opened::Absent)), "{name} {by_component} {has_links}");
+                    assert!(matches!(root.open(name), Ok(FolderEntry::Absent)), "{name} {by_component} {has_links}");
                 }
                 let follows = has_links && !by_component;
                 assert_eq!(is_file(&root, "link"), follows);
@@ -215,7 +215,7 @@ mod tests {
         let folder = Folder::new("unchecked");
         let root = folder.root(true, false);
         for name in ["../secret", "inner/../../secret", "/etc/passwd"] {
-            assert!(matches!(root.open(name), Ok(Opened::Absent)), "{name}");
+            assert!(matches!(root.open(name), Ok(FolderEntry::Absent)), "{name}");
         }
     }
 }

@@ -33,9 +33,9 @@ impl Ranges {
                 return Self::Whole;
             }
             match parse_one(element, length) {
-                Parsed::Range(range) => join(&mut ranges, range),
-                Parsed::Outside => {}
-                Parsed::EmptyFile | Parsed::Malformed => return Self::Whole,
+                RangeElement::Range(range) => join(&mut ranges, range),
+                RangeElement::Outside => {}
+                RangeElement::EmptyFile | RangeElement::Malformed => return Self::Whole,
             }
         }
         match (&mut ranges[..], count) {
@@ -48,7 +48,7 @@ impl Ranges {
     }
 }
 
-enum Parsed {
+enum RangeElement {
     Range(Range<u64>),
     /// It begins after the end of the file.
     Outside,
@@ -57,22 +57,22 @@ enum Parsed {
     Malformed,
 }
 
-fn parse_one(element: &[u8], length: u64) -> Parsed {
-    let Some(dash) = element.iter().position(|&byte| byte == b'-') else { return Parsed::Malformed };
+fn parse_one(element: &[u8], length: u64) -> RangeElement {
+    let Some(dash) = element.iter().position(|&byte| byte == b'-') else { return RangeElement::Malformed };
     match (&element[..dash], &element[dash + 1..]) {
         ([], suffix) => match number(suffix) {
-            None => Parsed::Malformed,
-            Some(0) => Parsed::Outside,
-            Some(_) if length == 0 => Parsed::EmptyFile,
-            Some(suffix) => Parsed::Range(length.saturating_sub(suffix)..length),
+            None => RangeElement::Malformed,
+            Some(0) => RangeElement::Outside,
+            Some(_) if length == 0 => RangeElement::EmptyFile,
+            Some(suffix) => RangeElement::Range(length.saturating_sub(suffix)..length),
         },
         (first, last) => {
             let last_number = if last.is_empty() { Some(u64::MAX) } else { number(last) };
             match (number(first), last_number) {
-                (Some(first), Some(last)) if last < first => Parsed::Malformed,
-                (Some(first), Some(_)) if first >= length => Parsed::Outside,
-                (Some(first), Some(last)) => Parsed::Range(first..last.saturating_add(1).min(length)),
-                _ => Parsed::Malformed,
+                (Some(first), Some(last)) if last < first => RangeElement::Malformed,
+                (Some(first), Some(_)) if first >= length => RangeElement::Outside,
+                (Some(first), Some(last)) => RangeElement::Range(first..last.saturating_add(1).min(length)),
+                _ => RangeElement::Malformed,
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `Service`: from a request to the response that has the file.
+//! `FileService`: from a request to the response that has the file.
 //!
 //! It runs within the dispatch of the connection: opening a file and asking for its length are system calls that the
 //! loop waits for. Nothing else is done for most requests: the fields of a response are kept while the file stays the
@@ -19,20 +19,21 @@ use tidegate_http_message::Body;
 use tidegate_http_message::negotiate::Encoding;
 use tidegate_http1::{Fields, Method, Status};
 
-use super::conditional::{Asked, Validators, Verdict};
+use super::conditional::{FileConditions, Validators, Verdict};
 use super::entries::{Entries, Entry, Known};
 use super::listing::{Shown, listing};
 use super::multipart::{content_range, multipart};
-use super::open::Opened;
+use super::open::{FolderEntry, Root};
+use super::options::FileOptions;
 use super::path::FilePath;
 use super::range::Ranges;
-use super::{Files, Options};
 use crate::request::Request;
 use crate::response::Response;
 
 /// The files of a folder, on one loop.
-pub(super) struct Service {
-    files: Files,
+pub(super) struct FileService {
+    root: Arc<Root>,
+    options: Arc<FileOptions>,
     entries: Rc<Entries>,
 }
 
@@ -43,9 +44,9 @@ enum Found {
     Absent,
 }
 
-impl Service {
-    pub(super) fn new(files: Files) -> Self {
-        Self { files, entries: Rc::new(Entries::new()) }
+impl FileService {
+    pub(super) fn new(root: Arc<Root>, options: Arc<FileOptions>) -> Self {
+        Self { root, options, entries: Rc::new(Entries::new()) }
     }
 
     pub(super) fn respond(&self, request: &Request) -> Response {
@@ -61,14 +62,14 @@ impl Service {
     }
 
     fn find(&self, request: &Request) -> io::Result<Response> {
-        let options = &*self.files.options;
+        let options = &*self.options;
         let Some(path) = FilePath::decode(below(request), options.dot_files) else { return Ok(not_found()) };
-        let asked = Asked::of(request);
+        let conditions = FileConditions::of(request);
         if path.is_folder {
-            return self.folder(request, &path.name, &asked);
+            return self.folder(request, &path.name, &conditions);
         }
-        Ok(match self.representation(&path.name, &asked)? {
-            Ok(Found::File(entry, file)) => self.file(request, &asked, &entry, file),
+        Ok(match self.representation(&path.name, &conditions)? {
+            Ok(Found::File(entry, file)) => self.file(request, &conditions, &entry, file),
             Ok(Found::Folder) => redirect(request),
             Ok(Found::Absent) => not_found(),
             Err(response) => response,
@@ -76,16 +77,16 @@ impl Service {
     }
 
     /// The index of a folder, or its listing.
-    fn folder(&self, request: &Request, name: &str, asked: &Asked<'_>) -> io::Result<Response> {
-        let options = &*self.files.options;
+    fn folder(&self, request: &Request, name: &str, conditions: &FileConditions<'_>) -> io::Result<Response> {
+        let options = &*self.options;
         if !request.path().ends_with('/') {
             // It is the root, without its slash.
             return Ok(redirect(request));
         }
         if let Some(index) = &options.index {
             let index = if name.is_empty() { index.clone() } else { format!("{name}/{index}") };
-            match self.representation(&index, asked)? {
-                Ok(Found::File(entry, file)) => return Ok(self.file(request, asked, &entry, file)),
+            match self.representation(&index, conditions)? {
+                Ok(Found::File(entry, file)) => return Ok(self.file(request, conditions, &entry, file)),
                 Ok(Found::Folder | Found::Absent) => {}
                 Err(response) => return Ok(response),
             }
@@ -93,8 +94,8 @@ impl Service {
         if !options.listing {
             return Ok(not_found());
         }
-        let Opened::Folder(folder) = self.files.root.open(name)? else { return Ok(not_found()) };
-        let shown = Shown { dot_files: options.dot_files, links: self.files.root.has_links() };
+        let FolderEntry::Folder(folder) = self.root.open(name)? else { return Ok(not_found()) };
+        let shown = Shown { dot_files: options.dot_files, links: self.root.has_links() };
         let title = tidegate_http_message::percent::decode(request.path()).unwrap_or_default().into_owned();
         let mut response = listing(folder, title, name.is_empty(), shown);
         response.fields = NO_SNIFF;
@@ -102,14 +103,14 @@ impl Service {
     }
 
     /// The representation of a file that the peer prefers; a response if the peer accepts none.
-    fn representation(&self, name: &str, asked: &Asked<'_>) -> io::Result<Result<Found, Response>> {
-        if !self.files.options.precompressed {
+    fn representation(&self, name: &str, conditions: &FileConditions<'_>) -> io::Result<Result<Found, Response>> {
+        if !self.options.precompressed {
             return self.open(name, Encoding::Identity).map(Ok);
         }
         let mut offered = VARIANTS;
         let mut count = offered.len();
         // Every round tries one, and leaves it out afterwards.
-        while let Some(encoding) = asked.encodings.preferred(&offered[..count]) {
+        while let Some(encoding) = conditions.encodings.preferred(&offered[..count]) {
             match self.open(name, encoding)? {
                 found @ Found::File(..) => return Ok(Ok(found)),
                 found if encoding == Encoding::Identity => return Ok(Ok(found)),
@@ -128,7 +129,7 @@ impl Service {
     }
 
     fn open(&self, name: &str, encoding: Encoding) -> io::Result<Found> {
-        let (root, options) = (&self.files.root, &*self.files.options);
+        let (root, options) = (&self.root, &*self.options);
         let now = task::now();
         let known = match self.entries.known(name, encoding, now) {
             Known::Absent => return Ok(Found::Absent),
@@ -149,7 +150,7 @@ impl Service {
             other => other,
         };
         Ok(match opened? {
-            Opened::File(file, identity) => {
+            FolderEntry::File(file, identity) => {
                 let file = Arc::new(file);
                 let entry = match known {
                     Some(entry) if entry.identity == identity => entry,
@@ -164,8 +165,8 @@ impl Service {
                 }
                 Found::File(entry, file)
             }
-            Opened::Folder(_) if encoding == Encoding::Identity => Found::Folder,
-            Opened::Folder(_) | Opened::Absent => {
+            FolderEntry::Folder(_) if encoding == Encoding::Identity => Found::Folder,
+            FolderEntry::Folder(_) | FolderEntry::Absent => {
                 self.entries.insert_absent(name, encoding, now);
                 Found::Absent
             }
@@ -173,10 +174,10 @@ impl Service {
     }
 
     /// The response to a request for a file, after its conditions and ranges.
-    fn file(&self, request: &Request, asked: &Asked<'_>, entry: &Entry, file: Arc<File>) -> Response {
-        let options = &*self.files.options;
+    fn file(&self, request: &Request, conditions: &FileConditions<'_>, entry: &Entry, file: Arc<File>) -> Response {
+        let options = &*self.options;
         let validators = Validators { etag: &entry.etag, modified: entry.modified };
-        match asked.verdict(&validators) {
+        match conditions.verdict(&validators) {
             Verdict::Send => {}
             Verdict::NotModified => return Response::with(Status::NOT_MODIFIED).fields(entry.validating(options)),
             Verdict::Failed => {
@@ -184,9 +185,9 @@ impl Service {
             }
         }
         let length = entry.identity.length;
-        if let Some(range) = asked.range
+        if let Some(range) = conditions.range
             && request.head().method() == Method::Get
-            && asked.range_applies(&validators, SystemTime::now())
+            && conditions.range_applies(&validators, SystemTime::now())
         {
             match Ranges::parse(range, length) {
                 Ranges::Whole => {}
@@ -307,15 +308,3 @@ const ALLOW: Fields = Fields::from_static("Allow: GET, HEAD, OPTIONS\r\n");
 const VARY: Fields = Fields::from_static("Vary: Accept-Encoding\r\n");
 
 const NO_SNIFF: Fields = Fields::from_static("X-Content-Type-Options: nosniff\r\n");
-
-impl Options {
-    /// Fields that a shared cache needs to choose the representation, and those of the application.
-    pub(super) fn caching(&self, fields: &mut Fields) {
-        if self.precompressed {
-            fields.push("Vary", "Accept-Encoding").expect("it is a value");
-        }
-        if let Some(cache_control) = &self.cache_control {
-            fields.push("Cache-Control", cache_control).expect("`Files::cache_control` has checked it");
-        }
-    }
-}

@@ -21,7 +21,7 @@ pub use self::request_id::{RequestId, RequestIds};
 pub use self::trace_context::{TraceContext, TraceContexts};
 
 use crate::counting::{RequestCount, RequestCounter};
-use crate::endpoint::{Call, Endpoint, InterimHandler, Responding};
+use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler};
 use crate::request::Request;
 use crate::response::Response;
 
@@ -145,7 +145,7 @@ fn pass_refused(
 /// Middleware that has seen a request, and has yet to see its response.
 #[derive(Default)]
 pub(crate) struct MiddlewareState {
-    middleware: Option<Box<MiddlewareRun>>,
+    run: Option<Box<MiddlewareRun>>,
     counted: Option<RequestCount>,
 }
 
@@ -187,15 +187,15 @@ fn before_some(
         count += 1;
     }
     let info = RequestInfo::of(request, now, measured);
-    let passed = MiddlewareRun { info, middleware: middleware.clone(), count };
-    (MiddlewareState { middleware: Some(Box::new(passed)), counted: None }, result)
+    let run = MiddlewareRun { info, middleware: middleware.clone(), count };
+    (MiddlewareState { run: Some(Box::new(run)), counted: None }, result)
 }
 
 impl MiddlewareState {
     /// The same, which no longer keeps the memory of the loop that the request was received into.
     pub(crate) fn detach(mut self) -> Self {
-        if let Some(passed) = &mut self.middleware {
-            passed.info.request.detach_head();
+        if let Some(run) = &mut self.run {
+            run.info.request.detach_head();
         }
         self
     }
@@ -203,8 +203,8 @@ impl MiddlewareState {
     /// Passes the response back.
     #[inline]
     pub(crate) fn after(&self, response: &mut Response) {
-        if let Some(passed) = &self.middleware {
-            passed.after(response);
+        if let Some(run) = &self.run {
+            run.after(response);
         }
         if let Some(counted) = &self.counted {
             counted.record(response);
@@ -244,78 +244,95 @@ impl MiddlewareRun {
 pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endpoint {
     let (body, half_close, is_gateway) = (endpoint.body, endpoint.half_close.get(), endpoint.is_gateway);
     let call = match endpoint.call {
-        Call::Sync(_) => Call::Sync(Box::new(move |mut request| {
-            let (passed, result) = before(&middleware, &mut request, task::now());
-            let mut response = match (result, &endpoint.call) {
-                (Ok(()), Call::Sync(call)) => call(request),
-                (Ok(()), _) => unreachable!("the match above has looked"),
-                (Err(response), _) => response,
-            };
-            passed.after(&mut response);
-            response
-        })),
-        Call::Async(_) => Call::Async(Box::new(move |request| -> Responding {
-            let mut request = request.detach();
-            let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
-            Box::pin(async move {
-                let (passed, result) = before(&middleware, &mut request, task::now());
-                let mut response = match (result, &endpoint.call) {
-                    (Ok(()), Call::Async(call)) => call(request).await,
-                    (Ok(()), _) => unreachable!("the match above has looked"),
-                    (Err(response), _) => response,
-                };
-                passed.after(&mut response);
-                response
-            })
-        })),
-        Call::Interim(ref function) => {
-            let (needs_destination, is_pipelined) = (function.needs_destination, function.is_pipelined);
-            let call = Box::new(move |mut request: Request, interims| -> Responding {
-                let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
-                Box::pin(async move {
-                    let (passed, result) = before(&middleware, &mut request, task::now());
-                    let mut response = match (result, &endpoint.call) {
-                        (Ok(()), Call::Interim(function)) => (function.call)(request, interims).await,
-                        (Ok(()), _) => unreachable!("the match above has looked"),
-                        (Err(response), _) => response,
-                    };
-                    passed.after(&mut response);
-                    response
-                })
-            });
-            Call::Interim(InterimHandler { call, needs_destination, is_pipelined })
-        }
-        Call::Polled(_) => Call::Polled(Box::new(move |mut request, body, cx| {
-            // Middleware may decode the body.
-            if body.length() != Some(0) {
-                request.set_body(body);
-            }
-            let (passed, result) = before(&middleware, &mut request, task::now());
-            let body = request.take_body();
-            let polled = match (result, &endpoint.call) {
-                (Ok(()), Call::Polled(call)) => call(request, body, cx),
-                (Ok(()), _) => unreachable!("the match above has looked"),
-                (Err(response), _) => Ok(response),
-            };
-            match polled {
-                Ok(mut response) => {
-                    passed.after(&mut response);
-                    Ok(response)
-                }
-                Err(responding) => {
-                    let passed = passed.detach();
-                    Err(Box::pin(async move {
-                        let mut response = responding.await;
-                        passed.after(&mut response);
-                        response
-                    }))
-                }
-            }
-        })),
+        Call::Sync(_) => sync_around(endpoint, middleware),
+        Call::Async(_) => async_around(endpoint, middleware),
+        Call::Polled(_) => polled_around(endpoint, middleware),
+        Call::Interim(_) => interim_around(endpoint, middleware),
     };
     let around = Endpoint { is_gateway, ..Endpoint::new(call, body) };
     around.half_close.set(half_close);
     around
+}
+
+fn sync_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
+    Call::Sync(Box::new(move |mut request| {
+        let (state, result) = before(&middleware, &mut request, task::now());
+        let mut response = match (result, &endpoint.call) {
+            (Ok(()), Call::Sync(call)) => call(request),
+            (Ok(()), _) => unreachable!("`around` has looked"),
+            (Err(response), _) => response,
+        };
+        state.after(&mut response);
+        response
+    }))
+}
+
+fn async_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
+    Call::Async(Box::new(move |request| -> BoxResponseFuture {
+        let mut request = request.detach();
+        let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
+        Box::pin(async move {
+            let (state, result) = before(&middleware, &mut request, task::now());
+            let mut response = match (result, &endpoint.call) {
+                (Ok(()), Call::Async(call)) => call(request).await,
+                (Ok(()), _) => unreachable!("`around` has looked"),
+                (Err(response), _) => response,
+            };
+            state.after(&mut response);
+            response
+        })
+    }))
+}
+
+fn interim_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
+    let (needs_destination, is_pipelined) = match &endpoint.call {
+        Call::Interim(function) => (function.needs_destination, function.is_pipelined),
+        _ => unreachable!("`around` has looked"),
+    };
+    let call = Box::new(move |mut request: Request, interims| -> BoxResponseFuture {
+        let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
+        Box::pin(async move {
+            let (state, result) = before(&middleware, &mut request, task::now());
+            let mut response = match (result, &endpoint.call) {
+                (Ok(()), Call::Interim(function)) => (function.call)(request, interims).await,
+                (Ok(()), _) => unreachable!("`around` has looked"),
+                (Err(response), _) => response,
+            };
+            state.after(&mut response);
+            response
+        })
+    });
+    Call::Interim(InterimHandler { call, needs_destination, is_pipelined })
+}
+
+fn polled_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
+    Call::Polled(Box::new(move |mut request, body, cx| {
+        // Middleware may decode the body.
+        if body.length() != Some(0) {
+            request.set_body(body);
+        }
+        let (state, result) = before(&middleware, &mut request, task::now());
+        let body = request.take_body();
+        let polled = match (result, &endpoint.call) {
+            (Ok(()), Call::Polled(call)) => call(request, body, cx),
+            (Ok(()), _) => unreachable!("`around` has looked"),
+            (Err(response), _) => Ok(response),
+        };
+        match polled {
+            Ok(mut response) => {
+                state.after(&mut response);
+                Ok(response)
+            }
+            Err(responding) => {
+                let state = state.detach();
+                Err(Box::pin(async move {
+                    let mut response = responding.await;
+                    state.after(&mut response);
+                    response
+                }))
+            }
+        }
+    }))
 }
 
 impl Request {

@@ -30,7 +30,7 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     /// How the body of the request makes messages.
     framing: Cell<Framing>,
     /// The part of the body that the function may have in memory.
-    handed_over: RefCell<Option<Box<RetainedBytes>>>,
+    retained: RefCell<Option<Box<RetainedBytes>>>,
     /// The writer has sent the end of the response.
     has_ended: Cell<bool>,
     /// The request's body has ended in an error.
@@ -76,7 +76,7 @@ impl<C: HttpCodec> Exchanges<C> {
             began: Cell::new(task::now()),
             received: Cell::new(task::now()),
             framing: Cell::default(),
-            handed_over: RefCell::default(),
+            retained: RefCell::default(),
             has_ended: Cell::new(false),
             has_failed: Cell::new(false),
             refused: Cell::new(None),
@@ -91,7 +91,7 @@ impl<C: HttpCodec> Exchanges<C> {
         self.number.set(self.number.get().wrapping_add(1));
         self.inbound.set(inbound);
         self.framing.set(framing);
-        drop(self.handed_over.take());
+        drop(self.retained.take());
         self.has_ended.set(false);
         self.late.borrow_mut().clear();
         self.began.set(task::now());
@@ -132,7 +132,7 @@ impl<C: HttpCodec> Exchanges<C> {
     /// Takes the channel: all exchanges are over.
     pub(crate) fn take(&self) -> Option<Channel<C>> {
         self.number.set(self.number.get().wrapping_add(1));
-        drop(self.handed_over.take());
+        drop(self.retained.take());
         self.wake_waiting();
         let channel = self.channel.borrow_mut().take();
         if channel.is_some() {
@@ -249,9 +249,9 @@ impl<C: HttpCodec> Exchanges<C> {
     }
 
     /// Calls `act` with what the function may have in memory of the body.
-    fn with_handed_over(&self, act: impl FnOnce(&mut RetainedBytes)) {
-        let mut handed_over = self.handed_over.borrow_mut();
-        act(handed_over.get_or_insert_with(|| Box::new(RetainedBytes::new(self.framing.get()))));
+    fn with_retained(&self, act: impl FnOnce(&mut RetainedBytes)) {
+        let mut retained = self.retained.borrow_mut();
+        act(retained.get_or_insert_with(|| Box::new(RetainedBytes::new(self.framing.get()))));
     }
 
     fn check(&self, number: u32) -> Result<(), BodyError> {
@@ -270,8 +270,8 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
         if self.inbound.get() == Inbound::Nothing {
             return Poll::Ready(Ok(None));
         }
-        if let Some(handed_over) = &mut *self.handed_over.borrow_mut() {
-            handed_over.on_asked(task::now());
+        if let Some(retained) = &mut *self.retained.borrow_mut() {
+            retained.on_asked(task::now());
         }
         let received = std::task::ready!(self.note_waiting(BODY, self.poll_recv(cx), cx));
         self.received.set(task::now());
@@ -319,12 +319,12 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
         self.late.borrow_mut().extend(late);
         if ends {
             self.has_ended.set(true);
-            drop(self.handed_over.take());
+            drop(self.retained.take());
             self.wake_waiting();
-        } else if let Some(handed_over) = &mut *self.handed_over.borrow_mut()
+        } else if let Some(retained) = &mut *self.retained.borrow_mut()
             && !is_interim
         {
-            handed_over.on_response();
+            retained.on_response();
         }
         Ok(())
     }
@@ -336,13 +336,13 @@ impl<C: HttpCodec> Exchange for Exchanges<C> {
 
     fn hand_over(&self, number: u32, piece: &[u8]) {
         if self.check(number).is_ok() {
-            self.with_handed_over(|handed_over| handed_over.add(piece, task::now(), || self.account(number)));
+            self.with_retained(|retained| retained.add(piece, task::now(), || self.account(number)));
         }
     }
 
     fn keep(&self, number: u32, charge: ConnectionCharge) {
         if self.check(number).is_ok() {
-            self.with_handed_over(|handed_over| handed_over.keep(charge));
+            self.with_retained(|retained| retained.keep(charge));
         }
     }
 

@@ -25,8 +25,9 @@ pub(crate) fn upgrade_to_http2<C: HttpCodec, H: Handler<ServerStream<StreamClien
     let config = sessions.config.clone();
     let codec = cx.codec();
     let is_secure = codec.is_secure();
-    let reported = codec.reported_peer().map(|peer| Reported { peer, destination: codec.reported_destination() });
-    let make = |reported: Option<Reported>, state: Option<SharedState>| {
+    let reported =
+        codec.reported_peer().map(|peer| ReportedAddresses { peer, destination: codec.reported_destination() });
+    let make = |reported: Option<ReportedAddresses>, state: Option<SharedState>| {
         let (config, app) = (sessions.config.clone(), app.clone());
         let client = StreamClient(Rc::new(SessionClient { reported, state, is_secure }));
         Streams::handle(move || (ServerStream::with_data(config.clone(), client.clone()), handler(app.clone())))
@@ -52,7 +53,7 @@ pub struct StreamClient(Rc<SessionClient>);
 /// The facts of a connection: its reported peer, its state, its security.
 #[derive(Debug)]
 struct SessionClient {
-    reported: Option<Reported>,
+    reported: Option<ReportedAddresses>,
     /// If the router makes a state for each connection.
     state: Option<SharedState>,
     is_secure: bool,
@@ -60,7 +61,7 @@ struct SessionClient {
 
 /// What a trusted proxy has reported about the connection.
 #[derive(Debug)]
-struct Reported {
+struct ReportedAddresses {
     peer: Address,
     destination: Option<Address>,
 }

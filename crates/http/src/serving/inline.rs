@@ -13,7 +13,7 @@ use tidegate_http_message::body::{self, Body, BodyWithTrailers};
 use tidegate_http1::Outgoing;
 
 use crate::codec::HttpCodec;
-use crate::endpoint::{Call, Endpoint, InterimHandler, InterimWriter, PolledCall, Responding};
+use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler, InterimWriter, PolledCall};
 use crate::extract::BodyUse;
 use crate::middleware::MiddlewareState;
 use crate::request::Request;
@@ -103,7 +103,7 @@ impl HttpHandler {
     pub(crate) fn poll<C: HttpCodec>(
         &mut self,
         endpoint: &Endpoint,
-        call: &dyn Fn(Request) -> Responding,
+        call: &dyn Fn(Request) -> BoxResponseFuture,
         request: Request,
         middleware: MiddlewareState,
         is_head: bool,
@@ -137,7 +137,7 @@ impl HttpHandler {
     #[inline(always)]
     fn on_polled<C: HttpCodec>(
         &mut self,
-        polled: Result<Response, Responding>,
+        polled: Result<Response, BoxResponseFuture>,
         middleware: MiddlewareState,
         (is_head, label, body_bytes): (bool, Label, usize),
         cx: &mut Context<'_, C>,
@@ -156,7 +156,7 @@ impl HttpHandler {
     #[inline(never)]
     fn await_response<C: HttpCodec>(
         &mut self,
-        responding: Responding,
+        responding: BoxResponseFuture,
         label: StallLabel,
         middleware: MiddlewareState,
         (is_head, body_bytes): (bool, usize),
@@ -290,7 +290,7 @@ impl HttpHandler {
 
 /// Calls an async function, and polls its future once: the response, or the future.
 #[inline]
-fn poll_caught(call: &dyn Fn(Request) -> Responding, request: Request) -> Result<Response, Responding> {
+fn poll_caught(call: &dyn Fn(Request) -> BoxResponseFuture, request: Request) -> Result<Response, BoxResponseFuture> {
     let polled = catch_unwind(AssertUnwindSafe(|| {
         let mut responding = call(request);
         match responding.as_mut().poll(&mut no_waker()) {

@@ -55,29 +55,33 @@ impl Order {
 }
 
 /// The place of a request in the order of its connection.
-pub(crate) struct PipelineSlot {
+pub struct PipelineSlot {
     pub(crate) order: Rc<Order>,
-    pub(crate) number: u32,
+    /// The number of the request on its connection.
+    pub number: u32,
 }
 
 impl PipelineSlot {
     /// The number of the client's connection on its loop, which no connection has had for a long time before.
-    pub(crate) fn client(&self) -> u64 {
+    #[must_use]
+    pub fn client(&self) -> u64 {
         self.order.client
     }
 
     /// Whether the response to this request is the next one to be sent.
-    pub(crate) fn is_in_turn(&self) -> bool {
+    #[must_use]
+    pub fn is_in_turn(&self) -> bool {
         self.order.turn.get() == self.number
     }
 
     /// Whether this request is behind another one.
-    pub(crate) fn is_behind(&self, number: u32) -> bool {
+    #[must_use]
+    pub fn is_behind(&self, number: u32) -> bool {
         (self.number.wrapping_sub(number) as i32) > 0
     }
 
     /// Waits until another request is in turn.
-    pub(crate) async fn advanced(&self) {
+    pub async fn advanced(&self) {
         let turn = self.order.turn.get();
         poll_fn(|cx| {
             if self.order.turn.get() != turn {
@@ -93,7 +97,7 @@ impl PipelineSlot {
     }
 
     /// Whether a part of the response of so many bytes may be kept in memory until the request is in turn.
-    pub(crate) fn keep(&self, bytes: usize) -> bool {
+    pub fn keep(&self, bytes: usize) -> bool {
         if self.is_in_turn() {
             return true;
         }
@@ -107,7 +111,8 @@ impl PipelineSlot {
     }
 
     /// What the functions of these requests have in common; of the first type that is asked for.
-    pub(crate) fn shared<T: Default + 'static>(&self) -> Option<Rc<T>> {
+    #[must_use]
+    pub fn shared<T: Default + 'static>(&self) -> Option<Rc<T>> {
         self.order.shared.get_or_init(|| Rc::<T>::default()).clone().downcast().ok()
     }
 }

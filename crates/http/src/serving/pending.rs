@@ -11,7 +11,7 @@ use tidegate_engine::activity::Activity;
 use tidegate_engine::task::HandlerTask;
 use tidegate_http1::Interim;
 
-use crate::endpoint::{InterimQueue, Responding};
+use crate::endpoint::{BoxResponseFuture, InterimQueue};
 use crate::middleware::MiddlewareState;
 use crate::request::Request;
 use crate::response::Response;
@@ -74,7 +74,7 @@ impl Future for ResponseFuture {
 
 /// The future of a function. If it panics, the response is a 500.
 pub(crate) struct CaughtResponse {
-    pub(crate) responding: Responding,
+    pub(crate) responding: BoxResponseFuture,
     pub(crate) label: StallLabel,
     pub(crate) activity: Activity,
 }

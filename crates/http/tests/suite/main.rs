@@ -3,8 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
-mod client;
-mod client_idle_bytes;
 mod collected_memory;
 mod compression;
 mod connection_state;
@@ -23,21 +21,6 @@ mod long_work;
 mod metrics;
 mod middleware;
 mod network;
-mod proxy;
-mod proxy_cancellations;
-mod proxy_connect_http2;
-mod proxy_failures;
-mod proxy_http2;
-mod proxy_idle_bytes;
-mod proxy_interims;
-mod proxy_names;
-mod proxy_network;
-mod proxy_pipelines;
-mod proxy_rules;
-mod proxy_smuggling;
-mod proxy_upstream_http2;
-mod proxy_websocket_http2;
-mod proxy_websocket_upstream_http2;
 mod route_paths;
 mod serving;
 mod stream_bytes;

@@ -150,7 +150,7 @@ fn short_answers_are_in_the_order_that_the_peer_asks_for() {
     assert_eq!(order, [9, 7, 5, 3]);
 }
 
-/// Requests make nuisance good, but not those that the peer resets in the batch in which it sends them.
+/// Requests are credited, but not those that the peer resets in the batch in which it sends them.
 #[test]
 fn requests_that_are_reset_in_their_batch_make_nothing_good() {
     let floods: [fn(u32) -> Vec<u8>; 3] = [
@@ -186,7 +186,7 @@ fn requests_that_are_reset_in_their_batch_make_nothing_good() {
 fn a_connection_that_is_cut_off_leaves_no_memory() {
     let mut idle = Peer::new(Limits::default());
     idle.pipe.reset();
-    let limits = Limits { streams_max: 1_000_000, nuisance_max: 1_000_000, ..Limits::default() };
+    let limits = Limits { streams_max: 1_000_000, abuse_max: 1_000_000, ..Limits::default() };
     let mut peer = Peer::new(limits);
     peer.pipe.limit_peer_reads(0);
     let mut wire = Vec::new();
@@ -338,7 +338,7 @@ fn an_answer_at_once_is_the_one_that_waits() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
-        let mut peers = [0, 1].map(|_| Peer::new(Limits { nuisance_max: 100_000, ..Limits::default() }));
+        let mut peers = [0, 1].map(|_| Peer::new(Limits { abuse_max: 100_000, ..Limits::default() }));
         // After a stream that comes first, all others wait for their turn.
         for (peer, priority) in peers.iter_mut().zip([&[][..], &[("priority", "u=0")]]) {
             let first = peer.request(1, "GET", "/nothing", priority, true);

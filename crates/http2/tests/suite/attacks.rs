@@ -58,7 +58,7 @@ fn rapid_resets_end_the_connection() {
 }
 
 #[test]
-fn requests_that_are_cancelled_after_a_while_are_no_nuisance() {
+fn requests_that_are_cancelled_after_a_while_are_no_abuse() {
     let mut peer = Peer::new(Limits::default());
     for batch in 0..50 {
         let streams = (batch * 100..(batch + 1) * 100).map(|index| index * 2 + 1);

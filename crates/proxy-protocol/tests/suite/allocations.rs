@@ -8,12 +8,12 @@ use std::time::{Instant, SystemTime};
 
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Codec, Input, Lifecycle, Outbound, Output, Pool, Time};
-use tidegate_proxy_protocol::{Networks, Policy, Proxied};
+use tidegate_proxy_protocol::{Networks, Policy, ReceivesHeader};
 use tidegate_testkit::allocations::Region;
 
 #[test]
 fn an_idle_connection_keeps_eight_bytes_and_its_header_until_that_is_taken() {
-    assert_eq!(size_of::<Proxied<tidegate::http1::Server>>(), size_of::<tidegate::http1::Server>() + 8);
+    assert_eq!(size_of::<ReceivesHeader<tidegate::http1::Server>>(), size_of::<tidegate::http1::Server>() + 8);
     assert_eq!(kept_bytes(Policy::off(), b"", false), 0);
     assert_eq!(kept_bytes(Policy::optional(Networks::local()), b"ebb\n", false), 0);
     let line = b"PROXY TCP4 192.0.2.1 198.51.100.1 50000 443\r\n";
@@ -34,7 +34,7 @@ fn kept_bytes(policy: Policy, bytes: &[u8], takes_header: bool) -> usize {
     for _ in 0..CONNECTIONS {
         let mut out = Output::new(&mut queue, &pool, &time);
         input.append(pool.copy(bytes), &pool);
-        let mut codec = Proxied::new(&policy, Some(Ipv4Addr::LOCALHOST.into()), Lines::new());
+        let mut codec = ReceivesHeader::new(&policy, Some(Ipv4Addr::LOCALHOST.into()), Lines::new());
         codec.on(Lifecycle::Opened, &mut out).unwrap();
         drop(codec.decode(&mut input, &mut out).unwrap());
         assert!(input.is_empty());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Lifecycle, Over, OverError, Step};
 use tidegate_proxy_protocol::{
-    Announced, Builder, Error, Exceeded, Limits, Networks, Policy, Proxied, Strip, Violation,
+    Builder, Error, Exceeded, Limits, Networks, Policy, ProxyHeaderFilter, ReceivesHeader, SendsHeader, Violation,
 };
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::{self, Contract};
@@ -17,14 +17,14 @@ use crate::support::{self, optional, required, tlv, v2, v4};
 const TRUSTED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const UNTRUSTED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
-fn proxied(policy: &Arc<Policy>, peer: IpAddr) -> impl Fn() -> Proxied<Lines> + use<> {
+fn proxied(policy: &Arc<Policy>, peer: IpAddr) -> impl Fn() -> ReceivesHeader<Lines> + use<> {
     let policy = policy.clone();
-    move || Proxied::new(&policy, Some(peer), Lines::new())
+    move || ReceivesHeader::new(&policy, Some(peer), Lines::new())
 }
 
-fn stripped(policy: &Arc<Policy>, peer: IpAddr) -> impl Fn() -> Over<Strip, Lines> + use<> {
+fn stripped(policy: &Arc<Policy>, peer: IpAddr) -> impl Fn() -> Over<ProxyHeaderFilter, Lines> + use<> {
     let policy = policy.clone();
-    move || Over::new(Strip::new(&policy, Some(peer)), Lines::new())
+    move || Over::new(ProxyHeaderFilter::new(&policy, Some(peer)), Lines::new())
 }
 
 /// Both ways give the same, in whatever pieces; `None` if there is no error, and the number of lines.
@@ -210,7 +210,7 @@ impl tidegate_codec::Codec for Greets {
 
 #[test]
 fn nothing_is_sent_before_a_header_that_is_required() {
-    let mut codec = CodecHarness::new(Proxied::new(&required(), Some(TRUSTED), Greets));
+    let mut codec = CodecHarness::new(ReceivesHeader::new(&required(), Some(TRUSTED), Greets));
     codec.notify(Lifecycle::Drain).unwrap();
     codec.flush().unwrap();
     assert_eq!(codec.take_sent(), b"");
@@ -218,7 +218,7 @@ fn nothing_is_sent_before_a_header_that_is_required() {
     codec.flush().unwrap();
     assert_eq!(codec.take_sent(), b"hello\nsoon\n", "the codec opens, and is notified of the drain");
 
-    let mut codec = CodecHarness::new(Over::new(Strip::new(&required(), Some(TRUSTED)), Greets));
+    let mut codec = CodecHarness::new(Over::new(ProxyHeaderFilter::new(&required(), Some(TRUSTED)), Greets));
     codec.encode(()).unwrap();
     codec.flush().unwrap();
     assert_eq!(codec.take_sent(), b"");
@@ -226,7 +226,7 @@ fn nothing_is_sent_before_a_header_that_is_required() {
     codec.flush().unwrap();
     assert_eq!(codec.take_sent(), b"hello\nmore\n");
 
-    let mut codec = CodecHarness::new(Proxied::new(&optional(), Some(TRUSTED), Greets));
+    let mut codec = CodecHarness::new(ReceivesHeader::new(&optional(), Some(TRUSTED), Greets));
     codec.flush().unwrap();
     assert_eq!(codec.take_sent(), b"hello\n", "an optional header is not waited for");
 }
@@ -235,7 +235,7 @@ fn nothing_is_sent_before_a_header_that_is_required() {
 fn a_server_reads_the_header_that_a_client_announces() {
     let (source, destination) = (support::at("[2001:db8::1]:5"), support::at("[2001:db8::2]:6"));
     let header = Builder::new(source, destination).authority("sea.example").checksum().build_v2().unwrap();
-    let mut client = CodecHarness::new(Announced::new(header, Lines::new()));
+    let mut client = CodecHarness::new(SendsHeader::new(header, Lines::new()));
     client.encode("ebb".into()).unwrap();
     client.flush().unwrap();
     let sent = client.take_sent();

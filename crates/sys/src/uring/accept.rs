@@ -5,19 +5,19 @@
 //! wakes only one of several rings that wait on a listener, so a connection queued on a ring that was closing was never
 //! accepted. The call costs nothing more: it returns the address of the peer, which otherwise takes a call as well.
 
-use super::Machine;
+use super::UringDriver;
 use super::kernel::{Event, Kernel};
 use super::table::Flags;
 use crate::driver::{Completion, Token};
 use crate::socket;
 
-impl<K: Kernel> Machine<K> {
+impl<K: Kernel> UringDriver<K> {
     /// Handles an event of a listener's poll.
     pub(super) fn acceptable(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more {
             self.enqueue(token);
         }
-        if event.result < 0 && event.came_to_nothing() {
+        if event.result < 0 && event.was_cancelled() {
             return None;
         }
         // Whatever the event is, the accept call returns the result.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use socket2::SockRef;
 use tidegate_buffer::injected::{self, Bug};
 
-use super::Machine;
+use super::UringDriver;
 use super::kernel::{Kernel, RecvMode, Request};
 use super::operation::{Kind, OperationState, Transition, name};
 use super::table::{Flags, SendRoom, SocketKind};
@@ -16,7 +16,7 @@ use crate::driver::{Completion, Token};
 use crate::options::SocketOptions;
 use crate::socket::{self, Socket, has_peer_ended};
 
-impl<K: Kernel> Machine<K> {
+impl<K: Kernel> UringDriver<K> {
     pub(super) fn adopt(&mut self, token: Token, socket: Socket, kind: SocketKind, flags: Flags) -> Option<Completion> {
         let Socket::Descriptor(descriptor) = socket else {
             return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));

@@ -17,7 +17,7 @@ use rustix::net::{RecvFlags, recv};
 use tidegate_buffer::Pool;
 use tidegate_buffer::injected::{self, Bug};
 
-use super::Machine;
+use super::UringDriver;
 use super::kernel::{Event, Kernel};
 use super::operation::Kind;
 use super::table::{Flags, SendRoom, SocketKind};
@@ -40,7 +40,7 @@ impl DirectIo {
     }
 }
 
-impl<K: Kernel> Machine<K> {
+impl<K: Kernel> UringDriver<K> {
     /// Queues a socket with those of its class, unless it is queued already.
     pub(super) fn poll_socket_later(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
@@ -72,7 +72,7 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn polled(&mut self, token: Token, event: Event) -> Option<Completion> {
         let reports = |events: libc::c_short| event.result > 0 && event.result & i32::from(events) != 0;
         let socket = self.sockets.get_mut(token)?;
-        if event.result < 0 && !event.came_to_nothing() {
+        if event.result < 0 && !event.was_cancelled() {
             let error = io::Error::from_raw_os_error(-event.result);
             return socket.flags.raise(Flags::FAILED).then_some(Completion::Failed(error));
         }

@@ -97,7 +97,7 @@ impl<K: Kernel> Disturbed<K> {
             if !event.more {
                 let was = self.multishot.remove(&event.name);
                 let receives = matches!(was, Some(Request::Receive { .. }));
-                if self.dropped.remove(&event.name) && receives && event.came_to_nothing() && self.below(2) == 0 {
+                if self.dropped.remove(&event.name) && receives && event.was_cancelled() && self.below(2) == 0 {
                     event.result = -libc::ENOBUFS;
                 }
             }

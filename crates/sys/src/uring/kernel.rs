@@ -47,7 +47,7 @@ pub(super) struct Event {
 
 impl Event {
     /// Whether the request was cancelled or interrupted: nothing is lost, and it can be made again.
-    pub(super) const fn came_to_nothing(self) -> bool {
+    pub(super) const fn was_cancelled(self) -> bool {
         matches!(-self.result, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
     }
 }

@@ -61,7 +61,7 @@ use crate::socket;
 use crate::wake::{Wake, Waker};
 
 /// The driver on io_uring. It is made on the thread that uses it.
-pub struct Uring(Machine<RingBackend>);
+pub struct Uring(UringDriver<RingBackend>);
 
 /// The kernel that the driver uses: the real one.
 #[cfg(not(tidegate_injected))]
@@ -90,12 +90,12 @@ impl Uring {
         let ring = Ring::new(buffers.count().next_power_of_two())?;
         #[cfg(tidegate_injected)]
         let ring = RingBackend::new(ring);
-        Machine::new(ring, buffers, DirectIo::new(pool)).map(Self)
+        UringDriver::new(ring, buffers, DirectIo::new(pool)).map(Self)
     }
 }
 
 /// The driver, generic over its kernel.
-struct Machine<K: Kernel> {
+struct UringDriver<K: Kernel> {
     kernel: K,
     sockets: Sockets,
     buffers: Buffers,
@@ -124,7 +124,7 @@ struct Machine<K: Kernel> {
     in_flight: usize,
 }
 
-impl<K: Kernel> Machine<K> {
+impl<K: Kernel> UringDriver<K> {
     fn new(mut kernel: K, mut buffers: Buffers, direct_io: DirectIo) -> io::Result<Self> {
         let waker = Arc::new(EventWaker(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
         buffers.give_back(&mut kernel);
@@ -194,7 +194,7 @@ impl<K: Kernel> Machine<K> {
         if !socket.flags.contains(Flags::CONNECTING) {
             return self.has_room(token, event);
         }
-        if event.came_to_nothing() {
+        if event.was_cancelled() {
             // The event carries no result of the connect, so the poll is armed again.
             self.enqueue(token);
             return None;
@@ -211,7 +211,7 @@ impl<K: Kernel> Machine<K> {
 
     /// Handles the poll of a connection that does not receive: both sides have ended it, or it broke.
     fn hung_up(&mut self, token: Token, event: Event) -> Option<Completion> {
-        if !event.more && (event.result >= 0 || event.came_to_nothing()) {
+        if !event.more && (event.result >= 0 || event.was_cancelled()) {
             // The kernel has ended the poll without a cancellation.
             self.enqueue(token);
         }
@@ -445,7 +445,7 @@ impl<K: Kernel> Machine<K> {
     }
 }
 
-impl<K: Kernel> Drop for Machine<K> {
+impl<K: Kernel> Drop for UringDriver<K> {
     /// Memory is freed only after the kernel has released it: cancels every operation, and waits until all have ended.
     fn drop(&mut self) {
         let tokens: Vec<_> = self.sockets.tokens().collect();

@@ -8,7 +8,7 @@ use tidegate_buffer::{Pool, SEGMENT_BYTES, Scratch, Slice};
 
 use super::kernel::{Event, Kernel};
 use super::table::Flags;
-use super::{Machine, leak};
+use super::{UringDriver, leak};
 use crate::driver::{Completion, Token};
 use crate::ready::HEAVY_RECEIVE_BYTES;
 
@@ -89,7 +89,7 @@ impl Buffers {
     }
 }
 
-impl<K: Kernel> Machine<K> {
+impl<K: Kernel> UringDriver<K> {
     /// Provides buffers, and arms the receives of as many starved sockets as there are buffers, in their order, so that
     /// no socket starves for ever. While receives are paused the ring gets no buffers: those that it still has are
     /// filled, and then the receives end.
@@ -153,7 +153,7 @@ impl<K: Kernel> Machine<K> {
                 }
                 None
             }
-            _ if event.came_to_nothing() => None,
+            _ if event.was_cancelled() => None,
             (result, _) => {
                 socket.flags.set(Flags::FAILED, true);
                 let errno = if result < 0 { -result } else { libc::EIO };

@@ -10,7 +10,7 @@ use tidegate_buffer::{Gathered, Outbound, SendGuard};
 use super::kernel::{Event, Kernel, Request};
 use super::operation::Kind;
 use super::table::{Flags, NOTHING, SendRoom};
-use super::{Machine, leak};
+use super::{UringDriver, leak};
 use crate::driver::{Completion, Token};
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts, send_parts_before_file};
 use crate::ready::HEAVY_SEND_BYTES;
@@ -83,7 +83,7 @@ impl Sends {
     }
 }
 
-impl<K: Kernel> Machine<K> {
+impl<K: Kernel> UringDriver<K> {
     /// Sends many bytes and pieces of files by a system call, and submits small sends to the ring. The result of a
     /// submitted send is reported later.
     pub(super) fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<Completion> {
@@ -190,7 +190,7 @@ impl<K: Kernel> Machine<K> {
                 // The operation has ended, and nothing was sent. A second attempt waits for room.
                 Some(Completion::Sent(Ok(0)))
             }
-            _ if event.came_to_nothing() => Some(Completion::Sent(Ok(0))),
+            _ if event.was_cancelled() => Some(Completion::Sent(Ok(0))),
             errno => Some(self.send_failed(token, io::Error::from_raw_os_error(-errno))),
         }
     }
@@ -222,7 +222,7 @@ impl<K: Kernel> Machine<K> {
             self.enqueue(token);
         }
         let socket = self.sockets.get_mut(token)?;
-        let may_send = if event.result < 0 { !event.came_to_nothing() } else { event.result & ROOM != 0 };
+        let may_send = if event.result < 0 { !event.was_cancelled() } else { event.result & ROOM != 0 };
         if may_send && socket.room == SendRoom::Awaited {
             socket.room = SendRoom::Found;
             self.poll_socket_later(token);

@@ -63,8 +63,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
 
 /// The circles that have more modules than that: the crate, one of the modules, and how many they are. The list may only
 /// shrink.
-const TOO_LARGE: &[(&str, &str, usize)] =
-    &[("buffer", "pool", 6), ("http", "client", 19), ("http", "proxy::upstreams", 7)];
+const TOO_LARGE: &[(&str, &str, usize)] = &[("buffer", "pool", 6), ("http", "proxy::upstreams", 7)];
 
 /// Two modules may import each other without a reason.
 const WITHOUT_REASON_MAX: usize = 2;

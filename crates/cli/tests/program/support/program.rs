@@ -46,7 +46,7 @@ impl Program {
 
     /// A server with a descriptor limit.
     pub(crate) fn with_descriptors(count: u32, arguments: &[&str]) -> Self {
-        let mut command = Command::new("sh");
+        let mut command = ending_with_the_test("sh");
         command.args(["-c", &format!("ulimit -n {count}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments).env(VARIABLE, backend());
         Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
@@ -73,17 +73,27 @@ impl Program {
 
     /// Starts the program, and waits for its start-up line or its exit.
     fn launch(command: &mut Command) -> Self {
+        let mut program = Self::spawn(command);
+        program.until_started();
+        program
+    }
+
+    /// Starts the program without waiting for it. It ends with the calling thread.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         raise_descriptor_limit();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let stdout = collect(child.stdout.take().expect("it is piped"));
         let stderr = collect(child.stderr.take().expect("it is piped"));
-        let mut program = Self { child, line: String::new(), stdout, stderr };
+        Self { child, line: String::new(), stdout, stderr }
+    }
+
+    /// Waits for the start-up line, or the program's exit.
+    pub(crate) fn until_started(&mut self) {
         until("the start-up line, or the end of the program", || {
-            !program.stdout.lock().unwrap().is_empty() || program.child.try_wait().unwrap().is_some()
+            !self.stdout.lock().unwrap().is_empty() || self.child.try_wait().unwrap().is_some()
         });
-        program.line = program.stdout.lock().unwrap().first().cloned().unwrap_or_default();
-        program
+        self.line = self.stdout.lock().unwrap().first().cloned().unwrap_or_default();
     }
 
     /// The address in its start-up line.
@@ -245,9 +255,23 @@ impl Drop for Program {
     }
 }
 
+/// A command whose process the kernel kills when the thread ends that starts it: a test run that is killed leaves no server
+/// behind. The process id stays that of the program. Where the program or `setpriv`, of util-linux, is missing it is the
+/// plain command, which reports that.
+pub(crate) fn ending_with_the_test(program: &str) -> Command {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !is_there("setpriv") || !is_there(program) {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
+}
+
 /// The program with arguments.
 pub(crate) fn tidegate(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = ending_with_the_test(env!("CARGO_BIN_EXE_tidegate"));
     command.args(arguments).env(VARIABLE, backend());
     command
 }
@@ -267,7 +291,7 @@ pub(crate) fn backend() -> &'static str {
 pub(crate) fn can_use_uring() -> bool {
     static FOUND: OnceLock<Result<(), Vec<String>>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let mut command = ending_with_the_test(env!("CARGO_BIN_EXE_tidegate"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "1", "--backend", "uring"]);
         Program::start(command).map(drop)
     });
@@ -290,7 +314,8 @@ pub(crate) fn refused(mut command: Command) -> (Option<i32>, Vec<String>) {
 
 /// strace of the program; the caller adds the program's arguments. Each of `inject` has strace's `--inject` syntax.
 pub(crate) fn strace(inject: &[&str], log: &str) -> Command {
-    let mut command = Command::new("strace");
+    // With -D the child process becomes the program, and strace, its child, ends with it.
+    let mut command = ending_with_the_test("strace");
     command.args(["-D", "-f", "--quiet=all", "-o", log]);
     for fault in inject {
         command.arg(format!("--inject={fault}"));
@@ -393,4 +418,4 @@ impl Drop for Directory {
 pub(crate) const VARIABLE: &str = "TIDEGATE_BACKEND";
 
 /// The timeout of every wait in these tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

@@ -115,7 +115,7 @@ fn configuration(config: ToyMuxConfig) -> Arc<Config> {
     let ToyMuxConfig { stream_window, session_window, streams_max } = Http2::fit(config);
     Arc::new(Config::new(Limits {
         streams_max,
-        nuisance_max: 200,
+        abuse_max: 200,
         stream_window_bytes: stream_window,
         stream_window_bytes_max: stream_window,
         connection_window_bytes: session_window,

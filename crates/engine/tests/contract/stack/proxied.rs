@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::proxy_protocol::{Builder, Error, Limits, Networks, Policy, Strip};
+use tidegate::proxy_protocol::{Builder, Error, Limits, Networks, Policy, ProxyHeaderFilter};
 use tidegate_codec::framing::Raw;
 use tidegate_codec::{Filter, Input, Outbound, Output, Over, Pipeline, Step};
 
@@ -32,7 +32,7 @@ impl Stack for Proxied {
     fn server_with<C: Pipeline>(codec: C) -> Self::With<C> {
         let limits = Limits { header_timeout: Duration::from_secs(100_000), ..Limits::default() };
         let policy = Arc::new(Policy::required(Networks::local()).limits(limits));
-        Over::new(End::Server(Strip::new(&policy, Some(Ipv4Addr::LOCALHOST.into()))), codec)
+        Over::new(End::Server(ProxyHeaderFilter::new(&policy, Some(Ipv4Addr::LOCALHOST.into()))), codec)
     }
 
     fn client_with<C: Pipeline>(codec: C) -> Self::With<C> {
@@ -66,7 +66,7 @@ fn header() -> Vec<u8> {
 
 /// Either end of a connection.
 pub(crate) enum End {
-    Server(Strip),
+    Server(ProxyHeaderFilter),
     /// The header, until it is written.
     Client(Vec<u8>),
 }

@@ -31,7 +31,7 @@ fn listen(stage: &mut Stage, test: &str) -> TestListener {
 
 fn polls(stage: &Stage) -> usize {
     stage
-        .machine
+        .driver
         .kernel
         .requests
         .iter()
@@ -56,7 +56,7 @@ fn accepting_continues_after_the_kernel_ended_its_poll() {
         let mut stage = Stage::new();
         let listener = listen(&mut stage, &format!("lost-{result}"));
         let before = polls(&stage);
-        stage.machine.kernel.lose(name(listener.0, Kind::Accept), -result, None);
+        stage.driver.kernel.lose(name(listener.0, Kind::Accept), -result, None);
         let _client = UnixStream::connect(&listener.1).unwrap();
         stage.run_until_idle();
         assert_eq!(stage.take(listener.0), [Report::Accepted]);
@@ -83,7 +83,7 @@ fn closing_a_listener_closes_the_connections_in_its_backlog() {
     let listener = listen(&mut stage, "late");
     let client = UnixStream::connect(&listener.1).unwrap();
     client.set_nonblocking(true).unwrap();
-    stage.machine.wait(ZERO).unwrap();
+    stage.driver.wait(ZERO).unwrap();
     stage.close(listener.0);
     stage.run_until_idle();
     assert_eq!(stage.take(listener.0), [Report::Closed]);

@@ -38,15 +38,15 @@ fn a_socket_without_operations_is_closed_at_once() {
 fn a_socket_stays_open_until_its_cancelled_operations_end() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.machine.kernel.stuck = true;
+    stage.driver.kernel.stuck = true;
     stage.close(token);
     stage.run_until_idle();
-    let cancels = stage.machine.kernel.requests.iter().filter(|request| matches!(request, Request::Cancel { .. }));
+    let cancels = stage.driver.kernel.requests.iter().filter(|request| matches!(request, Request::Cancel { .. }));
     assert!(cancels.count() > 0);
     assert_eq!(stage.take(token), []);
     assert!(!is_closed(&peer));
-    stage.machine.kernel.stuck = false;
-    stage.machine.kernel.lose(name(token, Kind::Receive), -libc::ECANCELED, None);
+    stage.driver.kernel.stuck = false;
+    stage.driver.kernel.lose(name(token, Kind::Receive), -libc::ECANCELED, None);
     stage.run_until_idle();
     assert_eq!(stage.take(token), [Report::Closed]);
 }
@@ -54,7 +54,7 @@ fn a_socket_stays_open_until_its_cancelled_operations_end() {
 #[test]
 fn a_cancellation_that_comes_too_late_changes_nothing() {
     let mut stage = Stage::new();
-    stage.machine.kernel.faults.late = ALWAYS;
+    stage.driver.kernel.faults.late = ALWAYS;
     for _ in 0..50 {
         let (token, peer) = stage.receiving();
         stage.write(token, &peer, b"too late");
@@ -78,7 +78,7 @@ fn read_to_end_or_reset(mut peer: &std::os::unix::net::UnixStream) -> Vec<u8> {
 #[test]
 fn a_repeated_terminal_event_is_ignored() {
     let mut stage = Stage::new();
-    stage.machine.kernel.faults.repeat = ALWAYS;
+    stage.driver.kernel.faults.repeat = ALWAYS;
     for _ in 0..50 {
         let (token, peer) = stage.receiving();
         stage.receive(token, false);
@@ -91,8 +91,8 @@ fn a_repeated_terminal_event_is_ignored() {
         stage.run_until_idle();
         assert_eq!(stage.take(token), [Report::Closed]);
     }
-    let Stage { machine, pool, .. } = stage;
-    drop(machine);
+    let Stage { driver, pool, .. } = stage;
+    drop(driver);
     assert_eq!(pool.ledger().used(), 0, "operations were miscounted, and memory was leaked");
 }
 
@@ -101,7 +101,7 @@ fn closed_is_the_only_completion_after_close() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     stage.write(token, &peer, b"unheard");
-    stage.machine.wait(None).unwrap();
+    stage.driver.wait(None).unwrap();
     stage.close(token);
     stage.run_until_idle();
     assert_eq!(stage.take(token), [Report::Closed]);
@@ -113,12 +113,12 @@ fn closed_is_the_only_completion_after_close() {
 fn due_completions_are_dropped_when_the_socket_is_closed() {
     let mut stage = Stage::new();
     let (token, _peer) = stage.receiving();
-    stage.machine.kernel.faults.refuse = ALWAYS;
+    stage.driver.kernel.faults.refuse = ALWAYS;
     let mut queue = stage.queue(b"refused");
     stage.send(token, &mut queue);
-    stage.machine.kernel.faults.refuse = 0;
+    stage.driver.kernel.faults.refuse = 0;
     // A completion is due now: the loop can send again.
-    stage.machine.wait(None).unwrap();
+    stage.driver.wait(None).unwrap();
     stage.close(token);
     stage.run_until_idle();
     assert_eq!(stage.take(token), [Report::Closed]);
@@ -132,10 +132,10 @@ fn memory_that_the_kernel_does_not_release_is_leaked() {
     let (sending, _other) = stage.pair();
     stage.send(sending, &mut queue);
     stage.idle_turn();
-    stage.machine.kernel.stuck = true;
-    let Stage { machine, pool, .. } = stage;
-    let buffers = usize::from(machine.buffers.count());
-    drop((queue, machine));
+    stage.driver.kernel.stuck = true;
+    let Stage { driver, pool, .. } = stage;
+    let buffers = usize::from(driver.buffers.count());
+    drop((queue, driver));
     let left = pool.ledger().used();
     // The buffers of the ring, and the bytes of the send.
     let copy = pool.copy(b"read by a kernel");
@@ -152,10 +152,10 @@ fn dropping_a_driver_waits_for_its_operations() {
             stage.write(*token, peer, b"coming");
             stage.send(*token, &mut queue);
         }
-        let faults = &mut stage.machine.kernel.faults;
+        let faults = &mut stage.driver.kernel.faults;
         (faults.delay, faults.late, faults.repeat, faults.refuse) = (10 * late, late, late, 3 * late);
-        let Stage { machine, pool, .. } = stage;
-        drop((queue, machine));
+        let Stage { driver, pool, .. } = stage;
+        drop((queue, driver));
         assert_eq!(pool.ledger().used(), 0);
         for (_, peer) in &pairs {
             assert!([&b""[..], b"going"].contains(&&*read_to_end_or_reset(peer)));

@@ -24,7 +24,7 @@ fn connect_succeeds_after_its_poll_was_interrupted() {
         let mut stage = Stage::new();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
-        stage.machine.kernel.lose(name(token, Kind::Writable), -result, None);
+        stage.driver.kernel.lose(name(token, Kind::Writable), -result, None);
         stage.run_until_idle();
         assert_eq!(stage.take(token), [Report::Connected(Ok(()))]);
     }

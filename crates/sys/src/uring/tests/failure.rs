@@ -31,7 +31,7 @@ fn reset(stage: &mut Stage, token: Token, peer: TcpStream) {
     while look(fd, 0) & libc::POLLHUP == 0 {
         std::thread::yield_now();
     }
-    stage.machine.kernel.notify(fd);
+    stage.driver.kernel.notify(fd);
 }
 
 const SEND_FAILED: Report = Report::Sent(Err(ErrorKind::ConnectionReset));
@@ -62,7 +62,7 @@ fn a_failure_is_reported_after_the_kernel_ended_the_poll_for_it() {
     for result in [-libc::ECANCELED, -libc::EINTR, libc::POLLHUP.into()] {
         let mut stage = Stage::new();
         let (token, peer) = fragile(&mut stage);
-        stage.machine.kernel.lose(name(token, Kind::HangUp), result, None);
+        stage.driver.kernel.lose(name(token, Kind::HangUp), result, None);
         stage.run_until_idle();
         stage.close_peer(token, peer);
         stage.run_until_idle();
@@ -74,10 +74,10 @@ fn a_failure_is_reported_after_the_kernel_ended_the_poll_for_it() {
 fn a_poll_that_fails_is_not_armed_again() {
     let mut stage = Stage::new();
     let (token, _peer) = fragile(&mut stage);
-    stage.machine.kernel.lose(name(token, Kind::HangUp), -libc::EINVAL, None);
-    let before = stage.machine.kernel.requests.len();
+    stage.driver.kernel.lose(name(token, Kind::HangUp), -libc::EINVAL, None);
+    let before = stage.driver.kernel.requests.len();
     stage.run_until_idle();
-    assert_eq!(stage.machine.kernel.requests.len(), before);
+    assert_eq!(stage.driver.kernel.requests.len(), before);
 }
 
 /// Between two single-shot receives none is in flight, and the poll from before, which is still armed, may report then.
@@ -91,13 +91,13 @@ fn a_failure_follows_earlier_bytes_with_single_shot_receives() {
     }
     // One receive brings a part of the bytes.
     let bytes = pattern(BUFFER_BYTES - 1);
-    stage.machine.kernel.faults.shorten = ALWAYS;
+    stage.driver.kernel.faults.shorten = ALWAYS;
     stage.write(token, &peer, &bytes);
-    stage.machine.wait(None).unwrap();
+    stage.driver.wait(None).unwrap();
     assert!(matches!(stage.next(), Some((_, Completion::Received(part))) if part.len() < bytes.len()));
     stage.close_peer(token, peer);
     stage.inject(token, Kind::HangUp, i32::from(libc::POLLERR | libc::POLLHUP), true);
-    stage.machine.events_left += 1;
+    stage.driver.events_left += 1;
     assert!(stage.next().is_none(), "there are bytes left to receive");
     stage.run_until_idle();
     let reports = stage.take(token);
@@ -113,7 +113,7 @@ fn a_failure_is_reported_to_a_socket_that_stops_receiving() {
     stage.receive(token, false);
     stage.idle_turn();
     // The poll reports before the receive has ended, and does not report again.
-    stage.machine.kernel.faults.renotify = 0;
+    stage.driver.kernel.faults.renotify = 0;
     stage.close_peer(token, peer);
     stage.run_until_idle();
     assert_eq!(stage.take(token), [FAILED]);
@@ -131,7 +131,7 @@ fn a_failure_is_reported_to_a_heavy_socket_that_stops_receiving() {
     stage.write(token, &peer, &pattern(30 * BUFFER_BYTES));
     stage.close_peer(token, peer);
     // The bytes of one call are reported, and then the socket stops receiving.
-    stage.machine.wait(None).unwrap();
+    stage.driver.wait(None).unwrap();
     assert!(stage.next().is_some());
     stage.receive(token, false);
     stage.run_until_idle();
@@ -163,11 +163,11 @@ fn a_failure_that_a_submitted_send_took_is_not_reported_as_an_end() {
     stage.idle_turn();
     peer.write_all(b"last bytes").unwrap();
     reset(&mut stage, token, peer);
-    let descriptor = &stage.machine.sockets.get(token).unwrap().descriptor;
+    let descriptor = &stage.driver.sockets.get(token).unwrap().descriptor;
     let error = rustix::net::sockopt::socket_error(descriptor).unwrap().unwrap_err();
-    stage.machine.kernel.lose(name(token, Kind::Send), -error.raw_os_error(), None);
-    stage.machine.kernel.deliver(true);
-    stage.machine.events_left += 1;
+    stage.driver.kernel.lose(name(token, Kind::Send), -error.raw_os_error(), None);
+    stage.driver.kernel.deliver(true);
+    stage.driver.events_left += 1;
     stage.take_in();
     assert_eq!(stage.take(token), [SEND_FAILED]);
     stage.run_until_idle();
@@ -184,11 +184,11 @@ fn a_failure_that_a_call_took_is_not_reported_as_an_end() {
         let (token, mut peer) = receiving_tcp(&mut stage);
         peer.write_all(&pattern(length)).unwrap();
         let fd = stage.fd(token);
-        stage.machine.kernel.notify(fd);
+        stage.driver.kernel.notify(fd);
         stage.run_until_idle();
         assert_eq!(stage.take(token), [Report::Received(pattern(length))]);
         reset(&mut stage, token, peer);
-        stage.machine.kernel.serves_one = true;
+        stage.driver.kernel.serves_one = true;
         let mut queue = stage.queue(b"too late");
         stage.send(token, &mut queue);
         assert_eq!(stage.take(token), [SEND_FAILED], "after {length} bytes");
@@ -204,7 +204,7 @@ fn an_end_before_a_failure_that_a_send_took_stays_an_end() {
     let (token, peer) = receiving_tcp(&mut stage);
     peer.shutdown(Shutdown::Write).unwrap();
     reset(&mut stage, token, peer);
-    stage.machine.kernel.serves_one = true;
+    stage.driver.kernel.serves_one = true;
     let mut queue = stage.queue(b"too late");
     stage.send(token, &mut queue);
     assert_eq!(stage.take(token), [Report::Sent(Err(ErrorKind::BrokenPipe))]);

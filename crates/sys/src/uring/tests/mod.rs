@@ -18,13 +18,13 @@ use std::os::fd::RawFd;
 use tidegate_buffer::Pool;
 
 use self::fake::Fake;
-use super::Machine;
+use super::UringDriver;
 use super::direct_io::DirectIo;
 use super::receive::Buffers;
 
 /// A driver over a fake kernel.
-fn machine(pool: &Pool, seed: u64) -> Machine<Fake> {
-    Machine::new(Fake::new(seed), Buffers::new(pool), DirectIo::new(pool)).unwrap()
+fn driver(pool: &Pool, seed: u64) -> UringDriver<Fake> {
+    UringDriver::new(Fake::new(seed), Buffers::new(pool), DirectIo::new(pool)).unwrap()
 }
 
 /// The events that a poll of a descriptor reports now.

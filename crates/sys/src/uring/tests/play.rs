@@ -14,11 +14,11 @@ use tidegate_buffer::{FileRegion, Outbound, Pool, Slice};
 
 use super::fake::{Fake, Faults};
 use super::random::Random;
-use super::{look, machine};
+use super::{driver, look};
 use crate::driver::{Completion, Operation, Token};
 use crate::ready::Class;
 use crate::socket::Socket;
-use crate::uring::Machine;
+use crate::uring::UringDriver;
 
 #[test]
 fn random_runs_deliver_every_byte_and_leak_nothing() {
@@ -73,7 +73,7 @@ struct End {
 struct Play {
     random: Random,
     pool: Pool,
-    machine: Machine<Fake>,
+    driver: UringDriver<Fake>,
     ends: Vec<End>,
     paused: bool,
     faulty: bool,
@@ -88,16 +88,16 @@ impl Play {
     fn new(seed: u64, file: Arc<File>) -> Self {
         let pool = Pool::new();
         let mut random = Random(seed);
-        let machine = machine(&pool, random.bits());
+        let driver = driver(&pool, random.bits());
         let (ends, kept) = (Vec::new(), Vec::new());
-        Self { random, pool, machine, ends, paused: false, faulty: true, kept, woken: false, file, opened: 0 }
+        Self { random, pool, driver, ends, paused: false, faulty: true, kept, woken: false, file, opened: 0 }
     }
 
     fn run(mut self) {
         self.open();
         for _ in 0..STEPS {
             if self.faulty {
-                self.machine.kernel.faults = faults(&mut self.random);
+                self.driver.kernel.faults = faults(&mut self.random);
             }
             self.step();
         }
@@ -133,7 +133,7 @@ impl Play {
         let slot = free.unwrap_or(self.ends.len()) as u32;
         let token = Token { slot, generation: self.opened as u32 };
         let fd = near.as_raw_fd();
-        let adopted = self.machine.submit(token, Operation::Adopt(Socket::from_stream(near).unwrap()));
+        let adopted = self.driver.submit(token, Operation::Adopt(Socket::from_stream(near).unwrap()));
         assert!(adopted.is_none());
         let end = End {
             token,
@@ -179,7 +179,7 @@ impl Play {
         }
         // The write fails if the near end is closed or the buffer is full.
         end.written += peer.write(&pattern(end.salt, end.written, length)).unwrap_or(0);
-        self.machine.kernel.notify(end.fd);
+        self.driver.kernel.notify(end.fd);
     }
 
     /// The peer reads some of its bytes. Returns whether there were any.
@@ -193,7 +193,7 @@ impl Play {
                 assert!(end.read + length <= end.queued, "the peer read more than was sent");
                 assert!(space[..length] == pattern(end.salt, end.read, length), "other bytes were sent");
                 end.read += length;
-                self.machine.kernel.notify(end.fd);
+                self.driver.kernel.notify(end.fd);
                 return true;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -206,7 +206,7 @@ impl Play {
         let end = &mut self.ends[end];
         if !end.closing {
             end.receiving = !end.receiving;
-            assert!(self.machine.submit(end.token, Operation::Receive(end.receiving)).is_none());
+            assert!(self.driver.submit(end.token, Operation::Receive(end.receiving)).is_none());
         }
     }
 
@@ -241,7 +241,7 @@ impl Play {
         if idle {
             let bytes_max = [usize::MAX, 10_000, 512 * 1024][self.random.below(3)];
             end.sending = true;
-            if let Some(sent) = self.machine.submit(end.token, Operation::Send { queue: &mut end.queue, bytes_max }) {
+            if let Some(sent) = self.driver.submit(end.token, Operation::Send { queue: &mut end.queue, bytes_max }) {
                 let token = end.token;
                 self.complete(token, sent);
             }
@@ -250,14 +250,14 @@ impl Play {
 
     fn pause_receives(&mut self) {
         self.paused = !self.paused;
-        self.machine.pause_receives(self.paused);
+        self.driver.pause_receives(self.paused);
     }
 
     fn shut(&mut self, end: usize) {
         let end = &mut self.ends[end];
         if !end.closing && end.queue.is_empty() && !end.sending {
             end.shut = true;
-            assert!(self.machine.submit(end.token, Operation::ShutdownWrite).is_none());
+            assert!(self.driver.submit(end.token, Operation::ShutdownWrite).is_none());
         }
     }
 
@@ -270,7 +270,7 @@ impl Play {
         end.closing = true;
         // The queue is cleared even if a send is in flight, and its memory may be reused.
         end.queue.clear();
-        if let Some(closed) = self.machine.submit(end.token, Operation::Close { reset }) {
+        if let Some(closed) = self.driver.submit(end.token, Operation::Close { reset }) {
             let token = end.token;
             self.complete(token, closed);
         }
@@ -286,18 +286,18 @@ impl Play {
         if whole {
             end.peer = None;
         }
-        self.machine.kernel.notify(end.fd);
+        self.driver.kernel.notify(end.fd);
     }
 
     fn wake(&mut self) {
-        crate::wake::Wake::wake(&*self.machine.waker);
+        crate::wake::Wake::wake(&*self.driver.waker);
         self.woken = true;
-        let waker = self.machine.waker.0.as_raw_fd();
-        self.machine.kernel.notify(waker);
+        let waker = self.driver.waker.0.as_raw_fd();
+        self.driver.kernel.notify(waker);
     }
 
     fn next(&mut self) -> Option<(Token, Completion)> {
-        Class::ALL.into_iter().find_map(|class| self.machine.next(class))
+        Class::ALL.into_iter().find_map(|class| self.driver.next(class))
     }
 
     fn turn(&mut self) {
@@ -305,7 +305,7 @@ impl Play {
         for end in &mut self.ends {
             end.steady = end.receiving && !self.paused;
         }
-        self.machine.wait(timeout).unwrap();
+        self.driver.wait(timeout).unwrap();
         let mut completions = 0;
         while let Some((token, completion)) = self.next() {
             completions += 1;
@@ -318,7 +318,7 @@ impl Play {
         if self.random.below(3) == 0 {
             self.kept.clear();
         }
-        if self.machine.kernel.slept {
+        if self.driver.kernel.slept {
             assert_eq!(completions, 0, "it slept although completions were due");
             self.assert_idle();
         }
@@ -380,7 +380,7 @@ impl Play {
             }
             Completion::Closed => {
                 assert!(end.closing, "the loop has not closed it");
-                assert_eq!(self.machine.kernel.in_flight(end.fd), 0, "closed while the kernel had a request of it");
+                assert_eq!(self.driver.kernel.in_flight(end.fd), 0, "closed while the kernel had a request of it");
                 (end.closed, end.fd) = (true, -1);
             }
             other => panic!("{other:?}"),
@@ -413,7 +413,7 @@ impl Play {
     /// Lets all connections finish, and then closes everything.
     fn finish(mut self) {
         if std::mem::take(&mut self.paused) {
-            self.machine.pause_receives(false);
+            self.driver.pause_receives(false);
         }
         for end in 0..self.ends.len() {
             if !self.ends[end].receiving {
@@ -426,13 +426,13 @@ impl Play {
             assert!(lost || end.read == end.queued && end.queue.is_empty(), "{} of {}", end.read, end.queued);
             assert!(end.failed || end.closing || end.received == end.written);
         }
-        self.machine.kernel.faults = Faults::default();
+        self.driver.kernel.faults = Faults::default();
         for _ in 0..2 {
             // The wait after a report takes the reported buffer back.
-            self.machine.wait(Some(Duration::ZERO)).unwrap();
+            self.driver.wait(Some(Duration::ZERO)).unwrap();
             assert!(self.next().is_none());
         }
-        assert_eq!(self.machine.kernel.ring(), usize::from(self.machine.buffers.count()), "buffers are missing");
+        assert_eq!(self.driver.kernel.ring(), usize::from(self.driver.buffers.count()), "buffers are missing");
         self.drop_driver();
     }
 
@@ -450,10 +450,10 @@ impl Play {
                 }
             }
             if std::mem::take(&mut self.paused) {
-                self.machine.pause_receives(false);
+                self.driver.pause_receives(false);
             }
             self.turn();
-            if self.machine.kernel.slept && !moves {
+            if self.driver.kernel.slept && !moves {
                 return;
             }
         }
@@ -462,7 +462,7 @@ impl Play {
 
     /// Closes some sockets, and drops the driver with the others in the middle of their operations.
     fn drop_driver(mut self) {
-        self.machine.kernel.faults = faults(&mut self.random);
+        self.driver.kernel.faults = faults(&mut self.random);
         for end in 0..self.ends.len() {
             match self.random.below(3) {
                 0 => self.close(end),
@@ -470,10 +470,10 @@ impl Play {
                 _ => self.peer_writes(end),
             }
         }
-        let Self { pool, machine, ends, kept, .. } = self;
+        let Self { pool, driver, ends, kept, .. } = self;
         let peers: Vec<_> = ends.into_iter().filter_map(|end| end.peer).collect();
         drop(kept);
-        drop(machine);
+        drop(driver);
         assert_eq!(pool.ledger().used(), 0, "memory was leaked");
         for mut peer in peers {
             let mut rest = Vec::new();

@@ -11,7 +11,7 @@ use crate::uring::receive::BUFFER_BYTES;
 
 /// The number of submitted requests that match.
 fn count(stage: &Stage, of: impl Fn(&Request) -> bool) -> usize {
-    stage.machine.kernel.requests.iter().filter(|request| of(request)).count()
+    stage.driver.kernel.requests.iter().filter(|request| of(request)).count()
 }
 
 fn is_cancel(request: &Request) -> bool {
@@ -26,7 +26,7 @@ fn received(text: &[u8]) -> [Report; 1] {
 fn assert_none_missing(stage: &mut Stage) {
     stage.run_until_idle();
     stage.run_until_idle();
-    assert_eq!(stage.machine.kernel.ring(), usize::from(stage.machine.buffers.count()));
+    assert_eq!(stage.driver.kernel.ring(), usize::from(stage.driver.buffers.count()));
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn receiving_continues_after_the_kernel_ended_the_request() {
     for result in [libc::ECANCELED, libc::EINTR, libc::EAGAIN, libc::ENOBUFS] {
         let mut stage = Stage::new();
         let (token, peer) = stage.receiving();
-        stage.machine.kernel.lose(name(token, Kind::Receive), -result, None);
+        stage.driver.kernel.lose(name(token, Kind::Receive), -result, None);
         stage.write(token, &peer, b"ebb");
         stage.run_until_idle();
         assert_eq!(stage.take(token), received(b"ebb"), "{result}");
@@ -83,7 +83,7 @@ fn a_hundred_busy_sockets_share_the_buffers() {
 fn a_spurious_enobufs_is_retried() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.machine.kernel.faults = Faults { starve: 30, ..Faults::default() };
+    stage.driver.kernel.faults = Faults { starve: 30, ..Faults::default() };
     for _ in 0..20 {
         stage.write(token, &peer, b"slack");
         stage.run_until_idle();
@@ -112,8 +112,8 @@ fn the_buffer_of_a_cancelled_receive_returns_to_the_ring() {
     for result in [-libc::ECANCELED, -libc::ENOBUFS, -libc::ECONNRESET, 0] {
         let mut stage = Stage::new();
         let (token, _peer) = stage.receiving();
-        let buffer = Some(stage.machine.kernel.take_buffer());
-        stage.machine.kernel.lose(name(token, Kind::Receive), result, buffer);
+        let buffer = Some(stage.driver.kernel.take_buffer());
+        stage.driver.kernel.lose(name(token, Kind::Receive), result, buffer);
         assert_none_missing(&mut stage);
     }
 }
@@ -130,11 +130,11 @@ fn a_buffer_that_two_events_name_is_provided_once() {
         nonempty: false,
     };
     stage.receive(token, false);
-    stage.machine.wait(None).unwrap();
-    let buffer = stage.machine.kernel.take_buffer();
-    stage.machine.kernel.inject(event(buffer));
-    stage.machine.kernel.inject(event(buffer));
-    stage.machine.kernel.inject(event(u16::MAX));
+    stage.driver.wait(None).unwrap();
+    let buffer = stage.driver.kernel.take_buffer();
+    stage.driver.kernel.inject(event(buffer));
+    stage.driver.kernel.inject(event(buffer));
+    stage.driver.kernel.inject(event(u16::MAX));
     stage.take_in();
     // The fake kernel asserts that it does not get a buffer that it already has.
     assert_none_missing(&mut stage);
@@ -144,7 +144,7 @@ fn a_buffer_that_two_events_name_is_provided_once() {
 fn bytes_of_a_receive_that_was_cancelled_too_late_are_reported() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.machine.kernel.faults.late = ALWAYS;
+    stage.driver.kernel.faults.late = ALWAYS;
     let mut sent = Vec::new();
     for round in 0_u8..50 {
         stage.write(token, &peer, &[round; 20]);
@@ -182,29 +182,29 @@ fn a_socket_that_pauses_uses_single_shot_receives_from_then_on() {
 fn a_pause_and_resume_in_one_turn_submit_nothing() {
     let mut stage = Stage::new();
     let (token, _peer) = stage.receiving();
-    let before = stage.machine.kernel.requests.len();
+    let before = stage.driver.kernel.requests.len();
     for _ in 0..10 {
         stage.receive(token, false);
         stage.receive(token, true);
     }
     stage.run_until_idle();
-    assert_eq!(stage.machine.kernel.requests.len(), before);
+    assert_eq!(stage.driver.kernel.requests.len(), before);
 }
 
 #[test]
 fn paused_receives_provide_no_buffers_and_lose_nothing() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..60).map(|_| stage.receiving()).collect();
-    stage.machine.pause_receives(true);
-    let ring = stage.machine.kernel.ring();
+    stage.driver.pause_receives(true);
+    let ring = stage.driver.kernel.ring();
     for (token, peer) in &pairs {
         stage.write(*token, peer, b"request");
     }
     stage.run_until_idle();
     let served = pairs.iter().filter(|(token, _)| !stage.reports(*token).is_empty()).count();
     assert!(served <= ring, "{served} sockets received, from {ring} buffers");
-    assert_eq!(stage.machine.kernel.ring(), 0);
-    stage.machine.pause_receives(false);
+    assert_eq!(stage.driver.kernel.ring(), 0);
+    stage.driver.pause_receives(false);
     stage.run_until_idle();
     for (token, _) in &pairs {
         assert_eq!(stage.take(*token), received(b"request"));
@@ -245,7 +245,7 @@ fn a_heavy_socket_continues_after_the_kernel_ended_its_poll() {
     for result in [libc::POLLIN.into(), -libc::ECANCELED, -libc::EINTR] {
         stage.write(token, &peer, &bytes);
         stage.run_until_idle();
-        stage.machine.kernel.lose(name(token, Kind::Receive), result, None);
+        stage.driver.kernel.lose(name(token, Kind::Receive), result, None);
         stage.write(token, &peer, &bytes);
         stage.run_until_idle();
         assert_eq!(stage.take(token), received(&[&bytes[..], &bytes].concat()));
@@ -283,7 +283,7 @@ fn the_rest_of_a_failed_connection_comes_from_its_receive_and_the_events_of_othe
     stage.write(token, &peer, b"ebb");
     stage.close_peer(token, peer);
     let mut rest = Vec::new();
-    while let Some(bytes) = stage.machine.receive_rest(token) {
+    while let Some(bytes) = stage.driver.receive_rest(token) {
         rest.extend_from_slice(&bytes);
     }
     assert_eq!(rest, b"ebb");

@@ -12,7 +12,7 @@ fn is_send(request: &Request) -> bool {
 }
 
 fn sends(stage: &Stage) -> usize {
-    stage.machine.kernel.requests.iter().filter(|request| is_send(request)).count()
+    stage.driver.kernel.requests.iter().filter(|request| is_send(request)).count()
 }
 
 /// A queue of several parts that are not contiguous in memory.
@@ -90,7 +90,7 @@ fn bytes_in_flight_stay_valid_after_their_queue_is_dropped() {
         stage.run_until_idle();
         assert_eq!(stage.take(token), [Report::Sent(Ok(bytes.len()))]);
         assert!(read(&peer) == bytes);
-        drop((others, stage.machine));
+        drop((others, stage.driver));
         assert_eq!(stage.pool.ledger().used(), 0);
     }
 }
@@ -98,7 +98,7 @@ fn bytes_in_flight_stay_valid_after_their_queue_is_dropped() {
 #[test]
 fn a_short_send_is_reported_and_the_rest_follows_in_order() {
     let mut stage = Stage::new();
-    stage.machine.kernel.faults.shorten = ALWAYS;
+    stage.driver.kernel.faults.shorten = ALWAYS;
     let (token, peer) = stage.pair();
     let (mut queue, bytes) = parts(&stage, 5, 1000);
     let mut sent = 0;
@@ -135,15 +135,15 @@ fn headers_and_vectors_are_reused_only_after_submission() {
 #[test]
 fn headers_are_not_reused_while_the_kernel_refuses_requests() {
     let mut stage = Stage::new();
-    stage.machine.kernel.room = 100;
+    stage.driver.kernel.room = 100;
     let pairs: Vec<_> = (0..65).map(|_| stage.pair()).collect();
     let mut queues: Vec<_> = (0..65).map(|index| parts(&stage, 2 + index % 3, 100 + index)).collect();
     for (index, ((token, _), (queue, _))) in pairs.iter().zip(&mut queues).enumerate() {
         // The last send finds none of the 64 headers free.
-        stage.machine.kernel.faults.refuse = if index == 64 { ALWAYS } else { 0 };
+        stage.driver.kernel.faults.refuse = if index == 64 { ALWAYS } else { 0 };
         stage.send(*token, queue);
     }
-    stage.machine.kernel.faults.refuse = 0;
+    stage.driver.kernel.faults.refuse = 0;
     stage.run_until_idle();
     for (index, ((token, peer), (_, bytes))) in pairs.iter().zip(&queues).enumerate() {
         let sent = if index == 64 { &[][..] } else { bytes };
@@ -157,7 +157,7 @@ fn a_send_that_the_kernel_refuses_can_be_retried() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let mut queue = stage.queue(b"patience");
-    stage.machine.kernel.faults = Faults { refuse: 20, ..Faults::default() };
+    stage.driver.kernel.faults = Faults { refuse: 20, ..Faults::default() };
     let mut refused = 0;
     loop {
         stage.send(token, &mut queue);
@@ -177,7 +177,7 @@ fn many_sends_that_the_kernel_refuses_lose_nothing() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..100).map(|_| stage.pair()).collect();
     let mut queues: Vec<_> = pairs.iter().map(|_| parts(&stage, 3, 100)).collect();
-    stage.machine.kernel.faults = Faults { refuse: 200, interrupt: 200, ..Faults::default() };
+    stage.driver.kernel.faults = Faults { refuse: 200, interrupt: 200, ..Faults::default() };
     let mut waiting: Vec<_> = (0..pairs.len()).collect();
     while !waiting.is_empty() {
         for index in &waiting {
@@ -268,7 +268,7 @@ fn a_small_send_without_room_completes_at_once_and_again_with_room() {
     let mut little = stage.queue(b"little");
     let mut sent = 0;
     let is_in_flight = |stage: &Stage| {
-        let socket = stage.machine.sockets.get(token).unwrap();
+        let socket = stage.driver.sockets.get(token).unwrap();
         !socket.operations.is_idle(Kind::Send)
     };
     while sent < 1 << 20 {

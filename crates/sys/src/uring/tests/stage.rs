@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tidegate_buffer::{Outbound, Pool, Slice};
 
+use super::driver;
 use super::fake::Fake;
-use super::machine;
 use crate::driver::{Completion, Operation, Token};
 use crate::ready::Class;
 use crate::socket::Socket;
-use crate::uring::Machine;
+use crate::uring::UringDriver;
 use crate::uring::kernel::Event;
 use crate::uring::operation::{Kind, name};
 
@@ -34,7 +34,7 @@ pub(super) enum Report {
 
 pub(super) struct Stage {
     pub(super) pool: Pool,
-    pub(super) machine: Machine<Fake>,
+    pub(super) driver: UringDriver<Fake>,
     pub(super) accepted: Vec<OwnedFd>,
     /// Views of the received bytes, if they are to be kept.
     pub(super) kept: Option<Vec<Slice>>,
@@ -45,8 +45,8 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn new() -> Self {
         let pool = Pool::new();
-        let machine = machine(&pool, 1);
-        Self { pool, machine, accepted: Vec::new(), kept: None, reports: BTreeMap::new(), slots: 0 }
+        let driver = driver(&pool, 1);
+        Self { pool, driver, accepted: Vec::new(), kept: None, reports: BTreeMap::new(), slots: 0 }
     }
 
     pub(super) fn token(&mut self) -> Token {
@@ -76,7 +76,7 @@ impl Stage {
     }
 
     pub(super) fn fd(&self, token: Token) -> RawFd {
-        self.machine.sockets.get(token).expect("the socket is open").descriptor.as_raw_fd()
+        self.driver.sockets.get(token).expect("the socket is open").descriptor.as_raw_fd()
     }
 
     pub(super) fn queue(&self, bytes: &[u8]) -> Outbound {
@@ -87,7 +87,7 @@ impl Stage {
     }
 
     pub(super) fn submit(&mut self, token: Token, operation: Operation<'_>) {
-        if let Some(completion) = self.machine.submit(token, operation) {
+        if let Some(completion) = self.driver.submit(token, operation) {
             self.record(token, completion);
         }
     }
@@ -107,27 +107,27 @@ impl Stage {
     pub(super) fn write(&mut self, token: Token, mut peer: &UnixStream, bytes: &[u8]) {
         peer.write_all(bytes).unwrap();
         let fd = self.fd(token);
-        self.machine.kernel.notify(fd);
+        self.driver.kernel.notify(fd);
     }
 
     /// Closes the peer. If it has unread bytes, that breaks the connection.
     pub(super) fn close_peer(&mut self, token: Token, peer: UnixStream) {
         drop(peer);
         let fd = self.fd(token);
-        self.machine.kernel.notify(fd);
+        self.driver.kernel.notify(fd);
     }
 
     /// One turn, with a wait that may block.
     pub(super) fn turn(&mut self) {
-        self.machine.wait(None).unwrap();
+        self.driver.wait(None).unwrap();
         self.take_in();
     }
 
     /// One turn in which the kernel takes requests, and completes nothing.
     pub(super) fn idle_turn(&mut self) {
-        self.machine.kernel.idles = true;
+        self.driver.kernel.idles = true;
         self.turn();
-        self.machine.kernel.idles = false;
+        self.driver.kernel.idles = false;
     }
 
     pub(super) fn take_in(&mut self) {
@@ -138,14 +138,14 @@ impl Stage {
 
     /// The next completion of the turn, those of heavy sockets last.
     pub(super) fn next(&mut self) -> Option<(Token, Completion)> {
-        Class::ALL.into_iter().find_map(|class| self.machine.next(class))
+        Class::ALL.into_iter().find_map(|class| self.driver.next(class))
     }
 
     /// Runs turns until the kernel would sleep.
     pub(super) fn run_until_idle(&mut self) {
         for _ in 0..TURNS_MAX {
             self.turn();
-            if self.machine.kernel.slept {
+            if self.driver.kernel.slept {
                 return;
             }
         }
@@ -155,7 +155,7 @@ impl Stage {
     /// Injects an event of this operation, before the events of the kernel.
     pub(super) fn inject(&mut self, token: Token, kind: Kind, result: i32, more: bool) {
         let name = name(token, kind);
-        self.machine.kernel.inject(Event { name, result, more, buffer: None, nonempty: false });
+        self.driver.kernel.inject(Event { name, result, more, buffer: None, nonempty: false });
     }
 
     pub(super) fn reports(&self, token: Token) -> &[Report] {

@@ -1,0 +1,82 @@
+//! `ClientCore`: the settings, the connector and the pool that the clones of a client share.
+
+use std::rc::Rc;
+
+use http::Uri;
+#[cfg(feature = "compress")]
+use tidegate_compress::DecompressionLimits;
+use tidegate_http1::Fields;
+#[cfg(feature = "cookies")]
+use tidegate_http1::ResponseHead;
+
+#[cfg(feature = "cookies")]
+use super::cookies::CookieStore;
+use super::error::ClientError;
+use super::limits::ClientLimits;
+use super::proxy::Proxies;
+#[cfg(feature = "compress")]
+use tidegate_http_message::coding::supported_names;
+use tidegate_http_upstream::{Connector, Origin, Pool, Resolve};
+
+/// The settings, the connector and the pool of a client.
+pub(super) struct ClientCore {
+    pub(super) limits: ClientLimits,
+    pub(super) connector: Connector,
+    pub(super) resolver: Rc<dyn Resolve>,
+    pub(super) proxies: Proxies,
+    /// Servers of `http` are known to speak HTTP/2.
+    pub(super) has_prior_knowledge: bool,
+    pub(super) pool: Rc<Pool>,
+    pub(super) redirects: Redirects,
+    #[cfg(feature = "cookies")]
+    pub(super) cookies: Option<CookieStore>,
+    #[cfg(feature = "compress")]
+    pub(super) decompression: Option<DecompressionLimits>,
+}
+
+/// How redirects are followed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Redirects {
+    pub(super) follows: bool,
+    pub(super) allows_downgrade: bool,
+}
+
+impl ClientCore {
+    /// An origin with the proxy through which it is reached, and the versions that its connections may speak. A request that
+    /// `needs_http1` has connections of its own.
+    pub(super) fn route(&self, mut origin: Origin, needs_http1: bool) -> Rc<Origin> {
+        origin.via = if origin.at.is_none() { self.proxies.of(&origin).cloned() } else { None };
+        let is_offered = if origin.is_secure { self.connector.offers_http2() } else { self.has_prior_knowledge };
+        origin.may_be_http2 = is_offered && !needs_http1 && origin.forwarder().is_none();
+        Rc::new(origin)
+    }
+
+    /// Adds the fields that the settings of the client demand.
+    #[cfg_attr(not(feature = "cookies"), expect(unused_variables, reason = "only cookies depend on the origin"))]
+    pub(super) fn add_fields(&self, fields: &mut Fields, origin: &Origin, uri: &Uri) -> Result<(), ClientError> {
+        #[cfg(any(feature = "cookies", feature = "compress"))]
+        let has = |fields: &Fields, name: &[u8]| fields.iter().any(|(found, _)| found.eq_ignore_ascii_case(name));
+        #[cfg(feature = "cookies")]
+        if let Some(cookies) = &self.cookies
+            && !has(fields, b"cookie")
+            && let Some(value) = cookies.of(origin, uri)
+        {
+            fields.push("Cookie", value)?;
+        }
+        #[cfg(feature = "compress")]
+        if self.decompression.is_some() && !has(fields, b"accept-encoding") {
+            fields.push("Accept-Encoding", supported_names())?;
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cookies")]
+    pub(super) fn keep_cookies(&self, origin: &Origin, uri: &Uri, head: &ResponseHead) {
+        let Some(cookies) = &self.cookies else { return };
+        for (name, value) in head.headers() {
+            if name.eq_ignore_ascii_case(b"set-cookie") {
+                cookies.keep(origin, uri, value);
+            }
+        }
+    }
+}

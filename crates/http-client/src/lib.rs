@@ -1,0 +1,320 @@
+//! A client of HTTP: requests to any origin, over connections that it keeps in a pool.
+//!
+//! | to | use |
+//! |---|---|
+//! | send requests | [`Client`], [`RequestBuilder`] |
+//! | read responses | [`Response`], [`Body`](tidegate_http_message::Body) |
+//! | set limits, TLS, proxies, cookies | [`ClientBuilder`], [`ClientLimits`] |
+//! | resolve names in another way | [`Resolve`] |
+//! | open a WebSocket, and open it again, by the feature `websocket` | `WebSocketBuilder`, `Reconnect` |
+//!
+//! Read next: `send.rs`, the way from a request to its response. Connections, and the exchanges on them, are those of
+//! `upstream`.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "cookies")]
+mod cookies;
+mod core;
+mod error;
+mod handle;
+mod limits;
+mod proxy;
+#[cfg(feature = "websocket")]
+mod reconnect;
+mod redirect;
+mod reference;
+mod request;
+mod response;
+mod send;
+mod uri;
+#[cfg(feature = "websocket")]
+mod websocket;
+
+use std::fmt;
+use std::rc::Rc;
+
+use http::{Method, Uri};
+#[cfg(feature = "compress")]
+use tidegate_compress::DecompressionLimits;
+use tidegate_http1::client::Config;
+#[cfg(feature = "tls")]
+use tidegate_tls::ClientConfig;
+
+#[cfg(feature = "cookies")]
+pub use self::cookies::CookieStore;
+use self::core::{ClientCore, Redirects};
+pub use self::error::{ClientError, Phase, ProxyError, RefusedRedirect};
+pub use self::handle::{Handle, HandleBody, HandleError, HandleRequestBuilder, HandleResponse};
+pub use self::limits::ClientLimits;
+pub use self::proxy::{Proxies, Proxy};
+#[cfg(feature = "websocket")]
+pub use self::reconnect::Reconnect;
+pub use self::request::RequestBuilder;
+pub use self::response::Response;
+#[cfg(feature = "websocket")]
+pub use self::websocket::{WebSocketBuilder, WebSocketChannel};
+use tidegate_http_upstream::{Connector, ConnectorConfig, Pool};
+pub use tidegate_http_upstream::{Resolve, Resolving, SystemResolver};
+
+/// A client of HTTP on one loop. Clones share their connections.
+///
+/// The client belongs to the loop on which it sends its first request: its connections are the loop's.
+///
+/// ```
+/// use tidegate::http::{self, Client};
+/// use tidegate::{Backend, EventLoop};
+///
+/// let server = http::serve("127.0.0.1:0", || "ebb and flow")?;
+/// let uri = format!("http://{}/", server.address());
+/// let text = EventLoop::on(Backend::Auto)?.block_on(async move {
+///     let client = Client::new();
+///     client.get(&uri).send().await?.text().await
+/// })??;
+/// assert_eq!(text, "ebb and flow");
+/// # server.drain(std::time::Duration::ZERO);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Client(Rc<ClientCore>);
+
+impl Client {
+    /// A client with the default limits, and without TLS.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Begins a client with other settings.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// A GET request.
+    pub fn get(&self, uri: impl AsRef<str>) -> RequestBuilder {
+        self.request(Method::GET, uri)
+    }
+
+    /// A HEAD request.
+    pub fn head(&self, uri: impl AsRef<str>) -> RequestBuilder {
+        self.request(Method::HEAD, uri)
+    }
+
+    /// A POST request.
+    pub fn post(&self, uri: impl AsRef<str>) -> RequestBuilder {
+        self.request(Method::POST, uri)
+    }
+
+    /// A PUT request.
+    pub fn put(&self, uri: impl AsRef<str>) -> RequestBuilder {
+        self.request(Method::PUT, uri)
+    }
+
+    /// A PATCH request.
+    pub fn patch(&self, uri: impl AsRef<str>) -> RequestBuilder {
+        self.request(Method::PATCH, uri)
+    }
+
+    /// A DELETE request.
+    pub fn delete(&self, uri: impl AsRef<str>) -> RequestBuilder {
+        self.request(Method::DELETE, uri)
+    }
+
+    /// A request of any method. The URI has the scheme `http` or `https`, and a host.
+    pub fn request(&self, method: Method, uri: impl AsRef<str>) -> RequestBuilder {
+        RequestBuilder::new(self.0.clone(), method, uri.as_ref())
+    }
+
+    /// The same with a URI that is parsed already.
+    pub fn request_to(&self, method: Method, uri: Uri) -> RequestBuilder {
+        RequestBuilder::of_uri(self.0.clone(), method, Ok(uri))
+    }
+
+    /// A WebSocket. The URI has the scheme `ws` or `wss`, and a host.
+    #[cfg(feature = "websocket")]
+    pub fn websocket(&self, uri: impl AsRef<str>) -> WebSocketBuilder {
+        WebSocketBuilder::new(self.0.clone(), uri.as_ref())
+    }
+
+    /// How many connections are idle.
+    #[must_use]
+    pub fn idle_connections(&self) -> usize {
+        self.0.pool.counts().0
+    }
+
+    /// How many connections there are, idle, in use, or being made.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.0.pool.counts().1
+    }
+
+    /// Closes all idle connections.
+    pub fn close_idle(&self) {
+        self.0.pool.close_idle();
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (idle, open) = self.0.pool.counts();
+        f.debug_struct("Client").field("connections", &open).field("idle", &idle).finish_non_exhaustive()
+    }
+}
+
+/// The settings of a [`Client`].
+#[must_use = "a builder does nothing until it builds"]
+pub struct ClientBuilder {
+    limits: ClientLimits,
+    resolver: Rc<dyn Resolve>,
+    proxies: Proxies,
+    redirects: Redirects,
+    #[cfg(feature = "cookies")]
+    cookies: Option<CookieStore>,
+    #[cfg(feature = "compress")]
+    decompression: Option<DecompressionLimits>,
+    http2: bool,
+    has_prior_knowledge: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<ClientConfig>,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            limits: ClientLimits::default(),
+            resolver: Rc::new(SystemResolver),
+            proxies: Proxies::none(),
+            redirects: Redirects { follows: true, allows_downgrade: false },
+            #[cfg(feature = "cookies")]
+            cookies: None,
+            #[cfg(feature = "compress")]
+            decompression: None,
+            http2: true,
+            has_prior_knowledge: false,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// What protects the client.
+    pub fn limits(mut self, limits: ClientLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How names of hosts are resolved: by the system, unless set.
+    pub fn resolver(mut self, resolver: impl Resolve) -> Self {
+        self.resolver = Rc::new(resolver);
+        self
+    }
+
+    /// Through which proxies requests go: none, unless set. [`Proxies::from_environment`] reads the usual variables.
+    pub fn proxies(mut self, proxies: Proxies) -> Self {
+        self.proxies = proxies;
+        self
+    }
+
+    /// Whether redirects are followed; they are unless set, up to [`redirects_max`](ClientLimits::redirects_max). A client
+    /// within a proxy passes them on instead.
+    ///
+    /// The fields `Authorization`, `Cookie` and `Proxy-Authorization` of a request are not sent to another origin. A
+    /// response without `Location`, and one to a request whose body was a stream and would have to be sent again, is
+    /// returned as it is.
+    pub fn redirects(mut self, follows: bool) -> Self {
+        self.redirects.follows = follows;
+        self
+    }
+
+    /// Whether a redirect may lead from `https` to `http`: it may not, unless set.
+    pub fn redirects_to_http(mut self, allows: bool) -> Self {
+        self.redirects.allows_downgrade = allows;
+        self
+    }
+
+    /// Keeps the cookies of responses, and sends them back. Without it the client knows no cookies.
+    #[cfg(feature = "cookies")]
+    pub fn cookies(mut self, cookies: CookieStore) -> Self {
+        self.cookies = Some(cookies);
+        self
+    }
+
+    /// Requests compressed responses, and decompresses their bodies. The limits stop bombs, small bodies that become large:
+    /// such a body ends with [`BodyError::TooLong`](tidegate_http_message::BodyError::TooLong). A request that has `Accept-Encoding`
+    /// itself keeps it. Without this the caller sees bodies as they are sent.
+    #[cfg(feature = "compress")]
+    pub fn decompression(mut self, limits: DecompressionLimits) -> Self {
+        self.decompression = Some(limits);
+        self
+    }
+
+    /// Whether connections of `https` offer HTTP/2 to their servers (ALPN); they do, unless set. A server that does not
+    /// agree speaks HTTP/1.1. All requests to an origin of HTTP/2 share one connection.
+    ///
+    /// A request that [upgrades](RequestBuilder::upgrade) its connection, and one through a proxy that forwards it, goes by
+    /// HTTP/1.1 in any case.
+    pub fn http2(mut self, offers: bool) -> Self {
+        self.http2 = offers;
+        self
+    }
+
+    /// Whether servers of `http` are known to speak HTTP/2 (RFC 9113 §3.3); they are not, unless set. A server that does not
+    /// speak it fails every request then.
+    pub fn http2_prior_knowledge(mut self, is_known: bool) -> Self {
+        self.has_prior_knowledge = is_known;
+        self
+    }
+
+    /// How servers of `https` are verified, and which certificate the client presents.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ClientConfig) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Makes the client.
+    ///
+    /// # Panics
+    /// If the limits contradict each other: `head_bytes_max` stays below 64 KiB.
+    #[must_use]
+    pub fn build(self) -> Client {
+        let limits = self.limits;
+        let offers = self.http2 || self.has_prior_knowledge;
+        let connector = Connector::new(ConnectorConfig {
+            http1: Config::new(limits.http1()),
+            streams: limits.http1(),
+            http2: offers.then(|| limits.http2()),
+            offers_http2: self.http2,
+            resets: [limits.resets_max, limits.resets_per_second],
+            limits: limits.connect(),
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        });
+        Client(Rc::new(ClientCore {
+            pool: Pool::new(limits.pool()),
+            limits,
+            connector,
+            resolver: self.resolver,
+            proxies: self.proxies,
+            has_prior_knowledge: self.has_prior_knowledge,
+            redirects: self.redirects,
+            #[cfg(feature = "cookies")]
+            cookies: self.cookies,
+            #[cfg(feature = "compress")]
+            decompression: self.decompression,
+        }))
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,24 @@
+//! The tests of `tidegate-http-client` through the facade: one program, a module for each noun.
+
+#![forbid(unsafe_code)]
+
+mod bodies;
+mod deadlines;
+mod handle;
+mod http2;
+mod http2_hostile;
+mod idle_bytes;
+mod liars;
+mod network;
+mod pool;
+mod proxies;
+mod redirects;
+mod support;
+mod upgrades;
+mod websockets;
+
+use tidegate_testkit::allocations::CountingAllocator;
+
+/// It counts for each thread, so a test sees what its own thread allocates.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,0 +1,205 @@
+//! `Failure`: why an upstream did not answer, and the response that the client gets instead.
+
+#[cfg(feature = "tls")]
+use tidegate_codec::OverError;
+use tidegate_engine::{ChannelError, CloseReason, ConnectError};
+use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status, Violation};
+use tidegate_http2::ErrorCode;
+
+use super::connection::SendFailure;
+use tidegate_http::Response;
+
+/// Why there is no response of an upstream.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No upstream is there, or none has room for another request.
+    NoUpstream,
+    Connect(ConnectError),
+    /// A request for a tunnel, at an upstream that is configured to speak HTTP/2. Nothing is wrong with the upstream.
+    NoTunnel,
+    /// A WebSocket, at an upstream of HTTP/2 that does not allow extended CONNECT. Nothing is wrong with the upstream.
+    NoExtendedConnect,
+    /// The connection ended before the head of the response.
+    Closed(Option<ChannelError>),
+    /// The upstream has not processed the request: it refused its stream of HTTP/2, or had announced its end before.
+    Refused,
+    /// The head of the response did not come in time.
+    Late,
+    /// The connection had ended before the request was sent.
+    Unsent,
+    /// The request cannot be expressed in the protocol that the upstream speaks.
+    Inexpressible(Misuse),
+    /// The upstream switched to a protocol that the client did not ask for.
+    WrongProtocol,
+}
+
+/// The reasons of failures that metrics tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FailureKind {
+    Connect,
+    Timeout,
+    Closed,
+    Refused,
+    Protocol,
+    Body,
+}
+
+impl FailureKind {
+    /// In their order.
+    pub(super) const ALL: [Self; 6] =
+        [Self::Connect, Self::Timeout, Self::Closed, Self::Refused, Self::Protocol, Self::Body];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+            Self::Refused => "refused",
+            Self::Protocol => "protocol",
+            Self::Body => "body",
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn kind(&self) -> FailureKind {
+        match self {
+            Self::Connect(ConnectError::Timeout(_)) | Self::Late => FailureKind::Timeout,
+            Self::NoUpstream | Self::Connect(_) => FailureKind::Connect,
+            Self::Closed(_) | Self::Unsent => FailureKind::Closed,
+            Self::Refused => FailureKind::Refused,
+            Self::NoTunnel | Self::NoExtendedConnect | Self::Inexpressible(_) | Self::WrongProtocol => {
+                FailureKind::Protocol
+            }
+        }
+    }
+
+    pub(super) fn of_recv(error: ChannelError) -> Self {
+        if let ChannelError::Closed(reason) = &error
+            && let CloseReason::StreamReset { code, by_peer: true } = **reason
+            && code == u64::from(ErrorCode::REFUSED_STREAM.0)
+        {
+            return Self::Refused;
+        }
+        let is_late = match &error {
+            ChannelError::Deadline => true,
+            ChannelError::Closed(reason) => match &**reason {
+                CloseReason::Protocol(fault) => is_timeout(&**fault),
+                _ => false,
+            },
+            _ => false,
+        };
+        if is_late { Self::Late } else { Self::Closed(Some(error)) }
+    }
+
+    pub(super) fn of_send(unsent: &SendFailure) -> Self {
+        match unsent {
+            SendFailure::Closed => Self::Unsent,
+            SendFailure::Misuse(misuse) => Self::Inexpressible(*misuse),
+        }
+    }
+
+    /// Whether the upstream is to blame.
+    pub(super) fn blames_upstream(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Closed(_) | Self::Late | Self::WrongProtocol)
+    }
+
+    /// Whether the upstream has received nothing of the request.
+    pub(super) fn is_unsent(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_)
+                | Self::NoTunnel
+                | Self::NoExtendedConnect
+                | Self::Refused
+                | Self::Unsent
+                | Self::Inexpressible(Misuse::PeerTooOld)
+        )
+    }
+
+    /// Whether the connection has carried no request, since there was none.
+    pub(super) fn has_carried_nothing(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::NoTunnel | Self::NoExtendedConnect)
+    }
+
+    /// Whether the upstream has not processed the request, although there was a connection to it.
+    pub(super) fn is_unprocessed(&self) -> bool {
+        matches!(self, Self::Refused | Self::Unsent)
+    }
+
+    /// Whether the connection ended before the first byte of a response.
+    pub(super) fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Closed(None) => true,
+            Self::Closed(Some(ChannelError::Closed(reason))) => match &**reason {
+                CloseReason::Done | CloseReason::Broken(_) => true,
+                CloseReason::Protocol(fault) => matches!(
+                    error_of_http(&**fault),
+                    Some(Error::Peer(Violation::Unanswered | Violation::UnsolicitedResponse))
+                ),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Whether another upstream may do better.
+    pub(super) fn may_be_retried(&self) -> bool {
+        // A request that was late once would keep a second upstream busy for as long. What a connection cannot express
+        // since its upstream has answered in HTTP/1.0, a new connection can.
+        self.is_unsent() || matches!(self, Self::Closed(_))
+    }
+
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::NoUpstream => "no upstream is available, or none has room".into(),
+            Self::Connect(error) => error.to_string(),
+            Self::NoTunnel => "the upstream speaks HTTP/2, on which there are no tunnels".into(),
+            Self::NoExtendedConnect => NO_EXTENDED_CONNECT.into(),
+            Self::Closed(Some(error)) => error.to_string(),
+            Self::Closed(None) => "the upstream closed the connection".into(),
+            Self::Refused => "the upstream refused the request".into(),
+            Self::Unsent => "the connection ended before the request was sent".into(),
+            Self::Late => "the upstream did not answer in time".into(),
+            Self::Inexpressible(misuse) => misuse.text().into(),
+            Self::WrongProtocol => "the upstream switched to a protocol that was not asked for".into(),
+        }
+    }
+
+    pub(super) fn response(&self) -> Response {
+        let status = match self {
+            Self::NoUpstream => Status::SERVICE_UNAVAILABLE,
+            Self::Connect(ConnectError::Timeout(_)) | Self::Late => Status::GATEWAY_TIMEOUT,
+            Self::NoExtendedConnect => {
+                return Response::with(Status::BAD_GATEWAY)
+                    .content_type(ContentType::TEXT)
+                    .body(format!("{NO_EXTENDED_CONNECT}\n"));
+            }
+            Self::Connect(_)
+            | Self::NoTunnel
+            | Self::Closed(_)
+            | Self::Refused
+            | Self::Unsent
+            | Self::WrongProtocol => Status::BAD_GATEWAY,
+            Self::Inexpressible(_) => Status::BAD_REQUEST,
+        };
+        Response::of_error(status)
+    }
+}
+
+const NO_EXTENDED_CONNECT: &str = "the upstream speaks HTTP/2 and does not announce SETTINGS_ENABLE_CONNECT_PROTOCOL, \
+    so there are no WebSockets";
+
+fn error_of_http<'a>(fault: &'a (dyn std::error::Error + 'static)) -> Option<&'a Error> {
+    let of_http = fault.downcast_ref::<Error>();
+    #[cfg(feature = "tls")]
+    let of_http = of_http.or_else(|| match fault.downcast_ref::<OverError<tidegate_tls::Error, Error>>() {
+        Some(OverError::Codec(error)) => Some(error),
+        _ => None,
+    });
+    of_http
+}
+
+fn is_timeout(fault: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(error_of_http(fault), Some(Error::Limit(Exceeded::HeadTime | Exceeded::BodyTime)))
+}

@@ -1,0 +1,378 @@
+//! Which fields of a message are for the next hop, and edits of fields.
+//!
+//! Fields that are for one connection alone are not passed on (RFC 9110 §7.6.1), nor is any field that `Connection`
+//! names. What frames a message is written by the codec anew, so it never depends on what another parser would read.
+//!
+//! Servers that pass fields on in environment variables (RFC 3875 §4.1.18) read `Transfer_Encoding` as `Transfer-Encoding`,
+//! and some read any byte in the place of the hyphen so. A name that such a server reads as one of these is that one here.
+
+use std::cmp::Ordering;
+
+use tidegate_http1::client::ResponseHead;
+use tidegate_http1::{Fields, Headers, InvalidField};
+
+/// A change of the fields of a message that is passed on.
+///
+/// ```
+/// use tidegate::http::proxy::Edit;
+///
+/// let edits = [Edit::set("X-Gateway", "tide")?, Edit::remove("X-Powered-By")];
+/// # drop(edits);
+/// # Ok::<(), tidegate::http::InvalidField>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    name: String,
+    /// `None` if the fields of this name are removed.
+    value: Option<String>,
+    keeps_others: bool,
+}
+
+impl Edit {
+    /// Replaces all fields of a name by one.
+    ///
+    /// # Errors
+    /// [`InvalidField`] if the field cannot be sent, or if it belongs to one connection.
+    pub fn set(name: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidField> {
+        Self::new(name.into(), value.into(), false)
+    }
+
+    /// Adds a field to those of the same name.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub fn add(name: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidField> {
+        Self::new(name.into(), value.into(), true)
+    }
+
+    /// Removes all fields of a name.
+    #[must_use]
+    pub fn remove(name: impl Into<String>) -> Self {
+        Self { name: name.into(), value: None, keeps_others: false }
+    }
+
+    fn new(name: String, value: String, keeps_others: bool) -> Result<Self, InvalidField> {
+        if is_of_connection(name.as_bytes()) {
+            return Err(InvalidField::Reserved);
+        }
+        Fields::new().push(&name, &value)?;
+        Ok(Self { name, value: Some(value), keeps_others })
+    }
+
+    fn replaces(&self, name: &[u8]) -> bool {
+        !self.keeps_others && is_same(self.name.as_bytes(), name)
+    }
+}
+
+/// Whether two names are the same for a server that passes fields on in environment variables, where a byte that is neither a
+/// letter nor a digit becomes `_`.
+pub(super) fn is_same(ours: &[u8], theirs: &[u8]) -> bool {
+    ours.len() == theirs.len() && has_prefix(theirs, ours)
+}
+
+/// Whether a name begins with a prefix for such a server.
+pub(super) fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
+    let is_same = |one: u8, other: u8| {
+        one.eq_ignore_ascii_case(&other) || !(one.is_ascii_alphanumeric() || other.is_ascii_alphanumeric())
+    };
+    name.len() >= prefix.len() && name.iter().zip(prefix).all(|(one, other)| is_same(*one, *other))
+}
+
+/// Whether a field is for one connection alone, or is written by the codec; also for a server that reads it as such a one.
+pub(super) fn is_of_connection(name: &[u8]) -> bool {
+    let is = |other: &[u8]| is_same(other, name);
+    match name.len() {
+        2 => is(b"te"),
+        4 => is(b"host") || is(b"date"),
+        6 => is(b"expect") || is(b"server"),
+        7 => is(b"upgrade"),
+        10 => is(b"connection") || is(b"keep-alive"),
+        14 => is(b"content-length"),
+        16 => is(b"proxy-connection"),
+        17 => is(b"transfer-encoding"),
+        _ => false,
+    }
+}
+
+/// The names of fields that `Connection` lists, but for those that are never passed on.
+///
+/// There are at most as many as fields, however many names are listed, and a name is found by a binary search: a head with
+/// thousands of names and hundreds of fields costs no product of both.
+#[derive(Debug, Default)]
+struct Nominated<'a>(Vec<&'a [u8]>);
+
+impl<'a> Nominated<'a> {
+    fn of(headers: Headers<'a>) -> Self {
+        // Usually there is none, or one with `keep-alive` or `close` alone.
+        if headers.clone().all(|(name, value)| !may_nominate(name, value)) {
+            return Self::default();
+        }
+        let is_option = |name: &[u8]| name.is_empty() || name.eq_ignore_ascii_case(b"close") || is_of_connection(name);
+        let connection = headers.clone().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+        if connection.clone().all(|(_, value)| list(value).all(is_option)) {
+            return Self::default();
+        }
+        let listed = connection.flat_map(|(_, value)| list(value)).filter(|name| !is_option(name));
+        let mut fields = headers.map(|(name, _)| (name, false)).collect::<Vec<_>>();
+        fields.sort_unstable_by(|(one, _), (other, _)| compare(one, other));
+        fields.dedup_by(|(one, _), (other, _)| compare(one, other).is_eq());
+        for name in listed {
+            if let Ok(place) = fields.binary_search_by(|(field, _)| compare(field, name)) {
+                fields[place].1 = true;
+            }
+        }
+        Self(fields.into_iter().filter(|(_, is_listed)| *is_listed).map(|(name, _)| name).collect())
+    }
+
+    fn contains(&self, name: &[u8]) -> bool {
+        self.0.binary_search_by(|other| compare(other, name)).is_ok()
+    }
+}
+
+/// Whether a field is `Connection`, and may name other fields.
+fn may_nominate(name: &[u8], value: &[u8]) -> bool {
+    name.len() == 10
+        && name.eq_ignore_ascii_case(b"connection")
+        && !(value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close"))
+}
+
+/// The order of names in which `Nominated` searches. Case does not matter.
+fn compare(one: &[u8], other: &[u8]) -> Ordering {
+    #[cfg(test)]
+    tests::COMPARED.set(tests::COMPARED.get() + 1);
+    let by_bytes = || one.iter().map(u8::to_ascii_lowercase).cmp(other.iter().map(u8::to_ascii_lowercase));
+    one.len().cmp(&other.len()).then_with(by_bytes)
+}
+
+/// The members of a list, without the white space around them.
+pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// Whether a list names a member. Case does not matter.
+pub(super) fn has_member(headers: Headers<'_>, name: &[u8], member: &[u8]) -> bool {
+    let mut values = headers.filter(|(found, _)| found.eq_ignore_ascii_case(name)).flat_map(|(_, value)| list(value));
+    values.any(|found| found.eq_ignore_ascii_case(member))
+}
+
+/// The fields of a head that decide how a request is passed on, found in one pass: a search for a field that is not there
+/// costs as much as one for a field that is.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Present {
+    /// `Connection`, with more than `keep-alive` or `close`.
+    pub(super) connection: bool,
+    pub(super) date: bool,
+    pub(super) te: bool,
+    pub(super) upgrade: bool,
+    pub(super) via: bool,
+}
+
+impl Present {
+    pub(super) fn of(headers: Headers<'_>) -> Self {
+        let mut present = Self::default();
+        for (name, value) in headers {
+            let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+            match name.len() {
+                2 if is(b"te") => present.te = true,
+                3 if is(b"via") => present.via = true,
+                4 if is(b"date") => present.date = true,
+                7 if is(b"upgrade") => present.upgrade = true,
+                10 if may_nominate(name, value) => present.connection = true,
+                _ => {}
+            }
+        }
+        present
+    }
+}
+
+/// The fields of a head that are for the next hop, but for those that `is_dropped` names, with edits. `Upgrade` is not
+/// among them.
+pub(super) fn passed_on(headers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
+    let nominated = Nominated::of(headers.clone());
+    passed_on_but(&nominated, headers, edits, is_dropped)
+}
+
+/// The same for a head that may have no `Connection`, as `present` has it.
+pub(super) fn end_to_end_fields(
+    present: Present,
+    headers: Headers<'_>,
+    edits: &[Edit],
+    is_dropped: impl Fn(&[u8]) -> bool,
+) -> Fields {
+    let nominated = if present.connection { Nominated::of(headers.clone()) } else { Nominated::default() };
+    passed_on_but(&nominated, headers, edits, is_dropped)
+}
+
+/// The fields of a response that are for the next hop. `Date` is among them, since `Age` and `Expires` refer to it (RFC 9111
+/// §4.2.3), and a proxy does not change it (RFC 9110 §6.6.1).
+pub(super) fn passed_on_of_response(head: &ResponseHead, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
+    let nominated = if head.has_connection_options() { Nominated::of(head.headers()) } else { Nominated::default() };
+    let mut fields = Fields::new();
+    fields.extend_from_response(head.headers(), |name| {
+        let is_date = name.eq_ignore_ascii_case(b"date");
+        (is_date || !is_of_connection(name)) && is_wanted(name, &nominated, edits, &is_dropped)
+    });
+    fields
+}
+
+fn passed_on_but(
+    nominated: &Nominated<'_>,
+    headers: Headers<'_>,
+    edits: &[Edit],
+    is_dropped: impl Fn(&[u8]) -> bool,
+) -> Fields {
+    let mut fields = Fields::new();
+    fields.extend_from(headers, |name| !is_of_connection(name) && is_wanted(name, nominated, edits, &is_dropped));
+    fields
+}
+
+/// Whether nothing that a message or a setting says keeps a field from being passed on.
+#[inline]
+fn is_wanted(name: &[u8], nominated: &Nominated<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> bool {
+    !(nominated.contains(name) || is_dropped(name) || edits.iter().any(|edit| edit.replaces(name)))
+}
+
+/// Adds `Date` of a request, which the codec of a server writes and that of a client does not: a signature of the request
+/// may cover it.
+pub(super) fn pass_date_on(fields: &mut Fields, mut headers: Headers<'_>, edits: &[Edit]) {
+    if edits.iter().any(|edit| edit.replaces(b"date")) {
+        return;
+    }
+    if let Some((_, value)) = headers.find(|(name, _)| name.eq_ignore_ascii_case(b"date")) {
+        // The parser has accepted it.
+        let _ = fields.push_request_date(value);
+    }
+}
+
+/// Adds the fields that edits set.
+pub(super) fn add_edits(fields: &mut Fields, edits: &[Edit]) {
+    for edit in edits {
+        if let Some(value) = &edit.value {
+            push(fields, edit.name.as_bytes(), value.as_bytes());
+        }
+    }
+}
+
+/// Adds a field that a parser has accepted. One that cannot be sent is left out.
+pub(super) fn push(fields: &mut Fields, name: &[u8], value: &[u8]) {
+    if let Ok(name) = std::str::from_utf8(name) {
+        let _ = fields.push(name, value);
+    }
+}
+
+/// The fields after a body that may be passed on, but for those that `is_dropped` names. What edits change in a head is
+/// not among them: a server may add them to the head.
+pub(super) fn trailers(trailers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
+    let mut fields = Fields::new();
+    fields.extend_from(trailers, |name| {
+        let is_edited = edits.iter().any(|edit| is_same(edit.name.as_bytes(), name));
+        !(is_of_connection(name) || is_edited || is_dropped(name))
+    });
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// How many names were compared.
+        pub(super) static COMPARED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Lines as a parser has accepted them, which may hold any name.
+    fn head(lines: &str) -> tidegate_http1::RequestHead {
+        use tidegate_buffer::{Outbound, Pool};
+        use tidegate_codec::{Codec, Input, Output, Step, Time};
+        let (pool, time) = (Pool::new(), Time::new(std::time::Instant::now(), std::time::SystemTime::UNIX_EPOCH));
+        let (mut input, mut queue) = (Input::new(), Outbound::new(&pool));
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        input.append(pool.copy(text.as_bytes()), &pool);
+        let limits = tidegate_http1::Limits { head_bytes_max: 60_000, headers_max: 5_000, ..Default::default() };
+        let mut server = tidegate_http1::Server::new(std::sync::Arc::new(tidegate_http1::Config::new(limits)));
+        match server.decode(&mut input, &mut Output::new(&mut queue, &pool, &time)) {
+            Ok(Step::Message(tidegate_http1::Incoming::Head(head))) => head,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn pass(lines: &str, edits: &[Edit]) -> String {
+        let head = head(lines);
+        let mut fields = passed_on(head.headers(), edits, |_| false);
+        add_edits(&mut fields, edits);
+        String::from_utf8(fields.bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_behind() {
+        let lines = "Keep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nTE: trailers\r\nUpgrade: h2c\r\n\
+                     Connection: keep-alive, TE, Upgrade\r\nAccept: */*\r\nExpect: 100-continue\r\nX: 1\r\n";
+        assert_eq!(pass(lines, &[]), "Accept: */*\r\nX: 1\r\n");
+    }
+
+    #[test]
+    fn fields_that_connection_names_stay_behind() {
+        let lines =
+            "Connection: close, x-Secret\r\nX-Secret: 1\r\nconnection: COOKIE ,,\r\nCookie: a\r\nX-Other: 2\r\n";
+        assert_eq!(pass(lines, &[]), "X-Other: 2\r\n");
+    }
+
+    #[test]
+    fn many_names_in_connection_and_many_fields_cost_no_product() {
+        let (names, fields) = (5_000, 1_000);
+        let mut lines = String::from("Connection: ");
+        (0..names).for_each(|number| lines += &format!("a{number:04},"));
+        lines += "A0001,b0002\r\n";
+        (0..fields)
+            .for_each(|number| lines += &format!("{}{number:04}: 1\r\n", if number % 2 == 0 { 'A' } else { 'c' }));
+        COMPARED.set(0);
+        let passed = pass(&lines, &[]);
+        assert_eq!(passed.lines().count(), fields / 2);
+        assert!(passed.lines().all(|line| line.starts_with('c')), "{passed}");
+        // The logarithm of the fields, for each name and each field, and to sort the fields.
+        let bound = (names + 3 * fields) * 11;
+        assert!(COMPARED.get() <= bound, "{} comparisons", COMPARED.get());
+    }
+
+    #[test]
+    fn a_head_without_nominated_fields_compares_none() {
+        COMPARED.set(0);
+        assert_eq!(pass("Connection: keep-alive, close\r\nAccept: a\r\n", &[]), "Accept: a\r\n");
+        assert_eq!(COMPARED.get(), 0);
+    }
+
+    #[test]
+    fn what_a_server_reads_as_a_field_of_the_connection_is_one() {
+        for name in ["Content_Length", "transfer_encoding", "Transfer.Encoding", "KEEP_ALIVE", "Proxy+Connection"] {
+            assert_eq!(pass(&format!("{name}: 1\r\nX_Other: 2\r\n"), &[]), "X_Other: 2\r\n", "{name}");
+            assert_eq!(Edit::set(name, "1"), Err(InvalidField::Reserved), "{name}");
+        }
+        for name in ["Content0Length", "Transfer-Encoding_", "ContentLength", "Keep--Alive"] {
+            assert_eq!(pass(&format!("{name}: 1\r\n"), &[]), format!("{name}: 1\r\n"));
+        }
+    }
+
+    #[test]
+    fn edits_replace_add_and_remove() {
+        let edits = [Edit::set("X-A", "new").unwrap(), Edit::add("X-B", "more").unwrap(), Edit::remove("x-c")];
+        let lines = "x-a: 1\r\nX_A: 2\r\nX-B: 3\r\nX-C: 4\r\nX-D: 5\r\n";
+        assert_eq!(pass(lines, &edits), "X-B: 3\r\nX-D: 5\r\nX-A: new\r\nX-B: more\r\n");
+    }
+
+    #[test]
+    fn an_edit_cannot_set_what_frames_a_message() {
+        for name in ["Content-Length", "transfer-encoding", "Connection", "Keep-Alive", "Upgrade", "TE", "Host"] {
+            assert_eq!(Edit::set(name, "1"), Err(InvalidField::Reserved), "{name}");
+        }
+        assert_eq!(Edit::add("X Y", "1"), Err(InvalidField::Name));
+        assert_eq!(Edit::set("X", "1\r\nY: 2"), Err(InvalidField::Value));
+    }
+
+    #[test]
+    fn a_list_has_a_member_in_any_line() {
+        let head = head("TE: gzip;q=0.5\r\nTE: , Trailers\r\n");
+        assert!(has_member(head.headers(), b"te", b"trailers") && !has_member(head.headers(), b"te", b"gzip"));
+    }
+}

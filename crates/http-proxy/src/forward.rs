@@ -1,0 +1,717 @@
+//! The way of one request: to an upstream, perhaps to another one, and its response back.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tidegate_codec::framing::Raw;
+use tidegate_engine::{ConnectError, task};
+use tidegate_http_message::BodyError;
+use tidegate_http_message::Upgrade;
+use tidegate_http_message::{Body, Data};
+use tidegate_http1::client::Incoming;
+use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
+
+use super::attempts::{Attempts, Failed};
+use super::balance::{Balance, Balancer, Candidate, hash_of};
+use super::cancellations::{Admission, Cancellations, Requester};
+use super::connection::{ClientAddresses, Connection, SendFailure, connect, may_be_http2};
+use super::download::Download;
+use super::error::Failure;
+use super::fields;
+use super::forwarded::{Forwarding, client_ip, origin_ip};
+use super::lease::Lease;
+use super::options::{HashKey, Options};
+use super::pipeline::Pipelines;
+use super::pool::Pool;
+use super::rate;
+use super::request_head::ForwardPlan;
+use super::tunnel::Tunnel;
+use super::upload::{Upload, UploadError};
+use super::upstreams::{Shared, Upstream, UpstreamLimits};
+use super::websocket::{Handshake, answer_to};
+use tidegate_http::Request;
+use tidegate_http::gateway::InterimWriter;
+use tidegate_http::gateway::PipelineSlot;
+use tidegate_http::gateway::UpstreamNote;
+use tidegate_http::{IntoResponse, Response};
+use tidegate_http_upstream::{Connected, is_idempotent};
+
+/// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
+pub(super) struct LoopUpstreams {
+    shared: Arc<Shared>,
+    pool: Rc<Pool>,
+    balancer: RefCell<Balancer>,
+    members: RefCell<Members>,
+    /// The memory in which candidates are listed.
+    candidates: RefCell<Vec<Candidate>>,
+    cancellations: Rc<Cancellations>,
+}
+
+struct Members {
+    generation: u64,
+    list: Arc<[Arc<Upstream>]>,
+}
+
+/// Why an attempt did not yield a head.
+enum Stop {
+    /// The upstream failed. If the connection `is_pooled`, it may have been closed in the meantime; perhaps it
+    /// `has_answered` other requests before.
+    Upstream { failure: Failure, is_pooled: bool, has_answered: bool },
+    /// The client's request did; what it gets, if it is still there.
+    Client(Response),
+    /// The request was sent behind others, and its connection ended, or was left, before it came to this one.
+    NotProcessed,
+}
+
+impl Stop {
+    fn upstream(failure: Failure) -> Self {
+        Self::Upstream { failure, is_pooled: false, has_answered: false }
+    }
+}
+
+/// The upstream for an attempt.
+enum Picked {
+    Upstream(Arc<Upstream>),
+    /// Those that are left have no room.
+    Full,
+    /// None is left.
+    None,
+}
+
+/// The connection for a request that has a place among others of its client.
+enum ConnectionChoice {
+    /// One that was there.
+    Connection(Box<dyn Connection>),
+    /// It gets one of its own.
+    Own,
+    /// It waits until another request is in turn.
+    Waits,
+}
+
+/// A head of a response, and what has brought it.
+struct UpstreamResponse {
+    head: ResponseHead,
+    connection: Box<dyn Connection>,
+    lease: Lease,
+    /// The answer to the key of a client of HTTP/1.1, if the upstream has got an extended CONNECT.
+    handshake_answer: Option<String>,
+}
+
+impl LoopUpstreams {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let pool = Pool::new(shared.limits.idle_connections_max, shared.limits.streams_per_connection_max);
+        let balancer = RefCell::new(Balancer::new(shared.balance));
+        let members = RefCell::new(Members { generation: shared.generation(), list: shared.members() });
+        let limits = &shared.limits;
+        let cancellations = Cancellations::new(limits.cancellations_max, limits.cancellations_per_second);
+        Self { shared, pool, balancer, members, candidates: RefCell::default(), cancellations }
+    }
+
+    /// Whether each connection begins with a header that names the client and the address that it has connected to.
+    pub(super) fn sends_proxy_header(&self) -> bool {
+        self.shared.sends_proxy_header
+    }
+
+    /// Answers a request by the response of an upstream, or by that of the failure.
+    pub(super) async fn forward(
+        &self,
+        mut request: Request,
+        options: &Rc<Options>,
+        interims: InterimWriter,
+    ) -> Response {
+        let asked = match ForwardPlan::of(&request, options) {
+            Ok(asked) => asked,
+            Err(response) => return response,
+        };
+        if let Some(rate) = &options.rate
+            && let Err(response) = rate.check(&request)
+        {
+            return response;
+        }
+        let requester = requester(&request, &options.forwarding);
+        let Some(mut admission) = self.cancellations.admit(requester).await else {
+            return Response::of_error(Status::TOO_MANY_REQUESTS);
+        };
+        let body = std::mem::take(request.body_mut());
+        let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
+        self.shared.budget.earn();
+        let key = self.key(&request, &options.hash_key);
+        let address = self.client(&request);
+        let is_idempotent = is_idempotent(request.head().method_text());
+        let mut attempts = Attempts::default();
+        let note = request.extensions().get::<UpstreamNote>().cloned();
+        let mut last = None;
+        let mut place = interims.place();
+        // Bounded by the upstreams, by the retries of one request, and by the requests before it.
+        loop {
+            let upstream = match self.pick(key, &attempts, address) {
+                Picked::Upstream(upstream) => upstream,
+                _ if place.is_some_and(|place| !place.is_in_turn()) => {
+                    if let Some(place) = place {
+                        place.advanced().await;
+                    }
+                    continue;
+                }
+                Picked::Full => match Box::pin(self.wait_for_room(key, &attempts, address)).await {
+                    Some(upstream) => upstream,
+                    None => {
+                        admission.fail();
+                        return self.give_up(last, note.as_ref());
+                    }
+                },
+                Picked::None if attempts.readmit() => continue,
+                Picked::None => {
+                    admission.fail();
+                    return self.give_up(last, note.as_ref());
+                }
+            };
+            upload.restart(asked.expects);
+            if let Some(note) = &note {
+                note.set(upstream.name.clone(), None);
+            }
+            let lease = Lease::new(self.shared.clone(), upstream.clone(), address);
+            let id = lease.id();
+            let may_be_pooled = !self.shared.sends_proxy_header && attempts.may_be_pooled(id);
+            let pooled = match place {
+                Some(place) if may_be_pooled => match self.placed(place, &lease) {
+                    ConnectionChoice::Connection(connection) => Some(connection),
+                    ConnectionChoice::Own => None,
+                    ConnectionChoice::Waits => {
+                        drop(lease);
+                        place.advanced().await;
+                        continue;
+                    }
+                },
+                _ if may_be_pooled => self.pool.take(id, None),
+                _ => None,
+            };
+            admission.begin();
+            let (failure, is_pooled, has_answered) =
+                match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
+                    Ok(answer) => {
+                        let place = interims.place();
+                        return self.respond(&request, answer, upload, admission, &asked, options, place);
+                    }
+                    Err(Stop::Client(response)) => {
+                        if !upload.has_begun() {
+                            admission.fail();
+                        }
+                        return response;
+                    }
+                    Err(Stop::NotProcessed) => {
+                        // It is sent again, since its method is safe, and no more behind others (RFC 9112 §9.3.2).
+                        if let Some(place) = place.take() {
+                            while !place.is_in_turn() {
+                                place.advanced().await;
+                            }
+                        }
+                        continue;
+                    }
+                    Err(Stop::Upstream { failure, is_pooled, has_answered }) => (failure, is_pooled, has_answered),
+                };
+            tracing::debug!(subsystem = "proxy", upstream = upstream.name, error = failure.text(), "attempt failed");
+            upstream.counts.on_failure(failure.kind());
+            let failed = Failed { upstream: id, failure: &failure, is_pooled, has_answered };
+            let times = (task::now(), self.shared.limits.response_timeout);
+            if !attempts.may_follow(&failed, (is_idempotent, upload.may_restart()), &self.shared.budget, times) {
+                admission.fail();
+                return self.give_up(Some((upstream, failure)), note.as_ref());
+            }
+            last = Some((upstream, failure));
+        }
+    }
+
+    /// The response to a request that no upstream has answered.
+    #[cold]
+    fn give_up(&self, last: Option<(Arc<Upstream>, Failure)>, note: Option<&UpstreamNote>) -> Response {
+        let now = self.shared.millis(task::now());
+        let Some((upstream, failure)) = last else {
+            let failure = Failure::NoUpstream;
+            if let Some(unlogged) = self.shared.counts.may_log(now) {
+                tracing::warn!(subsystem = "proxy", error = failure.text(), unlogged, "request failed");
+            }
+            if let Some(note) = note {
+                note.set(String::new(), Some(failure.text()));
+            }
+            return failure.response();
+        };
+        let text = failure.text();
+        upstream.log_failure(&text, now);
+        if let Some(note) = note {
+            note.set(upstream.name.clone(), Some(text));
+        }
+        failure.response()
+    }
+
+    /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none,
+    /// and leaves half of what an upstream may have in progress to others: clients that pipeline take no other's place.
+    fn placed(&self, place: &PipelineSlot, lease: &Lease) -> ConnectionChoice {
+        let upstream = lease.id();
+        let limits = &self.shared.limits;
+        let may_pipeline = limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(|| lease.now());
+        let pipelines = place.shared::<Pipelines>().filter(|_| may_pipeline);
+        if let Some(connection) = pipelines.as_ref().and_then(|pipelines| pipelines.join(lease, place)) {
+            return ConnectionChoice::Connection(connection);
+        }
+        let is_busy = lease.upstream.active.load(Relaxed) > limits.requests_max / 2;
+        if is_busy && !place.is_in_turn() {
+            return ConnectionChoice::Waits;
+        }
+        match (self.pool.take(upstream, Some(place.client())), pipelines) {
+            // It has answered a request and stayed open, so it is likely to answer several.
+            (Some(connection), Some(pipelines)) => {
+                let patience = PATIENCE.min(limits.response_timeout / 4);
+                ConnectionChoice::Connection(pipelines.begin(lease, place, (&self.pool, connection), patience))
+            }
+            (Some(connection), None) => ConnectionChoice::Connection(connection),
+            (None, _) if place.is_in_turn() || self.pool.has_session(upstream) => ConnectionChoice::Own,
+            (None, _) => ConnectionChoice::Waits,
+        }
+    }
+
+    /// Sends a request to an upstream, and waits for the head of its response.
+    #[expect(clippy::too_many_arguments, reason = "it is one step of `forward`, with all that this has")]
+    async fn attempt(
+        &self,
+        request: &Request,
+        asked: &ForwardPlan,
+        options: &Options,
+        upload: &mut Upload,
+        interims: &InterimWriter,
+        lease: Lease,
+        pooled: Option<Box<dyn Connection>>,
+    ) -> Result<UpstreamResponse, Stop> {
+        let failed = |lease: &Lease, failure: Failure, (is_pooled, has_answered): (bool, bool)| {
+            // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
+            if matches!(failure, Failure::Connect(_)) {
+                lease.fail_to_connect();
+            } else if failure.blames_upstream() && !(is_pooled && matches!(failure, Failure::Closed(_))) {
+                lease.fail();
+            }
+            Stop::Upstream { failure, is_pooled, has_answered }
+        };
+        let is_new = (false, false);
+        let is_translated = lease.upstream.is_http2 && asked.is_websocket_of_http1();
+        let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
+        let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
+        // If the upstream speaks nothing but HTTP/2.
+        let is_extended = lease.upstream.is_http2 && (asked.handshake.is_some() || handshake_answer.is_some());
+        let needs_http1 = asked.needs_http1 && !is_extended;
+        let (mut connection, is_pooled) = match pooled {
+            Some(connection) => (connection, true),
+            None if needs_http1 && lease.upstream.is_http2 => {
+                return Err(failed(&lease, Failure::NoTunnel, is_new));
+            }
+            None => match Box::pin(self.connect(&lease.upstream, request, interims, needs_http1)).await {
+                Ok(made) => made,
+                Err(error) => return Err(failed(&lease, Failure::Connect(error), is_new)),
+            },
+        };
+        if is_extended {
+            let allows = poll_fn(|cx| connection.poll_extends_connect(cx));
+            if !matches!(task::timeout(self.shared.limits.connect_timeout, allows).await, Ok(true)) {
+                return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
+            }
+        }
+        if connection.is_http2() && (asked.takes_trailers || is_extended) {
+            outgoing = asked.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
+        }
+        let reuse = (is_pooled, is_pooled && connection.has_answered());
+        if !upload.is_done() {
+            if connection.is_http2() || is_idempotent(request.head().method_text()) {
+                upload.keep();
+            }
+            connection.split();
+        }
+        if let Some(timeout) = options.response_timeout
+            && upload.is_done()
+        {
+            connection.set_deadline_after(Some(timeout));
+        }
+        if let Err(unsent) = connection.send(outgoing) {
+            if connection.is_not_processed() && matches!(unsent, SendFailure::Closed) {
+                return Err(Stop::NotProcessed);
+            }
+            return Err(failed(&lease, Failure::of_send(&unsent), reuse));
+        }
+        let timeout = self.shared.limits.continue_timeout;
+        let mut awaits_continue = upload.awaits_continue().then(|| task::sleep(timeout));
+        let mut awaits_end = options.response_timeout.filter(|_| !upload.is_done());
+        let mut held_back = None;
+        let head = poll_fn(|cx| {
+            if let Some(timeout) = held_back.take() {
+                connection.set_deadline_after(Some(timeout));
+            }
+            if awaits_continue.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(cx).is_ready()) {
+                awaits_continue = None;
+                upload.go_on();
+            }
+            let polled = poll_head(&mut *connection, upload, interims, cx);
+            if polled.is_pending()
+                && upload.is_done()
+                && let Some(timeout) = awaits_end.take()
+            {
+                connection.set_deadline_after(Some(timeout));
+                return poll_head(&mut *connection, upload, interims, cx);
+            }
+            if let Some(timeout) = options.response_timeout
+                && polled.is_pending()
+                && interims.is_held_back()
+            {
+                // The upstream is not late while nothing asks for its response.
+                connection.set_deadline_after(None);
+                held_back = Some(timeout);
+            }
+            polled
+        });
+        match head.await {
+            Ok(head) => {
+                lease.upstream.counts.on_response(head.status());
+                upload.release();
+                if options.response_timeout.is_some() {
+                    connection.set_deadline_after(None);
+                }
+                Ok(UpstreamResponse { head, connection, lease, handshake_answer })
+            }
+            Err(Stop::Upstream { failure, .. }) => {
+                if connection.is_not_processed() {
+                    if matches!(failure, Failure::Late) {
+                        lease.upstream.pause_pipelining(self.shared.millis(task::now()));
+                    }
+                    return Err(Stop::NotProcessed);
+                }
+                Err(failed(&lease, failure, reuse))
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// A new connection to an upstream, or a stream of one of HTTP/2; and whether that was there before.
+    async fn connect(
+        &self,
+        upstream: &Upstream,
+        request: &Request,
+        interims: &InterimWriter,
+        needs_http1: bool,
+    ) -> Result<(Box<dyn Connection>, bool), ConnectError> {
+        // Finding the destination is a system call.
+        let client = self.shared.sends_proxy_header.then(|| ClientAddresses {
+            source: request.peer().ip(),
+            destination: interims.destination().and_then(|address| address.ip()),
+        });
+        let may_share = !needs_http1 && may_be_http2(&self.shared, upstream);
+        let mut is_first = true;
+        for _ in 0..CONNECTS_MAX {
+            if may_share && let Some(stream) = self.pool.stream(upstream.id).await {
+                return Ok((stream, is_first));
+            }
+            is_first = false;
+            let is_alone = may_share && !self.pool.is_http1(upstream.id);
+            let connecting = is_alone.then(|| self.pool.begin_connecting(upstream.id));
+            match connect(&self.shared, upstream, client, needs_http1).await? {
+                Connected::Http1(connection) => {
+                    if may_share {
+                        self.pool.chose_http1(upstream.id);
+                    }
+                    return Ok((connection, false));
+                }
+                Connected::Http2(session) => self.pool.add(upstream.id, session),
+            }
+            drop(connecting);
+        }
+        let error = io::Error::other("the upstream takes no stream of HTTP/2");
+        Err(ConnectError::Failed(upstream.address.clone(), error))
+    }
+
+    /// The response to the client.
+    #[expect(clippy::too_many_arguments, reason = "it is one step of `forward`, with all that this has")]
+    fn respond(
+        &self,
+        request: &Request,
+        answer: UpstreamResponse,
+        mut upload: Upload,
+        mut admission: Admission,
+        asked: &ForwardPlan,
+        options: &Rc<Options>,
+        place: Option<&PipelineSlot>,
+    ) -> Response {
+        let UpstreamResponse { head, connection, lease, handshake_answer } = answer;
+        let status = head.status();
+        if matches!(status.code(), 502..=504) {
+            lease.fail();
+        }
+        let is_connect = asked.is_connect(request.head());
+        let is_extended = asked.upgrade.is_some() && connection.is_http2();
+        let is_success = (200..300).contains(&status.code());
+        if status == Status::SWITCHING_PROTOCOLS || ((is_connect || is_extended) && is_success) {
+            admission.complete();
+            return self.tunnel(&head, connection, lease, asked, options, handshake_answer);
+        }
+        let mut response = Response::with(status).fields(response_fields(&head, options, asked));
+        if upload.awaits_continue() {
+            // The client keeps its body, and the codec closes the connection.
+            response = response.close();
+            upload.give_up();
+        }
+        let (pool, options) = (self.pool.clone(), options.clone());
+        let mut download = Download { connection, upload, lease, pool, options, admission };
+        if !head.has_body() {
+            if request.head().method() == Method::Head && !matches!(status.code(), 204 | 304) {
+                // What a GET would get: a length only if the upstream has told one (RFC 9110 §8.6).
+                let body = Body::produce(async |_| Ok(()));
+                response = response.body(match length_of(&head) {
+                    Some(length) => body.with_length(length),
+                    None => body,
+                });
+            }
+            if download.upload.is_done() {
+                download.finish();
+                return response;
+            }
+            // The codec of the client's side skips what is left of the request, or closes.
+            download.admission.complete();
+            return response;
+        }
+        let length = match head.body() {
+            BodyLength::Known(length) => Some(length),
+            _ => None,
+        };
+        // A short body has usually come with its head.
+        if download.upload.is_done()
+            && let Some(length) = length
+            && place.is_none_or(|place| place.keep(usize::try_from(length).unwrap_or(usize::MAX)))
+        {
+            let cx = &mut Context::from_waker(std::task::Waker::noop());
+            if let Poll::Ready(Ok(Some(Incoming::Data(data)))) = download.connection.poll_recv(cx) {
+                // One that waits must not keep the loop's memory.
+                let data = if place.is_none_or(PipelineSlot::is_in_turn) { data } else { data.detach() };
+                if data.len() as u64 == length {
+                    if let Poll::Ready(Ok(Some(Incoming::End))) = download.connection.poll_recv(cx) {
+                        download.finish();
+                    } else {
+                        download.admission.complete();
+                    }
+                    return response.body(Data::from(data));
+                }
+                let body = Body::produce(move |writer| async move {
+                    let ahead = data.len();
+                    writer.push(Data::from(data).fit())?;
+                    download.pass_on(writer, ahead).await
+                });
+                return response.body(body.with_length(length));
+            }
+        }
+        let body = Body::produce(move |writer| download.pass_on(writer, 0));
+        response.body(match length {
+            Some(length) => body.with_length(length),
+            None => body,
+        })
+    }
+
+    /// The response that switches to another protocol, which goes through the proxy as bytes.
+    fn tunnel(
+        &self,
+        head: &ResponseHead,
+        connection: Box<dyn Connection>,
+        lease: Lease,
+        asked: &ForwardPlan,
+        options: &Options,
+        handshake_answer: Option<String>,
+    ) -> Response {
+        let mut fields = response_fields(head, options, asked);
+        if let Some(answer) = handshake_answer {
+            fields.remove("sec-websocket-accept");
+            Handshake::add_answer(&mut fields, &answer);
+        }
+        let mut status = head.status();
+        if let Some(protocol) = asked.upgrade.as_ref().filter(|_| connection.is_http2()) {
+            // A 2xx accepts there; towards the client's side the response is a switch (RFC 8441 §5).
+            status = Status::SWITCHING_PROTOCOLS;
+            fields::push(&mut fields, b"Upgrade", protocol.as_bytes());
+        } else if status == Status::SWITCHING_PROTOCOLS {
+            let protocol = head.header("upgrade").unwrap_or_default();
+            let is_asked = asked.upgrade.as_ref().is_some_and(|asked| protocol.eq_ignore_ascii_case(asked.as_bytes()));
+            let is_answered = asked.handshake.as_ref().is_none_or(|handshake| handshake.is_accepted_by(head));
+            if !is_asked || !is_answered {
+                lease.fail();
+                return Failure::WrongProtocol.response();
+            }
+            fields::push(&mut fields, b"Upgrade", protocol);
+        }
+        lease.succeed();
+        let idle_timeout = self.shared.limits.tunnel_idle_timeout;
+        match connection.into_tunnel() {
+            Ok(upstream) => {
+                let upgrade = Upgrade::channel(Raw, move |channel| async move {
+                    let joined = Tunnel::new(channel).join(upstream, idle_timeout).await;
+                    drop(lease);
+                    joined
+                });
+                Response::with(status).fields(fields).with_upgrade(upgrade)
+            }
+            Err(error) => Failure::Closed(Some(error)).response(),
+        }
+    }
+
+    fn key(&self, request: &Request, key: &HashKey) -> u64 {
+        if self.shared.balance != Balance::ConsistentHash {
+            return 0;
+        }
+        let of_client = || hash_of(client_ip(request));
+        match key {
+            HashKey::Client => of_client(),
+            HashKey::Target => hash_of(request.target()),
+            HashKey::Header(name) => request.header(name).map_or_else(of_client, hash_of),
+        }
+    }
+
+    /// Whose share of an upstream a request takes, if that is bounded.
+    fn client(&self, request: &Request) -> Option<u64> {
+        let limits = &self.shared.limits;
+        let is_bounded = limits.requests_per_address_max < limits.requests_max;
+        if is_bounded { client_ip(request).map(rate::key) } else { None }
+    }
+
+    /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all of these are
+    /// away, one that is.
+    fn pick(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Picked {
+        let mut candidates = self.candidates.take();
+        candidates.clear();
+        let picked = self.pick_from(&mut candidates, key, attempts, client);
+        self.candidates.replace(candidates);
+        picked
+    }
+
+    /// Waits until an upstream has room.
+    #[cold]
+    async fn wait_for_room(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Option<Arc<Upstream>> {
+        let UpstreamLimits { queued_requests_max, queue_timeout, .. } = self.shared.limits;
+        let find = || match self.pick(key, attempts, client) {
+            Picked::Upstream(upstream) => Some(Some(upstream)),
+            Picked::Full => None,
+            Picked::None => Some(None),
+        };
+        self.shared.waiting.room(queued_requests_max, queue_timeout, find).await.flatten()
+    }
+
+    fn pick_from(&self, candidates: &mut Vec<Candidate>, key: u64, attempts: &Attempts, client: Option<u64>) -> Picked {
+        let members = self.members();
+        let now = self.shared.millis(task::now());
+        let limits = &self.shared.limits;
+        let slow_start = self.shared.ejection.slow_start;
+        let pick = |candidates: &[Candidate]| self.balancer.borrow_mut().pick(candidates, key);
+        candidates.extend(members.iter().map(|member| Candidate {
+            hash: member.hash,
+            weight: (member.weight * member.health.share(slow_start, now)).max(1),
+            active: member.active.load(Relaxed),
+            is_eligible: member.health.is_available(now)
+                && (attempts.are_none() || !attempts.leaves_out(member.id))
+                && member.has_room(client, limits),
+        }));
+        if let Some(place) = pick(candidates) {
+            return Picked::Upstream(members[place].clone());
+        }
+        // Another attempt at one that has failed is of little use, one at an upstream that is away may succeed.
+        let mut is_full = false;
+        for (candidate, member) in candidates.iter_mut().zip(&*members) {
+            let may_serve = member.health.is_last_resort() && !attempts.leaves_out(member.id);
+            candidate.is_eligible = may_serve && member.has_room(client, limits);
+            is_full |= may_serve;
+        }
+        match pick(candidates) {
+            Some(place) => Picked::Upstream(members[place].clone()),
+            None if is_full => Picked::Full,
+            None => Picked::None,
+        }
+    }
+
+    fn members(&self) -> Arc<[Arc<Upstream>]> {
+        let generation = self.shared.generation();
+        let mut members = self.members.borrow_mut();
+        if members.generation != generation {
+            *members = Members { generation, list: self.shared.members() };
+            let list = members.list.clone();
+            self.pool.retain(|id| list.iter().any(|member| member.id == id));
+        }
+        members.list.clone()
+    }
+}
+
+/// The client of a request, with its connection unless that is one of a proxy in front.
+fn requester(request: &Request, forwarding: &Forwarding) -> Option<Requester> {
+    let client = rate::key(origin_ip(request, forwarding)?);
+    let port = request.peer().ip().filter(|_| !forwarding.trusts(request)).map_or(0, |address| address.port());
+    Some(Requester { client, port })
+}
+
+/// Goes on with a request until the head of its response has come.
+fn poll_head(
+    connection: &mut dyn Connection,
+    upload: &mut Upload,
+    interims: &InterimWriter,
+    cx: &mut Context<'_>,
+) -> Poll<Result<ResponseHead, Stop>> {
+    // The codec bounds interim responses, so the rounds are bounded.
+    loop {
+        match upload.poll(connection, cx) {
+            Poll::Ready(Err(UploadError::Client(error))) => return Poll::Ready(Err(Stop::Client(of_client(error)))),
+            Poll::Ready(Err(UploadError::Upstream(failure))) => {
+                return Poll::Ready(Err(Stop::upstream(failure)));
+            }
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+        }
+        let incoming = match connection.poll_recv(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(incoming)) => incoming,
+            Poll::Ready(Err(error)) => {
+                return Poll::Ready(Err(Stop::upstream(Failure::of_recv(error))));
+            }
+        };
+        match incoming {
+            Some(Incoming::Head(head)) => return Poll::Ready(Ok(head)),
+            Some(Incoming::Interim(head)) if head.status() == Status::CONTINUE => upload.go_on(),
+            Some(Incoming::Interim(head)) => {
+                let fields = fields::passed_on(head.headers(), &[], |_| false);
+                interims.send(Interim::new(head.status()).fields(fields));
+            }
+            _ => return Poll::Ready(Err(Stop::upstream(Failure::Closed(None)))),
+        }
+    }
+}
+
+/// What a client gets whose request cannot be read further.
+fn of_client(error: BodyError) -> Response {
+    error.into_response()
+}
+
+fn response_fields(head: &ResponseHead, options: &Options, asked: &ForwardPlan) -> Fields {
+    let is_dropped = |name: &[u8]| asked.handshake.is_some() && Handshake::has(name);
+    let mut fields = fields::passed_on_of_response(head, &options.response_edits, is_dropped);
+    if head.status() == Status::UPGRADE_REQUIRED {
+        // The response names what the client has to switch to (RFC 9110 §15.5.22).
+        for (name, value) in head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {
+            fields::push(&mut fields, name, value);
+        }
+    }
+    fields::add_edits(&mut fields, &options.response_edits);
+    fields
+}
+
+/// What `Content-Length` says of the response to a HEAD.
+fn length_of(head: &ResponseHead) -> Option<u64> {
+    std::str::from_utf8(head.header("content-length")?).ok()?.parse().ok()
+}
+
+/// How long the upstream of a pipeline may be silent when the next response is due; a quarter of
+/// [`UpstreamLimits::response_timeout`] at most.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How many connections in a row may take no stream.
+const CONNECTS_MAX: u32 = 4;

@@ -1,0 +1,246 @@
+//! A reverse proxy: requests are passed on to upstreams, and their responses back.
+//!
+//! A [`Proxy`] is a function of a [`Router`](tidegate_http::Router) like any other, so hosts and paths are those of the router,
+//! and middleware sees the requests. [`Upstreams`] is what loops share: which upstreams there are, how they do, and
+//! limits.
+//!
+//! ```no_run
+//! use tidegate::http::proxy::{Proxy, Upstreams};
+//! use tidegate::http::{Router, Server};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let upstreams = Upstreams::new(["http://10.0.0.1:8080", "http://10.0.0.2:8080"])?;
+//! let router = move || Router::new().fallback(Proxy::new(&upstreams));
+//! Server::bind("0.0.0.0:80")?.start(router)?.wait();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **What is passed on is what was understood.** A request is decoded, and encoded anew by the codec: no byte of its
+//! framing reaches an upstream. Fields of one connection stay behind (RFC 9110 §7.6.1), what a client claims about itself
+//! is dropped unless the client is trusted, and a path with a dot segment is refused.
+//!
+//! **Bodies are never kept.** A piece is received when those before it have room at the other side, in both directions at
+//! the same time. If the client leaves, the exchange with the upstream is reset. If the upstream fails within a response,
+//! the client sees that the response is not complete.
+//!
+//! | what the client gets | when |
+//! |---|---|
+//! | 400 | the path has a dot segment, or the request cannot be passed on |
+//! | 405 | TRACE; CONNECT, unless it is [passed on](Proxy::pass_connect) |
+//! | 429 | more requests than a [`RateLimit`] allows, or too many that the client has cancelled before |
+//! | 501 | an extended CONNECT of HTTP/2 for another protocol than WebSocket |
+//! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without that upgrade |
+//! | 503 | no upstream is available, or each has as many requests as it may |
+//! | 504 | connecting, or the head of the response, takes too long |
+//! | 508 | the request has come back to this proxy |
+//!
+//! Read next: `forward.rs`, the way of a request; `upstreams.rs`, what loops share; `fields.rs`, what is passed on.
+
+#![forbid(unsafe_code)]
+
+mod attempts;
+mod balance;
+mod cancellations;
+mod check;
+mod connection;
+mod counts;
+mod download;
+mod error;
+mod fields;
+mod forward;
+mod forwarded;
+mod health;
+mod lease;
+mod names;
+mod options;
+mod pipeline;
+mod pool;
+mod rate;
+mod request_head;
+mod retry;
+mod session;
+mod shares;
+mod tunnel;
+mod upload;
+mod upstreams;
+mod url;
+mod waiting;
+mod websocket;
+
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub use self::balance::Balance;
+pub use self::check::{HealthCheck, Maintenance};
+pub use self::fields::Edit;
+use self::forward::LoopUpstreams;
+pub use self::forwarded::Forwarding;
+use self::forwarded::Pseudonym;
+pub use self::health::Ejection;
+pub use self::options::HashKey;
+use self::options::{HostRule, Options};
+pub use self::rate::RateLimit;
+pub use self::retry::Retries;
+pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
+pub use self::url::{InvalidUrl, UpstreamUrl};
+use tidegate_http::{BoxResponseFuture, Endpoint, RequestFunction, gateway};
+
+/// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).
+///
+/// It belongs to one loop, as its router does. Clones share the idle connections of that loop, and may have other
+/// settings: for several routes to the same upstreams.
+///
+/// ```
+/// use tidegate::http::Router;
+/// use tidegate::http::proxy::{Edit, Proxy, Upstreams};
+///
+/// let upstreams = Upstreams::new(["http://10.0.0.1:8080"])?;
+/// let proxy = Proxy::new(&upstreams).edit_response(Edit::remove("X-Powered-By"));
+/// let router = Router::new()
+///     .nest("/api", Router::new().fallback(proxy.clone().strip_prefix("/api")))
+///     .fallback(proxy);
+/// # drop(router);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a proxy does nothing until it is a function of a router"]
+pub struct Proxy {
+    upstreams: Rc<LoopUpstreams>,
+    options: Options,
+}
+
+impl Proxy {
+    /// A proxy of these upstreams, with the default settings.
+    pub fn new(upstreams: &Upstreams) -> Self {
+        Self { upstreams: Rc::new(LoopUpstreams::new(upstreams.0.clone())), options: Options::default() }
+    }
+
+    /// Which fields about the client upstreams get.
+    pub fn forwarding(mut self, forwarding: Forwarding) -> Self {
+        self.options.forwarding = forwarding;
+        self
+    }
+
+    /// The name of this proxy in `Via`: a random one of the process unless set. A request that has it already comes back
+    /// to the proxy, and is refused with 508.
+    ///
+    /// # Panics
+    /// If the name is no token.
+    pub fn via(mut self, name: &str) -> Self {
+        self.options.pseudonym = Pseudonym::named(name).expect("a name in `Via` is a token");
+        self
+    }
+
+    /// Upstreams get their own host, that of their URL, in the place of the host that the client has named.
+    pub fn host_of_upstream(mut self) -> Self {
+        self.options.host = HostRule::OfUpstream;
+        self
+    }
+
+    /// Upstreams get this host.
+    pub fn host(mut self, host: &str) -> Self {
+        self.options.host = HostRule::Fixed(host.to_owned());
+        self
+    }
+
+    /// Removes a prefix from paths; a path without it gets a 404. A prefix is whole segments, such as `/api`.
+    ///
+    /// # Panics
+    /// If the prefix does not begin with a slash, or ends with one.
+    pub fn strip_prefix(mut self, prefix: &str) -> Self {
+        assert!(prefix.starts_with('/') && !prefix.ends_with('/'), "a prefix begins with a slash and ends without one");
+        self.options.strip_prefix = Some(prefix.to_owned());
+        self
+    }
+
+    /// Changes the fields of requests.
+    pub fn edit_request(mut self, edit: Edit) -> Self {
+        self.options.request_edits.push(edit);
+        self
+    }
+
+    /// Changes the fields of responses.
+    pub fn edit_response(mut self, edit: Edit) -> Self {
+        self.options.response_edits.push(edit);
+        self
+    }
+
+    /// What decides which upstream gets a request, with [`Balance::ConsistentHash`].
+    pub fn hash_key(mut self, key: HashKey) -> Self {
+        self.options.hash_key = key;
+        self
+    }
+
+    /// The protocols that requests may switch to, in the place of `websocket` alone. A protocol whose bytes are requests,
+    /// such as `h2c`, would pass all rules of the proxy.
+    pub fn upgrades<'a>(mut self, protocols: impl IntoIterator<Item = &'a str>) -> Self {
+        self.options.upgrades = protocols.into_iter().map(str::to_owned).collect();
+        self
+    }
+
+    /// Passes CONNECT on, and tunnels what follows; it gets a 405 unless set. Which targets are allowed is up to the
+    /// upstream.
+    pub fn pass_connect(mut self) -> Self {
+        self.options.connect = true;
+        self
+    }
+
+    /// Bounds the requests of each client address, for this proxy; as middleware a [`RateLimit`] bounds those of a router.
+    pub fn rate_limit(mut self, limit: &RateLimit) -> Self {
+        self.options.rate = Some(limit.clone());
+        self
+    }
+
+    /// How long the head of a response may take from the end of its request, in the place of
+    /// [`UpstreamLimits::response_timeout`]; at most that one counts.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.options.response_timeout = Some(timeout);
+        self
+    }
+}
+
+/// Marks a [`Proxy`] as a function.
+#[derive(Debug)]
+pub struct Proxied;
+
+impl<S> RequestFunction<S, Proxied> for Proxy {
+    fn into_endpoint(self, _: Rc<S>) -> Endpoint {
+        let Self { upstreams, options } = self;
+        let options = Rc::new(options);
+        let needs_destination = upstreams.sends_proxy_header();
+        let call = move |request, interims| -> BoxResponseFuture {
+            let (upstreams, options) = (upstreams.clone(), options.clone());
+            Box::pin(async move { upstreams.forward(request, &options, interims).await })
+        };
+        gateway::endpoint(call, needs_destination)
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// A request as the codec yields it, of the client 192.0.2.1 for the host `sea`.
+#[cfg(test)]
+fn test_request(method: &str, target: &str, lines: &str) -> tidegate_http::Request {
+    use std::time::{Instant, SystemTime};
+
+    use tidegate_buffer::{Outbound, Pool};
+    use tidegate_codec::{Codec, Input, Output, Step, Time};
+
+    let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+    let (mut input, mut queue) = (Input::new(), Outbound::new(&pool));
+    input.append(pool.copy(format!("{method} {target} HTTP/1.1\r\nHost: sea\r\n{lines}\r\n").as_bytes()), &pool);
+    let mut server = tidegate_http1::Server::default();
+    match server.decode(&mut input, &mut Output::new(&mut queue, &pool, &time)) {
+        Ok(Step::Message(tidegate_http1::Incoming::Head(head))) => {
+            let peer = std::net::SocketAddr::from(([192, 0, 2, 1], 50_000));
+            gateway::request(head.detach(), peer.into())
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,257 @@
+//! `Pool`: the idle connections of one loop to its upstreams.
+//!
+//! A connection of HTTP/2 is here as long as it takes requests, and has a stream for each. While one is being made, further
+//! requests to its upstream wait for it.
+//!
+//! A connection that has carried pipelined requests has an *owner*, the client's connection whose requests they were, and
+//! carries no other's from then on. An upstream that has sent one response too many to a pipeline owes another one, which
+//! looks like the response to a later request: it must not be that of another client. It closes with its owner.
+//!
+//! A connection that waits here is read from: one that its upstream closes, or that receives bytes which answer nothing,
+//! leaves the pool at once. One task waits for all of them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use tidegate_engine::task;
+
+use super::connection::Connection;
+use super::session;
+use tidegate_http_upstream::{Http2Connection, OpenFailure};
+
+pub(super) struct Pool {
+    /// By the id of the upstream; the one that was used last is at the end.
+    idle: RefCell<Idle>,
+    /// Connections of HTTP/2.
+    sessions: RefCell<HashMap<u64, Vec<Rc<Http2Connection>>>>,
+    /// Upstreams to which a connection of HTTP/2 may be being made, with the tasks that wait for that.
+    connecting: RefCell<HashMap<u64, Vec<Waker>>>,
+    /// Upstreams that have chosen HTTP/1.1: their connections are made side by side.
+    http1: RefCell<HashSet<u64>>,
+    /// The clients' connections that may own connections here.
+    owners: RefCell<HashSet<u64>>,
+    /// Of the task that waits for idle connections; `None` before it runs.
+    keeper: RefCell<Option<Waker>>,
+    has_keeper: Cell<bool>,
+    per_upstream_max: usize,
+    /// Streams of an HTTP/2 connection.
+    streams_max: usize,
+}
+
+impl Pool {
+    pub(super) fn new(per_upstream_max: usize, streams_max: usize) -> Rc<Self> {
+        Rc::new(Self {
+            idle: RefCell::default(),
+            sessions: RefCell::default(),
+            connecting: RefCell::default(),
+            http1: RefCell::default(),
+            owners: RefCell::default(),
+            keeper: RefCell::default(),
+            has_keeper: Cell::new(false),
+            per_upstream_max,
+            streams_max: streams_max.max(1),
+        })
+    }
+
+    /// A connection that the upstream has not closed, as far as the loop knows; for a pipeline, rather one that its client
+    /// owns already.
+    pub(super) fn take(&self, upstream: u64, client: Option<u64>) -> Option<Box<dyn Connection>> {
+        // Every round takes one out.
+        loop {
+            let mut connection = {
+                let mut idle = self.idle.borrow_mut();
+                let connections = idle.get_mut(&upstream)?;
+                let of = |owner| connections.iter().rposition(|connection| connection.owner() == owner);
+                let at = client.and_then(|client| of(Some(client))).or_else(|| of(None))?;
+                connections.remove(at)
+            };
+            let is_idle = connection.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending();
+            if is_idle && connection.is_reusable() {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// A stream of a connection of HTTP/2, unless none has room. Waits while such a connection is being made.
+    pub(super) async fn stream(&self, upstream: u64) -> Option<Box<dyn Connection>> {
+        poll_fn(|cx| {
+            let mut is_busy = false;
+            let mut stream = None;
+            if let Some(sessions) = self.sessions.borrow_mut().get_mut(&upstream) {
+                sessions.retain(|session| {
+                    if stream.is_some() {
+                        return true;
+                    }
+                    match session::open(session, self.streams_max) {
+                        Ok(opened) => stream = Some(opened),
+                        Err(OpenFailure::Full) => {}
+                        Err(OpenFailure::Busy) => is_busy = true,
+                        Err(OpenFailure::Ended) => return false,
+                    }
+                    true
+                });
+            }
+            if stream.is_some() {
+                return Poll::Ready(stream);
+            }
+            if is_busy {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match self.connecting.borrow_mut().get_mut(&upstream) {
+                Some(waiting) => {
+                    waiting.push(cx.waker().clone());
+                    Poll::Pending
+                }
+                None => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+
+    /// Whether connections to an upstream are made side by side, since it has chosen HTTP/1.1.
+    pub(super) fn is_http1(&self, upstream: u64) -> bool {
+        self.http1.borrow().contains(&upstream)
+    }
+
+    /// A connection to an upstream is about to be made: others wait until the result is dropped.
+    pub(super) fn begin_connecting(self: &Rc<Self>, upstream: u64) -> Connecting {
+        self.connecting.borrow_mut().entry(upstream).or_default();
+        Connecting { pool: self.clone(), upstream }
+    }
+
+    /// Keeps a connection of HTTP/2.
+    pub(super) fn add(self: &Rc<Self>, upstream: u64, session: Rc<Http2Connection>) {
+        self.http1.borrow_mut().remove(&upstream);
+        if let Some(waker) = &*self.keeper.borrow()
+            && session.poll_ended(waker).is_ready()
+        {
+            return;
+        }
+        self.sessions.borrow_mut().entry(upstream).or_default().push(session);
+        self.start_keeper();
+    }
+
+    /// Whether a request may have a stream of a connection that is there.
+    pub(super) fn has_session(&self, upstream: u64) -> bool {
+        self.sessions.borrow().get(&upstream).is_some_and(|sessions| !sessions.is_empty())
+    }
+
+    /// A client's connection may own connections from now on.
+    pub(super) fn add_owner(&self, client: u64) {
+        self.owners.borrow_mut().insert(client);
+    }
+
+    /// A client's connection is gone: the connections that it owns are of no use.
+    pub(super) fn remove_owner(&self, client: u64) {
+        if self.owners.borrow_mut().remove(&client) {
+            let mut left = Vec::new();
+            for connections in self.idle.borrow_mut().values_mut() {
+                left.extend(connections.extract_if(.., |connection| connection.owner() == Some(client)));
+            }
+        }
+    }
+
+    /// The upstream has chosen HTTP/1.1.
+    pub(super) fn chose_http1(&self, upstream: u64) {
+        self.http1.borrow_mut().insert(upstream);
+    }
+
+    /// Keeps a connection whose exchange is complete, if it takes another request.
+    pub(super) fn put(self: &Rc<Self>, upstream: u64, mut connection: Box<dyn Connection>) {
+        let is_orphan = connection.owner().is_some_and(|client| !self.owners.borrow().contains(&client));
+        if self.per_upstream_max == 0 || is_orphan || !connection.is_reusable() {
+            return;
+        }
+        connection.set_deadline_after(None);
+        if let Some(waker) = &*self.keeper.borrow()
+            && connection.poll_recv(&mut Context::from_waker(waker)).is_ready()
+        {
+            return;
+        }
+        self.start_keeper();
+        let mut idle = self.idle.borrow_mut();
+        let connections = idle.entry(upstream).or_default();
+        if connections.len() >= self.per_upstream_max {
+            // The one that was idle for longest.
+            drop(connections.remove(0));
+        }
+        connections.push(connection);
+    }
+
+    /// Drops the connections to upstreams that are no longer in use.
+    pub(super) fn retain(&self, is_in_use: impl Fn(u64) -> bool) {
+        self.idle.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
+        self.sessions.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
+        self.http1.borrow_mut().retain(|upstream| is_in_use(*upstream));
+    }
+
+    fn start_keeper(self: &Rc<Self>) {
+        if !self.has_keeper.replace(true) {
+            let pool = Rc::downgrade(self);
+            drop(task::spawn(poll_fn(move |cx| keep(&pool, cx))));
+        }
+    }
+}
+
+/// A connection of HTTP/2 may be being made.
+pub(super) struct Connecting {
+    pool: Rc<Pool>,
+    upstream: u64,
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        let waiting = self.pool.connecting.borrow_mut().remove(&self.upstream);
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+/// Drops the connections that are no longer idle, and waits for the others.
+fn keep(pool: &Weak<Pool>, cx: &mut Context<'_>) -> Poll<()> {
+    let Some(pool) = pool.upgrade() else { return Poll::Ready(()) };
+    *pool.keeper.borrow_mut() = Some(cx.waker().clone());
+    for connections in pool.idle.borrow_mut().values_mut() {
+        connections.retain_mut(|connection| connection.poll_recv(cx).is_pending());
+    }
+    for sessions in pool.sessions.borrow_mut().values_mut() {
+        sessions.retain(|session| session.poll_ended(cx.waker()).is_pending());
+    }
+    Poll::Pending
+}
+
+/// Idle connections by the id of their upstream.
+type Idle = HashMap<u64, Vec<Box<dyn Connection>>, BuildHasherDefault<IdHasher>>;
+
+/// Hashes ids of upstreams, which are numbers of this process in their order: no peer chooses them.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // The golden ratio spreads neighbours over all bits.
+        self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.wake();
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! From the request of a client to that for an upstream: target, host, fields.
+
+use std::borrow::Cow;
+
+use tidegate_http1::client::Outgoing;
+use tidegate_http1::{self as http1, BodyLength, Method, RequestHead, Status};
+
+use super::fields::{self, Present};
+use super::options::{HostRule, Options};
+use super::upstreams::Upstream;
+use super::websocket::Handshake;
+use tidegate_http::Request;
+use tidegate_http::Response;
+
+/// What a request is for the proxy, apart from the upstream that gets it.
+#[derive(Debug)]
+pub(super) struct ForwardPlan {
+    /// The protocol that it asks to switch to, if it is one that is passed on.
+    pub(super) upgrade: Option<String>,
+    /// The request is an extended CONNECT of HTTP/2, for which an upstream gets a GET.
+    pub(super) handshake: Option<Handshake>,
+    /// The client waits for `100 Continue`.
+    pub(super) expects: bool,
+    /// The connection has to be one of HTTP/1.1: it may become a tunnel.
+    pub(super) needs_http1: bool,
+    /// The client takes trailers.
+    pub(super) takes_trailers: bool,
+    /// What is left of `Max-Forwards`.
+    max_forwards: Option<u64>,
+    present: Present,
+}
+
+impl ForwardPlan {
+    /// What a request asks for; a response if it is not passed on.
+    pub(super) fn of(request: &Request, options: &Options) -> Result<Self, Response> {
+        let head = request.head();
+        let present = Present::of(head.headers());
+        if present.via && options.pseudonym.is_in(request) {
+            let loop_detected = Status::new(508).unwrap_or(Status::BAD_GATEWAY);
+            return Err(Response::of_error(loop_detected));
+        }
+        if has_dot_segment(head.path_bytes()) {
+            return Err(Response::of_error(Status::BAD_REQUEST));
+        }
+        let mut handshake = None;
+        if let Some(protocol) = head.protocol() {
+            // How other protocols are asked for in HTTP/1.1 is not known here (RFC 9220 §3).
+            let is_passed_on = protocol == Handshake::PROTOCOL && options.passes_on(protocol);
+            handshake = Handshake::new().filter(|_| is_passed_on);
+            if handshake.is_none() {
+                return Err(Response::of_error(Status::NOT_IMPLEMENTED));
+            }
+        }
+        match head.method() {
+            Method::Connect if handshake.is_some() => {}
+            Method::Connect if !options.connect => {
+                return Err(Response::of_error(Status::METHOD_NOT_ALLOWED));
+            }
+            // It would show the client what the proxy adds.
+            Method::Trace => return Err(Response::of_error(Status::METHOD_NOT_ALLOWED)),
+            _ => {}
+        }
+        let mut max_forwards = None;
+        if head.method() == Method::Options
+            && let Some(value) = head.header("max-forwards").and_then(|value| std::str::from_utf8(value).ok())
+            && let Ok(left) = value.parse::<u64>()
+        {
+            // RFC 9110 §7.6.2.
+            max_forwards = Some(left.checked_sub(1).ok_or_else(|| Response::with(Status::NO_CONTENT))?);
+        }
+        let asked = match &handshake {
+            Some(_) => Some(Handshake::PROTOCOL),
+            None if present.upgrade => asked_protocol(head),
+            None => None,
+        };
+        let upgrade = asked.filter(|name| options.passes_on(name));
+        let expects = head.has_body() && head.expects_continue();
+        let needs_http1 = upgrade.is_some() || head.method() == Method::Connect;
+        let takes_trailers = present.te && fields::has_member(head.headers(), b"te", b"trailers");
+        let upgrade = upgrade.map(str::to_owned);
+        Ok(Self { upgrade, handshake, expects, needs_http1, takes_trailers, max_forwards, present })
+    }
+
+    /// Whether a client of HTTP/1.1 asks for a WebSocket, which is an extended CONNECT for an upstream of HTTP/2.
+    pub(super) fn is_websocket_of_http1(&self) -> bool {
+        self.handshake.is_none()
+            && self.upgrade.as_ref().is_some_and(|protocol| protocol.eq_ignore_ascii_case(Handshake::PROTOCOL))
+    }
+
+    /// Whether a request asks for a tunnel to the host that is its target.
+    pub(super) fn is_connect(&self, head: &RequestHead) -> bool {
+        head.method() == Method::Connect && self.handshake.is_none()
+    }
+
+    /// The request for an upstream.
+    pub(super) fn outgoing(
+        &self,
+        request: &Request,
+        upstream: &Upstream,
+        options: &Options,
+        is_http2: bool,
+    ) -> Result<Outgoing, Response> {
+        let head = request.head();
+        let refused = |_| Response::of_error(Status::BAD_REQUEST);
+        let is_connect = self.is_connect(head);
+        let target = if is_connect { head.target_bytes().into() } else { target(head, options)? };
+        let is_trusted = options.forwarding.trusts(request);
+        let host = request.host();
+        let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
+            options.forwarding.drops(name, is_trusted)
+                || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
+                || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
+        });
+        options.forwarding.add(&mut fields, request, host, is_trusted);
+        options.pseudonym.add(&mut fields, request, self.present.via);
+        if let Some(left) = self.max_forwards {
+            fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
+        }
+        // A stream of HTTP/2 has no key.
+        if let Some(handshake) = self.handshake.as_ref().filter(|_| !is_http2) {
+            handshake.add(&mut fields);
+        }
+        fields::add_edits(&mut fields, &options.request_edits);
+        if is_http2 && self.takes_trailers {
+            // The proxy passes trailers on in any case; some servers of gRPC insist on the field.
+            fields.push_te_trailers();
+        }
+        if self.present.date {
+            fields::pass_date_on(&mut fields, head.headers(), &options.request_edits);
+        }
+        let host = match &options.host {
+            _ if is_connect => None,
+            // `:authority` is never empty, and a server of HTTP/2 needs a host (RFC 9113 §8.3.1).
+            HostRule::Keep if host.is_empty() && is_http2 => Some(&*upstream.authority),
+            // An empty `Host` stays one, and a request of HTTP/1.0 without it has an empty one for HTTP/1.1 (RFC 9112 §3.2).
+            HostRule::Keep => Some(host),
+            HostRule::OfUpstream => Some(&*upstream.authority),
+            HostRule::Fixed(host) => Some(&**host),
+        };
+        if head.has_body() {
+            let mut outgoing = match head.method() {
+                Method::Extension => http1::StreamedRequest::extension(head.method_text(), &*target),
+                method => http1::StreamedRequest::new(method, &*target),
+            }
+            .map_err(refused)?;
+            if let Some(host) = host {
+                outgoing = outgoing.host(host).map_err(refused)?;
+            }
+            if let BodyLength::Known(length) = head.body() {
+                outgoing = outgoing.length(length);
+            }
+            if self.expects {
+                outgoing = outgoing.expect_continue();
+            }
+            return Ok(outgoing.fields(fields).into());
+        }
+        let mut outgoing = match head.method() {
+            Method::Extension => http1::Request::extension(head.method_text(), &*target),
+            Method::Connect if !is_connect => http1::Request::new(Method::Get, &*target),
+            method => http1::Request::new(method, &*target),
+        }
+        .map_err(refused)?;
+        if let Some(host) = host {
+            outgoing = outgoing.host(host).map_err(refused)?;
+        }
+        if let Some(protocol) = &self.upgrade {
+            // The value of `:protocol` is compared as it is by some servers.
+            let protocol = if is_http2 { Handshake::PROTOCOL } else { protocol };
+            outgoing = outgoing.upgrade_to(protocol).map_err(refused)?;
+        }
+        Ok(outgoing.fields(fields).into())
+    }
+}
+
+/// The target in the form that an origin server gets (RFC 9112 §3.2.1), without the prefix of the route. Its bytes are
+/// those that came.
+fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, [u8]>, Response> {
+    let target = head.target_bytes();
+    if target == b"*" {
+        return Ok(target.into());
+    }
+    let is_absolute = !target.starts_with(b"/");
+    let has_path = || {
+        let authority = target.windows(3).position(|three| three == b"://");
+        authority.is_some_and(|at| target[at + 3..].iter().any(|byte| matches!(byte, b'/' | b'?')))
+    };
+    if is_absolute && head.method() == Method::Options && !has_path() {
+        // RFC 9112 §3.2.4.
+        return Ok((&b"*"[..]).into());
+    }
+    let query = || match head.query_bytes() {
+        Some(query) => [b"?", query].concat(),
+        None => Vec::new(),
+    };
+    let path = head.path_bytes();
+    let Some(prefix) = &options.strip_prefix else {
+        return Ok(if is_absolute { [path, &query()].concat().into() } else { target.into() });
+    };
+    let rest = match path.strip_prefix(prefix.as_bytes()) {
+        Some(rest) if rest.is_empty() => Some(rest),
+        Some([b'/', rest @ ..]) => Some(rest),
+        // The path matches in another form than it was sent.
+        _ => tidegate_http::gateway::strip_prefix(path, prefix),
+    };
+    let rest = rest.ok_or_else(|| Response::of_error(Status::NOT_FOUND))?;
+    Ok([b"/", rest, &query()].concat().into())
+}
+
+/// The first protocol that a request asks to switch to, if it may (RFC 9110 §7.8).
+fn asked_protocol(head: &RequestHead) -> Option<&str> {
+    let may_switch = !head.has_body()
+        && head.version() == http1::Version::Http11
+        && !matches!(head.method(), Method::Head | Method::Connect);
+    if !may_switch || !fields::has_member(head.headers(), b"connection", b"upgrade") {
+        return None;
+    }
+    let asked = fields::list(head.header("upgrade")?).next()?;
+    std::str::from_utf8(asked).ok()
+}
+
+/// Whether a path has a segment `.` or `..`, plain or encoded, also between encoded slashes: two servers would read two
+/// paths in it.
+fn has_dot_segment(path: &[u8]) -> bool {
+    if !path.contains(&b'.') && !path.contains(&b'%') {
+        return false;
+    }
+    // How many dots the segment has so far; `None` if it has other bytes.
+    let mut dots = Some(0);
+    let mut rest = path;
+    // Every round takes a byte.
+    while let [first, after @ ..] = rest {
+        rest = after;
+        let byte = match (first, after) {
+            (b'%', [b'2', b'e' | b'E', after @ ..]) => {
+                rest = after;
+                b'.'
+            }
+            (b'%', [b'2', b'f' | b'F', after @ ..] | [b'5', b'c' | b'C', after @ ..]) => {
+                rest = after;
+                b'/'
+            }
+            (b'\\', _) => b'/',
+            (byte, _) => *byte,
+        };
+        match byte {
+            // A parameter of the segment ends it as well: some servers drop it.
+            b'/' | b';' if matches!(dots, Some(1 | 2)) => return true,
+            b'/' => dots = Some(0),
+            b'.' => dots = dots.map(|dots| dots + 1),
+            _ => dots = None,
+        }
+    }
+    matches!(dots, Some(1 | 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_request;
+
+    #[test]
+    fn a_path_with_a_dot_segment_has_two_meanings() {
+        for path in [
+            "/..",
+            "/a/../b",
+            "/a/.",
+            "/a/%2e%2E/b",
+            "/.%2e",
+            "/./",
+            "/a/..;x=1/b",
+            "/a\\..\\b",
+            "/a/..%2fb",
+            "/a%2F..",
+            "/a%5c.%5Cb",
+        ] {
+            assert!(has_dot_segment(path.as_bytes()), "{path}");
+        }
+        for path in
+            ["/", "/a.b", "/...", "/a..", "/..a", "/.well-known", "/%2f", "/a%2fb.c", "/%2", "/a/;x", "/a;.", "*"]
+        {
+            assert!(!has_dot_segment(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_target_is_in_origin_form() {
+        let plain = Options::default();
+        let stripped = Options { strip_prefix: Some("/api".into()), ..Options::default() };
+        for (method, target_sent, expected, without_prefix) in [
+            ("GET", "/api/a?b", "/api/a?b", "/a?b"),
+            ("GET", "/api?x", "/api?x", "/?x"),
+            ("GET", "http://sea/api/a?b", "/api/a?b", "/a?b"),
+            ("GET", "/%61pi/%61?%", "/%61pi/%61?%", "/%61?%"),
+            ("GET", "//api%2Fa|é", "//api%2Fa|é", "/a|é"),
+            ("GET", "http://sea/api?{}", "/api?{}", "/?{}"),
+            ("OPTIONS", "*", "*", "*"),
+            ("OPTIONS", "http://sea", "*", "*"),
+        ] {
+            let request = test_request(method, target_sent, "");
+            assert_eq!(*target(request.head(), &plain).unwrap(), *expected.as_bytes());
+            assert_eq!(*target(request.head(), &stripped).unwrap(), *without_prefix.as_bytes());
+        }
+        assert!(target(test_request("GET", "/other", "").head(), &stripped).is_err());
+    }
+
+    #[test]
+    fn a_protocol_is_passed_on_if_it_is_allowed() {
+        let upgrade =
+            |lines: &str| ForwardPlan::of(&test_request("GET", "/", lines), &Options::default()).unwrap().upgrade;
+        assert_eq!(upgrade("Connection: Upgrade\r\nUpgrade: WebSocket\r\n").as_deref(), Some("WebSocket"));
+        assert_eq!(upgrade("Connection: keep-alive, upgrade\r\nUpgrade: h2c\r\n"), None);
+        assert_eq!(upgrade("Upgrade: websocket\r\n"), None);
+    }
+
+    #[test]
+    fn options_counts_its_forwards() {
+        let asked = |lines: &str| ForwardPlan::of(&test_request("OPTIONS", "/", lines), &Options::default());
+        assert_eq!(asked("Max-Forwards: 1\r\n").unwrap().max_forwards, Some(0));
+        assert_eq!(asked("Max-Forwards: 0\r\n").unwrap_err().status_code().as_u16(), 204);
+        assert_eq!(asked("").unwrap().max_forwards, None);
+    }
+}

@@ -1,0 +1,86 @@
+//! `StreamConnection`: a stream of an HTTP/2 connection to an upstream, as the connection of one exchange.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tidegate_engine::ChannelError;
+use tidegate_http1::client::{Incoming, Outgoing};
+use tidegate_http2::ClientStream;
+
+use super::connection::{ChannelConnection, Connection, SendFailure};
+use super::tunnel::Tunnel;
+use tidegate_http_upstream::{Http2Connection, OpenFailure, StreamPlace};
+
+/// Opens a stream, of `streams_max` at most.
+pub(super) fn open(http2: &Rc<Http2Connection>, streams_max: usize) -> Result<Box<dyn Connection>, OpenFailure> {
+    let (channel, place) = http2.open(streams_max)?;
+    Ok(Box::new(StreamConnection { stream: ChannelConnection::new(channel), place }))
+}
+
+/// A stream. Dropping it resets it, within what the upstream bears.
+struct StreamConnection {
+    stream: ChannelConnection<ClientStream>,
+    /// Dropped behind the stream: its connection closes when no stream is left.
+    place: StreamPlace,
+}
+
+impl Drop for StreamConnection {
+    fn drop(&mut self) {
+        if let Some(channel) = self.stream.take_incomplete() {
+            let http2 = self.place.connection();
+            http2.discard(channel, http2.place());
+        }
+    }
+}
+
+impl Connection for StreamConnection {
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
+        let received = self.stream.poll_recv(cx);
+        if let Poll::Ready(Ok(Some(Incoming::Head(_)))) = received {
+            self.place.connection().set_answered();
+        }
+        received
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
+        self.stream.poll_ready(cx)
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<(), SendFailure> {
+        self.stream.send(message)
+    }
+
+    fn split(&mut self) {
+        self.stream.split();
+    }
+
+    fn is_reusable(&mut self) -> bool {
+        false
+    }
+
+    fn finish(self: Box<Self>) -> Option<Box<dyn Connection>> {
+        Some(self)
+    }
+
+    fn is_http2(&self) -> bool {
+        true
+    }
+
+    fn has_answered(&self) -> bool {
+        self.place.connection().has_answered()
+    }
+
+    fn poll_extends_connect(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.place.connection().poll_extends_connect(cx)
+    }
+
+    fn set_deadline_after(&mut self, after: Option<Duration>) {
+        self.stream.set_deadline_after(after);
+    }
+
+    fn into_tunnel(mut self: Box<Self>) -> Result<Tunnel, ChannelError> {
+        let stream = self.stream.take();
+        Ok(Box::new(stream).into_tunnel()?.with(self.place.connection().place()))
+    }
+}

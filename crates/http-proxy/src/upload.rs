@@ -1,0 +1,220 @@
+//! `Upload`: the body of a request on its way to an upstream, piece by piece.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use tidegate_http_message::BodyError;
+use tidegate_http_message::{Body, Data};
+use tidegate_http1::client::Outgoing;
+
+use super::connection::{Connection, SendFailure};
+use super::error::Failure;
+use super::fields;
+use super::options::Options;
+
+/// The body of a request on its way.
+pub(super) struct Upload {
+    body: Body,
+    state: State,
+    /// Whether something of the body was taken.
+    has_begun: bool,
+    /// The pieces that were sent, to be sent again. `None` unless they are wanted, and once there are too many.
+    kept: Option<Box<Kept>>,
+    /// How the request is passed on; `None` if it has no body.
+    options: Option<Rc<Options>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The client, and the proxy with it, waits for `100 Continue` of the upstream.
+    AwaitsContinue,
+    Sending,
+    Done,
+    /// The upstream takes no more of it.
+    Refused,
+}
+
+/// The part of a body that was sent.
+#[derive(Default)]
+struct Kept {
+    pieces: Vec<Data>,
+    bytes: usize,
+    /// How many pieces this attempt has sent.
+    sent: usize,
+    /// Nothing follows.
+    has_ended: bool,
+}
+
+/// Why an upload cannot go on.
+#[derive(Debug)]
+pub(super) enum UploadError {
+    /// The client's side has failed.
+    Client(BodyError),
+    /// The upstream's side.
+    Upstream(Failure),
+}
+
+impl Upload {
+    /// The upload of a request that has no body.
+    pub(super) fn nothing() -> Self {
+        Self { body: Body::empty(), state: State::Done, has_begun: false, kept: None, options: None }
+    }
+
+    pub(super) fn new(body: Body, options: Rc<Options>) -> Self {
+        Self { body, state: State::Sending, has_begun: false, kept: None, options: Some(options) }
+    }
+
+    /// Begins again, on another connection.
+    pub(super) fn restart(&mut self, awaits_continue: bool) {
+        if self.options.is_none() {
+            return;
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.sent = 0;
+        }
+        // A client that has begun waits no more.
+        self.state = if awaits_continue && !self.has_begun { State::AwaitsContinue } else { State::Sending };
+    }
+
+    /// Keeps what is sent from now on, up to [`KEPT_BYTES_MAX`], until the head of the response has come.
+    pub(super) fn keep(&mut self) {
+        if self.options.is_some() && !self.has_begun && self.kept.is_none() {
+            self.kept = Some(Box::default());
+        }
+    }
+
+    /// The body is not sent again.
+    pub(super) fn release(&mut self) {
+        self.kept = None;
+    }
+
+    /// Whether the body can be sent from its beginning.
+    pub(super) fn may_restart(&self) -> bool {
+        !self.has_begun || self.kept.is_some()
+    }
+
+    /// Whether something of the body was taken.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Whether everything was sent.
+    pub(super) fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    pub(super) fn awaits_continue(&self) -> bool {
+        self.state == State::AwaitsContinue
+    }
+
+    /// The body is not wanted. Nothing of it stays, so that nothing asks the client for it.
+    pub(super) fn give_up(&mut self) {
+        (self.body, self.state) = (Body::empty(), State::Refused);
+    }
+
+    /// The upstream wants the body.
+    pub(super) fn go_on(&mut self) {
+        if self.state == State::AwaitsContinue {
+            self.state = State::Sending;
+        }
+    }
+
+    /// Sends what has come, as far as there is room. Ready when nothing more is to be sent.
+    pub(super) fn poll(
+        &mut self,
+        connection: &mut dyn Connection,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), UploadError>> {
+        if self.state != State::Sending {
+            return if self.state == State::AwaitsContinue { Poll::Pending } else { Poll::Ready(Ok(())) };
+        }
+        loop {
+            match connection.poll_ready(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(self.refuse(&SendFailure::Closed)),
+            }
+            let next = match self.next_kept() {
+                Some(data) => Poll::Ready(data.map(Ok)),
+                None => self.poll_next(cx),
+            };
+            let message = match next {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(data))) => Outgoing::Data(data.into_body()),
+                Poll::Ready(Some(Err(error))) => {
+                    self.state = State::Refused;
+                    return Poll::Ready(Err(UploadError::Client(error)));
+                }
+                Poll::Ready(None) => {
+                    self.state = State::Done;
+                    match (self.body.trailers(), &self.options) {
+                        (Some(trailers), Some(options)) => {
+                            // Not even a proxy in front claims anything about its client there.
+                            let is_dropped = |name: &[u8]| options.forwarding.drops(name, false);
+                            Outgoing::Trailers(fields::trailers(trailers.iter(), &options.request_edits, is_dropped))
+                        }
+                        _ => Outgoing::End,
+                    }
+                }
+            };
+            if let Err(unsent) = connection.send(message) {
+                return Poll::Ready(self.refuse(&unsent));
+            }
+            if self.state == State::Done {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// The next piece that this attempt has still to send of what is kept, or its end.
+    fn next_kept(&mut self) -> Option<Option<Data>> {
+        let kept = self.kept.as_mut()?;
+        match kept.pieces.get(kept.sent) {
+            Some(data) => {
+                kept.sent += 1;
+                Some(Some(data.clone()))
+            }
+            None => kept.has_ended.then_some(None),
+        }
+    }
+
+    /// The next piece of the body.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Data, BodyError>>> {
+        let next = ready!(Pin::new(&mut self.body).poll_next(cx));
+        if matches!(next, Some(Err(_))) {
+            return Poll::Ready(next);
+        }
+        self.has_begun = true;
+        match (&mut self.kept, &next) {
+            (Some(kept), Some(Ok(data))) => {
+                kept.bytes += data.len();
+                if kept.bytes > KEPT_BYTES_MAX || kept.pieces.len() >= KEPT_PIECES_MAX {
+                    self.kept = None;
+                } else {
+                    kept.pieces.push(data.kept());
+                    kept.sent += 1;
+                }
+            }
+            (Some(kept), _) => kept.has_ended = true,
+            (None, _) => {}
+        }
+        Poll::Ready(next)
+    }
+
+    /// The upstream takes no more. If it has closed, a response may have come before.
+    fn refuse(&mut self, unsent: &SendFailure) -> Result<(), UploadError> {
+        self.state = State::Refused;
+        match unsent {
+            SendFailure::Closed => Ok(()),
+            SendFailure::Misuse(_) => Err(UploadError::Upstream(Failure::of_send(unsent))),
+        }
+    }
+}
+
+/// How many bytes of a body are kept until the head of the response has come.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// In how many pieces: each has an entry of its own.
+const KEPT_PIECES_MAX: usize = 256;

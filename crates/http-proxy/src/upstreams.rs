@@ -1,0 +1,700 @@
+//! `Upstreams`: a set of upstreams, with what all loops know of them.
+
+use std::fmt;
+use std::net::ToSocketAddrs;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tidegate_http1::client;
+use tidegate_http2 as http2;
+use tidegate_sys::Address;
+#[cfg(feature = "tls")]
+use tidegate_tls::ClientConfig;
+
+use super::balance::{Balance, hash_of};
+use super::check::HealthCheck;
+use super::counts::UpstreamCounts;
+use super::health::{Ejection, Health, Millis, millis};
+use super::names::{Resolver, first_addresses};
+use super::retry::{Retries, RetryBudget};
+use super::shares::Shares;
+use super::url::{Place, UpstreamUrl};
+use super::waiting::Waiting;
+use tidegate_http_upstream::{ConnectLimits, Connector, ConnectorConfig, Resolve};
+
+/// A set of upstreams that can answer the same requests. Clones share it, on all loops.
+///
+/// ```
+/// use tidegate::http::proxy::{Balance, Upstreams};
+///
+/// let upstreams = Upstreams::builder()
+///     .server("http://10.0.0.1:8080".parse()?)
+///     .weighted("http://10.0.0.2:8080".parse()?, 2)
+///     .balance(Balance::LeastConnections)
+///     .build()?;
+/// assert_eq!(upstreams.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Upstreams(pub(super) Arc<Shared>);
+
+/// What protects a proxy from its upstreams. Every default protects.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct UpstreamLimits {
+    /// Requests that one upstream has in progress, of all loops; further ones go to another upstream, and where none is
+    /// left wait for a while. 1,024. It keeps a slow upstream from taking all connections.
+    pub requests_max: u32,
+    /// Requests that one upstream has in progress for one client address, of all loops; for an address of IPv6 the first
+    /// 64 bits count. Further ones of that client go to another upstream, or wait. 512: it keeps one client that reads
+    /// slowly from taking the room of all others. The first requests in progress, an eighth of this number, count for each
+    /// client, so one may get so much less. [`requests_max`](Self::requests_max) or more turns it off, as is due
+    /// behind a proxy whose clients cannot be told apart.
+    pub requests_per_address_max: u32,
+    /// Requests that wait, of all loops, until an upstream has room; further ones get 503 at once. 1,024; 0 has none wait.
+    pub queued_requests_max: usize,
+    /// How long such a request waits; then it gets 503. 5 seconds.
+    pub queue_timeout: Duration,
+    /// Idle connections that a loop keeps to one upstream. 64.
+    pub idle_connections_max: usize,
+    /// Requests that a connection of HTTP/1.1 has in progress at a time: those with safe methods that one client has
+    /// pipelined, at most [`Limits::pipelined_requests_max`](tidegate_http::Limits::pipelined_requests_max) of them. 16, of 32 at
+    /// most; 1 never pipelines.
+    pub pipelined_requests_max: u8,
+    /// Streams that a connection of HTTP/2 has open at a time, also if the upstream permits more; further requests get
+    /// another connection. 128.
+    pub streams_per_connection_max: usize,
+    /// Requests of one client address that are cancelled within a second, for each loop: a client that has used half of
+    /// them has no more requests in progress than are left, and further ones wait, for ten seconds at most; then they get
+    /// 429. 200. It stops a client from having upstreams work, and connections made, for nothing (CVE-2023-44487).
+    pub cancellations_max: u32,
+    /// How many of them come back in a second, beside one for each eight requests that are completed. 33.
+    pub cancellations_per_second: u32,
+    /// Streams of one connection of HTTP/2 that are reset at once. Those beyond it stay open, unread, until their reset is
+    /// due; once half of the streams are such, the connection takes no further request. 100. It keeps the clients that
+    /// cancel requests from having an upstream end the connection, which others share.
+    pub resets_max: u32,
+    /// Streams of one connection of HTTP/2 that are reset in a second. 20.
+    pub resets_per_second: u32,
+    /// What protects a connection of HTTP/2. The limits of heads, bodies and idle connections are those here.
+    pub http2: http2::Limits,
+    /// How long an idle connection is kept. 55 seconds: less than most servers do, since a request fails if the server
+    /// closes at the same time.
+    pub idle_timeout: Duration,
+    /// How long connecting may take, the handshake of TLS included; then another upstream is tried, or the response is a
+    /// 504. 5 seconds.
+    pub connect_timeout: Duration,
+    /// From the end of the request to the head of the response; beyond it 504. 30 seconds.
+    pub response_timeout: Duration,
+    /// How long a request that expects `100 Continue` waits for it; then its body is sent, since the upstream may know
+    /// nothing of expectations (RFC 9110 §10.1.1). 1 second.
+    pub continue_timeout: Duration,
+    /// The longest gap between two pieces of the response's body; beyond it the client sees a truncated response. 60
+    /// seconds.
+    pub body_timeout: Duration,
+    /// Bytes of a response's head; beyond it 502. 32 KiB.
+    pub head_bytes_max: u32,
+    /// Fields of a response's head; beyond it 502. 100.
+    pub headers_max: u32,
+    /// Bytes of a response's body, of which nothing is kept; beyond it the client sees a truncated response. 1 TiB.
+    pub body_bytes_max: u64,
+    /// How long a tunnel may be without a byte in either direction. 1 hour.
+    pub tunnel_idle_timeout: Duration,
+}
+
+impl Default for UpstreamLimits {
+    fn default() -> Self {
+        Self {
+            requests_max: 1_024,
+            requests_per_address_max: 512,
+            queued_requests_max: 1_024,
+            queue_timeout: Duration::from_secs(5),
+            idle_connections_max: 64,
+            pipelined_requests_max: 16,
+            streams_per_connection_max: 128,
+            cancellations_max: 200,
+            cancellations_per_second: 33,
+            resets_max: 100,
+            resets_per_second: 20,
+            http2: http2::Limits::default(),
+            idle_timeout: Duration::from_secs(55),
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(30),
+            continue_timeout: Duration::from_secs(1),
+            body_timeout: Duration::from_secs(60),
+            head_bytes_max: 32 * 1024,
+            headers_max: 100,
+            body_bytes_max: 1 << 40,
+            tunnel_idle_timeout: Duration::from_secs(3_600),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) urls: Vec<(UpstreamUrl, u32)>,
+    pub(super) balance: Balance,
+    pub(super) ejection: Ejection,
+    pub(super) limits: UpstreamLimits,
+    pub(super) budget: RetryBudget,
+    pub(super) check: Option<HealthCheck>,
+    pub(super) resolve_interval: Duration,
+    pub(super) resolver: Resolver,
+    /// Connections begin with a PROXY header about the client.
+    pub(super) sends_proxy_header: bool,
+    pub(super) connector: Connector,
+    /// By the places of the URLs: whether an address of the name could not be connected to since it was resolved.
+    pub(super) wants_lookup: Box<[AtomicBool]>,
+    pub(super) waiting: Arc<Waiting>,
+    /// Requests for which there was no upstream.
+    pub(super) counts: UpstreamCounts,
+    members: Mutex<Arc<[Arc<Upstream>]>>,
+    /// Changes with the members.
+    generation: AtomicU64,
+    began: OnceLock<Instant>,
+}
+
+/// One address of an upstream.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    /// No two upstreams of a process have the same.
+    pub(super) id: u64,
+    pub(super) address: Address,
+    /// Its scheme and its address, for logs and metrics.
+    pub(super) name: String,
+    pub(super) counts: UpstreamCounts,
+    /// The name that its certificate has to have.
+    pub(super) host: String,
+    pub(super) authority: String,
+    pub(super) is_secure: bool,
+    /// It speaks HTTP/2 by prior knowledge.
+    pub(super) is_http2: bool,
+    pub(super) weight: u32,
+    pub(super) hash: u64,
+    /// Requests in progress.
+    pub(super) active: AtomicU32,
+    /// Those of each client address, if the share of one is bounded.
+    shares: Shares,
+    waiting: Arc<Waiting>,
+    pub(super) health: Health,
+    /// Until when it gets no pipelined requests, since it did not answer such a request.
+    unpipelined_until: AtomicU64,
+}
+
+/// Makes [`Upstreams`].
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct UpstreamsBuilder {
+    urls: Vec<(UpstreamUrl, u32)>,
+    balance: Balance,
+    ejection: Ejection,
+    retries: Retries,
+    limits: UpstreamLimits,
+    check: Option<HealthCheck>,
+    resolve_interval: Option<Duration>,
+    resolve_timeout: Option<Duration>,
+    resolver: Resolver,
+    sends_proxy_header: bool,
+    is_http1_only: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<ClientConfig>,
+}
+
+/// Why a set of upstreams cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UpstreamsError {
+    /// There is no upstream.
+    None,
+    /// A URL has the scheme `https`, and there is no configuration of TLS.
+    NoTls,
+    /// A PROXY header cannot be sent to an upstream that is encrypted, that is a Unix socket, or that speaks HTTP/2, whose
+    /// connections are for many clients.
+    ProxyHeader,
+    /// The limits of heads do not fit the codec: a head has less than 64 KiB.
+    Limits,
+}
+
+impl Upstreams {
+    /// A builder without upstreams.
+    pub fn builder() -> UpstreamsBuilder {
+        UpstreamsBuilder::default()
+    }
+
+    /// Upstreams of equal weight with the default settings.
+    ///
+    /// # Errors
+    /// If a text is not the URL of an upstream, or as [`UpstreamsBuilder::build`].
+    pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, Box<dyn std::error::Error>> {
+        let mut builder = Self::builder();
+        for url in urls {
+            builder = builder.server(url.parse()?);
+        }
+        Ok(builder.build()?)
+    }
+
+    /// How many addresses there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.members().len()
+    }
+
+    /// Whether there are none, since no name has an address.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Shared {
+    pub(super) fn members(&self) -> Arc<[Arc<Upstream>]> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The time that health counts in.
+    pub(super) fn millis(&self, now: Instant) -> Millis {
+        millis(now.saturating_duration_since(*self.began.get_or_init(|| now)))
+    }
+
+    /// A request to an upstream has failed.
+    pub(super) fn on_failure(&self, upstream: &Upstream, now: Instant, is_unreachable: bool) {
+        let now = self.millis(now);
+        if is_unreachable {
+            self.want_lookup(upstream);
+        }
+        let may_eject = || {
+            let members = self.members();
+            let is_other = |member: &Upstream| member.id != upstream.id && member.health.is_available(now);
+            if is_unreachable && members.iter().any(|member| is_other(member)) {
+                return true;
+            }
+            let away = members.iter().filter(|member| !member.health.is_available(now)).count() + 1;
+            away * 100 <= members.len() * self.ejection.percent_max as usize
+        };
+        if let Some(time) = upstream.health.on_failure(&self.ejection, now, may_eject) {
+            tracing::warn!(subsystem = "proxy", upstream = %upstream.address, milliseconds = time, "upstream ejected");
+        }
+    }
+
+    /// An address of a name cannot be connected to: the name may have others by now.
+    fn want_lookup(&self, upstream: &Upstream) {
+        for ((url, _), wants) in self.urls.iter().zip(&self.wants_lookup) {
+            if matches!(url.place, Place::Name(..)) && upstream.is_of(url) {
+                wants.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Sets the addresses of all URLs. Names of the system's resolver block for `timeout` at most.
+    fn set_first_addresses(&self, timeout: Duration) {
+        let (mut found, mut names) = (Vec::new(), Vec::new());
+        for (place, (url, _)) in self.urls.iter().enumerate() {
+            match &url.place {
+                Place::Address(address) => found.push((place, vec![address.clone()])),
+                Place::Name(name, port) if self.resolver.is_of_system() => names.push((place, name.clone(), *port)),
+                Place::Name(..) => {}
+            }
+        }
+        let resolve = |name: &str, port: u16| (name, port).to_socket_addrs().map(Iterator::collect);
+        found.extend(first_addresses(names, timeout, resolve));
+        self.set_addresses(&found);
+    }
+
+    /// Replaces the addresses of some URLs, by their places. The others keep those that they have.
+    pub(super) fn set_addresses(&self, found: &[(usize, Vec<Address>)]) {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut after: Vec<Arc<Upstream>> = Vec::new();
+        for (url, weight) in &self.urls {
+            let of_url = members.iter().filter(|member| member.is_of(url));
+            // A set may have the same URL twice, in two spellings: what is found for one holds for both.
+            let Some((_, addresses)) = found.iter().find(|(found, _)| self.urls[*found].0.is_same(url)) else {
+                of_url.for_each(|member| push_new(&mut after, member.clone()));
+                continue;
+            };
+            for address in addresses {
+                let known = of_url.clone().find(|member| member.address == *address);
+                let member = known
+                    .cloned()
+                    .unwrap_or_else(|| Arc::new(Upstream::new(url, *weight, address.clone(), self.waiting.clone())));
+                push_new(&mut after, member);
+            }
+        }
+        let is_same =
+            after.len() == members.len() && after.iter().zip(&**members).all(|(one, other)| one.id == other.id);
+        if !is_same {
+            *members = after.into();
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// Adds an upstream, unless it is there. A URL that a set has twice is one.
+fn push_new(members: &mut Vec<Arc<Upstream>>, member: Arc<Upstream>) {
+    if !members.iter().any(|other| other.is_same(&member)) {
+        members.push(member);
+    }
+}
+
+impl Upstream {
+    fn new(url: &UpstreamUrl, weight: u32, address: Address, waiting: Arc<Waiting>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            hash: hash_of(address.to_string()),
+            name: url.at(&address),
+            counts: UpstreamCounts::default(),
+            address,
+            host: url.host(),
+            authority: url.authority(),
+            is_secure: url.is_secure,
+            is_http2: url.is_http2,
+            weight,
+            active: AtomicU32::new(0),
+            shares: Shares::default(),
+            waiting,
+            health: Health::default(),
+            unpipelined_until: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether it has room for a request of a client.
+    #[inline]
+    pub(super) fn has_room(&self, client: Option<u64>, limits: &UpstreamLimits) -> bool {
+        let (active, share) = (self.active.load(Ordering::SeqCst), limits.requests_per_address_max);
+        let has_share = |client| self.shares.of_client_at_most(client, active) < share;
+        active < limits.requests_max && (active < share || client.is_none_or(has_share))
+    }
+
+    /// Returns the client if its share counts the request.
+    #[inline]
+    pub(super) fn begin_request(&self, client: Option<u64>, share: u32) -> Option<u64> {
+        let others = self.active.fetch_add(1, Ordering::SeqCst);
+        let client = client.filter(|_| Shares::counts(others, share))?;
+        self.shares.add(client);
+        Some(client)
+    }
+
+    #[inline]
+    pub(super) fn end_request(&self, client: Option<u64>) {
+        if let Some(client) = client {
+            self.shares.remove(client);
+        }
+        self.active.fetch_sub(1, Ordering::SeqCst);
+        self.waiting.on_room();
+    }
+
+    /// Logs why a client does not get a response of this upstream, once a second at most.
+    #[cold]
+    pub(super) fn log_failure(&self, error: &str, now: Millis) {
+        if let Some(unlogged) = self.counts.may_log(now) {
+            tracing::warn!(subsystem = "proxy", upstream = %self.name, %error, unlogged, "request failed");
+        }
+    }
+
+    /// Whether it gets pipelined requests.
+    pub(super) fn may_pipeline(&self, now: impl FnOnce() -> Millis) -> bool {
+        let until = self.unpipelined_until.load(Ordering::Relaxed);
+        until == 0 || until <= now()
+    }
+
+    /// It has not answered a pipelined request in time. It may not know pipelines, or just be slow.
+    #[cold]
+    pub(super) fn pause_pipelining(&self, now: Millis) {
+        self.unpipelined_until.store(now.saturating_add(millis(PIPELINING_PAUSE)), Ordering::Relaxed);
+    }
+
+    fn is_of(&self, url: &UpstreamUrl) -> bool {
+        (self.is_secure, self.is_http2) == (url.is_secure, url.is_http2)
+            && self.authority == url.authority()
+            && url.socket_path().is_none_or(|path| *path == self.address)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (self.is_secure, self.is_http2) == (other.is_secure, other.is_http2)
+            && self.authority == other.authority
+            && self.address == other.address
+    }
+}
+
+impl UpstreamsBuilder {
+    /// Adds an upstream with the weight 1.
+    pub fn server(self, url: UpstreamUrl) -> Self {
+        self.weighted(url, 1)
+    }
+
+    /// Adds an upstream with a weight, from 1 to 1,000. One whose name has several addresses has it for each.
+    ///
+    /// # Panics
+    /// If the weight is beyond that.
+    pub fn weighted(mut self, url: UpstreamUrl, weight: u32) -> Self {
+        assert!((1..=WEIGHT_MAX).contains(&weight), "a weight is 1 to 1000");
+        self.urls.push((url, weight));
+        self
+    }
+
+    /// Which upstream gets the next request: [`Balance::RoundRobin`] unless set.
+    pub fn balance(mut self, balance: Balance) -> Self {
+        self.balance = balance;
+        self
+    }
+
+    /// When an upstream whose responses fail is left out.
+    pub fn ejection(mut self, ejection: Ejection) -> Self {
+        self.ejection = ejection;
+        self
+    }
+
+    /// Which requests are sent again after a failure.
+    pub fn retries(mut self, retries: Retries) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// What protects the proxy from its upstreams.
+    pub fn limits(mut self, limits: UpstreamLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Checks each upstream by requests of the proxy's own, while [`Upstreams::maintain`] or its thread runs.
+    pub fn health_check(mut self, check: HealthCheck) -> Self {
+        self.check = Some(check);
+        self
+    }
+
+    /// How often names are resolved again, while [`Upstreams::maintain`] or its thread runs; 30 seconds unless set. A name
+    /// is resolved again before that, at most once a second, if one of its addresses cannot be connected to.
+    pub fn resolve_interval(mut self, interval: Duration) -> Self {
+        self.resolve_interval = Some(interval);
+        self
+    }
+
+    /// How long [`build`](Self::build) waits for the addresses of names; 5 seconds unless set. It keeps a server of names
+    /// that does not answer from stopping the start of a proxy.
+    pub fn resolve_timeout(mut self, timeout: Duration) -> Self {
+        self.resolve_timeout = Some(timeout);
+        self
+    }
+
+    /// Resolves names in the place of the system's resolver. Then [`build`](Self::build) resolves none:
+    /// [`Upstreams::maintain`] does when it begins, and [`Upstreams::resolve`].
+    pub fn resolver(mut self, resolver: impl Resolve + Send + Sync) -> Self {
+        self.resolver = Resolver::new(resolver);
+        self
+    }
+
+    /// Begins connections with a header of the PROXY protocol, version 2, which names the client and the address that the
+    /// client has connected to: those of the connection here, or those that a trusted proxy in front has reported. Such a
+    /// connection is for one request, since the next may come from another client.
+    pub fn send_proxy_header(mut self) -> Self {
+        self.sends_proxy_header = true;
+        self
+    }
+
+    /// Whether upstreams of `https` are offered HTTP/2 (ALPN); they are, unless set. Requests share a connection of HTTP/2.
+    pub fn http2(mut self, offers: bool) -> Self {
+        self.is_http1_only = !offers;
+        self
+    }
+
+    /// How upstreams with the scheme `https` are connected to.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ClientConfig) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// The set. Names are resolved by the system's resolver, up to 32 of them beside each other, which blocks until all are,
+    /// or for [`resolve_timeout`](Self::resolve_timeout). One that has no address then is resolved again later. Of the
+    /// addresses of a name the first 64 are used.
+    ///
+    /// # Errors
+    /// [`UpstreamsError`].
+    pub fn build(self) -> Result<Upstreams, UpstreamsError> {
+        if self.urls.is_empty() {
+            return Err(UpstreamsError::None);
+        }
+        let resolve_timeout = self.resolve_timeout.unwrap_or(Duration::from_secs(5));
+        #[cfg(feature = "tls")]
+        let has_tls = self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        let has_tls = false;
+        if !has_tls && self.urls.iter().any(|(url, _)| url.is_secure) {
+            return Err(UpstreamsError::NoTls);
+        }
+        let is_plain = |url: &UpstreamUrl| {
+            !url.is_secure && !url.is_http2 && !matches!(&url.place, Place::Address(address) if address.ip().is_none())
+        };
+        if self.sends_proxy_header && !self.urls.iter().all(|(url, _)| is_plain(url)) {
+            return Err(UpstreamsError::ProxyHeader);
+        }
+        let limits = &self.limits;
+        if limits.head_bytes_max >= 64 * 1024 || limits.head_bytes_max < 1024 {
+            return Err(UpstreamsError::Limits);
+        }
+        let streams = client::Limits {
+            head_bytes_max: limits.head_bytes_max,
+            headers_max: limits.headers_max,
+            body_bytes_max: limits.body_bytes_max,
+            head_timeout: limits.response_timeout,
+            body_timeout: limits.body_timeout,
+            idle_timeout: limits.idle_timeout,
+            ..client::Limits::default()
+        };
+        let http2 = http2::Limits {
+            head_bytes_max: limits.head_bytes_max.min(http2::HEAD_BYTES_CEILING),
+            headers_max: limits.headers_max,
+            body_bytes_max: limits.body_bytes_max,
+            idle_timeout: limits.idle_timeout,
+            ..limits.http2.clone()
+        };
+        let pipeline_max = limits.pipelined_requests_max.clamp(1, 32);
+        let connector = Connector::new(ConnectorConfig {
+            http1: client::Config::new(client::Limits { pipeline_max, ..streams.clone() })
+                .trim_field_names(true)
+                .first_receive_bytes_max(FIRST_RECEIVE_BYTES_MAX),
+            streams,
+            http2: Some(http2),
+            offers_http2: !self.is_http1_only,
+            resets: [limits.resets_max, limits.resets_per_second],
+            limits: ConnectLimits {
+                connect_timeout: limits.connect_timeout,
+                // Addresses are known here.
+                resolve_timeout: limits.connect_timeout,
+                addresses_max: 1,
+                engine: tidegate_engine::Limits::default(),
+            },
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        });
+        let upstreams = Upstreams(Arc::new(Shared {
+            wants_lookup: self.urls.iter().map(|_| AtomicBool::new(false)).collect(),
+            waiting: Arc::default(),
+            counts: UpstreamCounts::default(),
+            urls: self.urls,
+            balance: self.balance,
+            ejection: self.ejection,
+            budget: RetryBudget::new(self.retries),
+            limits: self.limits,
+            check: self.check,
+            resolve_interval: self.resolve_interval.unwrap_or(Duration::from_secs(30)),
+            resolver: self.resolver,
+            sends_proxy_header: self.sends_proxy_header,
+            connector,
+            members: Mutex::new(Arc::new([])),
+            generation: AtomicU64::new(0),
+            began: OnceLock::new(),
+        }));
+        upstreams.0.set_first_addresses(resolve_timeout);
+        Ok(upstreams)
+    }
+}
+
+impl fmt::Display for UpstreamsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "there is no upstream",
+            Self::NoTls => "an upstream has the scheme https, and there is no configuration of TLS",
+            Self::ProxyHeader => "a PROXY header cannot be sent to an upstream with TLS or HTTP/2, or at a Unix socket",
+            Self::Limits => "head_bytes_max is at least 1 KiB and less than 64 KiB",
+        })
+    }
+}
+
+impl std::error::Error for UpstreamsError {}
+
+/// How long an upstream gets no pipelined requests after one that it did not answer in time.
+const PIPELINING_PAUSE: Duration = Duration::from_secs(600);
+
+/// The largest weight.
+pub const WEIGHT_MAX: u32 = 1_000;
+
+/// How many bytes one receive brings while a response begins: what a client that reads nothing makes a stream keep.
+const FIRST_RECEIVE_BYTES_MAX: u32 = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn address(last: u8) -> Address {
+        SocketAddr::from(([10, 0, 0, last], 80)).into()
+    }
+
+    #[test]
+    fn an_address_that_stays_keeps_what_is_known_of_it() {
+        let upstreams = Upstreams::new(["http://10.0.0.1"]).unwrap();
+        let first = upstreams.0.members()[0].clone();
+        let generation = upstreams.0.generation();
+        upstreams.0.set_addresses(&[(0, vec![address(1), address(2), address(2)])]);
+        let members = upstreams.0.members();
+        assert_eq!(members.len(), 2);
+        assert!(Arc::ptr_eq(&first, &members[0]));
+        assert_ne!(generation, upstreams.0.generation());
+        upstreams.0.set_addresses(&[]);
+        assert_eq!(upstreams.len(), 2, "a name that is not resolved keeps its addresses");
+        upstreams.0.set_addresses(&[(0, vec![])]);
+        assert!(upstreams.is_empty());
+    }
+
+    #[test]
+    fn a_url_that_a_set_has_twice_is_one_however_often_names_are_resolved() {
+        let upstreams = Upstreams::new(["http://10.0.0.1", "http://10.0.0.1", "http://10.0.0.2"]).unwrap();
+        for _ in 0..10 {
+            upstreams.0.set_addresses(&[]);
+            upstreams.0.set_addresses(&[(1, vec![address(1)])]);
+        }
+        assert_eq!(upstreams.len(), 2);
+    }
+
+    #[test]
+    fn two_unix_sockets_are_two_upstreams() {
+        let upstreams = Upstreams::new(["unix:/a", "unix:/b", "unix+h2c:/a", "unix:/b"]).unwrap();
+        assert_eq!(upstreams.len(), 3);
+        let members = upstreams.0.members();
+        assert_eq!(members.iter().map(|member| member.is_http2).collect::<Vec<_>>(), [false, false, true]);
+        upstreams.0.set_addresses(&[]);
+        assert_eq!(upstreams.len(), 3);
+    }
+
+    #[test]
+    fn upstreams_that_refuse_connections_are_ejected_while_another_one_is_there() {
+        let upstreams = Upstreams::new(["http://10.0.0.1", "http://10.0.0.2", "http://10.0.0.3"]).unwrap();
+        let (members, now) = (upstreams.0.members(), Instant::now());
+        for member in &*members {
+            (0..20).for_each(|_| upstreams.0.on_failure(member, now, true));
+        }
+        let away = members.iter().map(|member| !member.health.is_available(0)).collect::<Vec<_>>();
+        assert_eq!(away, [true, true, false], "the last one stays");
+    }
+
+    #[test]
+    fn a_set_is_refused_for_what_it_cannot_do() {
+        let url = |text: &str| text.parse::<UpstreamUrl>().unwrap();
+        assert_eq!(Upstreams::builder().build().err(), Some(UpstreamsError::None));
+        let secure = Upstreams::builder().server(url("https://10.0.0.1")).build();
+        assert_eq!(secure.err(), Some(UpstreamsError::NoTls));
+        let unix = Upstreams::builder().server(url("unix:/a")).send_proxy_header().build();
+        assert_eq!(unix.err(), Some(UpstreamsError::ProxyHeader));
+        let limits = UpstreamLimits { head_bytes_max: 1 << 20, ..UpstreamLimits::default() };
+        let large = Upstreams::builder().server(url("http://10.0.0.1")).limits(limits).build();
+        assert_eq!(large.err(), Some(UpstreamsError::Limits));
+    }
+
+    #[test]
+    fn at_most_half_of_the_upstreams_are_ejected() {
+        let upstreams = Upstreams::new(["http://10.0.0.1", "http://10.0.0.2", "http://10.0.0.3"]).unwrap();
+        let (members, now) = (upstreams.0.members(), Instant::now());
+        for member in &*members {
+            (0..20).for_each(|_| upstreams.0.on_failure(member, now, false));
+        }
+        let away = members.iter().filter(|member| !member.health.is_available(0)).count();
+        assert_eq!(away, 1, "half of three is one");
+    }
+}

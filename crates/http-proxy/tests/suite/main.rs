@@ -1,0 +1,26 @@
+//! The tests of `tidegate-http-proxy` through the facade: one program, a module for each noun.
+
+#![forbid(unsafe_code)]
+
+mod cancellations;
+mod connect_http2;
+mod failures;
+mod forwarding;
+mod http2;
+mod idle_bytes;
+mod interims;
+mod names;
+mod network;
+mod pipelines;
+mod rules;
+mod smuggling;
+mod support;
+mod upstream_http2;
+mod websocket_http2;
+mod websocket_upstream_http2;
+
+use tidegate_testkit::allocations::CountingAllocator;
+
+/// It counts for each thread, so a test sees what its own thread allocates.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,0 +1,256 @@
+//! `ExchangeCodec`: the pipeline of a connection or a stream that carries exchanges, with any filters below it.
+//!
+//! The codec knows nothing of pools: [`Release`](super::Release) decides where a channel goes after its exchange.
+
+use tidegate_codec::{Codec as _, DynFault, DynOver, Filter, Filters, Over, OverError, Pipeline};
+use tidegate_engine::CloseReason;
+use tidegate_http1::client::{Incoming, Outgoing};
+use tidegate_http1::{self as http1, Client, Misuse, Violation};
+use tidegate_http2::{ClientStream, ErrorCode};
+#[cfg(feature = "proxy-header")]
+use tidegate_proxy_protocol::SendsHeader;
+
+use super::retry::Retry;
+
+/// A pipeline that carries exchanges: of an HTTP/1.1 connection, or of an HTTP/2 stream.
+pub trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized {
+    /// The error of HTTP, unless a filter has failed.
+    fn http_error(error: &Self::Error) -> Option<&http1::Error>;
+
+    /// What is below HTTP, for another protocol on the same connection.
+    fn into_filters(self) -> Filters;
+
+    /// Whether the connection carries another protocol after a response.
+    fn has_left_http(&self) -> bool;
+
+    /// Whether a request may be sent again of which no response has come before its connection or stream has closed.
+    fn retry(reason: &CloseReason) -> Retry;
+
+    /// The HTTP/1.1 codec; `None` for a stream, which carries one exchange.
+    fn http1(&self) -> Option<&Client>;
+
+    /// Whether request and response are complete.
+    fn is_complete(&self) -> bool {
+        self.is_reusable()
+    }
+
+    /// Whether another request may follow, now that none is in progress.
+    fn is_reusable(&self) -> bool {
+        self.http1().is_some_and(|http1| http1.is_idle() && http1.is_ready())
+    }
+
+    /// Whether another request may follow those in progress.
+    fn takes_another(&self) -> bool {
+        self.http1().is_some_and(Client::is_ready)
+    }
+
+    /// The caller's mistake, if the error is one.
+    fn misuse(error: &Self::Error) -> Option<Misuse> {
+        match Self::http_error(error) {
+            Some(http1::Error::Caller(misuse)) => Some(*misuse),
+            _ => None,
+        }
+    }
+}
+
+/// A pipeline whose uppermost codec is the HTTP/1.1 client.
+pub trait ClientCodec: ExchangeCodec {
+    /// The protocol that the server has chosen by ALPN (RFC 7301).
+    fn alpn(&self) -> Option<&[u8]>;
+}
+
+/// A filter below the HTTP/1.1 client.
+pub trait ClientFilter: Filter {
+    /// The protocol that the server has chosen.
+    fn alpn(&self) -> Option<&[u8]>;
+}
+
+#[cfg(feature = "tls")]
+impl ClientFilter for tidegate_tls::Tls {
+    fn alpn(&self) -> Option<&[u8]> {
+        self.alpn()
+    }
+}
+
+/// Whether the server closed the connection, or the network broke it, before any byte of a response.
+fn retry_on_connection<C: ExchangeCodec>(reason: &CloseReason) -> Retry {
+    let is_unanswered = match reason {
+        CloseReason::Done | CloseReason::Broken(_) => true,
+        CloseReason::Protocol(fault) => {
+            let error: &(dyn std::error::Error + 'static) = &**fault;
+            let error = error.downcast_ref::<C::Error>().and_then(C::http_error);
+            matches!(error, Some(http1::Error::Peer(Violation::Unanswered | Violation::UnsolicitedResponse)))
+        }
+        _ => false,
+    };
+    if is_unanswered { Retry::IfIdempotent } else { Retry::Never }
+}
+
+impl ExchangeCodec for Client {
+    fn http_error(error: &http1::Error) -> Option<&http1::Error> {
+        Some(error)
+    }
+
+    fn into_filters(self) -> Filters {
+        Filters::default()
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.is_switched()
+    }
+
+    fn retry(reason: &CloseReason) -> Retry {
+        retry_on_connection::<Self>(reason)
+    }
+
+    fn http1(&self) -> Option<&Client> {
+        Some(self)
+    }
+}
+
+impl ClientCodec for Client {
+    fn alpn(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
+impl<F: ClientFilter, C: ClientCodec> ExchangeCodec for Over<F, C>
+where
+    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<F::Error, C::Error>>,
+{
+    fn http_error(error: &Self::Error) -> Option<&http1::Error> {
+        match error {
+            OverError::Codec(error) => C::http_error(error),
+            OverError::Filter(_) => None,
+        }
+    }
+
+    fn into_filters(self) -> Filters {
+        self.into_filters(C::into_filters)
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.codec().has_left_http()
+    }
+
+    fn retry(reason: &CloseReason) -> Retry {
+        retry_on_connection::<Self>(reason)
+    }
+
+    fn http1(&self) -> Option<&Client> {
+        self.codec().http1()
+    }
+}
+
+impl<F: ClientFilter, C: ClientCodec> ClientCodec for Over<F, C>
+where
+    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<F::Error, C::Error>>,
+{
+    fn alpn(&self) -> Option<&[u8]> {
+        self.codec().alpn().or_else(|| self.filter().alpn())
+    }
+}
+
+impl<C: ClientCodec> ExchangeCodec for DynOver<C>
+where
+    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<DynFault, C::Error>>,
+{
+    fn http_error(error: &Self::Error) -> Option<&http1::Error> {
+        match error {
+            OverError::Codec(error) => C::http_error(error),
+            OverError::Filter(_) => None,
+        }
+    }
+
+    fn into_filters(self) -> Filters {
+        self.into_filters(C::into_filters)
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.above().has_left_http()
+    }
+
+    fn retry(reason: &CloseReason) -> Retry {
+        retry_on_connection::<Self>(reason)
+    }
+
+    fn http1(&self) -> Option<&Client> {
+        self.above().http1()
+    }
+}
+
+impl<C: ClientCodec> ClientCodec for DynOver<C>
+where
+    Self: Pipeline<In = Incoming, Out = Outgoing, Error = OverError<DynFault, C::Error>>,
+{
+    fn alpn(&self) -> Option<&[u8]> {
+        self.above().alpn()
+    }
+}
+
+impl ExchangeCodec for ClientStream {
+    fn http_error(error: &http1::Error) -> Option<&http1::Error> {
+        Some(error)
+    }
+
+    fn into_filters(self) -> Filters {
+        Filters::default().with(self.into_tunnel())
+    }
+
+    /// Another protocol on a stream needs extended CONNECT (RFC 8441).
+    fn has_left_http(&self) -> bool {
+        false
+    }
+
+    /// A stream that was refused, or is above the last one of GOAWAY, was not processed (RFC 9113 §8.7).
+    fn retry(reason: &CloseReason) -> Retry {
+        match reason {
+            CloseReason::StreamReset { code, by_peer: true } => match u32::try_from(*code).map(ErrorCode) {
+                Ok(ErrorCode::REFUSED_STREAM) => Retry::Always,
+                Ok(ErrorCode::HTTP_1_1_REQUIRED) => Retry::ByHttp1,
+                _ => Retry::Never,
+            },
+            CloseReason::Done | CloseReason::Broken(_) => Retry::IfIdempotent,
+            _ => Retry::Never,
+        }
+    }
+
+    fn http1(&self) -> Option<&Client> {
+        None
+    }
+
+    fn is_complete(&self) -> bool {
+        self.status().is_finished
+    }
+}
+
+/// An HTTP/1.1 connection that begins with a PROXY header. The header is sent once, so other protocols find no filter.
+#[cfg(feature = "proxy-header")]
+impl ExchangeCodec for SendsHeader<Client> {
+    fn http_error(error: &http1::Error) -> Option<&http1::Error> {
+        Some(error)
+    }
+
+    fn into_filters(self) -> Filters {
+        Filters::default()
+    }
+
+    fn has_left_http(&self) -> bool {
+        self.inner().is_switched()
+    }
+
+    fn retry(reason: &CloseReason) -> Retry {
+        retry_on_connection::<Self>(reason)
+    }
+
+    fn http1(&self) -> Option<&Client> {
+        Some(self.inner())
+    }
+}
+
+#[cfg(feature = "proxy-header")]
+impl ClientCodec for SendsHeader<Client> {
+    fn alpn(&self) -> Option<&[u8]> {
+        None
+    }
+}

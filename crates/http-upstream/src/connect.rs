@@ -1,0 +1,337 @@
+//! `Connector`: makes connections to HTTP servers.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(feature = "tls")]
+use tidegate_codec::Over;
+use tidegate_engine::{self as engine, Channel, ConnectError, task};
+use tidegate_http1::{self as http1, client};
+use tidegate_http2 as http2;
+#[cfg(feature = "proxy-header")]
+use tidegate_proxy_protocol::SendsHeader;
+use tidegate_socks as socks5;
+use tidegate_sys::Address;
+#[cfg(feature = "tls")]
+use tidegate_tls::{ClientConfig, Tls};
+
+use super::codec::ClientCodec;
+use super::error::{Phase, ProxyError, UpstreamError, handshake_failed};
+use super::forward_proxy::{ForwardProxy, ProxyKind};
+use super::http2::Http2Connection;
+use super::target::{Addresses, Target, Versions};
+use super::{socks, tunnel};
+
+/// Makes connections, with what they have in common.
+#[derive(Debug)]
+pub struct Connector {
+    http1: Arc<client::Config>,
+    /// The limits of HTTP/2 streams.
+    streams: Arc<client::Limits>,
+    /// How many streams of an HTTP/2 connection are reset at once, and in a second.
+    resets: [u32; 2],
+    /// `None` if no connection speaks HTTP/2.
+    http2: Option<Arc<http2::Config>>,
+    limits: ConnectLimits,
+    #[cfg(feature = "tls")]
+    tls: Option<ClientConfig>,
+    /// The same, offering HTTP/2.
+    #[cfg(feature = "tls")]
+    tls_http2: Option<ClientConfig>,
+}
+
+/// The settings of a [`Connector`].
+#[derive(Debug)]
+pub struct ConnectorConfig {
+    /// The configuration of HTTP/1.1 connections.
+    pub http1: client::Config,
+    /// The limits of HTTP/2 streams.
+    pub streams: client::Limits,
+    /// The limits of HTTP/2 connections; `None` if there are none.
+    pub http2: Option<http2::Limits>,
+    /// Whether `https` offers HTTP/2. A configuration of TLS with protocols of its own decides itself.
+    pub offers_http2: bool,
+    /// How many streams of an HTTP/2 connection are reset at once, and in a second.
+    pub resets: [u32; 2],
+    /// What protects the connector.
+    pub limits: ConnectLimits,
+    /// The configuration of TLS.
+    #[cfg(feature = "tls")]
+    pub tls: Option<ClientConfig>,
+}
+
+/// What protects a connector.
+#[derive(Debug, Clone)]
+pub struct ConnectLimits {
+    /// How long connecting may take, over all addresses; and as long again the handshake of TLS.
+    pub connect_timeout: Duration,
+    /// How long resolving a name may take.
+    pub resolve_timeout: Duration,
+    /// Addresses of a name that are tried. It stops a name with a thousand addresses.
+    pub addresses_max: usize,
+    /// The limits of connections below HTTP.
+    pub engine: engine::Limits,
+}
+
+/// A connection that was made, by its version.
+pub enum Connected<H> {
+    /// HTTP/1.1.
+    Http1(H),
+    /// HTTP/2.
+    Http2(std::rc::Rc<Http2Connection>),
+}
+
+/// A connection without the type of its codec, as the caller of a [`Connector`] keeps it.
+pub trait FromChannel {
+    /// Hides the type of a connection that was made.
+    fn from_channel<C: ClientCodec>(channel: Channel<C>) -> Self;
+}
+
+impl Connector {
+    /// A connector with these settings.
+    ///
+    /// # Panics
+    /// If the limits contradict each other.
+    #[must_use]
+    pub fn new(config: ConnectorConfig) -> Self {
+        #[cfg(feature = "tls")]
+        let tls_http2 = config.tls.as_ref().filter(|_| config.offers_http2).and_then(offering_http2);
+        Self {
+            http1: Arc::new(config.http1),
+            streams: Arc::new(config.streams),
+            resets: config.resets,
+            http2: config.http2.map(|limits| Arc::new(http2::Config::new(limits))),
+            limits: config.limits,
+            #[cfg(feature = "tls")]
+            tls: config.tls.map(without_http2),
+            #[cfg(feature = "tls")]
+            tls_http2,
+        }
+    }
+
+    /// Whether connections of `https` offer HTTP/2.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn offers_http2(&self) -> bool {
+        self.tls_http2.is_some() && self.http2.is_some()
+    }
+
+    /// Whether connections of `https` offer HTTP/2: there are none.
+    #[cfg(not(feature = "tls"))]
+    #[must_use]
+    pub fn offers_http2(&self) -> bool {
+        false
+    }
+
+    /// Connects to a server, through its proxy if it has one. Over TLS the handshake is complete.
+    ///
+    /// # Errors
+    /// [`UpstreamError`].
+    pub async fn connect<H: FromChannel>(&self, target: &Target<'_>) -> Result<Connected<H>, UpstreamError> {
+        match target.via {
+            None => {
+                let addresses = match target.addresses {
+                    Addresses::At(address) => vec![address.clone()],
+                    Addresses::By(_) => self.addresses(target, target.host, target.port).await?,
+                };
+                self.connect_directly(target, &self.client_of(addresses)).await
+            }
+            Some(proxy) => {
+                let connecting = self.connect_through(target, proxy);
+                task::timeout(self.limits.connect_timeout, connecting).await.unwrap_or(Err(TIMEOUT))
+            }
+        }
+    }
+
+    async fn connect_directly<H: FromChannel>(
+        &self,
+        target: &Target<'_>,
+        connect: &engine::Client,
+    ) -> Result<Connected<H>, UpstreamError> {
+        if target.is_secure {
+            #[cfg(feature = "tls")]
+            return self.choose(open(connect, Over::new(self.tls_of(target)?, self.http())).await?, target).await;
+            #[cfg(not(feature = "tls"))]
+            return Err(UpstreamError::NoTls);
+        }
+        #[cfg(feature = "proxy-header")]
+        if let Some(header) = target.header {
+            return Ok(http1(open(connect, SendsHeader::new(header.into(), self.http())).await?));
+        }
+        self.choose(open(connect, self.http()).await?, target).await
+    }
+
+    async fn connect_through<H: FromChannel>(
+        &self,
+        target: &Target<'_>,
+        proxy: &ForwardProxy,
+    ) -> Result<Connected<H>, UpstreamError> {
+        let connect = self.client_of(self.addresses(target, &proxy.host, proxy.port).await?);
+        match proxy.kind {
+            ProxyKind::Http if target.is_forwarded => open(&connect, self.http()).await.map(http1),
+            ProxyKind::Http => self.tunnel(&connect, self.http(), proxy, target).await,
+            #[cfg(feature = "tls")]
+            ProxyKind::Https => {
+                let codec = Over::new(self.tls(&proxy.host)?, self.http());
+                if target.is_forwarded {
+                    open(&connect, codec).await.map(http1)
+                } else {
+                    self.tunnel(&connect, codec, proxy, target).await
+                }
+            }
+            #[cfg(not(feature = "tls"))]
+            ProxyKind::Https => Err(UpstreamError::NoTls),
+            ProxyKind::Socks5 | ProxyKind::Socks5h | ProxyKind::Socks4 | ProxyKind::Socks4a => {
+                self.connect_by_socks(target, proxy, &connect).await
+            }
+        }
+    }
+
+    /// Makes a tunnel to a server.
+    async fn tunnel<C: ClientCodec, H: FromChannel>(
+        &self,
+        connect: &engine::Client,
+        codec: C,
+        proxy: &ForwardProxy,
+        target: &Target<'_>,
+    ) -> Result<Connected<H>, UpstreamError> {
+        let (authority, http) = (target.authority(), self.http());
+        if target.is_secure {
+            #[cfg(feature = "tls")]
+            {
+                let above = Over::new(self.tls_of(target)?, http);
+                let channel = open(connect, codec).await?;
+                let channel = tunnel::connect(channel, proxy, authority, |filters| filters.stack(above)).await?;
+                return self.choose(channel, target).await;
+            }
+            #[cfg(not(feature = "tls"))]
+            return Err(UpstreamError::NoTls);
+        }
+        let channel = open(connect, codec).await?;
+        let channel = tunnel::connect(channel, proxy, authority, |filters| filters.stack(http)).await?;
+        self.choose(channel, target).await
+    }
+
+    async fn connect_by_socks<H: FromChannel>(
+        &self,
+        target: &Target<'_>,
+        proxy: &ForwardProxy,
+        connect: &engine::Client,
+    ) -> Result<Connected<H>, UpstreamError> {
+        let to = if matches!(proxy.kind, ProxyKind::Socks5 | ProxyKind::Socks4) {
+            let addresses = self.addresses(target, target.host, target.port).await?;
+            let is_version_4 = proxy.kind == ProxyKind::Socks4;
+            let mut addresses = addresses.iter().filter_map(Address::ip);
+            let address = addresses.find(|address| address.is_ipv4() || !is_version_4);
+            socks5::Target::from(address.ok_or(UpstreamError::Connect(ConnectError::NoAddress))?)
+        } else {
+            socks5::Target::new(target.host, target.port).map_err(|_| UpstreamError::Proxy(ProxyError::Target))?
+        };
+        if target.is_secure {
+            #[cfg(feature = "tls")]
+            {
+                let codec = Over::new(self.tls_of(target)?, self.http());
+                return self.choose(socks::connect(connect, proxy, to, codec).await?, target).await;
+            }
+            #[cfg(not(feature = "tls"))]
+            return Err(UpstreamError::NoTls);
+        }
+        self.choose(socks::connect(connect, proxy, to, self.http()).await?, target).await
+    }
+
+    /// A connection to a server, in the version that the server has chosen.
+    async fn choose<C: ClientCodec, H: FromChannel>(
+        &self,
+        mut channel: Channel<C>,
+        target: &Target<'_>,
+    ) -> Result<Connected<H>, UpstreamError> {
+        let mut is_http2 = target.versions == Versions::Http2;
+        if target.is_secure {
+            let established = poll_fn(|cx| channel.poll_established(cx));
+            match task::timeout(self.limits.connect_timeout, established).await {
+                Ok(established) => established.map_err(handshake_failed)?,
+                Err(_) => {
+                    channel.abort();
+                    return Err(TIMEOUT);
+                }
+            }
+            is_http2 = channel.with_codec(|codec| codec.alpn() == Some(b"h2")).map_err(handshake_failed)?;
+        }
+        let Some(config) = self.http2.as_ref().filter(|_| is_http2) else { return Ok(http1(channel)) };
+        let connection = http2::Connection::client(config.clone());
+        let session = channel.into_session(|codec| codec.into_filters().stack(connection)).map_err(handshake_failed)?;
+        let scheme = if target.is_secure { "https" } else { "http" };
+        Ok(Connected::Http2(Http2Connection::new(session, self.streams.clone(), scheme, self.resets)))
+    }
+
+    fn http(&self) -> http1::Client {
+        http1::Client::new(self.http1.clone())
+    }
+
+    /// TLS to a server.
+    #[cfg(feature = "tls")]
+    fn tls_of(&self, target: &Target<'_>) -> Result<Tls, UpstreamError> {
+        match self.tls_http2.as_ref().filter(|_| target.versions == Versions::Http2) {
+            Some(tls) => tls.connect(target.name()).map_err(|_| UpstreamError::ServerName),
+            None => self.tls(target.name()),
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    fn tls(&self, host: &str) -> Result<Tls, UpstreamError> {
+        let tls = self.tls.as_ref().ok_or(UpstreamError::NoTls)?;
+        tls.connect(host).map_err(|_| UpstreamError::ServerName)
+    }
+
+    /// The addresses of a host to try, in their order.
+    async fn addresses(&self, target: &Target<'_>, host: &str, port: u16) -> Result<Vec<Address>, UpstreamError> {
+        if let Ok(ip) = host.parse::<std::net::IpAddr>() {
+            return Ok(vec![Address::Ip((ip, port).into())]);
+        }
+        if let Some((ip, zone)) = tidegate_sys::parse_zoned(host) {
+            return Ok(vec![Address::Ip(std::net::SocketAddrV6::new(ip, port, 0, zone).into())]);
+        }
+        let resolver = match target.addresses {
+            Addresses::By(resolver) => resolver,
+            Addresses::At(address) => return Ok(vec![address.clone()]),
+        };
+        let resolved = task::timeout(self.limits.resolve_timeout, resolver.resolve(host, port)).await;
+        let resolved = resolved.map_err(|_| UpstreamError::Timeout(Phase::Resolve))?;
+        let mut addresses = resolved.map_err(|error| UpstreamError::Resolve(host.into(), error))?;
+        addresses.truncate(self.limits.addresses_max);
+        Ok(addresses.into_iter().map(Address::Ip).collect())
+    }
+
+    fn client_of(&self, addresses: Vec<Address>) -> engine::Client {
+        engine::Client::at_each(addresses)
+            .connect_timeout(self.limits.connect_timeout)
+            .limits(self.limits.engine.clone())
+    }
+}
+
+async fn open<C: ClientCodec>(connect: &engine::Client, codec: C) -> Result<Channel<C>, UpstreamError> {
+    connect.connect(codec).await.map_err(UpstreamError::Connect)
+}
+
+fn http1<C: ClientCodec, H: FromChannel>(channel: Channel<C>) -> Connected<H> {
+    Connected::Http1(H::from_channel(channel))
+}
+
+/// The configuration of connections that offer HTTP/2. One with protocols of its own decides itself.
+#[cfg(feature = "tls")]
+fn offering_http2(tls: &ClientConfig) -> Option<ClientConfig> {
+    match tls.alpn().next() {
+        None => tls.with_alpn(["h2", "http/1.1"]).ok(),
+        Some(_) => Some(tls.clone()).filter(|tls| tls.alpn().any(|protocol| protocol == b"h2")),
+    }
+}
+
+/// The configuration of connections that speak HTTP/1.1 in any case.
+#[cfg(feature = "tls")]
+fn without_http2(tls: ClientConfig) -> ClientConfig {
+    let others: Vec<_> = tls.alpn().filter(|protocol| *protocol != b"h2").map(<[u8]>::to_vec).collect();
+    if others.len() == tls.alpn().count() { tls } else { tls.with_alpn(others).unwrap_or(tls) }
+}
+
+const TIMEOUT: UpstreamError = UpstreamError::Timeout(Phase::Connect);

@@ -1,0 +1,162 @@
+//! `Shared`: an HTTP/2 connection of the pool, which many exchanges share, and their places on it.
+//!
+//! - A [`StreamLease`] is the place of a stream, from before it is opened until its exchange is over. Requests beyond what the
+//!   server permits wait in the pool, in the order in which they came.
+//! - A connection that takes no further request leaves the pool at once. Its exchanges go on, and it closes after the last
+//!   one.
+//!
+//! A task of each connection waits for what changes how many streams it takes: settings, GOAWAY, its end.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+
+use tidegate_engine::{Channel, task};
+use tidegate_http2::ClientStream;
+
+use super::channel::ExchangeChannel;
+use super::exchange::{ChannelExchange, ClientExchange, Release};
+use super::http2::{Http2Connection, OpenFailure, STREAMS_ASSUMED, StreamPlace};
+use super::origin::Origin;
+
+/// The pool of a shared connection.
+pub(super) trait StreamOwner {
+    /// How many streams a connection takes has changed.
+    fn on_permits(self: Rc<Self>, shared: &Rc<Shared>);
+
+    /// An exchange on a stream is over.
+    fn on_stream_over(self: Rc<Self>, shared: &Rc<Shared>);
+}
+
+/// An HTTP/2 connection in the pool, or one that has left it and still has exchanges.
+pub(super) struct Shared {
+    http2: Rc<Http2Connection>,
+    pub(super) origin: Rc<Origin>,
+    /// How many streams it takes at a time; `None` once it takes no further one.
+    permits: Cell<Option<usize>>,
+    /// It is in the pool.
+    pub(super) is_listed: Cell<bool>,
+    /// Since when it has no exchange, as a number of the pool.
+    pub(super) idle_since: Cell<u64>,
+}
+
+impl Shared {
+    pub(super) fn new(http2: Rc<Http2Connection>, origin: Rc<Origin>) -> Rc<Self> {
+        let permits = Cell::new(Some(STREAMS_ASSUMED));
+        Rc::new(Self { http2, origin, permits, is_listed: Cell::new(true), idle_since: Cell::new(0) })
+    }
+
+    /// Whether it takes no further stream.
+    pub(super) fn is_ending(&self) -> bool {
+        self.permits.get().is_none()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.http2.open_count() == 0
+    }
+
+    /// A place for one more stream, of `streams_max` at most.
+    pub(super) fn lease(self: &Rc<Self>, owner: &Rc<dyn StreamOwner>, streams_max: usize) -> Option<StreamLease> {
+        let permits = self.permits.get()?.min(streams_max);
+        (self.http2.open_count() < permits).then(|| self.first_lease(owner))
+    }
+
+    /// A place for the request for which the connection was made.
+    pub(super) fn first_lease(self: &Rc<Self>, owner: &Rc<dyn StreamOwner>) -> StreamLease {
+        StreamLease { owner: owner.clone(), shared: self.clone(), place: Some(self.http2.place()) }
+    }
+
+    /// Starts the task that waits for changes.
+    pub(super) fn watch(self: &Rc<Self>, owner: Weak<dyn StreamOwner>) {
+        drop(task::spawn(watch(owner, Rc::downgrade(self))));
+    }
+}
+
+/// Waits for what changes how many streams a connection takes, until it takes none any more.
+async fn watch(owner: Weak<dyn StreamOwner>, shared: Weak<Shared>) {
+    poll_fn(|cx| {
+        let (Some(owner), Some(shared)) = (owner.upgrade(), shared.upgrade()) else { return Poll::Ready(()) };
+        if !shared.is_listed.get() {
+            return Poll::Ready(());
+        }
+        match shared.http2.watch_permits(cx.waker()) {
+            Ok(permits) => {
+                shared.permits.set(permits);
+                owner.on_permits(&shared);
+            }
+            Err(_) => cx.waker().wake_by_ref(),
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The place of a stream. Dropping it frees the place.
+pub struct StreamLease {
+    owner: Rc<dyn StreamOwner>,
+    shared: Rc<Shared>,
+    /// `None` once it is dropped.
+    place: Option<StreamPlace>,
+}
+
+impl StreamLease {
+    /// Opens the stream. `None` if the connection takes none: the request needs another place.
+    pub async fn begin(self) -> Option<Rc<dyn ClientExchange>> {
+        let mut polls_left = OPEN_POLLS_MAX;
+        let channel = poll_fn(|cx| match self.shared.http2.open_stream(false) {
+            Ok(channel) => Poll::Ready(Some(channel)),
+            // Within a dispatch; or the server has lowered its limit.
+            Err(OpenFailure::Busy | OpenFailure::Full) if polls_left > 0 => {
+                polls_left -= 1;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Err(OpenFailure::Busy | OpenFailure::Full) => Poll::Ready(None),
+            Err(OpenFailure::Ended) => {
+                self.shared.permits.set(None);
+                self.owner.clone().on_permits(&self.shared);
+                Poll::Ready(None)
+            }
+        })
+        .await?;
+        Some(Rc::new(ChannelExchange::new(channel, self)))
+    }
+}
+
+impl Release<ClientStream> for StreamLease {
+    /// The connection stays; a stream whose request was not sent to its end is reset.
+    fn complete(self, channel: Channel<ClientStream>, is_cut_off: bool) {
+        if is_cut_off {
+            channel.abort();
+        } else {
+            drop(channel);
+        }
+    }
+
+    /// The stream is reset, within what the server bears.
+    fn give_up(self, mut channel: ExchangeChannel<ClientStream>) {
+        if !channel.is_open() {
+            return;
+        }
+        let (owner, shared) = (self.owner.clone(), self.shared.clone());
+        shared.http2.discard(channel, self);
+        if let Some(permits) = shared.permits.get()
+            && shared.http2.is_spent(permits)
+        {
+            shared.permits.set(None);
+            owner.on_permits(&shared);
+        }
+        shared.http2.end_if_discarded();
+    }
+}
+
+impl Drop for StreamLease {
+    fn drop(&mut self) {
+        drop(self.place.take());
+        self.owner.clone().on_stream_over(&self.shared);
+    }
+}
+
+/// How often opening a stream is tried, in as many turns of the loop.
+const OPEN_POLLS_MAX: u32 = 100;
