@@ -1,4 +1,4 @@
-//! A client of HTTP: requests to any origin, over connections that it keeps in a pool.
+//! An HTTP client: requests to any origin, over connections that it keeps in a pool.
 //!
 //! | to | use |
 //! |---|---|
@@ -57,7 +57,7 @@ pub use self::websocket::{WebSocketBuilder, WebSocketChannel};
 use tidegate_http_upstream::{Connector, ConnectorConfig, Pool};
 pub use tidegate_http_upstream::{Resolve, Resolving, SystemResolver};
 
-/// A client of HTTP on one loop. Clones share their connections.
+/// An HTTP client on one loop. Clones share their connections.
 ///
 /// The client belongs to the loop on which it sends its first request: its connections are the loop's.
 ///
@@ -204,7 +204,7 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// What protects the client.
+    /// The limits that protect the client.
     pub fn limits(mut self, limits: ClientLimits) -> Self {
         self.limits = limits;
         self
@@ -256,7 +256,7 @@ impl ClientBuilder {
     }
 
     /// Whether connections of `https` offer HTTP/2 to their servers (ALPN); they do, unless set. A server that does not
-    /// agree speaks HTTP/1.1. All requests to an origin of HTTP/2 share one connection.
+    /// agree speaks HTTP/1.1. All requests to an HTTP/2 origin share one connection.
     ///
     /// A request that [upgrades](RequestBuilder::upgrade) its connection, and one through a proxy that forwards it, goes by
     /// HTTP/1.1 in any case.

@@ -1,8 +1,8 @@
 //! A reverse proxy: requests are passed on to upstreams, and their responses back.
 //!
-//! A [`Proxy`] is a function of a [`Router`](tidegate_http::Router) like any other, so hosts and paths are those of the router,
-//! and middleware sees the requests. [`Upstreams`] is what loops share: which upstreams there are, how they do, and
-//! limits.
+//! A [`Proxy`] is a function of a [`Router`](tidegate_http::Router) like any other, so hosts and paths are those of the
+//! router, and middleware sees the requests. [`Upstreams`] is the state that loops share: which upstreams there are,
+//! how they do, and limits.
 //!
 //! ```no_run
 //! use tidegate::http::proxy::{Proxy, Upstreams};
@@ -16,26 +16,27 @@
 //! # }
 //! ```
 //!
-//! **What is passed on is what was understood.** A request is decoded, and encoded anew by the codec: no byte of its
-//! framing reaches an upstream. Fields of one connection stay behind (RFC 9110 §7.6.1), what a client claims about itself
-//! is dropped unless the client is trusted, and a path with a dot segment is refused.
+//! **Only understood requests are passed on.** A request is decoded, and encoded anew by the codec: no byte of its
+//! framing reaches an upstream. Fields of one connection stay behind (RFC 9110 §7.6.1), a client's claims about itself
+//! are dropped unless the client is trusted, and a path with a dot segment is refused.
 //!
 //! **Bodies are never kept.** A piece is received when those before it have room at the other side, in both directions at
 //! the same time. If the client leaves, the exchange with the upstream is reset. If the upstream fails within a response,
 //! the client sees that the response is not complete.
 //!
-//! | what the client gets | when |
+//! | response | when |
 //! |---|---|
 //! | 400 | the path has a dot segment, or the request cannot be passed on |
 //! | 405 | TRACE; CONNECT, unless it is [passed on](Proxy::pass_connect) |
 //! | 429 | more requests than a [`RateLimit`] allows, or too many that the client has cancelled before |
-//! | 501 | an extended CONNECT of HTTP/2 for another protocol than WebSocket |
+//! | 501 | an HTTP/2 extended CONNECT for another protocol than WebSocket |
 //! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without that upgrade |
 //! | 503 | no upstream is available, or each has as many requests as it may |
 //! | 504 | connecting, or the head of the response, takes too long |
 //! | 508 | the request has come back to this proxy |
 //!
-//! Read next: `forward.rs`, the way of a request; `upstreams.rs`, what loops share; `fields.rs`, what is passed on.
+//! Read next: `forward.rs`, the way of a request; `upstreams.rs`, the state that loops share; `fields.rs`, the
+//! forwarded fields.
 
 #![forbid(unsafe_code)]
 
@@ -167,7 +168,7 @@ impl Proxy {
         self
     }
 
-    /// What decides which upstream gets a request, with [`Balance::ConsistentHash`].
+    /// The key that decides which upstream gets a request, with [`Balance::ConsistentHash`].
     pub fn hash_key(mut self, key: HashKey) -> Self {
         self.options.hash_key = key;
         self
@@ -180,8 +181,8 @@ impl Proxy {
         self
     }
 
-    /// Passes CONNECT on, and tunnels what follows; it gets a 405 unless set. Which targets are allowed is up to the
-    /// upstream.
+    /// Passes CONNECT on, and tunnels the bytes behind it; it gets a 405 unless set. Which targets are allowed is up to
+    /// the upstream.
     pub fn pass_connect(mut self) -> Self {
         self.options.connect = true;
         self

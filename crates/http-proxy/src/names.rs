@@ -106,8 +106,8 @@ impl Names {
 }
 
 impl Upstreams {
-    /// Resolves all names, and waits for the results. An address that stays keeps its connections and what is known of it.
-    /// A name that cannot be resolved keeps the addresses that it has.
+    /// Resolves all names, and waits for the results. An address that stays keeps its connections and its health. A
+    /// name that cannot be resolved keeps the addresses that it has.
     ///
     /// It is for a task of a loop. [`maintain`](Self::maintain) does the same at intervals.
     pub async fn resolve(&self) {
@@ -128,8 +128,8 @@ impl Upstreams {
 /// A host and a port to resolve for a URL of a set, by its place.
 pub(super) type Wanted = (usize, String, u16);
 
-/// Resolves names beside each other by a function that blocks, on threads of their own, and returns what there is after
-/// `timeout`. The thread of a lookup that takes longer ends with it, and its result is dropped.
+/// Resolves names beside each other by a function that blocks, on threads of their own, and returns the results that
+/// there are after `timeout`. The thread of a lookup that takes longer ends with it, and its result is dropped.
 pub(super) fn first_addresses(
     names: Vec<Wanted>,
     timeout: Duration,

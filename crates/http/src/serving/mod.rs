@@ -2,7 +2,7 @@
 //!
 //! | file | step |
 //! |---|---|
-//! | `connection.rs` | the state machine: each event of a connection, and what follows |
+//! | `connection.rs` | the state machine: each event of a connection, and its consequence |
 //! | `begin.rs` | from a head to its function: host, route, state, middleware, counts |
 //! | `inline.rs` | a function that responds within the dispatch |
 //! | `request_body.rs`, `buffered.rs` | a function that waits for its request's body |
