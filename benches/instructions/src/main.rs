@@ -29,7 +29,7 @@
 //! | `turns.rs` | whole turns of a loop |
 //! | `streams.rs` | messages on streams, and on one connection |
 //! | `crowds.rs` | one connection beside many idle ones: closing, pausing receives, shedding |
-//! | `http.rs` | requests through the layer of HTTP |
+//! | `http.rs` | requests through the HTTP layer |
 //! | `websocket.rs` | messages of WebSockets |
 //! | `drivers.rs` | the same for a driver's sockets, on epoll and io_uring |
 //! | `wire.rs` | the driver beneath those, without a system |
