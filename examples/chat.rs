@@ -96,4 +96,4 @@ impl TestClient {
 }
 
 /// The timeout of the name.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);

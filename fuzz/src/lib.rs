@@ -27,6 +27,31 @@
 //!
 //! `targets/` has a program of each for libFuzzer, `tests/corpora.rs` replays the corpora, and `README.md` describes
 //! how to run them. Read next: `choices.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `choices.rs` | `Choices`: the bytes of a fuzzer as decisions |
+//! | `framings.rs` | each framing: any split yields the same frames, and decoding reverses encoding |
+//! | `filters.rs` | stacks of filters: hostile bytes below, plain ones above |
+//! | `http1.rs` | requests to the codec |
+//! | `responses.rs` | responses to the codec |
+//! | `http2.rs` | frames to HTTP/2 in either role; field blocks |
+//! | `round_trips.rs` | both roles of the codec against each other |
+//! | `proxy_protocol.rs` | PROXY headers, received in both ways |
+//! | `websocket.rs` | frames to both roles of WebSocket, and round trips |
+//! | `socks.rs` | handshakes of SOCKS, in both roles |
+//! | `compress.rs` | compressed messages of each algorithm, and round trips |
+//! | `streams.rs` | frames and commands on a session |
+//! | `sniff.rs` | first bytes of a connection to the rules of sniffing, in any order |
+//! | `scan.rs` | heads to the scanner at each level, and to httparse |
+//! | `outbound.rs` | operations on queues beside the model of their tests |
+//! | `connections.rs` | connections on a simulated network; the two sides: `connections/party.rs` |
+//! | `services.rs` | requests to an HTTP application: routes, extractors, files, content codings |
+//! | `requests.rs` | requests on a simulated network, with deadlines and drains |
+//! | `tls.rs` | bytes to both roles of TLS, and changed handshakes |
+//! | `rings.rs` | the driver on io_uring, over real sockets with arbitrary peers |
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,32 @@
 //! `cargo xtask`: the commands of a contributor. `ci` and `long` are lists of steps (`ci.rs`, `long.rs`); the other
 //! commands are single steps of them. Read next: `steps.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `ci.rs` | all checks of a change: the list of steps, which share builds |
+//! | `long.rs` | the complete checks that ci samples, and builds of their own |
+//! | `interop.rs` | steps with other programs, of both lists |
+//! | `touched.rs` | the steps of ci that a change can have broken, by a table of paths |
+//! | `steps.rs` | named steps: selection, order, durations |
+//! | `record.rs` | which steps of long have passed, and on which inputs |
+//! | `passed.rs` | the commit on which all of ci passed |
+//! | `chance.rs` | a test that fails runs again |
+//! | `check.rs` | format, lints and tests of one crate, between changes |
+//! | `flaky.rs` | tests that fail by chance: all tests, shuffled and beside a load |
+//! | `slowest.rs` | the tests that took longest |
+//! | `test_programs.rs` | the programs of the workspace's tests, from one build |
+//! | `measure.rs` | builds, documentation, measurements with their bars |
+//! | `smoke.rs` | the program as in the README |
+//! | `new_protocol.rs` | a protocol crate from templates, and each place in the tree that names it |
+//! | `fuzz.rs` | fuzzing |
+//! | `injected.rs` | the contract of drivers with injected bugs |
+//! | `release.rs` | packages that compile, the oldest compiler, interfaces beside a baseline |
+//! | `sample.rs` | samples by a seed |
+//! | `tools.rs` | tools and their versions |
+//! | `disk.rs` | the size of `target` after a run |
+//! | `command.rs` | commands and their environment |
 
 #![forbid(unsafe_code)]
 

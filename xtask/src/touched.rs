@@ -112,7 +112,12 @@ const TABLE: &[Row] = &[
     row("crates/compress", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
         .long(&["in front of Python and nginx", "smuggled"]),
+    row("crates/http-client", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP2, PROGRAM, TLS, WEBSOCKET])),
     row("crates/http-message", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
+        .long(&["in front of Python and nginx", "smuggled"]),
+    row("crates/http-proxy", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
+        .long(&["in front of Python and nginx", "smuggled"]),
+    row("crates/http-upstream", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
         .long(&["in front of Python and nginx", "smuggled"]),
     row("crates/http1", Of(&[COSTS, DOCUMENTATION, EXAMPLES, HTTP, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http2", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, INSTRUCTIONS, PROGRAM])).long(DECODER),

@@ -148,4 +148,4 @@ fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);

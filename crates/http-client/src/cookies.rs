@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cookie::Cookie;
 use http::Uri;
+use tidegate_http_upstream::Origin;
 
 use super::error::ClientError;
 use super::uri::{origin_form, origin_of, parse_uri};
-use tidegate_http_upstream::Origin;
 
 /// Cookies of servers, in memory. Clones are the same store.
 ///
@@ -39,9 +39,9 @@ use tidegate_http_upstream::Origin;
 /// # Ok::<(), tidegate::http::client::ClientError>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct CookieStore(Rc<RefCell<Vec<Stored>>>);
+pub struct CookieStore(Rc<RefCell<Vec<StoredCookie>>>);
 
-struct Stored {
+struct StoredCookie {
     name: Box<str>,
     value: Box<str>,
     /// In lower case.
@@ -128,13 +128,10 @@ impl CookieStore {
             return;
         }
         let now = unix_time();
-        let expires = match cookie.max_age() {
-            Some(age) => Some(now.saturating_add(age.whole_seconds())),
-            None => cookie.expires_datetime().map(|at| at.unix_timestamp()),
-        };
+        let expires = expiry(&cookie, now);
         let mut stored = self.0.borrow_mut();
         // An attacker in the network must not choose what a site gets over TLS.
-        let overlays = |one: &Stored| {
+        let overlays = |one: &StoredCookie| {
             let is_same_site = is_below(&one.domain, &domain) || is_below(&domain, &one.domain);
             one.is_secure && one.name.as_ref() == cookie.name() && is_same_site && is_path_below(&path, &one.path)
         };
@@ -149,7 +146,7 @@ impl CookieStore {
             return;
         }
         make_room(&mut stored, &domain);
-        stored.push(Stored {
+        stored.push(StoredCookie {
             name: cookie.name().into(),
             value: cookie.value().into(),
             domain: domain.into(),
@@ -175,7 +172,7 @@ impl CookieStore {
     }
 }
 
-impl Stored {
+impl StoredCookie {
     fn is_for(&self, origin: &Origin, path: &str, now: i64) -> bool {
         let is_domain =
             if self.is_host_only { self.domain == origin.host } else { is_below(&origin.host, &self.domain) };
@@ -183,6 +180,14 @@ impl Stored {
             && (origin.is_secure || !self.is_secure)
             && self.expires.is_none_or(|at| at > now)
             && is_path_below(path, &self.path)
+    }
+}
+
+/// When a cookie expires, in seconds of Unix time; `None` if it has no such time.
+fn expiry(cookie: &Cookie<'_>, now: i64) -> Option<i64> {
+    match cookie.max_age() {
+        Some(age) => Some(now.saturating_add(age.whole_seconds())),
+        None => cookie.expires_datetime().map(|at| at.unix_timestamp()),
     }
 }
 
@@ -207,7 +212,7 @@ fn default_path(uri: &Uri) -> String {
     }
 }
 
-fn make_room(stored: &mut Vec<Stored>, domain: &str) {
+fn make_room(stored: &mut Vec<StoredCookie>, domain: &str) {
     let of_domain = stored.iter().filter(|one| *one.domain == *domain).count();
     if of_domain >= COOKIES_PER_DOMAIN_MAX
         && let Some(first) = stored.iter().position(|one| *one.domain == *domain)

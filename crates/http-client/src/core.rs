@@ -5,6 +5,9 @@ use std::rc::Rc;
 use http::Uri;
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
+#[cfg(feature = "compress")]
+use tidegate_http_message::coding::supported_names;
+use tidegate_http_upstream::{Connector, Origin, Pool, Resolve};
 use tidegate_http1::Fields;
 #[cfg(feature = "cookies")]
 use tidegate_http1::ResponseHead;
@@ -14,9 +17,6 @@ use super::cookies::CookieStore;
 use super::error::ClientError;
 use super::limits::ClientLimits;
 use super::proxy::Proxies;
-#[cfg(feature = "compress")]
-use tidegate_http_message::coding::supported_names;
-use tidegate_http_upstream::{Connector, Origin, Pool, Resolve};
 
 /// The settings, the connector and the pool of a client.
 pub(super) struct ClientCore {

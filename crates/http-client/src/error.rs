@@ -8,12 +8,11 @@ use std::rc::Rc;
 use http::StatusCode;
 use tidegate_engine::{CloseReason, ConnectError};
 use tidegate_http_message::BodyError;
+use tidegate_http_upstream::UpstreamError;
+pub use tidegate_http_upstream::{Phase, ProxyError};
 use tidegate_http1::{InvalidField, InvalidRequest};
 #[cfg(feature = "websocket")]
 use tidegate_websocket::handshake::HandshakeError;
-
-use tidegate_http_upstream::UpstreamError;
-pub use tidegate_http_upstream::{Phase, ProxyError};
 
 /// Why a request has no response.
 ///

@@ -1,4 +1,4 @@
-//! A client of HTTP: requests to any origin, over connections that it keeps in a pool.
+//! An HTTP client: requests to any origin, over connections that it keeps in a pool.
 //!
 //! | to | use |
 //! |---|---|
@@ -9,7 +9,26 @@
 //! | open a WebSocket, and open it again, by the feature `websocket` | `WebSocketBuilder`, `Reconnect` |
 //!
 //! Read next: `send.rs`, the way from a request to its response. Connections, and the exchanges on them, are those of
-//! `upstream`.
+//! `tidegate-http-upstream`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `core.rs` | `ClientCore`: the settings, the connector and the pool that the clones of a client share |
+//! | `limits.rs` | `ClientLimits`, from the pool to the body |
+//! | `error.rs` | `ClientError` |
+//! | `request.rs` | `RequestBuilder` |
+//! | `response.rs` | `Response` |
+//! | `send.rs` | the way from a request to its response: connection, head, body, retries, redirects |
+//! | `uri.rs` | the origin, the target and the credentials of a URI |
+//! | `proxy.rs` | `Proxy`, `Proxies`: which proxy a request goes through |
+//! | `redirect.rs` | which request follows a response |
+//! | `websocket.rs` | `WebSocketBuilder`: opens a WebSocket |
+//! | `reconnect.rs` | `Reconnect`: opens one again, with jitter |
+//! | `reference.rs` | the URI of a redirect |
+//! | `cookies.rs` | `CookieStore` |
+//! | `handle/` | `Handle`: the client for other threads; bodies on their way there (`pipe.rs`) |
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +56,8 @@ use std::rc::Rc;
 use http::{Method, Uri};
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
+use tidegate_http_upstream::{Connector, ConnectorConfig, Pool};
+pub use tidegate_http_upstream::{Resolve, Resolving, SystemResolver};
 use tidegate_http1::client::Config;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
@@ -54,10 +75,8 @@ pub use self::request::RequestBuilder;
 pub use self::response::Response;
 #[cfg(feature = "websocket")]
 pub use self::websocket::{WebSocketBuilder, WebSocketChannel};
-use tidegate_http_upstream::{Connector, ConnectorConfig, Pool};
-pub use tidegate_http_upstream::{Resolve, Resolving, SystemResolver};
 
-/// A client of HTTP on one loop. Clones share their connections.
+/// An HTTP client on one loop. Clones share their connections.
 ///
 /// The client belongs to the loop on which it sends its first request: its connections are the loop's.
 ///

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use tidegate_engine as engine;
+use tidegate_http_upstream::{ConnectLimits, PoolLimits};
 use tidegate_http1::client as http1;
 use tidegate_http2 as http2;
-
-use tidegate_http_upstream::{ConnectLimits, PoolLimits};
 
 /// What protects a client from the servers that it asks, and the servers from the client. Every default protects.
 #[derive(Debug, Clone)]

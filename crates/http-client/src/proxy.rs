@@ -7,10 +7,10 @@ use std::rc::Rc;
 use http::Uri;
 use tidegate_engine::IpNet;
 use tidegate_http_message::percent;
+use tidegate_http_upstream::{ForwardProxy, Origin, ProxyKind};
 
 use super::error::ClientError;
 use super::uri::{port, userinfo};
-use tidegate_http_upstream::{ForwardProxy, Origin, ProxyKind};
 
 /// A proxy: an address, the way to speak to it, and credentials.
 ///

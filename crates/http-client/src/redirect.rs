@@ -2,6 +2,7 @@
 
 use http::{Method, Uri};
 use tidegate_http_message::body::{Body, BodyKind};
+use tidegate_http_upstream::Origin;
 use tidegate_http1::ResponseHead;
 
 use super::core::Redirects;
@@ -9,10 +10,9 @@ use super::error::{ClientError, RefusedRedirect};
 use super::reference;
 use super::request::Request;
 use super::uri::origin_of;
-use tidegate_http_upstream::Origin;
 
 /// Where a response leads to.
-pub(super) enum Next {
+pub(super) enum RedirectStep {
     /// It is the last one.
     Done,
     /// The request was changed: it is sent to this origin.
@@ -26,12 +26,12 @@ pub(super) fn follow(
     request: &mut Request,
     origin: &Origin,
     head: &ResponseHead,
-) -> Result<Next, ClientError> {
+) -> Result<RedirectStep, ClientError> {
     let status = head.status().code();
     if !redirects.follows || !matches!(status, 301 | 302 | 303 | 307 | 308) {
-        return Ok(Next::Done);
+        return Ok(RedirectStep::Done);
     }
-    let Some(location) = head.header("location") else { return Ok(Next::Done) };
+    let Some(location) = head.header("location") else { return Ok(RedirectStep::Done) };
     let uri: Uri = reference::resolve(&request.uri, location).map_err(ClientError::Redirect)?;
     let target = origin_of(&uri, origin.at.clone()).map_err(|_| ClientError::Redirect(RefusedRedirect::Location))?;
     if origin.is_secure && !target.is_secure && !redirects.allows_downgrade {
@@ -39,7 +39,7 @@ pub(super) fn follow(
     }
     let is_same_site = target.is_same_site(origin);
     if !is_same_site && origin.at.is_some() {
-        return Ok(Next::Done);
+        return Ok(RedirectStep::Done);
     }
     if becomes_get(status, &request.method) {
         request.method = Method::GET;
@@ -47,14 +47,14 @@ pub(super) fn follow(
         request.expects_continue = false;
         BODY_FIELDS.iter().for_each(|name| request.fields.remove(name));
     } else if !request.was_whole || !matches!(request.body.kind(), BodyKind::Whole(_)) {
-        return Ok(Next::Done);
+        return Ok(RedirectStep::Done);
     }
     if !is_same_site {
         request.host = None;
         CREDENTIALS.iter().for_each(|name| request.fields.remove(name));
     }
     request.uri = uri;
-    Ok(Next::Follow(target))
+    Ok(RedirectStep::Follow(target))
 }
 
 fn becomes_get(status: u16, method: &Method) -> bool {

@@ -8,13 +8,13 @@ use http::{Method, Uri};
 #[cfg(any(feature = "json", feature = "form"))]
 use serde::Serialize;
 use tidegate_http_message::Body;
+use tidegate_http_upstream::basic_credentials;
 use tidegate_http1::Fields;
 use tidegate_sys::Address;
 
 use super::core::ClientCore;
 use super::error::ClientError;
 use super::uri;
-use tidegate_http_upstream::basic_credentials;
 
 /// A request: a method, a URI, fields, a body, and how it is sent.
 ///

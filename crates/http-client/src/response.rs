@@ -20,10 +20,10 @@ use tidegate_http_message::body::{Body, BodyKind, ReceivedBody};
 #[cfg(feature = "compress")]
 use tidegate_http_message::coding::{ContentDecoder, content_codings};
 use tidegate_http_message::exchange::{Exchange, Piece};
+use tidegate_http_upstream::ClientExchange;
 use tidegate_http1::{self as http1, BodyLength, ResponseHead};
 
 use super::error::ClientError;
-use tidegate_http_upstream::ClientExchange;
 
 /// The response to a request.
 ///
@@ -53,7 +53,7 @@ impl Response {
                 BodyLength::Known(length) => Some(length),
                 BodyLength::None | BodyLength::Chunked | BodyLength::UntilClose => None,
             };
-            let exchange: Rc<dyn Exchange> = Rc::new(Reading(exchange));
+            let exchange: Rc<dyn Exchange> = Rc::new(ResponseReader(exchange));
             Body::from(BodyKind::Received(ReceivedBody {
                 exchange,
                 number: 0,
@@ -236,9 +236,9 @@ impl fmt::Debug for Response {
 }
 
 /// The reader of a response. Once it is dropped, nothing reads the rest.
-struct Reading(Rc<dyn ClientExchange>);
+struct ResponseReader(Rc<dyn ClientExchange>);
 
-impl Exchange for Reading {
+impl Exchange for ResponseReader {
     fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
         self.0.poll_body(number, cx)
     }
@@ -252,7 +252,7 @@ impl Exchange for Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for ResponseReader {
     fn drop(&mut self) {
         self.0.abandon();
     }

@@ -13,19 +13,19 @@ use tidegate_http_message::BodyError;
 use tidegate_http_message::body::{Body, BodyKind, BodyWriter};
 use tidegate_http_message::exchange::Exchange;
 use tidegate_http_message::percent;
+use tidegate_http_upstream::{
+    Checkout, ClientExchange, Connected, Connection, ExchangeFailure, ForwardProxy, Origin, Retry, basic_credentials,
+    is_idempotent,
+};
 use tidegate_http1::client::Outgoing;
 use tidegate_http1::{self as http1, ResponseHead, Status, StreamedRequest};
 
 use super::core::ClientCore;
 use super::error::{ClientError, Phase};
-use super::redirect::{self, Next};
+use super::redirect::{self, RedirectStep};
 use super::request::{Request, RequestBuilder, set_field};
 use super::response::Response;
 use super::uri::{origin_form, origin_of, userinfo};
-use tidegate_http_upstream::{
-    Checkout, ClientExchange, Connected, Connection, ExchangeFailure, ForwardProxy, Origin, Retry, basic_credentials,
-    is_idempotent,
-};
 
 impl RequestBuilder {
     /// Sends the request, and waits for the head of its response. The body of the request is sent meanwhile. Dropping the
@@ -73,9 +73,9 @@ async fn send(client: &ClientCore, mut request: Request) -> Result<Response, Cli
             response.decompress(limits);
         }
         match redirect::follow(redirects, &mut request, &origin, response.head())? {
-            Next::Done => return Ok(response),
-            Next::Follow(_) if followed >= limits.redirects_max => return Err(ClientError::TooManyRedirects),
-            Next::Follow(target) => origin = client.route(target, needs_http1),
+            RedirectStep::Done => return Ok(response),
+            RedirectStep::Follow(_) if followed >= limits.redirects_max => return Err(ClientError::TooManyRedirects),
+            RedirectStep::Follow(target) => origin = client.route(target, needs_http1),
         }
         followed += 1;
     }

@@ -2,10 +2,10 @@
 
 use http::Uri;
 use http::uri::Authority;
+use tidegate_http_upstream::{Origin, default_port};
 use tidegate_sys::Address;
 
 use super::error::ClientError;
-use tidegate_http_upstream::{Origin, default_port};
 
 /// The origin of a URI.
 pub(super) fn origin_of(uri: &Uri, at: Option<Address>) -> Result<Origin, ClientError> {

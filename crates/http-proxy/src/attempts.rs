@@ -11,7 +11,7 @@ use super::error::Failure;
 use super::retry::RetryBudget;
 
 /// An attempt that did not yield a response.
-pub(super) struct Failed<'a> {
+pub(super) struct FailedAttempt<'a> {
     pub(super) upstream: u64,
     pub(super) failure: &'a Failure,
     /// The connection was there before.
@@ -63,12 +63,12 @@ impl Attempts {
     /// whether its body, if it has one, can be sent again. Connecting ends `connecting_max` after the first failure.
     pub(super) fn may_follow(
         &mut self,
-        failed: &Failed<'_>,
+        failed: &FailedAttempt<'_>,
         (is_idempotent, may_restart): (bool, bool),
         budget: &RetryBudget,
         (now, connecting_max): (Instant, Duration),
     ) -> bool {
-        let Failed { upstream, failure, is_pooled, has_answered } = *failed;
+        let FailedAttempt { upstream, failure, is_pooled, has_answered } = *failed;
         if budget.is_off() || !may_restart {
             return false;
         }

@@ -142,7 +142,7 @@ impl Cancellations {
         let has_cancelled =
             self.clients.borrow().get(&client).is_some_and(|known| known.cancelling.contains(&requester.port));
         let rank = (has_cancelled, number);
-        let waiting = Waiting { cancellations: self, client, rank };
+        let waiting = CancellationWait { cancellations: self, client, rank };
         let mut until = pin!(task::sleep(WAIT_MAX));
         let mut turn = pin!(task::sleep(self.turn_of(client, rank)));
         poll_fn(|cx| {
@@ -229,13 +229,13 @@ impl Cancellations {
 }
 
 /// A request that waits.
-struct Waiting<'a> {
+struct CancellationWait<'a> {
     cancellations: &'a Cancellations,
     client: u64,
     rank: Rank,
 }
 
-impl Waiting<'_> {
+impl CancellationWait<'_> {
     fn register(&self, waker: &Waker) {
         if let Some(known) = self.cancellations.clients.borrow_mut().get_mut(&self.client) {
             known.waiting.insert(self.rank, waker.clone());
@@ -243,7 +243,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for CancellationWait<'_> {
     fn drop(&mut self) {
         if let Some(known) = self.cancellations.clients.borrow_mut().get_mut(&self.client) {
             known.waiting.remove(&self.rank);

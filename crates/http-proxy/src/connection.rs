@@ -6,15 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_engine::{Channel, ChannelError, ConnectError, SendError, task};
-use tidegate_http1::Misuse;
-use tidegate_http1::client::{Incoming, Outgoing};
-use tidegate_proxy_protocol::Builder;
-
-use super::tunnel::Tunnel;
-use super::upstreams::{Shared, Upstream};
 use tidegate_http_upstream::{
     Addresses, ClientCodec, Connected, ExchangeChannel, ExchangeCodec, FromChannel, Target, UpstreamError, Versions,
 };
+use tidegate_http1::client::{Incoming, Outgoing};
+use tidegate_proxy_protocol::Builder;
+
+use super::error::SendFailure;
+use super::tunnel::Tunnel;
+use super::upstreams::{Shared, Upstream};
 
 /// A connection to an upstream. One that is dropped in the middle of an exchange is reset.
 pub(super) trait Connection {
@@ -51,14 +51,6 @@ pub(super) trait Connection {
     fn poll_extends_connect(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
     fn set_deadline_after(&mut self, after: Option<Duration>);
     fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError>;
-}
-
-/// Why a message was not sent.
-#[derive(Debug)]
-pub(super) enum SendFailure {
-    Closed,
-    /// The protocol cannot express it.
-    Misuse(Misuse),
 }
 
 /// The channel of an exchange, or of an idle connection.

@@ -3,11 +3,9 @@
 #[cfg(feature = "tls")]
 use tidegate_codec::OverError;
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
+use tidegate_http::Response;
 use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status, Violation};
 use tidegate_http2::ErrorCode;
-
-use super::connection::SendFailure;
-use tidegate_http::Response;
 
 /// Why there is no response of an upstream.
 #[derive(Debug)]
@@ -31,6 +29,14 @@ pub(super) enum Failure {
     Inexpressible(Misuse),
     /// The upstream switched to a protocol that the client did not ask for.
     WrongProtocol,
+}
+
+/// Why a message was not sent.
+#[derive(Debug)]
+pub(super) enum SendFailure {
+    Closed,
+    /// The protocol cannot express it.
+    Misuse(Misuse),
 }
 
 /// The reasons of failures that metrics tell apart.

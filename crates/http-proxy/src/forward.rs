@@ -1,9 +1,8 @@
 //! The way of one request: to an upstream, perhaps to another one, and its response back.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,20 +11,26 @@ use std::time::Duration;
 
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{ConnectError, task};
-use tidegate_http_message::BodyError;
+use tidegate_http::Request;
+use tidegate_http::Response;
+use tidegate_http::gateway::InterimWriter;
+use tidegate_http::gateway::PipelineSlot;
+use tidegate_http::gateway::UpstreamNote;
 use tidegate_http_message::Upgrade;
 use tidegate_http_message::{Body, Data};
+use tidegate_http_upstream::{Connected, is_idempotent};
 use tidegate_http1::client::Incoming;
-use tidegate_http1::{BodyLength, Fields, Interim, Method, ResponseHead, Status};
+use tidegate_http1::{BodyLength, Fields, Method, ResponseHead, Status};
 
-use super::attempts::{Attempts, Failed};
+use super::attempts::{Attempts, FailedAttempt};
 use super::balance::{Balance, Balancer, Candidate, hash_of};
 use super::cancellations::{Admission, Cancellations, Requester};
-use super::connection::{ClientAddresses, Connection, SendFailure, connect, may_be_http2};
+use super::connection::{ClientAddresses, Connection, connect, may_be_http2};
 use super::download::Download;
-use super::error::Failure;
+use super::error::{Failure, SendFailure};
 use super::fields;
 use super::forwarded::{Forwarding, client_ip, origin_ip};
+use super::head_wait::{HeadWait, Reuse, Stop};
 use super::lease::Lease;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
@@ -33,15 +38,9 @@ use super::pool::Pool;
 use super::rate;
 use super::request_head::ForwardPlan;
 use super::tunnel::Tunnel;
-use super::upload::{Upload, UploadError};
+use super::upload::Upload;
 use super::upstreams::{Shared, Upstream, UpstreamLimits};
 use super::websocket::{Handshake, answer_to};
-use tidegate_http::Request;
-use tidegate_http::gateway::InterimWriter;
-use tidegate_http::gateway::PipelineSlot;
-use tidegate_http::gateway::UpstreamNote;
-use tidegate_http::{IntoResponse, Response};
-use tidegate_http_upstream::{Connected, is_idempotent};
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
 pub(super) struct LoopUpstreams {
@@ -59,25 +58,8 @@ struct Members {
     list: Arc<[Arc<Upstream>]>,
 }
 
-/// Why an attempt did not yield a head.
-enum Stop {
-    /// The upstream failed. If the connection `is_pooled`, it may have been closed in the meantime; perhaps it
-    /// `has_answered` other requests before.
-    Upstream { failure: Failure, is_pooled: bool, has_answered: bool },
-    /// The client's request did; what it gets, if it is still there.
-    Client(Response),
-    /// The request was sent behind others, and its connection ended, or was left, before it came to this one.
-    NotProcessed,
-}
-
-impl Stop {
-    fn upstream(failure: Failure) -> Self {
-        Self::Upstream { failure, is_pooled: false, has_answered: false }
-    }
-}
-
 /// The upstream for an attempt.
-enum Picked {
+enum UpstreamChoice {
     Upstream(Arc<Upstream>),
     /// Those that are left have no room.
     Full,
@@ -152,22 +134,22 @@ impl LoopUpstreams {
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
             let upstream = match self.pick(key, &attempts, address) {
-                Picked::Upstream(upstream) => upstream,
+                UpstreamChoice::Upstream(upstream) => upstream,
                 _ if place.is_some_and(|place| !place.is_in_turn()) => {
                     if let Some(place) = place {
                         place.advanced().await;
                     }
                     continue;
                 }
-                Picked::Full => match Box::pin(self.wait_for_room(key, &attempts, address)).await {
+                UpstreamChoice::Full => match Box::pin(self.wait_for_room(key, &attempts, address)).await {
                     Some(upstream) => upstream,
                     None => {
                         admission.fail();
                         return self.give_up(last, note.as_ref());
                     }
                 },
-                Picked::None if attempts.readmit() => continue,
-                Picked::None => {
+                UpstreamChoice::None if attempts.readmit() => continue,
+                UpstreamChoice::None => {
                     admission.fail();
                     return self.give_up(last, note.as_ref());
                 }
@@ -193,7 +175,7 @@ impl LoopUpstreams {
                 _ => None,
             };
             admission.begin();
-            let (failure, is_pooled, has_answered) =
+            let (failure, Reuse { is_pooled, has_answered }) =
                 match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
                     Ok(answer) => {
                         let place = interims.place();
@@ -214,11 +196,11 @@ impl LoopUpstreams {
                         }
                         continue;
                     }
-                    Err(Stop::Upstream { failure, is_pooled, has_answered }) => (failure, is_pooled, has_answered),
+                    Err(Stop::Upstream { failure, reuse }) => (failure, reuse),
                 };
             tracing::debug!(subsystem = "proxy", upstream = upstream.name, error = failure.text(), "attempt failed");
             upstream.counts.on_failure(failure.kind());
-            let failed = Failed { upstream: id, failure: &failure, is_pooled, has_answered };
+            let failed = FailedAttempt { upstream: id, failure: &failure, is_pooled, has_answered };
             let times = (task::now(), self.shared.limits.response_timeout);
             if !attempts.may_follow(&failed, (is_idempotent, upload.may_restart()), &self.shared.budget, times) {
                 admission.fail();
@@ -288,16 +270,8 @@ impl LoopUpstreams {
         lease: Lease,
         pooled: Option<Box<dyn Connection>>,
     ) -> Result<UpstreamResponse, Stop> {
-        let failed = |lease: &Lease, failure: Failure, (is_pooled, has_answered): (bool, bool)| {
-            // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
-            if matches!(failure, Failure::Connect(_)) {
-                lease.fail_to_connect();
-            } else if failure.blames_upstream() && !(is_pooled && matches!(failure, Failure::Closed(_))) {
-                lease.fail();
-            }
-            Stop::Upstream { failure, is_pooled, has_answered }
-        };
-        let is_new = (false, false);
+        let failed = Stop::of_failure;
+        let is_new = Reuse::default();
         let is_translated = lease.upstream.is_http2 && asked.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
         let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
@@ -323,7 +297,7 @@ impl LoopUpstreams {
         if connection.is_http2() && (asked.takes_trailers || is_extended) {
             outgoing = asked.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
         }
-        let reuse = (is_pooled, is_pooled && connection.has_answered());
+        let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };
         if !upload.is_done() {
             if connection.is_http2() || is_idempotent(request.head().method_text()) {
                 upload.keep();
@@ -341,37 +315,22 @@ impl LoopUpstreams {
             }
             return Err(failed(&lease, Failure::of_send(&unsent), reuse));
         }
-        let timeout = self.shared.limits.continue_timeout;
-        let mut awaits_continue = upload.awaits_continue().then(|| task::sleep(timeout));
-        let mut awaits_end = options.response_timeout.filter(|_| !upload.is_done());
-        let mut held_back = None;
-        let head = poll_fn(|cx| {
-            if let Some(timeout) = held_back.take() {
-                connection.set_deadline_after(Some(timeout));
-            }
-            if awaits_continue.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(cx).is_ready()) {
-                awaits_continue = None;
-                upload.go_on();
-            }
-            let polled = poll_head(&mut *connection, upload, interims, cx);
-            if polled.is_pending()
-                && upload.is_done()
-                && let Some(timeout) = awaits_end.take()
-            {
-                connection.set_deadline_after(Some(timeout));
-                return poll_head(&mut *connection, upload, interims, cx);
-            }
-            if let Some(timeout) = options.response_timeout
-                && polled.is_pending()
-                && interims.is_held_back()
-            {
-                // The upstream is not late while nothing asks for its response.
-                connection.set_deadline_after(None);
-                held_back = Some(timeout);
-            }
-            polled
-        });
-        match head.await {
+        let (response_timeout, continue_timeout) = (options.response_timeout, self.shared.limits.continue_timeout);
+        let mut wait = HeadWait::new(&mut *connection, upload, interims, response_timeout, continue_timeout);
+        let head = poll_fn(|cx| wait.poll(cx)).await;
+        self.end_attempt(head, connection, upload, lease, (options, handshake_answer, reuse))
+    }
+
+    /// The result of an attempt whose request was sent.
+    fn end_attempt(
+        &self,
+        head: Result<ResponseHead, Stop>,
+        mut connection: Box<dyn Connection>,
+        upload: &mut Upload,
+        lease: Lease,
+        (options, handshake_answer, reuse): (&Options, Option<String>, Reuse),
+    ) -> Result<UpstreamResponse, Stop> {
+        match head {
             Ok(head) => {
                 lease.upstream.counts.on_response(head.status());
                 upload.release();
@@ -387,7 +346,7 @@ impl LoopUpstreams {
                     }
                     return Err(Stop::NotProcessed);
                 }
-                Err(failed(&lease, failure, reuse))
+                Err(Stop::of_failure(&lease, failure, reuse))
             }
             Err(stop) => Err(stop),
         }
@@ -581,7 +540,7 @@ impl LoopUpstreams {
 
     /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all of these are
     /// away, one that is.
-    fn pick(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Picked {
+    fn pick(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> UpstreamChoice {
         let mut candidates = self.candidates.take();
         candidates.clear();
         let picked = self.pick_from(&mut candidates, key, attempts, client);
@@ -594,14 +553,20 @@ impl LoopUpstreams {
     async fn wait_for_room(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Option<Arc<Upstream>> {
         let UpstreamLimits { queued_requests_max, queue_timeout, .. } = self.shared.limits;
         let find = || match self.pick(key, attempts, client) {
-            Picked::Upstream(upstream) => Some(Some(upstream)),
-            Picked::Full => None,
-            Picked::None => Some(None),
+            UpstreamChoice::Upstream(upstream) => Some(Some(upstream)),
+            UpstreamChoice::Full => None,
+            UpstreamChoice::None => Some(None),
         };
         self.shared.waiting.room(queued_requests_max, queue_timeout, find).await.flatten()
     }
 
-    fn pick_from(&self, candidates: &mut Vec<Candidate>, key: u64, attempts: &Attempts, client: Option<u64>) -> Picked {
+    fn pick_from(
+        &self,
+        candidates: &mut Vec<Candidate>,
+        key: u64,
+        attempts: &Attempts,
+        client: Option<u64>,
+    ) -> UpstreamChoice {
         let members = self.members();
         let now = self.shared.millis(task::now());
         let limits = &self.shared.limits;
@@ -616,7 +581,7 @@ impl LoopUpstreams {
                 && member.has_room(client, limits),
         }));
         if let Some(place) = pick(candidates) {
-            return Picked::Upstream(members[place].clone());
+            return UpstreamChoice::Upstream(members[place].clone());
         }
         // Another attempt at one that has failed is of little use, one at an upstream that is away may succeed.
         let mut is_full = false;
@@ -626,9 +591,9 @@ impl LoopUpstreams {
             is_full |= may_serve;
         }
         match pick(candidates) {
-            Some(place) => Picked::Upstream(members[place].clone()),
-            None if is_full => Picked::Full,
-            None => Picked::None,
+            Some(place) => UpstreamChoice::Upstream(members[place].clone()),
+            None if is_full => UpstreamChoice::Full,
+            None => UpstreamChoice::None,
         }
     }
 
@@ -649,46 +614,6 @@ fn requester(request: &Request, forwarding: &Forwarding) -> Option<Requester> {
     let client = rate::key(origin_ip(request, forwarding)?);
     let port = request.peer().ip().filter(|_| !forwarding.trusts(request)).map_or(0, |address| address.port());
     Some(Requester { client, port })
-}
-
-/// Goes on with a request until the head of its response has come.
-fn poll_head(
-    connection: &mut dyn Connection,
-    upload: &mut Upload,
-    interims: &InterimWriter,
-    cx: &mut Context<'_>,
-) -> Poll<Result<ResponseHead, Stop>> {
-    // The codec bounds interim responses, so the rounds are bounded.
-    loop {
-        match upload.poll(connection, cx) {
-            Poll::Ready(Err(UploadError::Client(error))) => return Poll::Ready(Err(Stop::Client(of_client(error)))),
-            Poll::Ready(Err(UploadError::Upstream(failure))) => {
-                return Poll::Ready(Err(Stop::upstream(failure)));
-            }
-            Poll::Ready(Ok(())) | Poll::Pending => {}
-        }
-        let incoming = match connection.poll_recv(cx) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Ok(incoming)) => incoming,
-            Poll::Ready(Err(error)) => {
-                return Poll::Ready(Err(Stop::upstream(Failure::of_recv(error))));
-            }
-        };
-        match incoming {
-            Some(Incoming::Head(head)) => return Poll::Ready(Ok(head)),
-            Some(Incoming::Interim(head)) if head.status() == Status::CONTINUE => upload.go_on(),
-            Some(Incoming::Interim(head)) => {
-                let fields = fields::passed_on(head.headers(), &[], |_| false);
-                interims.send(Interim::new(head.status()).fields(fields));
-            }
-            _ => return Poll::Ready(Err(Stop::upstream(Failure::Closed(None)))),
-        }
-    }
-}
-
-/// What a client gets whose request cannot be read further.
-fn of_client(error: BodyError) -> Response {
-    error.into_response()
 }
 
 fn response_fields(head: &ResponseHead, options: &Options, asked: &ForwardPlan) -> Fields {

@@ -6,11 +6,11 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 
+use tidegate_http::Request;
 use tidegate_http1::Fields;
 use tidegate_proxy_protocol::Networks;
 
 use super::fields;
-use tidegate_http::Request;
 
 /// Which fields about the client a proxy adds to requests.
 ///

@@ -36,6 +36,43 @@
 //! | 508 | the request has come back to this proxy |
 //!
 //! Read next: `forward.rs`, the way of a request; `upstreams.rs`, what loops share; `fields.rs`, what is passed on.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `forward.rs` | the way of one request, to an upstream or to another one, and back |
+//! | `head_wait.rs` | `HeadWait`: the wait for the head of a response, while the body of the request is sent |
+//! | `attempts.rs` | where one request has been tried, and whether it may be tried again |
+//! | `waiting.rs` | the requests that wait until an upstream has room |
+//! | `shares.rs` | the requests that an upstream has in progress for each client address |
+//! | `counts.rs` | the responses and failures of an upstream; how often its failures are logged |
+//! | `metrics.rs` | the counts and states of upstreams, as text for Prometheus |
+//! | `upload.rs` | the body of a request on its way |
+//! | `download.rs` | a response on its way, with what is left of the request |
+//! | `tunnel.rs` | two connections that have left HTTP, joined |
+//! | `request_head.rs` | `ForwardPlan`: the request for an upstream: target, host, fields; which requests are refused |
+//! | `fields.rs` | which fields are for the next hop, and `Edit` |
+//! | `forwarded.rs` | `Forwarding`: fields about the client; `Via`, and how a loop is found |
+//! | `options.rs` | the settings of a route |
+//! | `upstreams.rs` | `Upstreams`: what loops share; `UpstreamLimits` |
+//! | `url.rs` | `UpstreamUrl` |
+//! | `websocket.rs` | `Handshake`: the part of a WebSocket handshake that HTTP/1.1 alone has, where one side speaks HTTP/2 |
+//! | `balance.rs` | `Balance`: which upstream gets a request |
+//! | `health.rs` | `Ejection`; the health of one upstream, and its share |
+//! | `check.rs` | `HealthCheck` |
+//! | `maintenance.rs` | `Maintenance`: the upkeep of upstreams, which are checked and resolved again |
+//! | `names.rs` | the names of upstreams, each resolved by itself |
+//! | `resolver.rs` | `Resolver`: resolves names; the first addresses of a set |
+//! | `retry.rs` | `Retries`, and their budget |
+//! | `rate.rs` | `RateLimit`: requests of each client address |
+//! | `cancellations.rs` | `Cancellations`: the budget of each client for requests that it cancels |
+//! | `lease.rs` | a request that an upstream has in progress |
+//! | `connection.rs` | `Connection`: a connection to an upstream without its type; `connect` makes one |
+//! | `pipeline.rs` | `Pipeline`: a connection with several requests of one client in progress |
+//! | `session.rs` | a stream of an HTTP/2 connection, as the connection of one exchange |
+//! | `pool.rs` | the idle connections of a loop, and its HTTP/2 connections |
+//! | `error.rs` | why an upstream did not answer, and what the client gets |
 
 #![forbid(unsafe_code)]
 
@@ -50,14 +87,18 @@ mod error;
 mod fields;
 mod forward;
 mod forwarded;
+mod head_wait;
 mod health;
 mod lease;
+mod maintenance;
+mod metrics;
 mod names;
 mod options;
 mod pipeline;
 mod pool;
 mod rate;
 mod request_head;
+mod resolver;
 mod retry;
 mod session;
 mod shares;
@@ -72,20 +113,22 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tidegate_http::{BoxResponseFuture, Endpoint, RequestFunction, gateway};
+
 pub use self::balance::Balance;
-pub use self::check::{HealthCheck, Maintenance};
+pub use self::check::HealthCheck;
 pub use self::fields::Edit;
 use self::forward::LoopUpstreams;
 pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
 pub use self::health::Ejection;
+pub use self::maintenance::Maintenance;
 pub use self::options::HashKey;
 use self::options::{HostRule, Options};
 pub use self::rate::RateLimit;
 pub use self::retry::Retries;
 pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
 pub use self::url::{InvalidUrl, UpstreamUrl};
-use tidegate_http::{BoxResponseFuture, Endpoint, RequestFunction, gateway};
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).
 ///
@@ -203,9 +246,9 @@ impl Proxy {
 
 /// Marks a [`Proxy`] as a function.
 #[derive(Debug)]
-pub struct Proxied;
+pub struct ProxyFunction;
 
-impl<S> RequestFunction<S, Proxied> for Proxy {
+impl<S> RequestFunction<S, ProxyFunction> for Proxy {
     fn into_endpoint(self, _: Rc<S>) -> Endpoint {
         let Self { upstreams, options } = self;
         let options = Rc::new(options);

@@ -17,13 +17,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate_engine::ChannelError;
+use tidegate_http::gateway::PipelineSlot;
 use tidegate_http1::client::{Incoming, Outgoing};
 
-use super::connection::{Connection, SendFailure};
+use super::connection::Connection;
+use super::error::SendFailure;
 use super::lease::{InProgress, Lease};
 use super::pool::Pool;
 use super::tunnel::Tunnel;
-use tidegate_http::gateway::PipelineSlot;
 
 /// The pipelines of the requests of one client's connection, as long as that is there.
 #[derive(Default)]

@@ -18,10 +18,10 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use tidegate_engine::task;
+use tidegate_http_upstream::{Http2Connection, OpenFailure};
 
 use super::connection::Connection;
 use super::session;
-use tidegate_http_upstream::{Http2Connection, OpenFailure};
 
 pub(super) struct Pool {
     /// By the id of the upstream; the one that was used last is at the end.

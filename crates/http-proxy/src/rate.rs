@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tidegate_engine::{ConnectionRate, task};
-use tidegate_http1::Status;
-
-use super::forwarded::client_ip;
 use tidegate_http::Middleware;
 use tidegate_http::Request;
 use tidegate_http::Response;
+use tidegate_http1::Status;
+
+use super::forwarded::client_ip;
 
 /// Bounds the requests of each client address: middleware that answers 429 with `Retry-After` to those beyond a rate. An
 /// IPv6 client counts by its /64. Clones share the counts, on all loops.

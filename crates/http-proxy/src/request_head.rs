@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use tidegate_http::Request;
+use tidegate_http::Response;
 use tidegate_http1::client::Outgoing;
 use tidegate_http1::{self as http1, BodyLength, Method, RequestHead, Status};
 
@@ -9,8 +11,6 @@ use super::fields::{self, Present};
 use super::options::{HostRule, Options};
 use super::upstreams::Upstream;
 use super::websocket::Handshake;
-use tidegate_http::Request;
-use tidegate_http::Response;
 
 /// What a request is for the proxy, apart from the upstream that gets it.
 #[derive(Debug)]

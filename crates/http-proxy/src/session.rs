@@ -5,12 +5,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_engine::ChannelError;
+use tidegate_http_upstream::{Http2Connection, OpenFailure, StreamPlace};
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_http2::ClientStream;
 
-use super::connection::{ChannelConnection, Connection, SendFailure};
+use super::connection::{ChannelConnection, Connection};
+use super::error::SendFailure;
 use super::tunnel::Tunnel;
-use tidegate_http_upstream::{Http2Connection, OpenFailure, StreamPlace};
 
 /// Opens a stream, of `streams_max` at most.
 pub(super) fn open(http2: &Rc<Http2Connection>, streams_max: usize) -> Result<Box<dyn Connection>, OpenFailure> {

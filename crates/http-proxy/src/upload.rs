@@ -9,25 +9,25 @@ use tidegate_http_message::BodyError;
 use tidegate_http_message::{Body, Data};
 use tidegate_http1::client::Outgoing;
 
-use super::connection::{Connection, SendFailure};
-use super::error::Failure;
+use super::connection::Connection;
+use super::error::{Failure, SendFailure};
 use super::fields;
 use super::options::Options;
 
 /// The body of a request on its way.
 pub(super) struct Upload {
     body: Body,
-    state: State,
+    state: UploadState,
     /// Whether something of the body was taken.
     has_begun: bool,
     /// The pieces that were sent, to be sent again. `None` unless they are wanted, and once there are too many.
-    kept: Option<Box<Kept>>,
+    kept: Option<Box<SentPieces>>,
     /// How the request is passed on; `None` if it has no body.
     options: Option<Rc<Options>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum UploadState {
     /// The client, and the proxy with it, waits for `100 Continue` of the upstream.
     AwaitsContinue,
     Sending,
@@ -38,7 +38,7 @@ enum State {
 
 /// The part of a body that was sent.
 #[derive(Default)]
-struct Kept {
+struct SentPieces {
     pieces: Vec<Data>,
     bytes: usize,
     /// How many pieces this attempt has sent.
@@ -59,11 +59,11 @@ pub(super) enum UploadError {
 impl Upload {
     /// The upload of a request that has no body.
     pub(super) fn nothing() -> Self {
-        Self { body: Body::empty(), state: State::Done, has_begun: false, kept: None, options: None }
+        Self { body: Body::empty(), state: UploadState::Done, has_begun: false, kept: None, options: None }
     }
 
     pub(super) fn new(body: Body, options: Rc<Options>) -> Self {
-        Self { body, state: State::Sending, has_begun: false, kept: None, options: Some(options) }
+        Self { body, state: UploadState::Sending, has_begun: false, kept: None, options: Some(options) }
     }
 
     /// Begins again, on another connection.
@@ -75,7 +75,8 @@ impl Upload {
             kept.sent = 0;
         }
         // A client that has begun waits no more.
-        self.state = if awaits_continue && !self.has_begun { State::AwaitsContinue } else { State::Sending };
+        self.state =
+            if awaits_continue && !self.has_begun { UploadState::AwaitsContinue } else { UploadState::Sending };
     }
 
     /// Keeps what is sent from now on, up to [`KEPT_BYTES_MAX`], until the head of the response has come.
@@ -102,22 +103,22 @@ impl Upload {
 
     /// Whether everything was sent.
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == UploadState::Done
     }
 
     pub(super) fn awaits_continue(&self) -> bool {
-        self.state == State::AwaitsContinue
+        self.state == UploadState::AwaitsContinue
     }
 
     /// The body is not wanted. Nothing of it stays, so that nothing asks the client for it.
     pub(super) fn give_up(&mut self) {
-        (self.body, self.state) = (Body::empty(), State::Refused);
+        (self.body, self.state) = (Body::empty(), UploadState::Refused);
     }
 
     /// The upstream wants the body.
     pub(super) fn go_on(&mut self) {
-        if self.state == State::AwaitsContinue {
-            self.state = State::Sending;
+        if self.state == UploadState::AwaitsContinue {
+            self.state = UploadState::Sending;
         }
     }
 
@@ -127,8 +128,8 @@ impl Upload {
         connection: &mut dyn Connection,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), UploadError>> {
-        if self.state != State::Sending {
-            return if self.state == State::AwaitsContinue { Poll::Pending } else { Poll::Ready(Ok(())) };
+        if self.state != UploadState::Sending {
+            return if self.state == UploadState::AwaitsContinue { Poll::Pending } else { Poll::Ready(Ok(())) };
         }
         loop {
             match connection.poll_ready(cx) {
@@ -144,11 +145,11 @@ impl Upload {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(Ok(data))) => Outgoing::Data(data.into_body()),
                 Poll::Ready(Some(Err(error))) => {
-                    self.state = State::Refused;
+                    self.state = UploadState::Refused;
                     return Poll::Ready(Err(UploadError::Client(error)));
                 }
                 Poll::Ready(None) => {
-                    self.state = State::Done;
+                    self.state = UploadState::Done;
                     match (self.body.trailers(), &self.options) {
                         (Some(trailers), Some(options)) => {
                             // Not even a proxy in front claims anything about its client there.
@@ -162,7 +163,7 @@ impl Upload {
             if let Err(unsent) = connection.send(message) {
                 return Poll::Ready(self.refuse(&unsent));
             }
-            if self.state == State::Done {
+            if self.state == UploadState::Done {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -205,7 +206,7 @@ impl Upload {
 
     /// The upstream takes no more. If it has closed, a response may have come before.
     fn refuse(&mut self, unsent: &SendFailure) -> Result<(), UploadError> {
-        self.state = State::Refused;
+        self.state = UploadState::Refused;
         match unsent {
             SendFailure::Closed => Ok(()),
             SendFailure::Misuse(_) => Err(UploadError::Upstream(Failure::of_send(unsent))),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tidegate_http_upstream::{ConnectLimits, Connector, ConnectorConfig, Resolve};
 use tidegate_http1::client;
 use tidegate_http2 as http2;
 use tidegate_sys::Address;
@@ -16,12 +17,11 @@ use super::balance::{Balance, hash_of};
 use super::check::HealthCheck;
 use super::counts::UpstreamCounts;
 use super::health::{Ejection, Health, Millis, millis};
-use super::names::{Resolver, first_addresses};
+use super::resolver::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
 use super::shares::Shares;
 use super::url::{Place, UpstreamUrl};
-use super::waiting::Waiting;
-use tidegate_http_upstream::{ConnectLimits, Connector, ConnectorConfig, Resolve};
+use super::waiting::WaitQueue;
 
 /// A set of upstreams that can answer the same requests. Clones share it, on all loops.
 ///
@@ -146,7 +146,7 @@ pub(super) struct Shared {
     pub(super) connector: Connector,
     /// By the places of the URLs: whether an address of the name could not be connected to since it was resolved.
     pub(super) wants_lookup: Box<[AtomicBool]>,
-    pub(super) waiting: Arc<Waiting>,
+    pub(super) waiting: Arc<WaitQueue>,
     /// Requests for which there was no upstream.
     pub(super) counts: UpstreamCounts,
     members: Mutex<Arc<[Arc<Upstream>]>>,
@@ -176,7 +176,7 @@ pub(super) struct Upstream {
     pub(super) active: AtomicU32,
     /// Those of each client address, if the share of one is bounded.
     shares: Shares,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitQueue>,
     pub(super) health: Health,
     /// Until when it gets no pipelined requests, since it did not answer such a request.
     unpipelined_until: AtomicU64,
@@ -341,7 +341,7 @@ fn push_new(members: &mut Vec<Arc<Upstream>>, member: Arc<Upstream>) {
 }
 
 impl Upstream {
-    fn new(url: &UpstreamUrl, weight: u32, address: Address, waiting: Arc<Waiting>) -> Self {
+    fn new(url: &UpstreamUrl, weight: u32, address: Address, waiting: Arc<WaitQueue>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -537,41 +537,12 @@ impl UpstreamsBuilder {
         if limits.head_bytes_max >= 64 * 1024 || limits.head_bytes_max < 1024 {
             return Err(UpstreamsError::Limits);
         }
-        let streams = client::Limits {
-            head_bytes_max: limits.head_bytes_max,
-            headers_max: limits.headers_max,
-            body_bytes_max: limits.body_bytes_max,
-            head_timeout: limits.response_timeout,
-            body_timeout: limits.body_timeout,
-            idle_timeout: limits.idle_timeout,
-            ..client::Limits::default()
-        };
-        let http2 = http2::Limits {
-            head_bytes_max: limits.head_bytes_max.min(http2::HEAD_BYTES_CEILING),
-            headers_max: limits.headers_max,
-            body_bytes_max: limits.body_bytes_max,
-            idle_timeout: limits.idle_timeout,
-            ..limits.http2.clone()
-        };
-        let pipeline_max = limits.pipelined_requests_max.clamp(1, 32);
-        let connector = Connector::new(ConnectorConfig {
-            http1: client::Config::new(client::Limits { pipeline_max, ..streams.clone() })
-                .trim_field_names(true)
-                .first_receive_bytes_max(FIRST_RECEIVE_BYTES_MAX),
-            streams,
-            http2: Some(http2),
-            offers_http2: !self.is_http1_only,
-            resets: [limits.resets_max, limits.resets_per_second],
-            limits: ConnectLimits {
-                connect_timeout: limits.connect_timeout,
-                // Addresses are known here.
-                resolve_timeout: limits.connect_timeout,
-                addresses_max: 1,
-                engine: tidegate_engine::Limits::default(),
-            },
+        let connector = connector(
+            limits,
+            !self.is_http1_only,
             #[cfg(feature = "tls")]
-            tls: self.tls,
-        });
+            self.tls,
+        );
         let upstreams = Upstreams(Arc::new(Shared {
             wants_lookup: self.urls.iter().map(|_| AtomicBool::new(false)).collect(),
             waiting: Arc::default(),
@@ -593,6 +564,49 @@ impl UpstreamsBuilder {
         upstreams.0.set_first_addresses(resolve_timeout);
         Ok(upstreams)
     }
+}
+
+/// The connector to the upstreams of a set.
+fn connector(
+    limits: &UpstreamLimits,
+    offers_http2: bool,
+    #[cfg(feature = "tls")] tls: Option<ClientConfig>,
+) -> Connector {
+    let streams = client::Limits {
+        head_bytes_max: limits.head_bytes_max,
+        headers_max: limits.headers_max,
+        body_bytes_max: limits.body_bytes_max,
+        head_timeout: limits.response_timeout,
+        body_timeout: limits.body_timeout,
+        idle_timeout: limits.idle_timeout,
+        ..client::Limits::default()
+    };
+    let http2 = http2::Limits {
+        head_bytes_max: limits.head_bytes_max.min(http2::HEAD_BYTES_CEILING),
+        headers_max: limits.headers_max,
+        body_bytes_max: limits.body_bytes_max,
+        idle_timeout: limits.idle_timeout,
+        ..limits.http2.clone()
+    };
+    let pipeline_max = limits.pipelined_requests_max.clamp(1, 32);
+    Connector::new(ConnectorConfig {
+        http1: client::Config::new(client::Limits { pipeline_max, ..streams.clone() })
+            .trim_field_names(true)
+            .first_receive_bytes_max(FIRST_RECEIVE_BYTES_MAX),
+        streams,
+        http2: Some(http2),
+        offers_http2,
+        resets: [limits.resets_max, limits.resets_per_second],
+        limits: ConnectLimits {
+            connect_timeout: limits.connect_timeout,
+            // Addresses are known here.
+            resolve_timeout: limits.connect_timeout,
+            addresses_max: 1,
+            engine: tidegate_engine::Limits::default(),
+        },
+        #[cfg(feature = "tls")]
+        tls,
+    })
 }
 
 impl fmt::Display for UpstreamsError {

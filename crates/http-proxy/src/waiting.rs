@@ -1,4 +1,4 @@
-//! `Waiting`: the requests of all loops that wait until an upstream has room for them.
+//! `WaitQueue`: the requests of all loops that wait until an upstream has room for them.
 //!
 //! A request that ends wakes the one that has waited longest. If that one still finds no room, since its client has its
 //! share of the upstream, it wakes the next one, and keeps its place.
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_engine::task;
 
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitQueue {
     /// How many there are: a request that ends looks at this alone as long as none waits.
     length: AtomicUsize,
     queue: Mutex<Queue>,
@@ -27,12 +27,12 @@ struct Queue {
 
 /// One request that waits. It leaves its place when it is dropped.
 struct Waiter<'a> {
-    waiting: &'a Waiting,
+    waiting: &'a WaitQueue,
     number: u64,
     has_room: bool,
 }
 
-impl Waiting {
+impl WaitQueue {
     /// Waits until `find` finds something, for `timeout` at most, unless `max` others wait.
     pub(super) async fn room<T>(
         &self,

@@ -14,7 +14,7 @@ use tidegate_http1::client::{Incoming, Limits};
 use tidegate_http2::{ClientStream, Connection};
 
 use super::channel::ExchangeChannel;
-use super::resets::{Discarded, Resets};
+use super::resets::{DiscardableStream, Resets};
 
 /// An HTTP/2 connection to a server. It closes once nothing holds it and no stream is left.
 pub struct Http2Connection {
@@ -201,7 +201,7 @@ struct DiscardedStream<P> {
     _place: P,
 }
 
-impl<P: 'static> Discarded for DiscardedStream<P> {
+impl<P: 'static> DiscardableStream for DiscardedStream<P> {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
         self.channel.poll_recv(cx)
     }

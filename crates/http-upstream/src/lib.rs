@@ -9,6 +9,28 @@
 //! | send a request again | [`Retry`], [`is_idempotent`] |
 //!
 //! Read next: `connect.rs`, from a target to a connection; `exchange.rs`, one request on its connection; `pool.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `target.rs` | `Target`: the server of a connection, and the way to it |
+//! | `connect.rs` | `Connector`: from a target to a connection, in the version that the server chooses |
+//! | `tunnel.rs` | tunnels through HTTP proxies |
+//! | `socks.rs` | tunnels through SOCKS proxies |
+//! | `forward_proxy.rs` | `ForwardProxy`: the address, the protocol and the credentials of a proxy |
+//! | `resolve.rs` | `Resolve`: from names to addresses |
+//! | `codec.rs` | `ExchangeCodec`, `ClientCodec`: the pipelines that carry exchanges |
+//! | `channel.rs` | `ExchangeChannel`: the channel of an exchange, whole or split |
+//! | `exchange.rs` | `ClientExchange`: one request and its response; `Release`: where its channel goes at its end |
+//! | `http2.rs` | `Http2Connection`, and the places of its streams |
+//! | `resets.rs` | `Resets`: how many streams of an HTTP/2 connection are reset, and the streams whose reset waits |
+//! | `retry.rs` | `Retry`: whether a request may be sent again |
+//! | `origin.rs` | `Origin`: the target of a request, and the key of the pool |
+//! | `pool.rs` | `Pool`: connections by origin, and the requests that wait for them |
+//! | `connection.rs` | `Connection`: an HTTP/1.1 connection of the pool; `Lease`: its place there |
+//! | `shared.rs` | an HTTP/2 connection in the pool, and its places for streams |
+//! | `error.rs` | `UpstreamError`: why there is no connection |
 
 #![forbid(unsafe_code)]
 

@@ -24,11 +24,11 @@ use super::connection::{Connection, Lease, LeaseOwner};
 use super::error::UpstreamError;
 use super::http2::Http2Connection;
 use super::origin::Origin;
-use super::shared::{Shared, StreamLease, StreamOwner};
+use super::shared::{SharedConnection, StreamLease, StreamOwner};
 
 /// The connections of a client.
 pub struct Pool {
-    state: RefCell<State>,
+    state: RefCell<PoolState>,
     limits: PoolLimits,
     /// Wakes the task that watches idle connections.
     watcher: RefCell<Watcher>,
@@ -48,8 +48,8 @@ pub struct PoolLimits {
 }
 
 #[derive(Default)]
-struct State {
-    origins: HashMap<Rc<Origin>, Connections, RandomState>,
+struct PoolState {
+    origins: HashMap<Rc<Origin>, OriginConnections, RandomState>,
     /// Connections in use, idle, or to be made.
     open: usize,
     waiting: usize,
@@ -59,21 +59,21 @@ struct State {
 
 /// The connections to one origin.
 #[derive(Default)]
-struct Connections {
+struct OriginConnections {
     /// The one that was used last is the last one.
-    idle: Vec<Idle>,
+    idle: Vec<IdleConnection>,
     /// Connections of HTTP/2 that take further requests: one, unless the server has changed its mind about versions.
-    shared: Vec<Rc<Shared>>,
+    shared: Vec<Rc<SharedConnection>>,
     open: usize,
     /// A connection is being made that will show which version the origin speaks.
     is_probed: bool,
     /// The origin has chosen HTTP/1.1.
     is_http1: bool,
     /// The one that waits longest is the first one.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingRequest>,
 }
 
-impl Connections {
+impl OriginConnections {
     /// Whether one more connection may be made now.
     fn may_connect(&self, per_origin_max: usize) -> bool {
         self.open < per_origin_max && self.shared.is_empty() && !self.is_probed
@@ -87,7 +87,7 @@ impl Connections {
     }
 }
 
-struct Idle {
+struct IdleConnection {
     connection: Box<dyn Connection>,
     /// Greater than that of every connection that became idle before.
     number: u64,
@@ -95,20 +95,20 @@ struct Idle {
 
 /// A connection without an exchange, which is closed when it is dropped.
 #[expect(dead_code, reason = "it is taken to be dropped")]
-enum Unused {
-    Http1(Idle),
-    Http2(Rc<Shared>),
+enum UnusedConnection {
+    Http1(IdleConnection),
+    Http2(Rc<SharedConnection>),
 }
 
 /// A request that waits for a connection.
-struct Waiting {
+struct WaitingRequest {
     number: u64,
-    place: Rc<Place>,
+    place: Rc<PoolGrant>,
 }
 
 /// What a request gets that waits: what it has got, and what wakes it.
 #[derive(Default)]
-struct Place {
+struct PoolGrant {
     granted: Cell<Option<Checkout>>,
     waker: Cell<Option<Waker>>,
 }
@@ -149,15 +149,15 @@ impl Pool {
             if state.waiting >= self.limits.waiting_max {
                 return Err(UpstreamError::PoolFull);
             }
-            let place = Rc::new(Place::default());
+            let place = Rc::new(PoolGrant::default());
             let number = state.next;
             state.next += 1;
             state.waiting += 1;
-            let waiting = Waiting { number, place: place.clone() };
+            let waiting = WaitingRequest { number, place: place.clone() };
             state.origins.entry(origin.clone()).or_default().waiting.push_back(waiting);
             place
         };
-        let guard = WaitingGuard { pool: self, origin, place };
+        let guard = PoolWait { pool: self, origin, place };
         Ok(poll_fn(|cx| match guard.place.granted.take() {
             Some(checkout) => Poll::Ready(checkout),
             None => {
@@ -229,7 +229,7 @@ impl Pool {
     }
 
     /// Frees the places of connections that have ended.
-    fn close_ended(self: &Rc<Self>, origin: &Rc<Origin>, ended: Vec<Idle>) {
+    fn close_ended(self: &Rc<Self>, origin: &Rc<Origin>, ended: Vec<IdleConnection>) {
         for idle in ended {
             drop(idle.connection);
             drop(self.lease(origin));
@@ -287,7 +287,7 @@ impl Pool {
     }
 
     /// A connection takes no further stream: it leaves the pool, and its place is free once its last exchange is over.
-    fn unlist(self: &Rc<Self>, shared: &Rc<Shared>) {
+    fn unlist(self: &Rc<Self>, shared: &Rc<SharedConnection>) {
         if !shared.is_listed.replace(false) {
             return;
         }
@@ -303,7 +303,7 @@ impl Pool {
     }
 
     /// Gives streams to the requests that wait for them, as many as the connection takes.
-    fn grant_streams(self: &Rc<Self>, shared: &Rc<Shared>) {
+    fn grant_streams(self: &Rc<Self>, shared: &Rc<SharedConnection>) {
         while shared.is_listed.get() {
             let mut state = self.state.borrow_mut();
             if state.origins.get(&shared.origin).is_none_or(|connections| connections.waiting.is_empty()) {
@@ -324,7 +324,8 @@ impl Pool {
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let state = self.state.borrow();
-        let shared = |connections: &Connections| connections.shared.iter().filter(|shared| shared.is_idle()).count();
+        let shared =
+            |connections: &OriginConnections| connections.shared.iter().filter(|shared| shared.is_idle()).count();
         let idle = state.origins.values().map(|connections| connections.idle.len() + shared(connections)).sum();
         (idle, state.open)
     }
@@ -353,8 +354,8 @@ impl Drop for Pool {
     }
 }
 
-impl State {
-    fn pop_waiting(&mut self, origin: &Origin) -> Option<Rc<Place>> {
+impl PoolState {
+    fn pop_waiting(&mut self, origin: &Origin) -> Option<Rc<PoolGrant>> {
         if self.waiting == 0 {
             return None;
         }
@@ -377,12 +378,12 @@ impl State {
     }
 
     /// Takes the connection that is idle longest, with its place.
-    fn take_oldest_idle(&mut self) -> Option<Unused> {
-        let shared = |one: &Connections| {
+    fn take_oldest_idle(&mut self) -> Option<UnusedConnection> {
+        let shared = |one: &OriginConnections| {
             let idle = one.shared.iter().filter(|shared| shared.is_idle());
             idle.map(|shared| shared.idle_since.get()).min()
         };
-        let idle = |one: &Connections| one.idle.first().map(|idle| idle.number);
+        let idle = |one: &OriginConnections| one.idle.first().map(|idle| idle.number);
         let oldest = self.origins.iter().filter_map(|(origin, one)| {
             let number = [idle(one), shared(one)].into_iter().flatten().min()?;
             Some((number, origin.clone()))
@@ -390,13 +391,13 @@ impl State {
         let (number, origin) = oldest.min_by_key(|(number, _)| *number)?;
         let connections = self.origins.get_mut(&origin)?;
         let unused = if connections.idle.first().is_some_and(|idle| idle.number == number) {
-            Unused::Http1(connections.idle.remove(0))
+            UnusedConnection::Http1(connections.idle.remove(0))
         } else {
-            let is_it = |shared: &Rc<Shared>| shared.is_idle() && shared.idle_since.get() == number;
+            let is_it = |shared: &Rc<SharedConnection>| shared.is_idle() && shared.idle_since.get() == number;
             let at = connections.shared.iter().position(is_it)?;
             let shared = connections.shared.remove(at);
             shared.is_listed.set(false);
-            Unused::Http2(shared)
+            UnusedConnection::Http2(shared)
         };
         connections.open -= 1;
         self.open -= 1;
@@ -411,7 +412,7 @@ impl State {
     }
 }
 
-impl Place {
+impl PoolGrant {
     fn give(&self, checkout: Checkout) {
         self.granted.set(Some(checkout));
         if let Some(waker) = self.waker.take() {
@@ -421,13 +422,13 @@ impl Place {
 }
 
 /// A request that waits; if it waits no more, it leaves its place in the queue, or what it has got.
-struct WaitingGuard<'a> {
+struct PoolWait<'a> {
     pool: &'a Rc<Pool>,
     origin: &'a Rc<Origin>,
-    place: Rc<Place>,
+    place: Rc<PoolGrant>,
 }
 
-impl Drop for WaitingGuard<'_> {
+impl Drop for PoolWait<'_> {
     fn drop(&mut self) {
         match self.place.granted.take() {
             Some(Checkout::Reused(connection, lease)) => lease.put_back(connection),
@@ -461,7 +462,7 @@ impl Pool {
     /// The connection of a lease speaks HTTP/2: all requests of its origin share it.
     pub fn share(self: &Rc<Self>, mut lease: Lease, http2: Rc<Http2Connection>) -> StreamLease {
         let origin = lease.origin().clone();
-        let shared = Shared::new(http2, origin.clone());
+        let shared = SharedConnection::new(http2, origin.clone());
         if let Some(connections) = self.state.borrow_mut().origins.get_mut(&origin) {
             connections.shared.push(shared.clone());
             if lease.end_probe() {
@@ -478,7 +479,7 @@ impl Pool {
 }
 
 impl StreamOwner for Pool {
-    fn on_permits(self: Rc<Self>, shared: &Rc<Shared>) {
+    fn on_permits(self: Rc<Self>, shared: &Rc<SharedConnection>) {
         if shared.is_ending() {
             self.unlist(shared);
         } else {
@@ -486,7 +487,7 @@ impl StreamOwner for Pool {
         }
     }
 
-    fn on_stream_over(self: Rc<Self>, shared: &Rc<Shared>) {
+    fn on_stream_over(self: Rc<Self>, shared: &Rc<SharedConnection>) {
         if shared.is_listed.get() {
             self.grant_streams(shared);
         }
@@ -530,7 +531,7 @@ impl LeaseOwner for Pool {
         let number = state.next;
         state.next += 1;
         if let Some(connections) = state.origins.get_mut(lease.origin()) {
-            connections.idle.push(Idle { connection, number });
+            connections.idle.push(IdleConnection { connection, number });
             lease.forget();
         }
         let is_wanted = state.waiting > 0 && state.open >= self.limits.connections_max;

@@ -35,7 +35,7 @@ pub(super) struct Resets {
 }
 
 /// A stream of which nothing is needed any more. Dropping it resets it, unless it is complete.
-pub(super) trait Discarded: 'static {
+pub(super) trait DiscardableStream: 'static {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>>;
 }
 
@@ -54,13 +54,13 @@ impl Resets {
     }
 
     /// Resets a stream, now or when that is due. Without a loop, which would have to wait, it is reset now.
-    pub(super) fn reset(self: &Rc<Self>, stream: impl Discarded) {
+    pub(super) fn reset(self: &Rc<Self>, stream: impl DiscardableStream) {
         if !task::can_spawn() {
             return;
         }
         if let Some(due) = self.due(task::now()) {
             self.discarded.set(self.discarded.get() + 1);
-            drop(task::spawn(discard(Place(self.clone()), stream, due)));
+            drop(task::spawn(discard(DiscardedCount(self.clone()), stream, due)));
         }
     }
 
@@ -100,9 +100,9 @@ impl Resets {
 }
 
 /// The place of a stream that is discarded.
-struct Place(Rc<Resets>);
+struct DiscardedCount(Rc<Resets>);
 
-impl Drop for Place {
+impl Drop for DiscardedCount {
     fn drop(&mut self) {
         self.0.discarded.set(self.0.discarded.get() - 1);
         if self.0.discarded.get() == 0 {
@@ -112,7 +112,7 @@ impl Drop for Place {
 }
 
 /// Reads and discards what comes on a stream, until its reset is due.
-async fn discard(place: Place, mut stream: impl Discarded, due: Instant) {
+async fn discard(place: DiscardedCount, mut stream: impl DiscardableStream, due: Instant) {
     let mut due = pin!(task::sleep_until(due));
     let mut left = DISCARDED_BYTES_MAX;
     poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! `Shared`: an HTTP/2 connection of the pool, which many exchanges share, and their places on it.
+//! `SharedConnection`: an HTTP/2 connection of the pool, which many exchanges share, and their places on it.
 //!
 //! - A [`StreamLease`] is the place of a stream, from before it is opened until its exchange is over. Requests beyond what the
 //!   server permits wait in the pool, in the order in which they came.
@@ -23,14 +23,14 @@ use super::origin::Origin;
 /// The pool of a shared connection.
 pub(super) trait StreamOwner {
     /// How many streams a connection takes has changed.
-    fn on_permits(self: Rc<Self>, shared: &Rc<Shared>);
+    fn on_permits(self: Rc<Self>, shared: &Rc<SharedConnection>);
 
     /// An exchange on a stream is over.
-    fn on_stream_over(self: Rc<Self>, shared: &Rc<Shared>);
+    fn on_stream_over(self: Rc<Self>, shared: &Rc<SharedConnection>);
 }
 
 /// An HTTP/2 connection in the pool, or one that has left it and still has exchanges.
-pub(super) struct Shared {
+pub(super) struct SharedConnection {
     http2: Rc<Http2Connection>,
     pub(super) origin: Rc<Origin>,
     /// How many streams it takes at a time; `None` once it takes no further one.
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) idle_since: Cell<u64>,
 }
 
-impl Shared {
+impl SharedConnection {
     pub(super) fn new(http2: Rc<Http2Connection>, origin: Rc<Origin>) -> Rc<Self> {
         let permits = Cell::new(Some(STREAMS_ASSUMED));
         Rc::new(Self { http2, origin, permits, is_listed: Cell::new(true), idle_since: Cell::new(0) })
@@ -74,7 +74,7 @@ impl Shared {
 }
 
 /// Waits for what changes how many streams a connection takes, until it takes none any more.
-async fn watch(owner: Weak<dyn StreamOwner>, shared: Weak<Shared>) {
+async fn watch(owner: Weak<dyn StreamOwner>, shared: Weak<SharedConnection>) {
     poll_fn(|cx| {
         let (Some(owner), Some(shared)) = (owner.upgrade(), shared.upgrade()) else { return Poll::Ready(()) };
         if !shared.is_listed.get() {
@@ -95,7 +95,7 @@ async fn watch(owner: Weak<dyn StreamOwner>, shared: Weak<Shared>) {
 /// The place of a stream. Dropping it frees the place.
 pub struct StreamLease {
     owner: Rc<dyn StreamOwner>,
-    shared: Rc<Shared>,
+    shared: Rc<SharedConnection>,
     /// `None` once it is dropped.
     place: Option<StreamPlace>,
 }

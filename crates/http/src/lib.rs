@@ -23,6 +23,33 @@
 //! connection is idle, it has the memory of neither.
 //!
 //! Read next: `serving/mod.rs` for the way of a connection's requests, `router.rs` for the choice of their functions.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `server.rs` | `serve`, `Server`, `Config`: from an address and functions to a running server |
+//! | `limits.rs` | `Limits`, from the socket to the function |
+//! | `line_log.rs` | `LineLog`: lines that a thread of its own writes |
+//! | `app.rs` | the state that the connections of a loop share; `Reload` |
+//! | `counting.rs` | counts the requests of a loop |
+//! | `upstream_note.rs` | the upstream of a proxied request, for its access log |
+//! | `request.rs` | `Request` |
+//! | `response.rs` | `Response`, `IntoResponse` |
+//! | `route.rs` | the pattern that a path matches, and where the values of its parameters are |
+//! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
+//! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
+//! | `endpoint.rs` | `RequestFunction`: functions, async or not, without their types |
+//! | `extract/` | parts of a request as arguments: `Path`, `Query`, `Json`, `Form`, `Cookies`, `Multipart`, `State` and others, one file each; the bodies of refusals (`refusal.rs`) |
+//! | `sse/` | `Sse`, a response that is a stream of events |
+//! | `gateway.rs` | the interface between the layer and a reverse proxy, which is a crate of its own |
+//! | `event_stream.rs` | the end of any event stream when the server drains |
+//! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
+//! | `compression/` | content codings of responses and requests |
+//! | `middleware/` | `Middleware`; access log, request ids, trace contexts, basic authentication, error pages |
+//! | `serving/` | from the events of a connection to functions, and from their responses back |
+//! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
+//! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
 
 #![forbid(unsafe_code)]
 

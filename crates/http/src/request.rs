@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
 #[cfg(feature = "compress")]
 use tidegate_http_message::BodyError;
+use tidegate_http_message::body::{Body, BodyDecoder, NO_BODY};
 #[cfg(feature = "compress")]
-use tidegate_http_message::body::Decode;
-use tidegate_http_message::body::{Body, BodyDecoder, BodyKind, NO_BODY};
+use tidegate_http_message::body::{BodyKind, Decode};
 use tidegate_http1::{self as http1, RequestHead};
 use tidegate_sys::Address;
 

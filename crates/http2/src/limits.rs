@@ -31,15 +31,15 @@ pub struct Limits {
     /// RST_STREAM, in either direction, of a stream that is younger than
     /// [`abuse_reset_age`](Self::abuse_reset_age), and for SETTINGS, PING, PRIORITY, CONTINUATION, an empty DATA
     /// frame, WINDOW_UPDATE of fewer than 16 bytes, an unknown frame, and a frame for a stream that is closed. A
-    /// completed request takes [`abuse_per_request`](Self::abuse_per_request) away, and a second
-    /// [`abuse_per_second`](Self::abuse_per_second). It stops floods of such frames (CVE-2019-9512, 9515, 9518),
+    /// completed request takes [`abuse_credit_per_request`](Self::abuse_credit_per_request) away, and a second
+    /// [`abuse_leak_per_second`](Self::abuse_leak_per_second). It stops floods of such frames (CVE-2019-9512, 9515, 9518),
     /// rapid resets (CVE-2023-44487) and streams that the peer makes us reset (CVE-2025-8671). If cancelled requests
     /// exceed it, other requests on the connection are completed before the connection ends.
     pub abuse_max: u32,
     /// Abuse that a completed request clears. 8.
-    pub abuse_per_request: u32,
+    pub abuse_credit_per_request: u32,
     /// Abuse that a second clears. 33.
-    pub abuse_per_second: u32,
+    pub abuse_leak_per_second: u32,
     /// From which age of a request on its cancellation by the peer is no abuse: those of closed tabs, and of deadlines.
     /// [`streams_max`](Self::streams_max) bounds how many of them a peer can order in a second. 100 milliseconds.
     /// `Duration::MAX` counts every cancellation.

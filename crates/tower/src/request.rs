@@ -91,11 +91,7 @@ impl Requests {
         let mut exchange = Exchange::new(made.method(), protocol.is_some());
         #[cfg(feature = "upgrade")]
         if made.method() == Method::CONNECT || has_upgrade && request.asks_for_any_upgrade() {
-            let is_websocket = request.asks_for_upgrade("websocket");
-            // An HTTP/1.1 handshake has no body (RFC 6455 §4.1), and the codec switches only behind a whole request.
-            if !is_websocket || protocol.is_some() || request.content_length() == Some(0) {
-                exchange.offer = Offer::make(made.extensions_mut(), is_websocket);
-            }
+            exchange.offer = offer(&request, protocol.is_some(), made.extensions_mut());
         }
         self.set_body(&request, body, made.body_mut(), &mut exchange);
         Ok(exchange)
@@ -130,6 +126,15 @@ impl Requests {
         heads.extend_from_slice(head);
         heads.split().freeze()
     }
+}
+
+/// The offer to take the connection over, unless a handshake has a body.
+#[cfg(feature = "upgrade")]
+fn offer(request: &Request, is_extended: bool, extensions: &mut http::Extensions) -> Option<Box<Offer>> {
+    let is_websocket = request.asks_for_upgrade("websocket");
+    // An HTTP/1.1 handshake has no body (RFC 6455 §4.1), and the codec switches only behind a whole request.
+    let may_switch = !is_websocket || is_extended || request.content_length() == Some(0);
+    may_switch.then(|| Offer::make(extensions, is_websocket)).flatten()
 }
 
 /// Makes an extended CONNECT for a WebSocket the HTTP/1.1 request that it replaces (RFC 8441 §5): services route it by

@@ -159,20 +159,20 @@ where
         }
         let mut slot = self.body.take().unwrap_or_else(|| Box::pin(None));
         slot.as_mut().set(Some(body));
-        let ready = match poll_frame(&mut slot, cx) {
+        let mut ready = [None, None];
+        match poll_frame(&mut slot, cx) {
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) if has_ended(&slot) => {
                     self.keep_slot(slot);
                     return response.body(bytes(data));
                 }
-                Ok(data) => match whole_body(data, &mut slot, known.or(stated), cx) {
-                    Ok(body) => {
+                Ok(data) => {
+                    if let Some(body) = whole_body(data, (&mut slot, &mut ready), known.or(stated), cx) {
                         self.keep_slot(slot);
                         return body.map_or_else(failed, |body| response.body(body));
                     }
-                    Err(ready) => ready,
-                },
-                Err(trailers) => [Some(Ok(trailers)), None],
+                }
+                Err(trailers) => ready[0] = Some(Ok(trailers)),
             },
             Poll::Ready(Some(Err(error))) => return failed(error),
             Poll::Ready(None) => {
@@ -180,8 +180,8 @@ where
                 return response;
             }
             // The head does not wait for the body.
-            Poll::Pending => [None, None],
-        };
+            Poll::Pending => {}
+        }
         let produced = Body::produce(async move |writer| {
             let mut sending = pin!(send(ready, slot, writer));
             poll_fn(|cx| {
@@ -259,34 +259,33 @@ fn with_length(body: Body, length: Option<u64>) -> Body {
     }
 }
 
-/// The body after its first data, if all of it is there, as that of a gRPC call with one message is; otherwise the frames
-/// that are ready.
+/// The body after its first data, if all of it is there, as that of a gRPC call with one message is; otherwise `ready` has
+/// the frames that are there.
 #[inline]
 fn whole_body<B>(
     data: B::Data,
-    slot: &mut Slot<B>,
+    (slot, ready): (&mut Slot<B>, &mut [Option<FrameOf<B>>; 2]),
     length: Option<u64>,
     cx: &mut Context<'_>,
-) -> Result<Result<Body, InvalidField>, [Option<FrameOf<B>>; 2]>
+) -> Option<Result<Body, InvalidField>>
 where
     B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
     match poll_frame(slot, cx) {
         Poll::Ready(Some(Ok(next))) if next.is_trailers() => {
             let fields = next.into_trailers().map_or_else(|_| Ok(Fields::new()), |map| trailer_fields(&map));
-            Ok(fields.map(|fields| with_length(Body::with_trailers(bytes(data), fields), length)))
+            return Some(fields.map(|fields| with_length(Body::with_trailers(bytes(data), fields), length)));
         }
         Poll::Ready(None) if length.is_none_or(|length| length == data.remaining() as u64) => {
-            Ok(Ok(bytes(data).into()))
+            return Some(Ok(bytes(data).into()));
         }
-        Poll::Ready(None) => {
-            // It is shorter than it says, which the peer has to see. It is not polled behind its end.
-            slot.as_mut().set(None);
-            Err([Some(Ok(Frame::data(data))), None])
-        }
-        Poll::Ready(next) => Err([Some(Ok(Frame::data(data))), next]),
-        Poll::Pending => Err([Some(Ok(Frame::data(data))), None]),
+        // It is shorter than it says, which the peer has to see. It is not polled behind its end.
+        Poll::Ready(None) => slot.as_mut().set(None),
+        Poll::Ready(next) => ready[1] = next,
+        Poll::Pending => {}
     }
+    ready[0] = Some(Ok(Frame::data(data)));
+    None
 }
 
 /// Sends a body frame by frame.

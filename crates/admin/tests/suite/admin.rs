@@ -339,7 +339,7 @@ fn it_responds_while_every_loop_of_the_server_hangs() {
 }
 
 /// No wait takes longer, even if the machine is busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn metrics_of_the_application_are_behind_those_of_the_server() {

@@ -115,7 +115,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(120);
 
     fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("tidegate-control-{name}-{}", std::process::id()));

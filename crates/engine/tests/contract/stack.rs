@@ -25,9 +25,6 @@ pub(crate) trait Stack: 'static {
     /// Whether bytes differ from their wire form.
     const FILTERED: bool;
 
-    /// A handshake of several short flights precedes the bytes, so a driver takes the connection for a light one.
-    const BEGINS_LIGHT: bool = false;
-
     /// The transport of raw peers.
     const TRANSPORT: Option<MakeTransport> = None;
 

@@ -82,6 +82,11 @@ pub(crate) trait TestBackend {
 
     /// Sockets that are still open.
     fn sockets(&self) -> usize;
+
+    /// How many bytes of a connection a driver may deliver after the loop has stopped receiving.
+    fn late_bytes_max(&self) -> usize {
+        0
+    }
 }
 
 /// Wraps the driver of a loop.
@@ -258,6 +263,10 @@ impl Stage {
 
     /// More bytes than the buffers beneath a connection hold together, and than a raw peer receives with the end of its
     /// handshake.
+    pub(crate) fn late_bytes_max(&self) -> usize {
+        self.backend.late_bytes_max()
+    }
+
     pub(crate) fn bulk(&self) -> usize {
         self.backend.bulk() * if self.make_transport.is_some() { 2 } else { 1 }
     }

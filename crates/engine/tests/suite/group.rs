@@ -18,7 +18,7 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Socket};
 use tidegate_testkit::filters::ToyTls;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Joins at once, and follows commands.
 struct Joins<C: Broadcast>(Group<C>);

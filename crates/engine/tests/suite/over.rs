@@ -35,8 +35,8 @@ fn serve<C: Pipeline, H: Handler<C>>(make: impl Fn() -> (C, H) + Send + Sync + '
 
 fn connect(server: &ServerHandle) -> TcpStream {
     let stream = TcpStream::connect(server.address().ip().expect("it listens on TCP")).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout that is not zero");
-    stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a timeout that is not zero");
+    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout that is not zero");
+    stream.set_write_timeout(Some(Duration::from_secs(120))).expect("a timeout that is not zero");
     stream.set_nodelay(true).expect("a TCP socket");
     stream
 }
@@ -205,7 +205,7 @@ fn a_greeting_waits_for_the_handshake() {
     let mut stream = connect(&server);
     stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     assert!(stream.read(&mut [0]).is_err(), "no byte may come yet");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     stream.write_all(&ToyTls::client_wire(KEY, b"quit\n", 5)).unwrap();
     let mut seen = Vec::new();
     stream.read_to_end(&mut seen).unwrap();

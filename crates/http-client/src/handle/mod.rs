@@ -218,7 +218,7 @@ impl HandleRequestBuilder {
                 waker.wake();
             }
         }
-        let waiting = Waiting(reply);
+        let waiting = ReplyWait(reply);
         let response = poll_fn(|cx| {
             let mut state = lock(&waiting.0);
             match state.result.take() {
@@ -284,9 +284,9 @@ impl HandleResponse {
 }
 
 /// A task that waits for a response. If it waits no more, the request is cancelled.
-struct Waiting(Reply);
+struct ReplyWait(Reply);
 
-impl Drop for Waiting {
+impl Drop for ReplyWait {
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.is_cancelled = true;
@@ -301,9 +301,9 @@ impl Drop for Waiting {
 }
 
 /// The end of a request on the loop: the handle gets a result in any case.
-struct Replying(Reply);
+struct ReplyGuard(Reply);
 
-impl Replying {
+impl ReplyGuard {
     fn finish(&self, result: Result<HandleResponse, HandleError>) {
         let mut state = lock(&self.0);
         if state.is_cancelled {
@@ -317,22 +317,22 @@ impl Replying {
     }
 }
 
-impl Drop for Replying {
+impl Drop for ReplyGuard {
     fn drop(&mut self) {
         self.finish(Err(HandleError::LoopEnded));
     }
 }
 
 /// Marks the end of the loop.
-struct Serving(Arc<Mutex<Jobs>>);
+struct LoopGuard(Arc<Mutex<Jobs>>);
 
-impl Drop for Serving {
+impl Drop for LoopGuard {
     fn drop(&mut self) {
         let mut jobs = lock(&self.0);
         jobs.has_no_loop = true;
         let left = std::mem::take(&mut jobs.queue);
         drop(jobs);
-        left.into_iter().for_each(|job| drop(Replying(job.reply)));
+        left.into_iter().for_each(|job| drop(ReplyGuard(job.reply)));
     }
 }
 
@@ -348,7 +348,7 @@ impl Drop for Owner {
 
 /// Starts the requests of handles until no handle is left.
 async fn serve(client: Client, jobs: Arc<Mutex<Jobs>>) {
-    let serving = Serving(jobs);
+    let serving = LoopGuard(jobs);
     loop {
         let next = poll_fn(|cx| {
             let mut jobs = lock(&serving.0);
@@ -364,7 +364,7 @@ async fn serve(client: Client, jobs: Arc<Mutex<Jobs>>) {
         let Some(job) = next.await else { return };
         let client = client.clone();
         drop(task::spawn(async move {
-            let replying = Replying(job.reply);
+            let replying = ReplyGuard(job.reply);
             let mut running = Box::pin(run(&client, job.request));
             let cancellable = poll_fn(|cx| {
                 {

@@ -155,10 +155,10 @@ fn a_response_that_comes_for_nobody_ends_its_connection() {
     let (wake, woken) = std::sync::mpsc::channel();
     let waker = Waker::from(Arc::new(Report(Mutex::new(wake))));
     assert!(response.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    woken.recv_timeout(Duration::from_secs(60)).expect("the response comes");
+    woken.recv_timeout(Duration::from_secs(120)).expect("the response comes");
     // It is there, and nothing takes it.
     drop(response);
-    has_ended.recv_timeout(Duration::from_secs(20)).expect("the client closes the connection");
+    has_ended.recv_timeout(Duration::from_secs(120)).expect("the client closes the connection");
 }
 
 /// Tells the test of a wake-up.

@@ -355,7 +355,7 @@ fn a_head_that_does_not_come_has_a_deadline() {
 }
 
 /// No request takes so long, however slow the machine is.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server with TLS, and the configuration of clients that trust it. `protocols` are those of its ALPN, unless it has the
 /// usual ones.

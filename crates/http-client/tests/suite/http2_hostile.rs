@@ -536,7 +536,7 @@ fn a_cancelled_upload_is_a_reset_with_cancel() {
         assert_eq!(client.get(&uri).send().await?.text().await?, "alive");
         Ok(())
     });
-    assert_eq!(codes.recv_timeout(Duration::from_secs(20)), Ok((true, 0)));
+    assert_eq!(codes.recv_timeout(Duration::from_secs(120)), Ok((true, 0)));
 }
 
 #[test]

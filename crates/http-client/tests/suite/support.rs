@@ -75,7 +75,7 @@ impl Scripted {
                     return;
                 }
                 let mut stream = stream.expect("a connection");
-                stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+                stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket");
                 serve(number, &mut stream);
             }
         });

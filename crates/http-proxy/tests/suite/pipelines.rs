@@ -47,7 +47,7 @@ fn expect_silence(peer: &mut Peer) {
     let mut byte = [0];
     let error = std::io::Read::read(&mut peer.0, &mut byte).expect_err("nothing may come");
     assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
-    peer.0.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.0.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
 }
 
 /// A client, and a connection to the upstream that has answered a request already.

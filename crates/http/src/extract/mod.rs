@@ -1,4 +1,25 @@
 //! Parts of a request as arguments of functions: `FromRequest`, and the types that implement it.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | `FromRequest`: a part of a request as an argument; tuples of them |
+//! | `body_use.rs` | `BodyUse`, the part of the body that a function needs |
+//! | `connection_state.rs` | `ConnectionState`: a value that the requests of one connection share |
+//! | `path.rs` | `Path`, the parameters of the route |
+//! | `parameters.rs` | the deserializer of serde for such parameters |
+//! | `query.rs` | `Query`, and the bound on pairs of queries and forms |
+//! | `form.rs` | `Form`, a form in the body |
+//! | `json.rs` | `Json`, of a body and as a response; the memory that responses are serialized in |
+//! | `whole_body.rs` | `Bytes`, `Vec<u8>`, `String`, `Body` |
+//! | `multipart.rs` | `Multipart`, forms with files: the pieces on their way to the parser, and its bounds |
+//! | `cookies.rs` | `Cookies` of a request, and cookies of a response |
+//! | `parts.rs` | `Method`, `HeaderMap`, `Host`, `Peer`, `Extension` |
+//! | `state.rs` | `State` |
+//! | `optional.rs` | `Option` and `Result` of a part |
+//! | `media_type.rs` | the media type of a body |
+//! | `refusal.rs` | the responses to requests that lack a part |
 
 mod body_use;
 mod connection_state;

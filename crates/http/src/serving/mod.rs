@@ -1,15 +1,25 @@
 //! Serving a connection: from the events of a connection to functions, and from their responses back.
 //!
-//! | file | step |
+//! # Files
+//!
+//! | file | holds |
 //! |---|---|
-//! | `connection.rs` | the state machine: each event of a connection, and what follows |
-//! | `begin.rs` | from a head to its function: host, route, state, middleware, counts |
-//! | `inline.rs` | a function that responds within the dispatch |
-//! | `request_body.rs`, `buffered.rs` | a function that waits for its request's body |
-//! | `pending.rs` | a function that has not responded yet |
-//! | `pipeline.rs`, `order.rs` | pipelined requests in progress side by side |
-//! | `task.rs`, `exchanges.rs` | bodies that are received or sent piece by piece |
-//! | `http2.rs`, `sessions.rs` | a connection that goes on in HTTP/2 |
+//! | `connection.rs` | the connection state machine: each event, and the next step |
+//! | `handler.rs` | `HttpHandler`: the state of a connection that no task serves; `RareState` |
+//! | `begin.rs` | `begin`: from a head to its function, for the handler, the pipeline and the task |
+//! | `inline.rs` | functions that respond within the dispatch, or are polled in it for the first time |
+//! | `request_body.rs` | pieces and ends of the bodies that functions wait for |
+//! | `buffered.rs` | `BufferedRequest`: an HTTP/2 request that waits for its body until the dispatch is over in which its head came; `CollectedRequest` |
+//! | `pending.rs` | `PendingResponse`: a function that has not responded yet |
+//! | `pipeline.rs` | `RequestPipeline`: requests that are in progress side by side, as those of a proxy are |
+//! | `order.rs` | `Order`: which request of a connection is in turn, and the memory of the others; `PipelineSlot` |
+//! | `task.rs` | the task that serves a connection while something does: a body that is received or sent piece by piece |
+//! | `exchanges.rs` | `Exchanges`: the requests of a task's connection and their responses, as bodies and their writers see them |
+//! | `retained.rs` | `RetainedBytes`: the bytes of a body that a function may still have in memory |
+//! | `refusals.rs` | responses and log lines of limits that refuse a request, and of panics |
+//! | `stall_label.rs` | `StallLabel`: names the function that runs, for the watchdog |
+//! | `http2.rs` | a connection that continues in HTTP/2, and the facts that its streams share |
+//! | `sessions.rs` | `Sessions`: the HTTP/2 state that the connections of a loop share |
 
 mod begin;
 mod buffered;

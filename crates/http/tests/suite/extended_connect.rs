@@ -278,7 +278,7 @@ fn sockets_of_both_backends_carry_many_websockets_on_one_connection() {
             Err(error) => panic!("{error}"),
         };
         let socket = TcpStream::connect(server.address().ip().expect("an IP address")).expect("a connection");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+        socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a time-out");
         let mut peer = Peer::new(socket);
         let streams: Vec<u32> = (0..50).map(|index| 2 * index + 1).collect();
         for stream in &streams {

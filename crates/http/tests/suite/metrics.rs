@@ -36,7 +36,7 @@ fn start(metrics: &HttpMetrics) -> ServerHandle {
 
 fn connect(server: &ServerHandle) -> TcpStream {
     let peer = TcpStream::connect(server.address().ip().expect("an IP address")).expect("it connects");
-    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     peer
 }
 

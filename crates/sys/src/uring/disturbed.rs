@@ -52,6 +52,10 @@ pub(super) struct Disturbed<K> {
     /// Events that the driver can read in this turn.
     ready: VecDeque<Event>,
     withheld: Vec<(u16, *mut u8, u32)>,
+    /// The last request was refused, or the last wait has submitted nothing. Neither happens twice in succession: a kernel
+    /// that takes no requests for long fills no buffers meanwhile.
+    refused: bool,
+    skipped: bool,
 }
 
 impl<K: Kernel> Disturbed<K> {
@@ -65,6 +69,8 @@ impl<K: Kernel> Disturbed<K> {
             late: VecDeque::new(),
             ready: VecDeque::new(),
             withheld: Vec::new(),
+            refused: false,
+            skipped: false,
         }
     }
 
@@ -155,7 +161,8 @@ impl<K: Kernel> Kernel for Disturbed<K> {
         if self.faults.is_none() {
             return self.kernel.push(request, name);
         }
-        if self.occurs(Fault::Full) {
+        self.refused = self.occurs(Fault::Full) && !self.refused;
+        if self.refused {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
         if !matches!(request, Request::Cancel { .. }) && self.occurs(Fault::Failed) {
@@ -195,7 +202,8 @@ impl<K: Kernel> Kernel for Disturbed<K> {
         if is_busy {
             self.drop_one();
         }
-        if !(is_busy && self.occurs(Fault::NotSubmitted)) {
+        self.skipped = is_busy && self.occurs(Fault::NotSubmitted) && !self.skipped;
+        if !self.skipped {
             let may_block = self.late.is_empty() && self.ready.is_empty();
             self.kernel.wait(if may_block { timeout } else { Some(Duration::ZERO) })?;
         }

@@ -77,7 +77,7 @@ impl Running {
 
     fn peer(&self) -> Peer<TcpStream> {
         let socket = TcpStream::connect(self.0.address().ip().expect("an IP address")).expect("a connection");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+        socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a time-out");
         Peer::new(socket)
     }
 }

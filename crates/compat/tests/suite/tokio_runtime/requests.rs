@@ -34,4 +34,4 @@ pub(crate) fn get(server: &ServerHandle, path: &str) -> String {
     body.to_owned()
 }
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

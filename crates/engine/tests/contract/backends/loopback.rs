@@ -17,6 +17,7 @@ use super::injected::inject;
 use crate::stage::{Family, Side, Site, TestBackend, Wrap};
 
 pub(crate) struct Loopback {
+    late_bytes_max: usize,
     make: fn(&Pool) -> Box<dyn Driver>,
     loops: RefCell<Vec<Rc<RefCell<EventLoop>>>>,
     directory: PathBuf,
@@ -39,20 +40,24 @@ struct FullListener {
 
 impl Loopback {
     pub(crate) fn epoll() -> Self {
-        Self::new(|pool| Box::new(Readiness::new(pool).expect("there are descriptors")))
+        Self::new(0, |pool| Box::new(Readiness::new(pool).expect("there are descriptors")))
     }
 
     pub(crate) fn uring() -> Self {
-        Self::new(|pool| Box::new(Uring::new(pool).expect("the kernel has io_uring")))
+        // The kernel may have filled all buffers of the ring, and with ring faults it fills them again in each turn in
+        // which it refuses to end the receive, or delays what it has done.
+        let turns = if has_ring_faults() { RING_FAULT_TURNS } else { 1 };
+        Self::new(turns * RING_BYTES, |pool| Box::new(Uring::new(pool).expect("the kernel has io_uring")))
     }
 
-    fn new(make: fn(&Pool) -> Box<dyn Driver>) -> Self {
+    fn new(late_bytes_max: usize, make: fn(&Pool) -> Box<dyn Driver>) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         // A poisoned lock comes from a scenario that has failed and has reported it.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = std::env::temp_dir().join(format!("tidegate-contract-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory can be made");
         Self {
+            late_bytes_max,
             make,
             loops: RefCell::default(),
             directory,
@@ -123,7 +128,11 @@ impl TestBackend for Loopback {
 
     fn unit(&self) -> Duration {
         // Ring faults cost time, in which no deadline may fire.
-        Duration::from_millis(if std::env::var_os("TIDEGATE_RING_FAULTS").is_some() { 150 } else { 60 })
+        Duration::from_millis(if has_ring_faults() { 150 } else { 60 })
+    }
+
+    fn late_bytes_max(&self) -> usize {
+        self.late_bytes_max
     }
 
     /// Less than the 100 units of a deadline that is moved ahead; the machine may be busy.
@@ -236,3 +245,14 @@ fn is_socket(link: &std::path::Path) -> bool {
 const ROUNDS_AWAKE: u32 = 8;
 
 const NAP: Duration = Duration::from_micros(50);
+
+/// Whether the ring is disturbed (`crates/sys/src/uring/disturbed.rs`).
+fn has_ring_faults() -> bool {
+    std::env::var_os("TIDEGATE_RING_FAULTS").is_some()
+}
+
+/// The buffers of a ring: 48 pages.
+const RING_BYTES: usize = 48 * 4096;
+
+/// A request is refused at most once in succession, and a wait that submits nothing is followed by one that does.
+const RING_FAULT_TURNS: usize = 3;

@@ -26,7 +26,6 @@ impl Stack for Tls {
 
     const NAME: &'static str = "tls";
     const FILTERED: bool = true;
-    const BEGINS_LIGHT: bool = true;
     const TRANSPORT: Option<MakeTransport> = Some(|| Box::new(Buffered::new()));
 
     fn server() -> Self::Codec {

@@ -329,5 +329,5 @@ pub(crate) fn exchange(stream: &mut UnixStream, rest: &mut &[u8], seen: &mut Vec
     ended
 }
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const TURNS_MAX: usize = 20_000;

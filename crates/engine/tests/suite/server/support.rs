@@ -138,4 +138,4 @@ impl Drop for SocketPath {
 
 pub(crate) const BIG_BYTES: usize = 8 << 20;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

@@ -11,7 +11,7 @@ use tidegate_engine::{
 };
 use tidegate_testkit::{ToyMux, ToyMuxConfig};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Sends lines back.
 #[derive(Debug, Default)]

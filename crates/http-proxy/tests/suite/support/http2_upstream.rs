@@ -33,7 +33,7 @@ impl Upstream {
     /// The same with the content of SETTINGS.
     pub(crate) fn accept_with(&self, settings: &[u8]) -> Session {
         let (mut stream, _) = self.0.accept().expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket");
         // A kernel that resets the connection drops what Nagle's algorithm holds back.
         stream.set_nodelay(true).expect("a socket");
         stream.read_exact(&mut [0; 24]).expect("a preface");

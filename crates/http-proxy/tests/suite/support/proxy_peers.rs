@@ -34,7 +34,7 @@ pub(crate) fn accept_any(upstreams: &[&Upstream]) -> (usize, Peer) {
             upstream.0.set_nonblocking(true).unwrap();
             if let Ok((stream, _)) = upstream.0.accept() {
                 stream.set_nonblocking(false).unwrap();
-                stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
                 return (place, Peer(stream));
             }
         }

@@ -420,7 +420,7 @@ pub(crate) fn any_port() -> Address {
 }
 
 /// How long an expected event may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The size that the kernel is requested to use for large buffers.
 const BUFFER_BYTES: usize = 1 << 20;

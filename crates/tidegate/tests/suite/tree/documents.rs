@@ -8,6 +8,7 @@ use super::sources::{markdown, root};
 /// Words of a document, or of the chapters of a part of the guide together, at most.
 const WORDS_MAX: &[(&str, usize)] = &[
     ("README.md", 900),
+    ("ARCHITECTURE.md", 3_300),
     ("docs/guide/http/", 9_000),
     ("docs/guide/operating/", 9_000),
     ("docs/guide/protocol/", 9_000),

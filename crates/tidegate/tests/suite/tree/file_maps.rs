@@ -2,7 +2,6 @@
 //! is `lib.rs`, `main.rs` or `mod.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use super::sources::{root, rust_files};
 
@@ -55,14 +54,6 @@ fn maps() -> BTreeMap<String, BTreeSet<String>> {
             assert!(before.is_none(), "{folder} has two maps");
         }
     }
-    // Those that have not moved yet.
-    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
-    for section in text.split("\n### `").skip(1) {
-        let (folder, body) = section.split_once("`\n").expect("a heading");
-        let body = body.split("\n## ").next().unwrap_or_default();
-        let before = maps.insert(folder.to_owned(), files_of_rows(body.lines()));
-        assert!(before.is_none(), "{folder} has a map in ARCHITECTURE.md and another one");
-    }
     maps
 }
 
@@ -82,7 +73,7 @@ fn files_of_rows<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
 
 /// Files and folders in a source folder, except the roots, and a folder that belongs to the file of the same name.
 fn files_of(folder: &str) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(Path::new(&root()).join(folder)).expect("a folder of sources");
+    let entries = std::fs::read_dir(root().join(folder)).expect("a folder of sources");
     let names = entries.map(|entry| entry.expect("a readable entry").file_name().into_string().expect("UTF-8"));
     let (files, folders): (BTreeSet<_>, BTreeSet<_>) = names.partition(|name| name.contains('.'));
     let apart = folders.into_iter().filter(|name| !files.contains(&format!("{name}.rs"))).map(|name| name + "/");
