@@ -112,7 +112,6 @@ fn is_name(text: &str) -> bool {
 
 impl UpstreamUrl {
     /// The name that a certificate of the upstream has to have, and the host of requests that name none.
-    #[cfg(feature = "tls")]
     pub(super) fn host(&self) -> String {
         match &self.place {
             Place::Name(name, _) => name.strip_suffix('.').unwrap_or(name).to_owned(),

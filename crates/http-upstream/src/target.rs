@@ -52,6 +52,7 @@ impl Target<'_> {
     }
 
     /// The name of its certificate.
+    #[cfg(feature = "tls")]
     pub(super) fn name(&self) -> &str {
         without_zone(self.host)
     }
