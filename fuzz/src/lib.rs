@@ -11,6 +11,7 @@
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
 //! | `proxy_protocol` | a policy, then a PROXY header and lines | `proxy_protocol.rs` |
 //! | `socks` | a role and its options, then the wire of the other role | `socks.rs` |
+//! | `redis` | a role and its limits, then the wire of the other role | `redis.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
 //! | `sniff` | the order of rules, then the first bytes of a connection | `sniff.rs` |
 //! | `scan` | a head, and the start offset in it | `scan.rs` |
@@ -42,6 +43,7 @@
 //! | `proxy_protocol.rs` | PROXY headers, received in both ways |
 //! | `websocket.rs` | frames to both roles of WebSocket, and round trips |
 //! | `socks.rs` | handshakes of SOCKS, in both roles |
+//! | `redis.rs` | the wire of both roles of Redis, and round trips |
 //! | `compress.rs` | compressed messages of each algorithm, and round trips |
 //! | `streams.rs` | frames and commands on a session |
 //! | `sniff.rs` | first bytes of a connection to the rules of sniffing, in any order |
@@ -64,6 +66,7 @@ mod http1;
 mod http2;
 mod outbound;
 mod proxy_protocol;
+mod redis;
 mod requests;
 mod responses;
 mod rings;
@@ -84,6 +87,7 @@ pub use http1::http1;
 pub use http2::{hpack, http2};
 pub use outbound::outbound;
 pub use proxy_protocol::proxy_protocol;
+pub use redis::redis;
 pub use requests::requests;
 pub use responses::responses;
 pub use rings::rings;
@@ -100,7 +104,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 23] = [
+pub const TARGETS: [(&str, Target); 24] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -120,6 +124,7 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("rings", rings),
     ("round_trips", round_trips),
     ("socks", socks),
+    ("redis", redis),
     ("services", services),
     ("streams", streams),
     ("tls", tls),

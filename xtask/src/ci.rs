@@ -77,7 +77,7 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
         Tests::Of(packages) => step(TESTS, move || tests_of(&packages)),
     };
     vec![
-        step("tools", || tools::install(tools::OF_CI)),
+        step("tools", || tools::install(tools::OF_CI).and_then(|()| tools::REDIS_PY.install())),
         step("format", || cargo(["fmt", "--all", "--check"]).run()),
         step("lints", || cargo("clippy --workspace --all-targets -- -D warnings".split(' ')).run()),
         tests,
@@ -119,9 +119,10 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 25] = [
+const EXAMPLES: [&str; 26] = [
     "axum",
     "behind_proxy",
+    "cache_server",
     "chat",
     "client_load",
     "crud",

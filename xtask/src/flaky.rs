@@ -74,7 +74,7 @@ fn run_all(count: u64, programs: &[TestProgram]) -> (BTreeMap<String, Vec<String
     (failures, slowest)
 }
 
-/// One thread finds what depends on the order of tests, four what depends on their neighbours.
+/// One thread finds dependence on the order of tests, four find dependence on neighbours.
 const THREADS: [usize; 2] = [4, 1];
 
 /// Runs `work` while this many threads keep the processor busy.
@@ -94,7 +94,7 @@ fn beside_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The tests of a program that fail, or the program's end if it names none. Prints what they wrote.
+/// The tests of a program that fail, or the program's end if it names none. Prints their output.
 fn failures(program: &TestProgram, threads: usize, seed: u64, slowest: &mut Slowest) -> Vec<String> {
     let (seed, threads) = (seed.to_string(), threads.to_string());
     let arguments = ["--shuffle-seed", &seed, "--test-threads", &threads];

@@ -1,6 +1,6 @@
 //! Injects one bug after the other and runs the contract of drivers, which has to detect each on every driver that can
 //! have it. Without a bug the contract has to pass, also on an io_uring with injected faults
-//! (`crates/sys/src/uring/disturbed.rs`), with several seeds: a failing seed is the value of `TIDEGATE_RING_FAULTS`.
+//! (`crates/sys/src/uring/faulty_kernel.rs`), with several seeds: a failing seed is the value of `TIDEGATE_RING_FAULTS`.
 //!
 //! `crates/buffer/src/injected.rs` lists the bugs. They are in a separate build, in `target/injected`; with no bug
 //! selected, that build has to pass. A run that hangs counts as detected.

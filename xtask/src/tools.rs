@@ -31,6 +31,8 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("/usr/share/doc/python3-venv", "python3-venv"),
     ("/usr/lib/postgresql", "postgresql"),
     ("systemd-analyze", "systemd"),
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
 ];
 
 /// Further tools of the long checks.
@@ -107,6 +109,7 @@ pub(crate) const HTTPX: Tool = python("httpx", "[http2]", "0.28.1");
 pub(crate) const KOSOKU: Tool = python("kosoku", "", "0.1.0");
 /// It has the schemas of Kubernetes up to its own version.
 pub(crate) const KUBERNETES_VALIDATE: Tool = python("kubernetes-validate", "", "1.37.0");
+pub(crate) const REDIS_PY: Tool = python("redis", "", "8.1.0");
 pub(crate) const SEMVER_CHECKS: Tool = rust("cargo-semver-checks", "0.51.0");
 pub(crate) const SMUGGLEX: Tool = rust("smugglex", "0.4.0");
 pub(crate) const SSLYZE: Tool = python("sslyze", "", "6.3.1");
@@ -206,7 +209,7 @@ fn is_there(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PINNED: [Tool; 14] = [
+    const PINNED: [Tool; 15] = [
         CONNECTCONFORMANCE,
         GRPCURL,
         GRPC_INTEROP,
@@ -214,6 +217,7 @@ mod tests {
         HTTPX,
         KOSOKU,
         KUBERNETES_VALIDATE,
+        REDIS_PY,
         SEMVER_CHECKS,
         SMUGGLEX,
         SSLYZE,

@@ -42,7 +42,7 @@ impl Rows {
     /// If PostgreSQL cannot be reached, or refuses a statement.
     pub async fn get(&self) -> Result<&Database, Box<dyn Error>> {
         let connect = async || match &self.connector {
-            Connector::Runtime(database) => Ok(database.clone()),
+            Connector::TokioRuntime(database) => Ok(database.clone()),
             Connector::Loop(settings) => connect_on_loop(settings).await.map(Arc::new),
         };
         self.database.get_or_try_init(connect).await.map(|database| &**database)

@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let database = match settings {
         None => None,
         Some(settings) if on_loops => Some(Connector::Loop(settings)),
-        Some(settings) => Some(Connector::Runtime(Arc::new(Database::connect(&settings).await?))),
+        Some(settings) => Some(Connector::TokioRuntime(Arc::new(Database::connect(&settings).await?))),
     };
     let folder =
         std::env::temp_dir().join(if precompressed { "tidegate-arena-precompressed" } else { "tidegate-arena" });

@@ -29,7 +29,7 @@
 //! | `turns.rs` | whole turns of a loop |
 //! | `streams.rs` | messages on streams, and on one connection |
 //! | `crowds.rs` | one connection beside many idle ones: closing, pausing receives, shedding |
-//! | `http.rs` | requests through the layer of HTTP |
+//! | `http.rs` | requests through the HTTP layer |
 //! | `websocket.rs` | messages of WebSockets |
 //! | `drivers.rs` | the same for a driver's sockets, on epoll and io_uring |
 //! | `wire.rs` | the driver beneath those, without a system |
@@ -202,9 +202,9 @@ const CHANGE_PERCENT_MAX: f64 = 5.0;
 /// The maximum difference between the figures of a job with many and with few connections.
 const DIFFERENCE_PERCENT_MAX: f64 = 2.0;
 
-/// The maximum figure of a build by cargo's defaults, as a part of that of `dist`. Lines have the largest, 1.39; HTTP
-/// requests have 1.06 to 1.12. The goal is 1.05.
-const USERS_RATIO_MAX: f64 = 1.4;
+/// The maximum figure of a build by cargo's defaults, as a part of that of `dist`. A turn without messages has the largest,
+/// 1.21, most of it the arithmetic of `Instant`, which only LTO inlines; HTTP requests have 1.06 to 1.13. The goal is 1.05.
+const USERS_RATIO_MAX: f64 = 1.25;
 
 #[cfg(test)]
 mod tests {

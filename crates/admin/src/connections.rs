@@ -44,7 +44,7 @@ enum SortBy {
 
 /// The rows of a list, and sums over all connections.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Listed {
+pub(crate) struct ConnectionRows {
     /// All connections.
     total: usize,
     /// Those that match the search.
@@ -80,10 +80,10 @@ fn default_rows() -> usize {
 }
 
 /// Lists connections. `None` if too many lists are made at the moment.
-pub(crate) async fn list(server: &ServerHandle, busy: &Rc<Cell<usize>>, listing: Listing) -> Option<Listed> {
-    let _place = Place::take(busy)?;
+pub(crate) async fn list(server: &ServerHandle, busy: &Rc<Cell<usize>>, listing: Listing) -> Option<ConnectionRows> {
+    let _place = ListPlace::take(busy)?;
     let search = listing.search.to_ascii_lowercase();
-    let mut listed = Listed::default();
+    let mut listed = ConnectionRows::default();
     let mut found: Vec<ConnectionInfo> = Vec::new();
     let mut text = String::new();
     for event_loop in 0..server.loops() {
@@ -180,9 +180,9 @@ impl Row {
 }
 
 /// One of the lists that may be made at once.
-struct Place(Rc<Cell<usize>>);
+struct ListPlace(Rc<Cell<usize>>);
 
-impl Place {
+impl ListPlace {
     fn take(busy: &Rc<Cell<usize>>) -> Option<Self> {
         if busy.get() >= LISTS_MAX {
             return None;
@@ -192,7 +192,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ListPlace {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

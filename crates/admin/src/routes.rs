@@ -138,7 +138,7 @@ fn events(State(shared): State<AdminState>) -> Response {
     if shared.pages.get() >= PAGES_MAX {
         return busy();
     }
-    let place = Place::new(&shared.pages);
+    let place = PagePlace::new(&shared.pages);
     let events = Sse::new(async move |mut events| {
         let _place = place;
         loop {
@@ -152,13 +152,13 @@ fn events(State(shared): State<AdminState>) -> Response {
 
 /// A connection, as the list names it.
 #[derive(Debug, Deserialize)]
-struct Named {
+struct NamedConnection {
     #[serde(rename = "loop")]
     event_loop: usize,
     id: u64,
 }
 
-async fn close(State(shared): State<AdminState>, Query(named): Query<Named>) -> StatusCode {
+async fn close(State(shared): State<AdminState>, Query(named): Query<NamedConnection>) -> StatusCode {
     if shared.server.close_connection(named.event_loop, named.id).await {
         StatusCode::NO_CONTENT
     } else {
@@ -176,16 +176,16 @@ fn busy() -> Response {
 }
 
 /// Counts a page while it receives events.
-struct Place(Rc<Cell<usize>>);
+struct PagePlace(Rc<Cell<usize>>);
 
-impl Place {
+impl PagePlace {
     fn new(count: &Rc<Cell<usize>>) -> Self {
         count.set(count.get() + 1);
         Self(count.clone())
     }
 }
 
-impl Drop for Place {
+impl Drop for PagePlace {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

@@ -3,11 +3,11 @@
 use crate::part::Part;
 
 /// Cost of one queue entry in bytes; it counts against the water marks and the ledger.
-pub const ENTRY_BYTES: usize = size_of::<Entry>();
+pub const ENTRY_BYTES: usize = size_of::<QueueEntry>();
 
 /// One link of a queue.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueueEntry {
     pub(crate) part: Part,
     pub(crate) next: u32,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Entries {
 }
 
 struct Page {
-    entries: [Entry; PAGE_ENTRIES],
+    entries: [QueueEntry; PAGE_ENTRIES],
     free: u32,
     used: u32,
     listed: bool,
@@ -42,16 +42,16 @@ impl Entries {
         }
         page.used += 1;
         // The previous entry is vacant, so there is nothing to drop.
-        std::mem::forget(std::mem::replace(entry, Entry { part, next: NIL }));
+        std::mem::forget(std::mem::replace(entry, QueueEntry { part, next: NIL }));
         number * PAGE_ENTRIES as u32 + place
     }
 
     /// Takes an entry out. The caller drops the entry's content after the borrow of the store ends: dropping may run
     /// code of the application.
-    pub(crate) fn remove(&mut self, index: u32) -> Entry {
+    pub(crate) fn remove(&mut self, index: u32) -> QueueEntry {
         let (number, place) = split(index);
         let page = self.pages[number].as_mut().expect("an entry in use lies in a page");
-        let vacant = Entry { part: Part::Vacant, next: page.free };
+        let vacant = QueueEntry { part: Part::Vacant, next: page.free };
         let entry = std::mem::replace(&mut page.entries[place], vacant);
         page.free = place as u32;
         page.used -= 1;
@@ -68,13 +68,13 @@ impl Entries {
     }
 
     #[inline(always)]
-    pub(crate) fn get(&self, index: u32) -> &Entry {
+    pub(crate) fn get(&self, index: u32) -> &QueueEntry {
         let (number, place) = split(index);
         &self.pages[number].as_ref().expect("an entry in use lies in a page").entries[place]
     }
 
     #[inline(always)]
-    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Entry {
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut QueueEntry {
         let (number, place) = split(index);
         &mut self.pages[number].as_mut().expect("an entry in use lies in a page").entries[place]
     }
@@ -125,7 +125,7 @@ impl Page {
     fn new() -> Box<Self> {
         let vacant = |place: usize| {
             let next = if place + 1 < PAGE_ENTRIES { place as u32 + 1 } else { NIL };
-            Entry { part: Part::Vacant, next }
+            QueueEntry { part: Part::Vacant, next }
         };
         Box::new(Self { entries: std::array::from_fn(vacant), free: 0, used: 0, listed: true })
     }

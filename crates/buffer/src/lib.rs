@@ -20,7 +20,7 @@
 //! | `slice.rs` | `Slice`, a view of a segment |
 //! | `pool.rs` | `Pool`, a loop's segments and entries, and their return |
 //! | `scratch.rs` | `Scratch`, the one block that a loop receives into; `ReceiveHint` |
-//! | `run.rs` | `Run`: one copy for several messages of a long batch, which an application may keep |
+//! | `run.rs` | one copy for several messages of a long batch, which an application may keep |
 //! | `input.rs` | `Input`, the unread bytes of a connection in one piece; decoding them in place |
 //! | `outbound.rs` | `Outbound`, the queue; several short pieces at once: `outbound/pieces.rs`; writing, and reading a file, to where the bytes are sent from: `outbound/reserve.rs`; moving waiting bytes out of sparse pages: `outbound/compact.rs`. `docs/queue-experiment.md` describes builds with other queues |
 //! | `types.rs` | types of the queue's interface: `WritePosition`, an offset in the written bytes; `Gathered`, the bytes to send next; `LoadError` |

@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 
 use crate::cursor::Cursor;
-use crate::entries::{ENTRY_BYTES, Entry, NIL};
+use crate::entries::{ENTRY_BYTES, NIL, QueueEntry};
 use crate::injected::{self, Bug};
 use crate::part::{FileRegion, Part};
 use crate::pool::Pool;
@@ -329,7 +329,7 @@ impl Outbound {
         if self.sent == self.written {
             self.release();
         } else {
-            Sent { queue: self, left: count }.release_all(Outbound::pop);
+            ReleaseGuard { queue: self, left: count }.release_all(Outbound::pop);
         }
     }
 
@@ -596,7 +596,7 @@ impl Outbound {
     }
 
     fn unlink_head(&mut self) -> Part {
-        let Entry { part, next, .. } = self.entries().remove(self.list.head);
+        let QueueEntry { part, next, .. } = self.entries().remove(self.list.head);
         if self.list.unflushed == self.list.head {
             self.list.unflushed = next;
         }
@@ -624,22 +624,22 @@ impl Outbound {
     /// Releases every entry.
     fn release(&mut self) {
         /// Continues after the drop of a queued part has panicked.
-        struct Rest<'a>(&'a mut Outbound);
-        impl Rest<'_> {
+        struct PopOnDrop<'a>(&'a mut Outbound);
+        impl PopOnDrop<'_> {
             fn pop_all(&mut self) {
                 while self.0.list.head != NIL {
                     self.0.pop();
                 }
             }
         }
-        impl Drop for Rest<'_> {
+        impl Drop for PopOnDrop<'_> {
             fn drop(&mut self) {
                 while self.0.list.head != NIL {
                     self.0.pop_catching();
                 }
             }
         }
-        Rest(self).pop_all();
+        PopOnDrop(self).pop_all();
     }
 
     /// Drops entries without bytes from the front, so that the first entry has something to send.
@@ -730,12 +730,12 @@ impl Drop for Outbound {
 
 /// Releases the sent parts. The drop of a queued part runs code of its owner and may panic: then the rest is released
 /// while unwinding, so that nothing is sent twice and nothing stays in the store.
-struct Sent<'q> {
+struct ReleaseGuard<'q> {
     queue: &'q mut Outbound,
     left: u64,
 }
 
-impl Sent<'_> {
+impl ReleaseGuard<'_> {
     fn release_all(&mut self, pop: fn(&mut Outbound)) {
         while self.left > 0 {
             let mut entries = self.queue.entries();
@@ -757,7 +757,7 @@ impl Sent<'_> {
     }
 }
 
-impl Drop for Sent<'_> {
+impl Drop for ReleaseGuard<'_> {
     fn drop(&mut self) {
         if self.left > 0 {
             self.release_all(Outbound::pop_catching);

@@ -42,12 +42,12 @@ impl Short {
 
 /// Pieces, and the room they need.
 #[derive(Clone, Copy)]
-pub(crate) struct Measured<P> {
+pub(crate) struct SizedPieces<P> {
     pieces: P,
     room: usize,
 }
 
-impl<P: Pieces> Measured<P> {
+impl<P: Pieces> SizedPieces<P> {
     #[inline(always)]
     pub(crate) fn new(pieces: P) -> Self {
         let mut room = P::SLACK;

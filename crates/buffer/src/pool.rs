@@ -5,9 +5,8 @@ use std::rc::Rc;
 
 use crate::entries::Entries;
 use crate::ledger::Ledger;
-use crate::run::Run;
 use crate::segment::{LARGE_SEGMENT_BYTES, LongSpareBlock, SEGMENT_BYTES, Segment, SpareBlock, block_bytes};
-use crate::slice::Slice;
+use crate::slice::{DETACHED_PART, SHARED_BYTES, Slice};
 
 /// A handle to the memory of one event loop. Cloning it is cheap and shares the memory.
 ///
@@ -229,6 +228,25 @@ impl PoolState {
             spare.push(block());
         }
         keep
+    }
+}
+
+/// A copy of some bytes of a scratch, which several messages share (`run.rs`).
+pub(crate) struct Run {
+    pub(crate) source: Segment,
+    /// Where the copied bytes begin in the source.
+    pub(crate) start: usize,
+    pub(crate) copy: Segment,
+}
+
+impl Run {
+    /// The copy of `count` bytes of `source` from `start` on, if a slice of it may be kept.
+    #[inline]
+    pub(crate) fn find(&self, source: &Segment, start: usize, count: usize) -> Option<(Segment, usize)> {
+        let offset = start.checked_sub(self.start)?;
+        let has_all = self.source.is_same(source) && offset + count <= self.copy.filled();
+        let is_bounded = self.copy.capacity() <= DETACHED_PART * count + SHARED_BYTES;
+        (has_all && is_bounded).then(|| (self.copy.clone(), offset))
     }
 }
 

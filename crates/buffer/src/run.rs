@@ -1,4 +1,4 @@
-//! `Run`: one copy for several messages of a long batch.
+//! One copy for several messages of a long batch: a [`Run`] of the pool.
 //!
 //! An escaping [`Input`](crate::Input) may not hand out views of the scratch: the application may keep them. Where it
 //! takes a short message of a long batch, it copies that message together with the bytes behind it, and the messages
@@ -8,28 +8,9 @@
 //! A pool has one run at a time. It ends with the dispatch, before the scratch is used again: until then it keeps the
 //! scratch, whose bytes therefore cannot change.
 
-use crate::pool::Pool;
+use crate::pool::{Pool, Run};
 use crate::segment::{SEGMENT_BYTES, Segment};
-use crate::slice::{DETACHED_PART, SHARED_BYTES, Slice};
-
-/// A copy of some bytes of a scratch.
-pub(crate) struct Run {
-    source: Segment,
-    /// Where the copied bytes begin in the source.
-    start: usize,
-    copy: Segment,
-}
-
-impl Run {
-    /// The copy of `count` bytes of `source` from `start` on, if a slice of it may be kept.
-    #[inline]
-    fn find(&self, source: &Segment, start: usize, count: usize) -> Option<(Segment, usize)> {
-        let offset = start.checked_sub(self.start)?;
-        let has_all = self.source.is_same(source) && offset + count <= self.copy.filled();
-        let is_bounded = self.copy.capacity() <= DETACHED_PART * count + SHARED_BYTES;
-        (has_all && is_bounded).then(|| (self.copy.clone(), offset))
-    }
-}
+use crate::slice::{DETACHED_PART, Slice};
 
 /// A view of `count` bytes that lie in a scratch from `start` on, with `left` unread ones behind them, as
 /// [`Slice::detach`] returns it.

@@ -23,11 +23,11 @@ use crate::segment::Segment;
 /// assert_eq!(pool.ledger().used(), 0);
 /// ```
 #[derive(Debug, Default)]
-pub struct SendGuard(#[expect(dead_code, reason = "it is held, and not looked at")] Guarded);
+pub struct SendGuard(#[expect(dead_code, reason = "it is held, and not looked at")] GuardState);
 
 #[derive(Debug, Default)]
 #[expect(dead_code, reason = "it is held, and not looked at")]
-enum Guarded {
+enum GuardState {
     #[default]
     Nothing,
     /// Most sends are of one part, and need no memory of their own for this.
@@ -58,9 +58,9 @@ impl Outbound {
             only.is_none() && held.len() < parts
         });
         SendGuard(match only {
-            Some(only) => Guarded::One(only),
-            None if held.is_empty() => Guarded::Nothing,
-            None => Guarded::Many(held.into()),
+            Some(only) => GuardState::One(only),
+            None if held.is_empty() => GuardState::Nothing,
+            None => GuardState::Many(held.into()),
         })
     }
 }

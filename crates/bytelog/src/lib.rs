@@ -48,7 +48,7 @@
 //! |---|---|
 //! | `filter.rs` | `ByteLog`, the filter that shows bytes to a `ByteSink` |
 //! | `hex.rs` | `HexLog`: hex dump lines through `tracing` |
-//! | `capture/` | `Capture`: a pcap file and its thread (`mod.rs`), one connection as segments of TCP (`connection.rs`), the bytes of a frame (`frame.rs`) |
+//! | `capture/` | `Capture`: a pcap file and its thread (`mod.rs`), one connection as TCP segments (`connection.rs`), the bytes of a frame (`frame.rs`) |
 
 #![forbid(unsafe_code)]
 

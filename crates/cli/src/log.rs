@@ -100,7 +100,7 @@ pub(crate) fn log_to_stderr(is_quiet: bool, has_bytes: bool) {
         // Programs read these lines too: no escape codes, whatever features other crates enable.
         .with_ansi(false)
         .log_internal_errors(false);
-    log.with_writer(|| Escaped(standard_error().clone())).init();
+    log.with_writer(|| EscapedLines(standard_error().clone())).init();
     panic::set_hook(Box::new(log_panic));
 }
 
@@ -167,9 +167,9 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// Lines in which control characters are escaped: a peer may choose a part of them, and a terminal obeys them.
-struct Escaped(LineLog);
+struct EscapedLines(LineLog);
 
-impl Write for Escaped {
+impl Write for EscapedLines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match std::str::from_utf8(bytes) {
             Ok(text) if !text.contains(is_hostile) => self.0.write_all(bytes)?,

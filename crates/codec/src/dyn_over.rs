@@ -19,9 +19,9 @@ use crate::pipeline::{Broadcast, Pipeline, Stages, sealed};
 /// works with and without them has this pipeline, so its type does not depend on them. [`Filters::stack`] makes it.
 ///
 /// Without filters a call costs one branch more than one of `C` does. Each filter is one allocation.
-pub struct DynOver<C: Pipeline>(Below<C>);
+pub struct DynOver<C: Pipeline>(LowerPipeline<C>);
 
-enum Below<C: Pipeline> {
+enum LowerPipeline<C: Pipeline> {
     Nothing(C),
     Filter(Box<Over<DynFilter, DynOver<C>>>),
 }
@@ -103,10 +103,10 @@ impl Filters {
     /// Puts a codec on the filters.
     #[must_use]
     pub fn stack<C: Pipeline>(self, codec: C) -> DynOver<C> {
-        let bare = DynOver(Below::Nothing(codec));
-        self.layers
-            .into_iter()
-            .fold(bare, |above, layer| DynOver(Below::Filter(Box::new(layer.map_both(|filter| filter, |()| above)))))
+        let bare = DynOver(LowerPipeline::Nothing(codec));
+        self.layers.into_iter().fold(bare, |above, layer| {
+            DynOver(LowerPipeline::Filter(Box::new(layer.map_both(|filter| filter, |()| above))))
+        })
     }
 }
 
@@ -128,8 +128,8 @@ impl<C: Pipeline> DynOver<C> {
     #[must_use]
     pub fn into_filters(self, above: impl FnOnce(C) -> Filters) -> Filters {
         match self.0 {
-            Below::Nothing(codec) => above(codec),
-            Below::Filter(over) => {
+            LowerPipeline::Nothing(codec) => above(codec),
+            LowerPipeline::Filter(over) => {
                 let mut filters = Filters::default();
                 let layer = over.map_both(|filter| filter, |codec| filters = codec.into_filters(above));
                 filters.layers.push(layer);
@@ -141,7 +141,7 @@ impl<C: Pipeline> DynOver<C> {
     /// The filter of a type, if there is one; the lowest of several.
     #[must_use]
     pub fn filter<F: Filter>(&self) -> Option<&F> {
-        let Below::Filter(over) = &self.0 else { return None };
+        let LowerPipeline::Filter(over) = &self.0 else { return None };
         let filter: &dyn Any = &*over.filter().0;
         filter.downcast_ref().or_else(|| over.codec().filter())
     }
@@ -149,7 +149,7 @@ impl<C: Pipeline> DynOver<C> {
     /// The filter of a type, mutable.
     #[must_use]
     pub fn filter_mut<F: Filter>(&mut self) -> Option<&mut F> {
-        let Below::Filter(over) = &mut self.0 else { return None };
+        let LowerPipeline::Filter(over) = &mut self.0 else { return None };
         let (filter, above) = over.both_mut();
         let filter: &mut dyn Any = &mut *filter.0;
         filter.downcast_mut().or_else(|| above.filter_mut())
@@ -159,16 +159,16 @@ impl<C: Pipeline> DynOver<C> {
     #[must_use]
     pub fn above(&self) -> &C {
         match &self.0 {
-            Below::Nothing(codec) => codec,
-            Below::Filter(over) => over.codec().above(),
+            LowerPipeline::Nothing(codec) => codec,
+            LowerPipeline::Filter(over) => over.codec().above(),
         }
     }
 
     /// The codec above the filters, mutable.
     pub fn above_mut(&mut self) -> &mut C {
         match &mut self.0 {
-            Below::Nothing(codec) => codec,
-            Below::Filter(over) => over.codec_mut().above_mut(),
+            LowerPipeline::Nothing(codec) => codec,
+            LowerPipeline::Filter(over) => over.codec_mut().above_mut(),
         }
     }
 }
@@ -349,8 +349,8 @@ fn flatten<E>(error: OverError<DynFault, OverError<DynFault, E>>) -> OverError<D
 macro_rules! either {
     ($self:ident, $below:ident => $call:expr) => {
         match &mut $self.0 {
-            Below::Nothing($below) => $call.map_err(OverError::Codec),
-            Below::Filter(filter) => {
+            LowerPipeline::Nothing($below) => $call.map_err(OverError::Codec),
+            LowerPipeline::Filter(filter) => {
                 let $below = &mut **filter;
                 $call.map_err(flatten)
             }
@@ -362,8 +362,8 @@ macro_rules! either {
 macro_rules! ask {
     ($self:ident, $below:ident => $call:expr) => {
         match &$self.0 {
-            Below::Nothing($below) => $call,
-            Below::Filter(filter) => {
+            LowerPipeline::Nothing($below) => $call,
+            LowerPipeline::Filter(filter) => {
                 let $below = &**filter;
                 $call
             }
@@ -385,8 +385,8 @@ impl<C: Pipeline> Stages for DynOver<C> {
     #[inline]
     fn uppermost<'a>(&'a mut self, out: Output<'a>) -> (&'a mut C::Codec, Output<'a>) {
         match &mut self.0 {
-            Below::Nothing(codec) => codec.uppermost(out),
-            Below::Filter(over) => over.uppermost(out),
+            LowerPipeline::Nothing(codec) => codec.uppermost(out),
+            LowerPipeline::Filter(over) => over.uppermost(out),
         }
     }
 
@@ -465,15 +465,15 @@ impl<C: Pipeline> Stages for DynOver<C> {
 
     fn file_to_load(&mut self) -> Option<&mut Outbound> {
         match &mut self.0 {
-            Below::Nothing(codec) => Stages::file_to_load(codec),
-            Below::Filter(filter) => filter.file_to_load(),
+            LowerPipeline::Nothing(codec) => Stages::file_to_load(codec),
+            LowerPipeline::Filter(filter) => filter.file_to_load(),
         }
     }
 
     fn compact(&mut self, pool: &Pool) {
         match &mut self.0 {
-            Below::Nothing(codec) => Stages::compact(codec, pool),
-            Below::Filter(filter) => filter.compact(pool),
+            LowerPipeline::Nothing(codec) => Stages::compact(codec, pool),
+            LowerPipeline::Filter(filter) => filter.compact(pool),
         }
     }
 }
@@ -492,7 +492,9 @@ impl<C: Broadcast> Broadcast for DynOver<C> {
 
 impl<C: Pipeline> fmt::Debug for DynOver<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DynOver").field("has_filters", &matches!(self.0, Below::Filter(_))).finish_non_exhaustive()
+        f.debug_struct("DynOver")
+            .field("has_filters", &matches!(self.0, LowerPipeline::Filter(_)))
+            .finish_non_exhaustive()
     }
 }
 

@@ -22,9 +22,9 @@
 //! |---|---|
 //! | `byte_stream.rs` | `ByteStream`: a channel without framing as a stream of bytes, and its halves |
 //! | `futures_io.rs` | the traits of futures-io for it |
-//! | `tokio_io.rs` | the traits of tokio for it |
+//! | `tokio_io.rs` | tokio's traits for it |
 //! | `stream_error.rs` | `StreamError`: a close reason as an error that may leave its loop |
-//! | `framed/` | `Framed`, a codec over a stream of tokio: receiving (`receiving.rs`), sending (`sending.rs`), its end (`closing.rs`), deadlines (`deadlines.rs`), limits (`limits.rs`), errors (`error.rs`), the memory of a thread (`memory.rs`), two tasks on one connection (`wakers.rs`), `Stream` and `Sink` (`sink.rs`) |
+//! | `framed/` | `Framed`, a codec over a tokio stream: receiving (`receiving.rs`), sending (`sending.rs`), its end (`closing.rs`), deadlines (`deadlines.rs`), limits (`limits.rs`), errors (`error.rs`), the memory of a thread (`memory.rs`), two tasks on one connection (`wakers.rs`), `Stream` and `Sink` (`sink.rs`) |
 
 #![forbid(unsafe_code)]
 

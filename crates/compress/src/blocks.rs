@@ -51,14 +51,14 @@ pub(crate) enum Need {
 pub(crate) struct BlockEncoder<F> {
     format: F,
     plain: Vec<u8>,
-    staged: Staged,
+    staged: StagedOutput,
     has_begun: bool,
     has_ended: bool,
 }
 
 impl<F> BlockEncoder<F> {
     pub(crate) fn new(format: F) -> Self {
-        Self { format, plain: Vec::new(), staged: Staged::default(), has_begun: false, has_ended: false }
+        Self { format, plain: Vec::new(), staged: StagedOutput::default(), has_begun: false, has_ended: false }
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct BlockDecoder<F> {
     /// The beginning of a unit that has not come in one piece.
     gathered: Vec<u8>,
     need: Option<Need>,
-    staged: Staged,
+    staged: StagedOutput,
     limits: DecompressionLimits,
     /// The fault behind the bytes that the last step wrote.
     fault: Option<Error>,
@@ -125,7 +125,7 @@ pub(crate) struct BlockDecoder<F> {
 
 impl<F> BlockDecoder<F> {
     pub(crate) fn new(format: F, limits: &DecompressionLimits) -> Self {
-        Self { format, gathered: Vec::new(), need: None, staged: Staged::default(), limits: *limits, fault: None }
+        Self { format, gathered: Vec::new(), need: None, staged: StagedOutput::default(), limits: *limits, fault: None }
     }
 }
 
@@ -218,12 +218,12 @@ impl<F: ReadUnits> Decode for BlockDecoder<F> {
 
 /// Output that waits for space.
 #[derive(Default)]
-struct Staged {
+struct StagedOutput {
     bytes: Vec<u8>,
     sent: usize,
 }
 
-impl Staged {
+impl StagedOutput {
     fn drain(&mut self, space: &mut [u8]) -> usize {
         let waiting = &self.bytes[self.sent..];
         let count = waiting.len().min(space.len());

@@ -14,12 +14,12 @@ use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
 /// A context that returns to the pool of its thread when it is dropped.
-pub(crate) struct Lease<K: Kind> {
+pub(crate) struct Lease<K: ContextKind> {
     key: K,
     context: Option<Box<K::Context>>,
 }
 
-impl<K: Kind> Lease<K> {
+impl<K: ContextKind> Lease<K> {
     pub(crate) fn context(&mut self) -> &mut K::Context {
         self.context.as_mut().expect("only `drop` takes it")
     }
@@ -29,7 +29,7 @@ impl<K: Kind> Lease<K> {
     }
 }
 
-impl<K: Kind> Drop for Lease<K> {
+impl<K: ContextKind> Drop for Lease<K> {
     fn drop(&mut self) {
         if let Some(context) = self.context.take() {
             // At the end of a thread the pool may be gone already.
@@ -60,7 +60,7 @@ pub(crate) fn decoder(algorithm: Algorithm, limits: &DecompressionLimits) -> Res
     Ok(Lease { key: algorithm, context: Some(contexts::decoder(algorithm, limits)?) })
 }
 
-fn take<K: Kind>(key: K) -> Option<Box<K::Context>> {
+fn take<K: ContextKind>(key: K) -> Option<Box<K::Context>> {
     POOL.try_with(|pool| pool.borrow_mut().take(key)).ok().flatten()
 }
 
@@ -77,7 +77,7 @@ pub fn trim_spare() {
 }
 
 /// The identity of interchangeable contexts.
-pub(crate) trait Kind: Copy + Eq {
+pub(crate) trait ContextKind: Copy + Eq {
     type Context: ?Sized;
 
     fn spare(pool: &mut Pool) -> &mut Vec<Spare<Self>>
@@ -87,7 +87,7 @@ pub(crate) trait Kind: Copy + Eq {
     fn memory_bytes(context: &Self::Context) -> usize;
 }
 
-impl Kind for Compression {
+impl ContextKind for Compression {
     type Context = dyn Encode;
 
     fn spare(pool: &mut Pool) -> &mut Vec<Spare<Self>> {
@@ -99,7 +99,7 @@ impl Kind for Compression {
     }
 }
 
-impl Kind for Algorithm {
+impl ContextKind for Algorithm {
     type Context = dyn Decode;
 
     fn spare(pool: &mut Pool) -> &mut Vec<Spare<Self>> {
@@ -111,7 +111,7 @@ impl Kind for Algorithm {
     }
 }
 
-pub(crate) struct Spare<K: Kind> {
+pub(crate) struct Spare<K: ContextKind> {
     key: K,
     context: Box<K::Context>,
     bytes: usize,
@@ -126,7 +126,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Dropping a context runs no code of an application, so it may happen within the borrow of the pool.
-    fn put<K: Kind>(&mut self, key: K, context: Box<K::Context>) {
+    fn put<K: ContextKind>(&mut self, key: K, context: Box<K::Context>) {
         let bytes = K::memory_bytes(&context);
         if self.bytes + bytes <= SPARE_BYTES_MAX {
             self.bytes += bytes;
@@ -134,7 +134,7 @@ impl Pool {
         }
     }
 
-    fn take<K: Kind>(&mut self, key: K) -> Option<Box<K::Context>> {
+    fn take<K: ContextKind>(&mut self, key: K) -> Option<Box<K::Context>> {
         let spare = K::spare(self);
         let at = spare.iter().rposition(|spare| spare.key == key)?;
         let Spare { context, bytes, .. } = spare.swap_remove(at);

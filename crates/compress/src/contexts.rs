@@ -20,9 +20,9 @@ pub(crate) fn encoder(compression: &Compression) -> Result<Box<dyn Encode>, Erro
         #[cfg(feature = "zstd")]
         Algorithm::Zstd => Ok(Box::new(crate::zstd::ZstdEncoder::new(level, window_bits)?)),
         #[cfg(feature = "snappy")]
-        Algorithm::Snappy => Ok(Box::new(crate::blocks::BlockEncoder::new(crate::snappy::Writing::new()))),
+        Algorithm::Snappy => Ok(Box::new(crate::blocks::BlockEncoder::new(crate::snappy::SnappyWriter::new()))),
         #[cfg(feature = "lz4")]
-        Algorithm::Lz4 => Ok(Box::new(crate::blocks::BlockEncoder::new(crate::lz4::Writing::default()))),
+        Algorithm::Lz4 => Ok(Box::new(crate::blocks::BlockEncoder::new(crate::lz4::Lz4Writer::default()))),
     }
 }
 
@@ -39,8 +39,10 @@ pub(crate) fn decoder(algorithm: Algorithm, limits: &DecompressionLimits) -> Res
         #[cfg(feature = "zstd")]
         Algorithm::Zstd => Ok(Box::new(crate::zstd::ZstdDecoder::new(limits)?)),
         #[cfg(feature = "snappy")]
-        Algorithm::Snappy => Ok(Box::new(crate::blocks::BlockDecoder::new(crate::snappy::Reading::default(), limits))),
+        Algorithm::Snappy => {
+            Ok(Box::new(crate::blocks::BlockDecoder::new(crate::snappy::SnappyReader::default(), limits)))
+        }
         #[cfg(feature = "lz4")]
-        Algorithm::Lz4 => Ok(Box::new(crate::blocks::BlockDecoder::new(crate::lz4::Reading::default(), limits))),
+        Algorithm::Lz4 => Ok(Box::new(crate::blocks::BlockDecoder::new(crate::lz4::Lz4Reader::default(), limits))),
     }
 }

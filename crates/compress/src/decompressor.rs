@@ -56,7 +56,7 @@ struct Message {
 
 /// The parts of a message that a decompressor has read before another one continues with the next part.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Past {
+pub(crate) struct PastParts {
     read: u64,
     written: u64,
 }
@@ -100,7 +100,7 @@ impl Decompressor {
 
     /// A decompressor for the next part of a message with one layer; `past` are the parts before it, or none. The limits
     /// hold for all parts together.
-    pub(crate) fn resume(algorithm: Algorithm, limits: DecompressionLimits, past: Past) -> Self {
+    pub(crate) fn resume(algorithm: Algorithm, limits: DecompressionLimits, past: PastParts) -> Self {
         let mut decompressor = Self::new(algorithm, limits);
         let message = &mut *decompressor.message;
         message.read = past.read;
@@ -112,11 +112,11 @@ impl Decompressor {
 
     /// The parts of the message so far, if another decompressor can continue with the next one; see
     /// [`resume`](Self::resume).
-    pub(crate) fn past(&self) -> Option<Past> {
+    pub(crate) fn past(&self) -> Option<PastParts> {
         let Message { layers, read, is_drained, .. } = &*self.message;
         let may_release = *is_drained && layers.iter().all(|layer| layer.get().is_some_and(Decode::may_release));
         let written = layers.first().map_or(0, |layer| layer.written);
-        may_release.then_some(Past { read: *read, written })
+        may_release.then_some(PastParts { read: *read, written })
     }
 
     /// Takes from `input`, and fills `space`. A step that [is complete](Progress::is_complete) has taken all input and

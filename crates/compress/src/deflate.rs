@@ -26,7 +26,7 @@ impl DeflateEncoder {
         Self { algorithm, stream, window_bits, staged: Vec::new() }
     }
 
-    fn compress(&mut self, input: &[u8], space: &mut [u8], flush: FlushCompress) -> Result<Compressed, Error> {
+    fn compress(&mut self, input: &[u8], space: &mut [u8], flush: FlushCompress) -> Result<DeflateStep, Error> {
         let (read, written) = (self.stream.total_in(), self.stream.total_out());
         let status = self.stream.compress(input, space, flush).map_err(|_| Error::System(self.algorithm))?;
         Ok(((self.stream.total_in() - read) as usize, (self.stream.total_out() - written) as usize, status))
@@ -51,7 +51,7 @@ impl DeflateEncoder {
 }
 
 /// Bytes that were read, bytes that were written, and the status of the stream.
-type Compressed = (usize, usize, Status);
+type DeflateStep = (usize, usize, Status);
 
 impl Encode for DeflateEncoder {
     fn encode(&mut self, operation: Operation, input: &[u8], space: &mut [u8]) -> Result<Progress, Error> {

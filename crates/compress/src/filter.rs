@@ -7,7 +7,7 @@ use crate::algorithm::Algorithm;
 use crate::coder::Progress;
 use crate::compression::Compression;
 use crate::compressor::{Compressor, SPACE_BYTES};
-use crate::decompressor::{Decompressor, Past};
+use crate::decompressor::{Decompressor, PastParts};
 use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
@@ -63,7 +63,7 @@ pub struct Compress {
 struct Budget {
     limits: DecompressionLimits,
     /// The bytes that earlier decompressors have read.
-    past: Past,
+    past: PastParts,
 }
 
 impl Compress {
@@ -75,7 +75,7 @@ impl Compress {
             decompressor: None,
             compression,
             inbound: compression.algorithm(),
-            budget: Box::new(Budget { limits: DecompressionLimits::endless(), past: Past::default() }),
+            budget: Box::new(Budget { limits: DecompressionLimits::endless(), past: PastParts::default() }),
             charge: None,
             unflushed: 0,
             frame_per_flush: false,

@@ -32,7 +32,7 @@ enum GzipState {
 }
 
 /// How inflating a part of a body ended.
-enum Inflated {
+enum InflateResult {
     /// More follows once there is space.
     NoSpace,
     /// The input is used up, as far as the stream needs it.
@@ -77,9 +77,9 @@ impl GzipDecoder {
                     }
                 }
                 GzipState::Body => match self.inflate(rest, &mut space[done.written..], done)? {
-                    Inflated::NoSpace => return Ok(()),
-                    Inflated::All if done.read == input.len() => break,
-                    Inflated::All | Inflated::Ended => {}
+                    InflateResult::NoSpace => return Ok(()),
+                    InflateResult::All if done.read == input.len() => break,
+                    InflateResult::All | InflateResult::Ended => {}
                 },
                 GzipState::Padding if rest.iter().all(|&byte| byte == 0) => {
                     done.read = input.len();
@@ -106,9 +106,9 @@ impl GzipDecoder {
     }
 
     /// Inflates a part of the body, which `done` then includes.
-    fn inflate(&mut self, rest: &[u8], space: &mut [u8], done: &mut Progress) -> Result<Inflated, Error> {
+    fn inflate(&mut self, rest: &[u8], space: &mut [u8], done: &mut Progress) -> Result<InflateResult, Error> {
         if space.is_empty() {
-            return Ok(Inflated::NoSpace);
+            return Ok(InflateResult::NoSpace);
         }
         let (progress, has_ended) = self.stream.inflate(rest, space).map_err(|fault| fault.of(Algorithm::Gzip))?;
         self.checksum.update(&space[..progress.written]);
@@ -117,9 +117,9 @@ impl GzipDecoder {
         done.written += progress.written;
         if has_ended {
             self.state = GzipState::Trailer { bytes: [0; TRAILER_BYTES], filled: 0 };
-            return Ok(Inflated::Ended);
+            return Ok(InflateResult::Ended);
         }
-        Ok(if progress.is_complete { Inflated::All } else { Inflated::NoSpace })
+        Ok(if progress.is_complete { InflateResult::All } else { InflateResult::NoSpace })
     }
 
     fn check(&self, trailer: [u8; TRAILER_BYTES]) -> Result<(), Error> {

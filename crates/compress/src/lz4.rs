@@ -14,11 +14,11 @@ use crate::limits::DecompressionLimits;
 
 /// Writes frames of independent blocks of 64 KiB, with a checksum of the content.
 #[derive(Default)]
-pub(crate) struct Writing {
+pub(crate) struct Lz4Writer {
     checksum: XxHash32,
 }
 
-impl WriteBlocks for Writing {
+impl WriteBlocks for Lz4Writer {
     fn begin(&mut self, out: &mut Vec<u8>) {
         self.checksum = XxHash32::default();
         let descriptor = [VERSION | INDEPENDENT | CONTENT_CHECKSUM, BLOCK_64_KIB << 4];
@@ -55,7 +55,7 @@ impl WriteBlocks for Writing {
 
 /// Reads frames of any kind except those that need a dictionary and those of the format's predecessor.
 #[derive(Default)]
-pub(crate) struct Reading {
+pub(crate) struct Lz4Reader {
     state: Lz4State,
     frames: u64,
     flags: u8,
@@ -82,7 +82,7 @@ enum Lz4State {
     Checksum,
 }
 
-impl Reading {
+impl Lz4Reader {
     fn enter(&mut self, state: Lz4State, bytes: usize) -> Need {
         self.state = state;
         Need::Bytes(bytes)
@@ -198,7 +198,7 @@ impl Reading {
     }
 }
 
-impl ReadUnits for Reading {
+impl ReadUnits for Lz4Reader {
     fn begin(&mut self, limits: &DecompressionLimits) -> Need {
         self.frames = 0;
         self.history.clear();

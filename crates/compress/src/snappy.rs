@@ -8,17 +8,17 @@ use crate::error::Error;
 use crate::limits::DecompressionLimits;
 
 /// Writes chunks of 64 KiB.
-pub(crate) struct Writing {
+pub(crate) struct SnappyWriter {
     encoder: snap::raw::Encoder,
 }
 
-impl Writing {
+impl SnappyWriter {
     pub(crate) fn new() -> Self {
         Self { encoder: snap::raw::Encoder::new() }
     }
 }
 
-impl WriteBlocks for Writing {
+impl WriteBlocks for SnappyWriter {
     fn begin(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(&IDENTIFIER);
     }
@@ -50,13 +50,13 @@ impl WriteBlocks for Writing {
 
 /// Reads chunks of any kind.
 #[derive(Default)]
-pub(crate) struct Reading {
+pub(crate) struct SnappyReader {
     has_begun: bool,
     /// The type of the chunk whose body comes next.
     chunk: Option<u8>,
 }
 
-impl ReadUnits for Reading {
+impl ReadUnits for SnappyReader {
     fn begin(&mut self, _: &DecompressionLimits) -> Need {
         (self.has_begun, self.chunk) = (false, None);
         Need::Bytes(CHUNK_HEADER_BYTES)
@@ -82,7 +82,7 @@ impl ReadUnits for Reading {
     }
 }
 
-impl Reading {
+impl SnappyReader {
     fn header(&mut self, header: &[u8]) -> Result<Need, Error> {
         let [kind, low, middle, high] = *header else { return Err(CORRUPT) };
         let length = u32::from_le_bytes([low, middle, high, 0]) as usize;

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 /// assert_eq!(activity.current(), None);
 /// ```
 #[derive(Clone, Default)]
-pub struct Activity(Arc<Published>);
+pub struct Activity(Arc<PublishedActivity>);
 
 /// Names something that a loop executes. It belongs to the [`Activity`] that has made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Label {
 }
 
 #[derive(Default)]
-struct Published {
+struct PublishedActivity {
     /// The number of a [`Label`].
     label: AtomicU32,
     detail_bytes: AtomicU32,

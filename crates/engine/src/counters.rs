@@ -1,6 +1,6 @@
 //! Counters of a loop, readable from any thread.
 //!
-//! [`Counters`] has the loop's own counts, in plain numbers; [`Published`] is a copy, stored once a turn. Two numbers
+//! [`Counters`] has the loop's own counts, in plain numbers; [`PublishedCounters`] is a copy, stored once a turn. Two numbers
 //! in it are no copies, because a loop that hangs publishes nothing: the turn that the loop is busy with, stored when
 //! the turn's work begins and when it ends; and `stalls`, which the thread of `watchdog.rs` counts.
 
@@ -186,7 +186,7 @@ impl Counters {
 /// The copy that other threads read. Each number is correct by itself; two of them may be a turn apart. None is older
 /// than the number of connections.
 #[derive(Debug, Default)]
-pub(crate) struct Published {
+pub(crate) struct PublishedCounters {
     connections: AtomicU64,
     numbers: [AtomicU64; NUMBERS],
     closed: [AtomicU64; CAUSES],
@@ -200,7 +200,7 @@ pub(crate) struct Published {
     activity: Activity,
 }
 
-impl Published {
+impl PublishedCounters {
     /// Counts how long a turn took. Only the loop calls it.
     #[inline]
     pub(crate) fn count_turn_time(&self, took: Duration) {

@@ -24,7 +24,7 @@ use tidegate_sys::{Class, Completion, Driver, Token};
 
 use crate::admission::AdmissionControl;
 use crate::backend::Backend;
-use crate::counters::{Counts, ListenerCounts, Published};
+use crate::counters::{Counts, ListenerCounts, PublishedCounters};
 use crate::group::{Delivery, DeliveryBudget, GroupMessage};
 use crate::limits::{
     ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LIGHT_TIME, MEASURED_AFTER_SLOW_TURN,
@@ -32,7 +32,7 @@ use crate::limits::{
     WAITS_FAILED_MAX,
 };
 use crate::load_balancing::LoopHandle;
-use crate::local::{Entered, Local};
+use crate::local::{Local, LoopGuard};
 use crate::loop_core::Core;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::memory_guard::MemoryGuard;
@@ -84,7 +84,7 @@ use crate::unwind::catch_and_log;
 /// ```
 pub struct EventLoop {
     local: Rc<Local>,
-    published: Arc<Published>,
+    published: Arc<PublishedCounters>,
     /// Messages that did not fit into the last turn.
     messages: std::vec::IntoIter<LoopMessage>,
     /// A broadcast that was not delivered to all members yet.
@@ -113,7 +113,7 @@ impl EventLoop {
     /// `memory_max` of [`Limits`](crate::Limits).
     #[must_use]
     pub fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
-        let published = Arc::<Published>::default();
+        let published = Arc::<PublishedCounters>::default();
         let last_turn_end = driver.now();
         let core = Core::new(driver, pool);
         // The first turn may be long in coming, and the budget is known.
@@ -173,7 +173,7 @@ impl EventLoop {
     }
 
     /// Makes this the loop of the thread, until the guard is dropped.
-    pub(crate) fn enter(&self) -> Entered {
+    pub(crate) fn enter(&self) -> LoopGuard {
         self.local.enter()
     }
 
@@ -382,7 +382,7 @@ impl EventLoop {
         self.published.read()
     }
 
-    pub(crate) fn published(&self) -> Arc<Published> {
+    pub(crate) fn published(&self) -> Arc<PublishedCounters> {
         self.published.clone()
     }
 

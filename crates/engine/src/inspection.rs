@@ -128,7 +128,7 @@ pub struct ConnectionPage {
 pub(crate) struct InspectRequest {
     event_loop: usize,
     cursor: ConnectionCursor,
-    answer: Asked<ConnectionPage>,
+    answer: AnswerSender<ConnectionPage>,
 }
 
 impl InspectRequest {
@@ -145,7 +145,7 @@ impl InspectRequest {
 /// A request to a loop to reset a connection. Dropping it without an answer answers with nothing.
 pub(crate) struct CloseRequest {
     token: Token,
-    answer: Asked<bool>,
+    answer: AnswerSender<bool>,
 }
 
 impl CloseRequest {
@@ -160,19 +160,19 @@ impl CloseRequest {
 }
 
 /// The loop's side of an answer. Dropping it without an answer answers with nothing.
-struct Asked<T>(Arc<Mutex<Answer<T>>>);
+struct AnswerSender<T>(Arc<Mutex<Answer<T>>>);
 
 enum Answer<T> {
     Awaited(Option<Waker>),
     Given(Option<T>),
 }
 
-fn asked<T>() -> (Asked<T>, Arc<Mutex<Answer<T>>>) {
+fn asked<T>() -> (AnswerSender<T>, Arc<Mutex<Answer<T>>>) {
     let answer = Arc::new(Mutex::new(Answer::Awaited(None)));
-    (Asked(answer.clone()), answer)
+    (AnswerSender(answer.clone()), answer)
 }
 
-impl<T> Asked<T> {
+impl<T> AnswerSender<T> {
     fn give(&self, given: Option<T>) {
         let mut answer = lock(&self.0);
         if let Answer::Awaited(waker) = &mut *answer {
@@ -186,7 +186,7 @@ impl<T> Asked<T> {
     }
 }
 
-impl<T> Drop for Asked<T> {
+impl<T> Drop for AnswerSender<T> {
     fn drop(&mut self) {
         self.give(None);
     }

@@ -36,7 +36,7 @@
 //! | `group/` | `Group`: one message to many connections on any loop; its members on one loop (`local_members.rs`), and the delivery to them (`delivery.rs`); `Room`, a group with presence and history (`room.rs`) |
 //! | `client/` | `Client`: several addresses in turn (`connect.rs`); names to addresses (`resolve.rs`); why there is no connection (`connect_error.rs`) |
 //! | `server/` | `Server`: the listeners of each loop; addresses with their applications (`listener.rs`); accepting (`acceptor.rs`); from a socket to its application (`make.rs`); threads and drain (`handle.rs`); listeners from one process to the next (`takeover.rs`); the socket at which a successor finds its predecessor (`control_socket.rs`); noticing a hanging loop (`watchdog.rs`); listing and closing connections (`connections.rs`); its end as a future (`ended.rs`) |
-//! | `tokio_runtime/` | `TokioRuntime`: the runtime of tokio in which loops run (`tokio.rs`); its place without the feature (`none.rs`) |
+//! | `tokio_runtime/` | `TokioRuntime`: the tokio runtime in which loops run (`tokio.rs`); its place without the feature (`none.rs`) |
 //! | `with_tokio_runtime.rs` | servers and loops with a `TokioRuntime` |
 //! | `activity.rs` | `Activity`: the application code that a loop executes, for the watchdog |
 //! | `admission/` | `Admission`: which peers may connect, and how many connections each may have: lists of networks (`networks.rs`), counts and rates of addresses (`table.rs`) |

@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use tidegate_sys::{Accepted, Token};
 
 use crate::limits::HANDOFFS_MAX;
-use crate::mailbox::{LoopMessage, Mailbox, Refused};
+use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 
 /// Which of a server's loops serves a fresh connection.
 ///
@@ -131,11 +131,11 @@ impl LoopHandle {
         let refused = inbox.mailbox.send(LoopMessage::Post { token: inbox.acceptor, post: handoff }).err()?;
         let message = match refused {
             // That loop takes no further connection either.
-            Refused::Ended(message) => {
+            MailboxError::Ended(message) => {
                 other.load().word.fetch_or(SHUT, Relaxed);
                 message
             }
-            Refused::Full(message) => message,
+            MailboxError::Full(message) => message,
         };
         other.remove_connection();
         message.into_post::<HandoffConnection>().into_accepted()

@@ -45,8 +45,8 @@ impl Local {
     }
 
     /// Makes this the current loop of the thread, until the guard is dropped. Many loops may take turns on a thread.
-    pub(crate) fn enter(self: &Rc<Self>) -> Entered {
-        Entered(CURRENT.replace(Some(self.clone())))
+    pub(crate) fn enter(self: &Rc<Self>) -> LoopGuard {
+        LoopGuard(CURRENT.replace(Some(self.clone())))
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -212,9 +212,9 @@ impl Drop for HandleLocal {
 }
 
 /// Restores the loop that was current before.
-pub(crate) struct Entered(Option<Rc<Local>>);
+pub(crate) struct LoopGuard(Option<Rc<Local>>);
 
-impl Drop for Entered {
+impl Drop for LoopGuard {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
     }

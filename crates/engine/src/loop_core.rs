@@ -214,7 +214,7 @@ impl Core {
 
     /// Replaces an entry that is not in its slot, and dispatches the new one. `None` if that is not possible.
     #[inline(never)]
-    fn switch(&mut self, token: Token, entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> Option<Switched> {
+    fn switch(&mut self, token: Token, entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> Option<SwitchResult> {
         let state = entry.socket_state();
         match catch_unwind(AssertUnwindSafe(|| switch_protocol(entry, switch))) {
             Ok((mut entry, event)) => {
@@ -550,7 +550,7 @@ impl Core {
 }
 
 /// A new entry, and the result of its first dispatch.
-type Switched = (Box<dyn SlotEntry>, std::thread::Result<Disposition>);
+type SwitchResult = (Box<dyn SlotEntry>, std::thread::Result<Disposition>);
 
 /// Makes the new entry of the old one. If the old one is closing, so is the new one.
 fn switch_protocol(entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> (Box<dyn SlotEntry>, SlotEvent) {

@@ -56,7 +56,7 @@ impl Mailbox {
     }
 
     /// Puts a message in, from any thread.
-    pub(crate) fn send(&self, message: LoopMessage) -> Result<(), Refused> {
+    pub(crate) fn send(&self, message: LoopMessage) -> Result<(), MailboxError> {
         match &mut *self.lock() {
             Some(Queues { messages, end_deadline, .. }) => match message {
                 // However many messages wait, the message that ends the loop is accepted.
@@ -64,10 +64,10 @@ impl Mailbox {
                     *end_deadline = Some(end_deadline.map_or(by, |before| before.min(by)));
                     messages.push(message);
                 }
-                message if messages.len() >= MAILBOX_MESSAGES_MAX => return Err(Refused::Full(message)),
+                message if messages.len() >= MAILBOX_MESSAGES_MAX => return Err(MailboxError::Full(message)),
                 message => messages.push(message),
             },
-            None => return Err(Refused::Ended(message)),
+            None => return Err(MailboxError::Ended(message)),
         }
         self.notify(MESSAGES);
         Ok(())
@@ -201,7 +201,7 @@ impl LoopMessage {
 }
 
 /// Why a mailbox did not take a message.
-pub(crate) enum Refused {
+pub(crate) enum MailboxError {
     Ended(LoopMessage),
     Full(LoopMessage),
 }

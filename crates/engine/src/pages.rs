@@ -19,7 +19,7 @@ pub(crate) struct Pages<T> {
 }
 
 struct Page<T> {
-    places: [Place<T>; PAGE_PLACES],
+    places: [PageSlot<T>; PAGE_PLACES],
     /// The places in use, as bits.
     used: u64,
     listed: bool,
@@ -28,7 +28,7 @@ struct Page<T> {
 const _: () = assert!(PAGE_PLACES == u64::BITS as usize);
 
 #[derive(Default)]
-struct Place<T> {
+struct PageSlot<T> {
     value: T,
     /// Zero while it is vacant.
     generation: u32,
@@ -119,7 +119,7 @@ impl<T: Default> Pages<T> {
     }
 
     #[inline]
-    fn place(&mut self, token: Token) -> Option<&mut Place<T>> {
+    fn place(&mut self, token: Token) -> Option<&mut PageSlot<T>> {
         let page = self.pages.get_mut(token.slot as usize / PAGE_PLACES)?.as_mut()?;
         let place = &mut page.places[token.slot as usize % PAGE_PLACES];
         (place.generation == token.generation).then_some(place)
@@ -142,7 +142,7 @@ impl<T: Default> Pages<T> {
             self.pages.push(None);
             self.pages.len() as u32 - 1
         });
-        let places = std::array::from_fn(|_| Place::default());
+        let places = std::array::from_fn(|_| PageSlot::default());
         self.pages[number as usize] = Some(Box::new(Page { places, used: 0, listed: true }));
         self.non_full.push(number);
         number
@@ -157,7 +157,7 @@ impl<T> Default for Pages<T> {
 
 /// Bytes that one place of a table of `T` takes.
 pub(crate) const fn place_bytes<T>() -> usize {
-    size_of::<Place<T>>()
+    size_of::<PageSlot<T>>()
 }
 
 /// Places in a page.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_sys::Token;
 
 use crate::group::Member;
-use crate::mailbox::{LoopMessage, Mailbox, Refused};
+use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 
 /// A handle to one connection, for any thread. A post arrives as [`Event::Posted`](crate::Event::Posted), in order per
 /// sender.
@@ -41,8 +41,8 @@ impl<P: Send + 'static> Remote<P> {
         }
         let message = LoopMessage::Post { token: *token, post: Box::new(post) };
         mailbox.send(message).map_err(|refused| match refused {
-            Refused::Ended(message) => PostError::Closed(message.into_post()),
-            Refused::Full(message) => PostError::Full(message.into_post()),
+            MailboxError::Ended(message) => PostError::Closed(message.into_post()),
+            MailboxError::Full(message) => PostError::Full(message.into_post()),
         })
     }
 

@@ -19,7 +19,7 @@ use loom::thread;
 
 use tidegate_sys::{Token, Wake, Waker};
 
-use mailbox::{LoopMessage, Mailbox, Refused, TaskWaker};
+use mailbox::{LoopMessage, Mailbox, MailboxError, TaskWaker};
 
 #[expect(dead_code, reason = "no loop delivers messages here")]
 #[path = "../src/mailbox.rs"]
@@ -168,7 +168,7 @@ fn a_loop_that_has_ended_takes_no_message_and_no_wake_up() {
         waker.begin();
         waker.wake_by_ref();
         match test_loop.mailbox.send(message(2)) {
-            Err(Refused::Ended(message)) => assert_eq!(message.into_post::<u32>(), 2),
+            Err(MailboxError::Ended(message)) => assert_eq!(message.into_post::<u32>(), 2),
             _ => panic!("the loop has ended"),
         }
         assert_eq!(test_loop.bell.rings(), 0);
@@ -204,7 +204,7 @@ fn a_full_mailbox_refuses_a_message_but_takes_a_drain() {
         let test_loop = TestLoop::new();
         assert!(test_loop.mailbox.send(message(1)).is_ok() && test_loop.mailbox.send(message(2)).is_ok());
         match test_loop.mailbox.send(message(3)) {
-            Err(Refused::Full(message)) => assert_eq!(message.into_post::<u32>(), 3),
+            Err(MailboxError::Full(message)) => assert_eq!(message.into_post::<u32>(), 3),
             _ => panic!("there is no room"),
         }
         let (now, second) = (Instant::now(), Duration::from_secs(1));

@@ -18,7 +18,7 @@ use super::uri::{origin_form, origin_of, parse_uri};
 /// if it is `Secure`; a response without TLS replaces no such cookie. The store knows no list of public suffixes: it refuses domains of one label only. So share no store
 /// between sites that do not trust each other below a suffix such as `co.uk`.
 ///
-/// | limit | value | what it stops |
+/// | limit | value | effect |
 /// |---|---|---|
 /// | bytes of a cookie | 4,096 | |
 /// | cookies of a domain | 50 | a server that sets cookies without end |
@@ -130,7 +130,7 @@ impl CookieStore {
         let now = unix_time();
         let expires = expiry(&cookie, now);
         let mut stored = self.0.borrow_mut();
-        // An attacker in the network must not choose what a site gets over TLS.
+        // An attacker in the network must not choose a site's cookies over TLS.
         let overlays = |one: &StoredCookie| {
             let is_same_site = is_below(&one.domain, &domain) || is_below(&domain, &one.domain);
             one.is_secure && one.name.as_ref() == cookie.name() && is_same_site && is_path_below(&path, &one.path)

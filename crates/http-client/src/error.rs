@@ -25,7 +25,7 @@ pub enum ClientError {
     Uri,
     /// The scheme of the URI is neither `http` nor `https`; of a WebSocket, none of `ws`, `wss` and these.
     Scheme,
-    /// The URI is one of `https` or `wss`, and the client has no configuration of TLS.
+    /// The URI is one of `https` or `wss`, and the client has no TLS configuration.
     NoTls,
     /// The name of the host cannot be that of a certificate.
     ServerName,
@@ -33,7 +33,7 @@ pub enum ClientError {
     Request(InvalidRequest),
     /// A field cannot be sent.
     Field(InvalidField),
-    /// The body of the request, a value of JSON or of a form, could not be made.
+    /// The body of the request, a JSON or form value, could not be made.
     Encoding(Box<dyn Error>),
     /// The body of the request has failed while it was sent: the function that produces it, or the connection that it
     /// comes from.
@@ -61,7 +61,7 @@ pub enum ClientError {
     WebSocket(HandshakeError),
     /// The body of the response could not be received.
     Body(BodyError),
-    /// The body of the response is not what the caller expects: no UTF-8, or no JSON of this type.
+    /// The response body is not of the kind that the caller expects: no UTF-8, or no JSON of this type.
     Decoding(Box<dyn Error>),
 }
 

@@ -223,7 +223,7 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// What protects the client.
+    /// The limits that protect the client.
     pub fn limits(mut self, limits: ClientLimits) -> Self {
         self.limits = limits;
         self
@@ -275,7 +275,7 @@ impl ClientBuilder {
     }
 
     /// Whether connections of `https` offer HTTP/2 to their servers (ALPN); they do, unless set. A server that does not
-    /// agree speaks HTTP/1.1. All requests to an origin of HTTP/2 share one connection.
+    /// agree speaks HTTP/1.1. All requests to an HTTP/2 origin share one connection.
     ///
     /// A request that [upgrades](RequestBuilder::upgrade) its connection, and one through a proxy that forwards it, goes by
     /// HTTP/1.1 in any case.

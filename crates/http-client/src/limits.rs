@@ -1,4 +1,4 @@
-//! `ClientLimits`: what protects a client, in one place.
+//! `ClientLimits`: the limits of a client, in one place.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_http_upstream::{ConnectLimits, PoolLimits};
 use tidegate_http1::client as http1;
 use tidegate_http2 as http2;
 
-/// What protects a client from the servers that it asks, and the servers from the client. Every default protects.
+/// Limits that protect a client from its servers, and the servers from the client. Every default protects.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientLimits {
@@ -17,7 +17,7 @@ pub struct ClientLimits {
     /// Connections to one origin, in use or idle. 64; with HTTP/2 there is one, which requests share. A request beyond it
     /// waits.
     pub connections_per_origin_max: usize,
-    /// Requests at a time on one connection of HTTP/2, also if the server permits more; a request beyond it waits. 1,000.
+    /// Requests at a time on one HTTP/2 connection, also if the server permits more; a request beyond it waits. 1,000.
     pub streams_per_connection_max: usize,
     /// Requests that wait for a connection; a request beyond it fails with [`ClientError::PoolFull`]. 4,096.
     ///
@@ -63,36 +63,36 @@ pub struct ClientLimits {
     /// The least rate of a response's body, in bytes per second; 0 means that any byte restarts `body_timeout`. 0, since
     /// event streams and long polls send little for a long time.
     pub body_rate_min: u32,
-    /// How much a connection of HTTP/2 may send that brings no response forward; see [`http2::Limits::abuse_max`].
-    /// 1,000. It stops floods of control frames.
+    /// How much an HTTP/2 connection may send that brings no response forward; see [`http2::Limits::abuse_max`]. 1,000.
+    /// It stops floods of control frames.
     pub abuse_max: u32,
     /// How much of that a completed request makes good. 8.
     pub abuse_credit_per_request: u32,
     /// How much of that a second makes good. 33.
     pub abuse_leak_per_second: u32,
-    /// Streams of one connection of HTTP/2 that are reset at once, since the application has given their requests up. Those
-    /// beyond it stay open, unread, until their reset is due; once half of the streams are such, further requests get
-    /// another connection. 100. It keeps the server from ending the connection, with all other requests.
+    /// Streams of one HTTP/2 connection that are reset at once, since the application has given their requests up.
+    /// Those beyond it stay open, unread, until their reset is due; once half of the streams are such, further requests
+    /// get another connection. 100. It keeps the server from ending the connection, with all other requests.
     pub resets_max: u32,
-    /// Streams of one connection of HTTP/2 that are reset in a second. 20.
+    /// Streams of one HTTP/2 connection that are reset in a second. 20.
     pub resets_per_second: u32,
-    /// Bytes of a compressed head of HTTP/2. 32 KiB. It stops CONTINUATION frames without end.
+    /// Bytes of a compressed HTTP/2 head. 32 KiB. It stops CONTINUATION frames without end.
     pub field_block_bytes_max: u32,
     /// Bytes of the table for the compression of heads that a server sends by HTTP/2. 4 KiB. It bounds the memory of an idle
     /// connection.
     pub header_table_bytes_max: u32,
-    /// The window of a stream of HTTP/2 when it opens, in bytes. 64 KiB. It bounds what waits of a response that nothing
-    /// reads.
+    /// The window of an HTTP/2 stream when it opens, in bytes. 64 KiB. It bounds the waiting bytes of a response that
+    /// nothing reads.
     pub stream_window_bytes: u32,
     /// How large it becomes if the response is read as fast as the server sends, in bytes. 16 MiB.
     pub stream_window_bytes_max: u32,
-    /// The window of a connection of HTTP/2, in bytes. 1 MiB; it grows as well.
+    /// The window of an HTTP/2 connection, in bytes. 1 MiB; it grows as well.
     pub connection_window_bytes: u32,
-    /// How long a server of HTTP/2 may take to acknowledge our SETTINGS; beyond it the connection ends. 30 seconds.
+    /// How long an HTTP/2 server may take to acknowledge our SETTINGS; beyond it the connection ends. 30 seconds.
     pub settings_timeout: Duration,
-    /// After how long without a byte from the server a connection of HTTP/2 with requests in progress sends a PING; see
+    /// After how long without a byte from the server an HTTP/2 connection with requests in progress sends a PING; see
     /// [`http2::Limits::ping_interval`]. `None`, so never, unless set. It finds servers that vanished without closing
-    /// their connection. Some servers of gRPC end a connection whose client sends one more often than every 5 minutes.
+    /// their connection. Some gRPC servers end a connection whose client sends one more often than every 5 minutes.
     pub ping_interval: Option<Duration>,
     /// How long the server may take to answer such a PING; beyond it the connection ends, and its requests fail. 20
     /// seconds.
@@ -105,8 +105,8 @@ pub struct ClientLimits {
     ///
     /// [`ClientError::TooManyRedirects`]: crate::ClientError::TooManyRedirects
     pub redirects_max: u32,
-    /// How often a request is sent again, where that is safe. 2. Each time its server had closed a connection of the pool,
-    /// or has refused a stream of HTTP/2 without processing it.
+    /// How often a request is sent again, where that is safe. 2. Each time its server had closed a connection of the
+    /// pool, or has refused an HTTP/2 stream without processing it.
     pub retries_max: u32,
 }
 

@@ -27,8 +27,8 @@ use super::uri::{port, userinfo};
 pub struct Proxy(ForwardProxy);
 
 impl Proxy {
-    /// The proxy that a URI names; without a scheme it is one of HTTP. The port is that of the scheme unless it is given:
-    /// 80, 443, or 1080 for SOCKS.
+    /// The proxy that a URI names; without a scheme it is an HTTP proxy. The port is that of the scheme unless it is
+    /// given: 80, 443, or 1080 for SOCKS.
     ///
     /// # Errors
     /// [`ClientError::Uri`], or [`ClientError::Scheme`].
@@ -154,8 +154,8 @@ impl Proxies {
         Ok(proxies.except(&except).except("localhost, 127.0.0.0/8, ::1"))
     }
 
-    /// Hosts that are reached directly, with commas between them: names, which mean all names below them as well, addresses,
-    /// networks, `*` for all hosts. A name or an address may have a port. What is none of these is ignored.
+    /// Hosts that are reached directly, with commas between them: names, which mean all names below them as well,
+    /// addresses, networks, `*` for all hosts. A name or an address may have a port. Other entries are ignored.
     #[must_use]
     pub fn except(mut self, hosts: &str) -> Self {
         self.except.extend(hosts.split(',').filter_map(|host| Exception::parse(host.trim())));

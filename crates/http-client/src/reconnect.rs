@@ -78,13 +78,13 @@ impl Reconnect {
         self
     }
 
-    /// Opens a WebSocket with what `open` makes, passes it to `serve`, and opens the next one when that returns
-    /// `Continue`. `open` is called for each attempt, so that each has a fresh token.
+    /// Opens a WebSocket with the builder that `open` returns, passes it to `serve`, and opens the next one when that
+    /// returns `Continue`. `open` is called for each attempt, so that each has a fresh token.
     ///
     /// # Errors
-    /// An error that the next attempt would have as well: of the URI, of TLS, of a field; a server that answers the
-    /// handshake wrongly, or refuses it with a status below 500 other than 408, 425 and 429. Also that of the last
-    /// attempt, of [`attempts_max`](Self::attempts_max).
+    /// An error that the next attempt would have as well: of the URI, the TLS configuration, a field; a server that
+    /// answers the handshake wrongly, or refuses it with a status below 500 other than 408, 425 and 429. Also that of
+    /// the last attempt, of [`attempts_max`](Self::attempts_max).
     ///
     /// # Panics
     /// If no event loop runs on this thread.

@@ -26,7 +26,7 @@ pub(super) fn resolve(base: &Uri, reference: &[u8]) -> Result<Uri, RefusedRedire
             let (authority, target) = rest.split_at(end);
             (authority.rsplit('@').next().unwrap_or_default(), with_dots_removed(target))
         }
-        // A scheme without an authority, as `http:a`, is none of HTTP.
+        // A scheme without an authority, as `http:a`, is no HTTP reference.
         None if split_scheme(reference).0.is_some() => return Err(RefusedRedirect::Location),
         None => {
             let authority = base.authority().map_or("", |authority| authority.as_str());
@@ -37,7 +37,7 @@ pub(super) fn resolve(base: &Uri, reference: &[u8]) -> Result<Uri, RefusedRedire
     format!("{scheme}://{authority}{target}").parse().map_err(|_| RefusedRedirect::Location)
 }
 
-/// The scheme of a reference, if it has one, and what is behind its colon.
+/// The scheme of a reference, if it has one, and the rest behind its colon.
 fn split_scheme(reference: &str) -> (Option<&str>, &str) {
     let Some(end) = reference.find([':', '/', '?']) else { return (None, reference) };
     let (scheme, rest) = reference.split_at(end);
@@ -99,7 +99,7 @@ mod tests {
         resolve(&base, reference.as_bytes()).map(|uri| uri.to_string())
     }
 
-    /// The examples of RFC 3986 §5.4, as far as they are of HTTP.
+    /// The examples of RFC 3986 §5.4, as far as they concern HTTP.
     #[test]
     fn references_are_resolved_as_the_standard_has_it() {
         for (reference, uri) in [

@@ -143,7 +143,7 @@ impl RequestBuilder {
         })
     }
 
-    /// A value as a body of JSON.
+    /// A value as a JSON body.
     #[cfg(feature = "json")]
     pub fn json<T: Serialize + ?Sized>(self, value: &T) -> Self {
         self.change(|request| {

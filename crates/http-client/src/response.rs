@@ -28,8 +28,8 @@ use super::error::ClientError;
 /// The response to a request.
 ///
 /// The body is received as the caller reads it: a slow caller stops the server. Dropping the response before the end of
-/// its body closes the connection, unless the rest has arrived already, or resets the stream of HTTP/2; once the body has been
-/// read to its end the connection is free for another request.
+/// its body closes the connection, unless the rest has arrived already, or resets the HTTP/2 stream; once the body has
+/// been read to its end the connection is free for another request.
 pub struct Response {
     head: ResponseHead,
     uri: Uri,
@@ -80,7 +80,7 @@ impl Response {
         StatusCode::from_u16(self.head.status().code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// The version of HTTP that the server speaks.
+    /// The HTTP version that the server speaks.
     #[must_use]
     pub fn version(&self) -> Version {
         match self.head.version() {

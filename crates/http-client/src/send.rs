@@ -52,7 +52,7 @@ async fn send(client: &ClientCore, mut request: Request) -> Result<Response, Cli
         let credentials = basic_credentials(&decode(name)?, &decode(password)?);
         set_field(&mut request.fields, "Authorization", &credentials)?;
     }
-    // Another protocol on a stream of HTTP/2 needs extended CONNECT (RFC 8441).
+    // Another protocol on an HTTP/2 stream needs extended CONNECT (RFC 8441).
     let needs_http1 = request.upgrade.is_some() || request.method == Method::CONNECT;
     let tunnels = request.tunnels;
     let origin = Origin { tunnels, ..origin_of(&request.uri, request.at.take())? };
@@ -217,8 +217,8 @@ async fn attempt(
     }
 }
 
-/// Sends the body of a request until the head of its response is there. What is left of the body then is sent by a task,
-/// unless the response refuses it.
+/// Sends the body of a request until the head of its response is there. A task sends the rest of the body, unless the
+/// response refuses it.
 async fn exchange_bodies(
     client: &ClientCore,
     exchange: &Rc<dyn ClientExchange>,

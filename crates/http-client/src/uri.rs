@@ -31,7 +31,7 @@ fn lower(host: &str) -> String {
     ip.to_ascii_lowercase() + zone
 }
 
-/// What an authority consists of (RFC 3986 §3.2).
+/// The parts of an authority (RFC 3986 §3.2).
 struct AuthorityParts<'a> {
     userinfo: Option<&'a str>,
     /// An IPv6 address has its brackets.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_may_have_what_browsers_send() {
+    fn a_uri_may_have_the_characters_that_browsers_send() {
         for (text, target) in [
             ("http://a/|{}%", "/|{}%"),
             ("http://a/`", "/%60"),

@@ -24,8 +24,8 @@ pub type WebSocketChannel = Channel<DynOver<WebSocket>>;
 /// The opening of a WebSocket: a URI, fields, subprotocols, and limits.
 ///
 /// The connection goes the way of any request of the client: addresses, TLS, deadlines and proxies are those of its
-/// [builder](crate::ClientBuilder). Through a proxy of HTTP it is a tunnel (CONNECT), with `ws` as with `wss`
-/// (RFC 6455 §4.1). Redirects are not followed. An open WebSocket no longer counts among the connections of the client.
+/// [builder](crate::ClientBuilder). Through an HTTP proxy it is a tunnel (CONNECT), with `ws` as with `wss` (RFC 6455
+/// §4.1). Redirects are not followed. An open WebSocket no longer counts among the connections of the client.
 ///
 /// A mistake in a step is the error of [`open`](Self::open).
 ///

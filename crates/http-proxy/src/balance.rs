@@ -1,7 +1,7 @@
 //! `Balance`: which of the upstreams that are available gets the next request.
 //!
-//! A balancer belongs to a loop; what it knows of load and health is shared. It leaves out upstreams that are away, that
-//! have as many requests as they may, or that this request has tried already.
+//! A balancer belongs to a loop; load and health are shared. It leaves out upstreams that are away, that have as many
+//! requests as they may, or that this request has tried already.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -19,7 +19,7 @@ pub enum Balance {
     ConsistentHash,
 }
 
-/// What a balancer knows of one upstream.
+/// A balancer's view of one upstream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     /// The same for the same address, on all loops and in all processes.

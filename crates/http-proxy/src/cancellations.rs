@@ -1,13 +1,13 @@
 //! `Cancellations`: how many requests of each client end before their responses do, as one loop sees it.
 //!
-//! A cancelled request costs an upstream work for nothing: a connection of HTTP/1.1, which closes, or a reset on a
-//! connection that others share. So each client has a budget. A client that has used half of it is *watched*: no more of
-//! its requests are in progress than the rest of the budget would bear. The others wait, and one that is cancelled while it
-//! waits costs nothing. Time and completed requests give the budget back.
+//! A cancelled request costs an upstream work for nothing: an HTTP/1.1 connection, which closes, or a reset on a
+//! connection that others share. So each client has a budget. A client that has used half of it is *watched*: no more
+//! of its requests are in progress than the rest of the budget would bear. The others wait, and one that is cancelled
+//! while it waits costs nothing. Time and completed requests give the budget back.
 //!
 //! An address may be that of many: the requests of a connection that has cancelled none go before those of one that has.
 //!
-//! The budget is counted in time, as what it takes to give it back: [`Debt`].
+//! The budget is counted as the time that gives it back: [`Debt`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_cancels_those_as_well_waits_and_what_it_cancels_meanwhile_costs_nothing() {
+    fn a_client_that_cancels_those_as_well_waits_and_its_cancellations_meanwhile_cost_nothing() {
         on_a_loop(|| {
             let cancellations = cancelled(1);
             while let Some(admission) = admit(&cancellations, 1) {

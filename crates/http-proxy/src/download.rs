@@ -1,4 +1,4 @@
-//! `Download`: a response on its way from an upstream to the client, with what is left of the request.
+//! `Download`: a response on its way from an upstream to the client, with the rest of the request.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -118,8 +118,8 @@ impl Download {
     }
 }
 
-/// After so many bytes the client has to have taken them for the first time. With the next piece they are less than half of
-/// the window with which a stream of HTTP/2 begins, so nothing of it is granted again.
+/// After so many bytes the client has to have taken them for the first time. With the next piece they are less than
+/// half of the window with which an HTTP/2 stream begins, so nothing of it is granted again.
 const UNREAD_BYTES_FIRST: usize = 16 * 1024;
 
 /// The last bound. Beyond it the marks of the queue are the bound.

@@ -15,11 +15,11 @@ pub(super) enum Failure {
     Connect(ConnectError),
     /// A request for a tunnel, at an upstream that is configured to speak HTTP/2. Nothing is wrong with the upstream.
     NoTunnel,
-    /// A WebSocket, at an upstream of HTTP/2 that does not allow extended CONNECT. Nothing is wrong with the upstream.
+    /// A WebSocket, at an HTTP/2 upstream that does not allow extended CONNECT. Nothing is wrong with the upstream.
     NoExtendedConnect,
     /// The connection ended before the head of the response.
     Closed(Option<ChannelError>),
-    /// The upstream has not processed the request: it refused its stream of HTTP/2, or had announced its end before.
+    /// The upstream has not processed the request: it refused its HTTP/2 stream, or had announced its end before.
     Refused,
     /// The head of the response did not come in time.
     Late,
@@ -151,8 +151,8 @@ impl Failure {
 
     /// Whether another upstream may do better.
     pub(super) fn may_be_retried(&self) -> bool {
-        // A request that was late once would keep a second upstream busy for as long. What a connection cannot express
-        // since its upstream has answered in HTTP/1.0, a new connection can.
+        // A request that was late once would keep a second upstream busy for as long. A new connection can express
+        // requests that one whose upstream has answered in HTTP/1.0 cannot.
         self.is_unsent() || matches!(self, Self::Closed(_))
     }
 

@@ -1,7 +1,7 @@
 //! Which fields of a message are for the next hop, and edits of fields.
 //!
 //! Fields that are for one connection alone are not passed on (RFC 9110 §7.6.1), nor is any field that `Connection`
-//! names. What frames a message is written by the codec anew, so it never depends on what another parser would read.
+//! names. The codec writes the framing anew, so it never depends on another parser's reading.
 //!
 //! Servers that pass fields on in environment variables (RFC 3875 §4.1.18) read `Transfer_Encoding` as `Transfer-Encoding`,
 //! and some read any byte in the place of the hyphen so. A name that such a server reads as one of these is that one here.
@@ -260,8 +260,8 @@ pub(super) fn push(fields: &mut Fields, name: &[u8], value: &[u8]) {
     }
 }
 
-/// The fields after a body that may be passed on, but for those that `is_dropped` names. What edits change in a head is
-/// not among them: a server may add them to the head.
+/// The fields after a body that may be passed on, but for those that `is_dropped` names. Edits of a head do not apply
+/// to them: a server may add them to the head.
 pub(super) fn trailers(trailers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
     let mut fields = Fields::new();
     fields.extend_from(trailers, |name| {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_reads_as_a_field_of_the_connection_is_one() {
+    fn a_field_that_a_server_reads_as_one_of_the_connection_is_one() {
         for name in ["Content_Length", "transfer_encoding", "Transfer.Encoding", "KEEP_ALIVE", "Proxy+Connection"] {
             assert_eq!(pass(&format!("{name}: 1\r\nX_Other: 2\r\n"), &[]), "X_Other: 2\r\n", "{name}");
             assert_eq!(Edit::set(name, "1"), Err(InvalidField::Reserved), "{name}");
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_cannot_set_what_frames_a_message() {
+    fn an_edit_cannot_set_framing_fields() {
         for name in ["Content-Length", "transfer-encoding", "Connection", "Keep-Alive", "Upgrade", "TE", "Host"] {
             assert_eq!(Edit::set(name, "1"), Err(InvalidField::Reserved), "{name}");
         }

@@ -77,12 +77,12 @@ enum ConnectionChoice {
     Waits,
 }
 
-/// A head of a response, and what has brought it.
+/// A response head, and the exchange that has brought it.
 struct UpstreamResponse {
     head: ResponseHead,
     connection: Box<dyn Connection>,
     lease: Lease,
-    /// The answer to the key of a client of HTTP/1.1, if the upstream has got an extended CONNECT.
+    /// The answer to an HTTP/1.1 client's key, if the upstream has got an extended CONNECT.
     handshake_answer: Option<String>,
 }
 
@@ -232,8 +232,8 @@ impl LoopUpstreams {
         failure.response()
     }
 
-    /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none,
-    /// and leaves half of what an upstream may have in progress to others: clients that pipeline take no other's place.
+    /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none, and
+    /// leaves half of an upstream's requests in progress to others: clients that pipeline take no other's place.
     fn placed(&self, place: &PipelineSlot, lease: &Lease) -> ConnectionChoice {
         let upstream = lease.id();
         let limits = &self.shared.limits;
@@ -352,7 +352,7 @@ impl LoopUpstreams {
         }
     }
 
-    /// A new connection to an upstream, or a stream of one of HTTP/2; and whether that was there before.
+    /// A new connection to an upstream, or a stream of an HTTP/2 connection; and whether that was there before.
     async fn connect(
         &self,
         upstream: &Upstream,
@@ -423,7 +423,7 @@ impl LoopUpstreams {
         let mut download = Download { connection, upload, lease, pool, options, admission };
         if !head.has_body() {
             if request.head().method() == Method::Head && !matches!(status.code(), 204 | 304) {
-                // What a GET would get: a length only if the upstream has told one (RFC 9110 §8.6).
+                // The head that a GET would get: a length only if the upstream has told one (RFC 9110 §8.6).
                 let body = Body::produce(async |_| Ok(()));
                 response = response.body(match length_of(&head) {
                     Some(length) => body.with_length(length),
@@ -434,7 +434,7 @@ impl LoopUpstreams {
                 download.finish();
                 return response;
             }
-            // The codec of the client's side skips what is left of the request, or closes.
+            // The codec of the client's side skips the rest of the request, or closes.
             download.admission.complete();
             return response;
         }
@@ -620,7 +620,7 @@ fn response_fields(head: &ResponseHead, options: &Options, asked: &ForwardPlan) 
     let is_dropped = |name: &[u8]| asked.handshake.is_some() && Handshake::has(name);
     let mut fields = fields::passed_on_of_response(head, &options.response_edits, is_dropped);
     if head.status() == Status::UPGRADE_REQUIRED {
-        // The response names what the client has to switch to (RFC 9110 §15.5.22).
+        // The response names the protocol that the client has to switch to (RFC 9110 §15.5.22).
         for (name, value) in head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {
             fields::push(&mut fields, name, value);
         }
@@ -629,7 +629,7 @@ fn response_fields(head: &ResponseHead, options: &Options, asked: &ForwardPlan) 
     fields
 }
 
-/// What `Content-Length` says of the response to a HEAD.
+/// The `Content-Length` of the response to a HEAD.
 fn length_of(head: &ResponseHead) -> Option<u64> {
     std::str::from_utf8(head.header("content-length")?).ok()?.parse().ok()
 }

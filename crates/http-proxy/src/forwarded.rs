@@ -1,4 +1,5 @@
-//! What a proxy adds about the client and about itself: `Forwarded`, `X-Forwarded-*`, `Via`; and how it finds a loop.
+//! The fields that a proxy adds about the client and about itself: `Forwarded`, `X-Forwarded-*`, `Via`; and how it
+//! finds a loop.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
@@ -14,8 +15,8 @@ use super::fields;
 
 /// Which fields about the client a proxy adds to requests.
 ///
-/// What a client has sent of these fields is passed on, and added to, only if the client is in a trusted network: else it
-/// could claim any address.
+/// A client's own fields of these names are passed on, and added to, only if the client is in a trusted network: else
+/// it could claim any address.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Forwarding {
@@ -107,7 +108,7 @@ fn extend_with(text: &mut Vec<u8>, ip: Ipv4Addr) {
     }
 }
 
-/// What earlier proxies have written, and a comma.
+/// The values of earlier proxies, and a comma.
 fn before(request: &Request, name: &str, is_trusted: bool) -> String {
     let mut value = String::new();
     if is_trusted {
@@ -140,7 +141,7 @@ pub(super) fn origin_ip(request: &Request, forwarding: &Forwarding) -> Option<Ip
 #[derive(Debug, Clone)]
 pub(super) struct Pseudonym {
     name: String,
-    /// The value for a request of HTTP/1.1 that has passed no proxy before.
+    /// The value for an HTTP/1.1 request that has passed no proxy before.
     via_http1: String,
 }
 
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_claims_is_dropped_unless_it_is_trusted() {
+    fn claims_of_a_client_are_dropped_unless_it_is_trusted() {
         let lines = "X-Forwarded-For: 9.9.9.9\r\nX_Forwarded_For: 8.8.8.8\r\nForwarded: for=7.7.7.7\r\n\
                      X_Forwarded_Port: 2\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 1\r\nX-Real-IP: 6.6.6.6\r\nA: b\r\n";
         let expected = "A: b\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: sea\r\n";

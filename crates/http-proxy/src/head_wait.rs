@@ -22,13 +22,13 @@ use super::upload::{Upload, UploadError};
 pub(super) enum Stop {
     /// The upstream failed.
     Upstream { failure: Failure, reuse: Reuse },
-    /// The client's request did; what it gets, if it is still there.
+    /// The client's request failed; its response, if the client is still there.
     Client(Response),
     /// The request was sent behind others, and its connection ended, or was left, before it came to this one.
     NotProcessed,
 }
 
-/// What was known of the connection of an attempt.
+/// The history of the connection of an attempt.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reuse {
     /// It was there before, so it may have been closed in the meantime.
@@ -139,7 +139,7 @@ impl<'a> HeadWait<'a> {
     }
 }
 
-/// What a client gets whose request cannot be read further.
+/// The response to a client whose request cannot be read further.
 fn of_client(error: BodyError) -> Response {
     error.into_response()
 }

@@ -1,5 +1,4 @@
-//! Health of one upstream: what its responses have shown, what active checks have found, and how much of its share it
-//! gets.
+//! Health of one upstream: the evidence of its responses and of active checks, and its share.
 //!
 //! All loops share it without a lock. Times are milliseconds since the set of upstreams was made; each method takes the
 //! present time.
@@ -103,7 +102,7 @@ impl Health {
         was_down != is_down
     }
 
-    /// The share that it gets of what its weight says, in percent.
+    /// Its share of its weight, in percent.
     pub(super) fn share(&self, slow_start: Duration, now: Millis) -> u32 {
         let (came_back, slow_start) = (self.came_back.load(Relaxed), millis(slow_start));
         let since = now.saturating_sub(came_back.saturating_sub(1));

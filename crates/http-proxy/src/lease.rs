@@ -1,6 +1,6 @@
-//! `Lease`: a request that an upstream has in progress. It is counted until this is dropped, and its outcome goes to the
-//! upstream's health. An upstream works on one request of a connection of HTTP/1.1 at a time, so those of a pipeline count
-//! as one.
+//! `Lease`: a request that an upstream has in progress. It is counted until this is dropped, and its outcome goes to
+//! the upstream's health. An upstream works on one request of an HTTP/1.1 connection at a time, so those of a pipeline
+//! count as one.
 
 use std::cell::Cell;
 use std::sync::Arc;

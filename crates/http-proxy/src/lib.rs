@@ -1,8 +1,8 @@
 //! A reverse proxy: requests are passed on to upstreams, and their responses back.
 //!
-//! A [`Proxy`] is a function of a [`Router`](tidegate_http::Router) like any other, so hosts and paths are those of the router,
-//! and middleware sees the requests. [`Upstreams`] is what loops share: which upstreams there are, how they do, and
-//! limits.
+//! A [`Proxy`] is a function of a [`Router`](tidegate_http::Router) like any other, so hosts and paths are those of the
+//! router, and middleware sees the requests. [`Upstreams`] is the state that loops share: which upstreams there are,
+//! how they do, and limits.
 //!
 //! ```no_run
 //! use tidegate::http::proxy::{Proxy, Upstreams};
@@ -16,26 +16,27 @@
 //! # }
 //! ```
 //!
-//! **What is passed on is what was understood.** A request is decoded, and encoded anew by the codec: no byte of its
-//! framing reaches an upstream. Fields of one connection stay behind (RFC 9110 §7.6.1), what a client claims about itself
-//! is dropped unless the client is trusted, and a path with a dot segment is refused.
+//! **Only understood requests are passed on.** A request is decoded, and encoded anew by the codec: no byte of its
+//! framing reaches an upstream. Fields of one connection stay behind (RFC 9110 §7.6.1), a client's claims about itself
+//! are dropped unless the client is trusted, and a path with a dot segment is refused.
 //!
 //! **Bodies are never kept.** A piece is received when those before it have room at the other side, in both directions at
 //! the same time. If the client leaves, the exchange with the upstream is reset. If the upstream fails within a response,
 //! the client sees that the response is not complete.
 //!
-//! | what the client gets | when |
+//! | response | when |
 //! |---|---|
 //! | 400 | the path has a dot segment, or the request cannot be passed on |
 //! | 405 | TRACE; CONNECT, unless it is [passed on](Proxy::pass_connect) |
 //! | 429 | more requests than a [`RateLimit`] allows, or too many that the client has cancelled before |
-//! | 501 | an extended CONNECT of HTTP/2 for another protocol than WebSocket |
+//! | 501 | an HTTP/2 extended CONNECT for another protocol than WebSocket |
 //! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without that upgrade |
 //! | 503 | no upstream is available, or each has as many requests as it may |
 //! | 504 | connecting, or the head of the response, takes too long |
 //! | 508 | the request has come back to this proxy |
 //!
-//! Read next: `forward.rs`, the way of a request; `upstreams.rs`, what loops share; `fields.rs`, what is passed on.
+//! Read next: `forward.rs`, the way of a request; `upstreams.rs`, the state that loops share; `fields.rs`, the
+//! forwarded fields.
 //!
 //! # Files
 //!
@@ -49,13 +50,13 @@
 //! | `counts.rs` | the responses and failures of an upstream; how often its failures are logged |
 //! | `metrics.rs` | the counts and states of upstreams, as text for Prometheus |
 //! | `upload.rs` | the body of a request on its way |
-//! | `download.rs` | a response on its way, with what is left of the request |
+//! | `download.rs` | a response on its way, with the rest of the request |
 //! | `tunnel.rs` | two connections that have left HTTP, joined |
 //! | `request_head.rs` | `ForwardPlan`: the request for an upstream: target, host, fields; which requests are refused |
 //! | `fields.rs` | which fields are for the next hop, and `Edit` |
 //! | `forwarded.rs` | `Forwarding`: fields about the client; `Via`, and how a loop is found |
 //! | `options.rs` | the settings of a route |
-//! | `upstreams.rs` | `Upstreams`: what loops share; `UpstreamLimits` |
+//! | `upstreams.rs` | `Upstreams`: the state that loops share; `UpstreamLimits` |
 //! | `url.rs` | `UpstreamUrl` |
 //! | `websocket.rs` | `Handshake`: the part of a WebSocket handshake that HTTP/1.1 alone has, where one side speaks HTTP/2 |
 //! | `balance.rs` | `Balance`: which upstream gets a request |
@@ -72,7 +73,7 @@
 //! | `pipeline.rs` | `Pipeline`: a connection with several requests of one client in progress |
 //! | `session.rs` | a stream of an HTTP/2 connection, as the connection of one exchange |
 //! | `pool.rs` | the idle connections of a loop, and its HTTP/2 connections |
-//! | `error.rs` | why an upstream did not answer, and what the client gets |
+//! | `error.rs` | why an upstream did not answer, and the response to the client |
 
 #![forbid(unsafe_code)]
 
@@ -210,7 +211,7 @@ impl Proxy {
         self
     }
 
-    /// What decides which upstream gets a request, with [`Balance::ConsistentHash`].
+    /// The key that decides which upstream gets a request, with [`Balance::ConsistentHash`].
     pub fn hash_key(mut self, key: HashKey) -> Self {
         self.options.hash_key = key;
         self
@@ -223,8 +224,8 @@ impl Proxy {
         self
     }
 
-    /// Passes CONNECT on, and tunnels what follows; it gets a 405 unless set. Which targets are allowed is up to the
-    /// upstream.
+    /// Passes CONNECT on, and tunnels the bytes behind it; it gets a 405 unless set. Which targets are allowed is up to
+    /// the upstream.
     pub fn pass_connect(mut self) -> Self {
         self.options.connect = true;
         self

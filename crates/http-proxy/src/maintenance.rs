@@ -178,5 +178,5 @@ async fn check_once(shared: &Shared, member: &Upstream, check: &HealthCheck) -> 
     }
 }
 
-/// How often the upkeep looks for what is due.
+/// How often the upkeep looks for due checks.
 const TICK: Duration = Duration::from_millis(500);

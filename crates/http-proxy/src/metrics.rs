@@ -8,10 +8,10 @@ use tidegate_metrics::{Kind, MetricsText};
 use super::upstreams::{Upstream, Upstreams};
 
 impl Upstreams {
-    /// Writes what the upstreams of some sets have done, each set by its name: the counters
-    /// `tidegate_upstream_responses_total`, by class of the status, and `tidegate_upstream_failures_total`, by reason; the
-    /// gauges `tidegate_upstream_requests`, those in progress, and `tidegate_upstream_available`, which is 0 while an
-    /// upstream is ejected or down. An attempt that is followed by another one counts as well.
+    /// Writes the counts of the upstreams of some sets, each set by its name: the counters
+    /// `tidegate_upstream_responses_total`, by class of the status, and `tidegate_upstream_failures_total`, by reason;
+    /// the gauges `tidegate_upstream_requests`, those in progress, and `tidegate_upstream_available`, which is 0 while
+    /// an upstream is ejected or down. An attempt that is followed by another one counts as well.
     ///
     /// | reason | is |
     /// |---|---|

@@ -73,8 +73,8 @@ impl Names {
 }
 
 impl Upstreams {
-    /// Resolves all names, and waits for the results. An address that stays keeps its connections and what is known of it.
-    /// A name that cannot be resolved keeps the addresses that it has.
+    /// Resolves all names, and waits for the results. An address that stays keeps its connections and its health. A
+    /// name that cannot be resolved keeps the addresses that it has.
     ///
     /// It is for a task of a loop. [`maintain`](Self::maintain) does the same at intervals.
     pub async fn resolve(&self) {

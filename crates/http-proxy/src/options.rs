@@ -6,7 +6,8 @@ use super::fields::Edit;
 use super::forwarded::{Forwarding, Pseudonym};
 use super::rate::RateLimit;
 
-/// What decides which upstream gets a request, with [`Balance::ConsistentHash`](super::Balance::ConsistentHash).
+/// The key that decides which upstream gets a request, with
+/// [`Balance::ConsistentHash`](super::Balance::ConsistentHash).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum HashKey {

@@ -1,7 +1,7 @@
 //! `Pool`: the idle connections of one loop to its upstreams.
 //!
-//! A connection of HTTP/2 is here as long as it takes requests, and has a stream for each. While one is being made, further
-//! requests to its upstream wait for it.
+//! An HTTP/2 connection is here as long as it takes requests, and has a stream for each. While one is being made,
+//! further requests to its upstream wait for it.
 //!
 //! A connection that has carried pipelined requests has an *owner*, the client's connection whose requests they were, and
 //! carries no other's from then on. An upstream that has sent one response too many to a pipeline owes another one, which
@@ -26,9 +26,9 @@ use super::session;
 pub(super) struct Pool {
     /// By the id of the upstream; the one that was used last is at the end.
     idle: RefCell<Idle>,
-    /// Connections of HTTP/2.
+    /// HTTP/2 connections.
     sessions: RefCell<HashMap<u64, Vec<Rc<Http2Connection>>>>,
-    /// Upstreams to which a connection of HTTP/2 may be being made, with the tasks that wait for that.
+    /// Upstreams to which an HTTP/2 connection may be in the making, with the tasks that wait for that.
     connecting: RefCell<HashMap<u64, Vec<Waker>>>,
     /// Upstreams that have chosen HTTP/1.1: their connections are made side by side.
     http1: RefCell<HashSet<u64>>,
@@ -76,7 +76,7 @@ impl Pool {
         }
     }
 
-    /// A stream of a connection of HTTP/2, unless none has room. Waits while such a connection is being made.
+    /// A stream of an HTTP/2 connection, unless none has room. Waits while such a connection is being made.
     pub(super) async fn stream(&self, upstream: u64) -> Option<Box<dyn Connection>> {
         poll_fn(|cx| {
             let mut is_busy = false;
@@ -124,7 +124,7 @@ impl Pool {
         Connecting { pool: self.clone(), upstream }
     }
 
-    /// Keeps a connection of HTTP/2.
+    /// Keeps an HTTP/2 connection.
     pub(super) fn add(self: &Rc<Self>, upstream: u64, session: Rc<Http2Connection>) {
         self.http1.borrow_mut().remove(&upstream);
         if let Some(waker) = &*self.keeper.borrow()
@@ -198,7 +198,7 @@ impl Pool {
     }
 }
 
-/// A connection of HTTP/2 may be being made.
+/// An HTTP/2 connection may be in the making.
 pub(super) struct Connecting {
     pool: Rc<Pool>,
     upstream: u64,

@@ -12,26 +12,26 @@ use super::options::{HostRule, Options};
 use super::upstreams::Upstream;
 use super::websocket::Handshake;
 
-/// What a request is for the proxy, apart from the upstream that gets it.
+/// A request as the proxy sees it, apart from its upstream.
 #[derive(Debug)]
 pub(super) struct ForwardPlan {
     /// The protocol that it asks to switch to, if it is one that is passed on.
     pub(super) upgrade: Option<String>,
-    /// The request is an extended CONNECT of HTTP/2, for which an upstream gets a GET.
+    /// The request is an HTTP/2 extended CONNECT, for which an upstream gets a GET.
     pub(super) handshake: Option<Handshake>,
     /// The client waits for `100 Continue`.
     pub(super) expects: bool,
-    /// The connection has to be one of HTTP/1.1: it may become a tunnel.
+    /// The connection has to speak HTTP/1.1: it may become a tunnel.
     pub(super) needs_http1: bool,
     /// The client takes trailers.
     pub(super) takes_trailers: bool,
-    /// What is left of `Max-Forwards`.
+    /// The rest of `Max-Forwards`.
     max_forwards: Option<u64>,
     present: Present,
 }
 
 impl ForwardPlan {
-    /// What a request asks for; a response if it is not passed on.
+    /// The plan for a request; a response if it is not passed on.
     pub(super) fn of(request: &Request, options: &Options) -> Result<Self, Response> {
         let head = request.head();
         let present = Present::of(head.headers());
@@ -56,7 +56,7 @@ impl ForwardPlan {
             Method::Connect if !options.connect => {
                 return Err(Response::of_error(Status::METHOD_NOT_ALLOWED));
             }
-            // It would show the client what the proxy adds.
+            // It would show the client the fields that the proxy adds.
             Method::Trace => return Err(Response::of_error(Status::METHOD_NOT_ALLOWED)),
             _ => {}
         }
@@ -81,7 +81,7 @@ impl ForwardPlan {
         Ok(Self { upgrade, handshake, expects, needs_http1, takes_trailers, max_forwards, present })
     }
 
-    /// Whether a client of HTTP/1.1 asks for a WebSocket, which is an extended CONNECT for an upstream of HTTP/2.
+    /// Whether an HTTP/1.1 client asks for a WebSocket, which is an extended CONNECT for an HTTP/2 upstream.
     pub(super) fn is_websocket_of_http1(&self) -> bool {
         self.handshake.is_none()
             && self.upgrade.as_ref().is_some_and(|protocol| protocol.eq_ignore_ascii_case(Handshake::PROTOCOL))
@@ -116,13 +116,13 @@ impl ForwardPlan {
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
         }
-        // A stream of HTTP/2 has no key.
+        // An HTTP/2 stream has no key.
         if let Some(handshake) = self.handshake.as_ref().filter(|_| !is_http2) {
             handshake.add(&mut fields);
         }
         fields::add_edits(&mut fields, &options.request_edits);
         if is_http2 && self.takes_trailers {
-            // The proxy passes trailers on in any case; some servers of gRPC insist on the field.
+            // The proxy passes trailers on in any case; some gRPC servers insist on the field.
             fields.push_te_trailers();
         }
         if self.present.date {
@@ -130,9 +130,10 @@ impl ForwardPlan {
         }
         let host = match &options.host {
             _ if is_connect => None,
-            // `:authority` is never empty, and a server of HTTP/2 needs a host (RFC 9113 §8.3.1).
+            // `:authority` is never empty, and an HTTP/2 server needs a host (RFC 9113 §8.3.1).
             HostRule::Keep if host.is_empty() && is_http2 => Some(&*upstream.authority),
-            // An empty `Host` stays one, and a request of HTTP/1.0 without it has an empty one for HTTP/1.1 (RFC 9112 §3.2).
+            // An empty `Host` stays one, and an HTTP/1.0 request without it has an empty one for HTTP/1.1 (RFC 9112
+            // §3.2).
             HostRule::Keep => Some(host),
             HostRule::OfUpstream => Some(&*upstream.authority),
             HostRule::Fixed(host) => Some(&**host),

@@ -41,8 +41,8 @@ impl fmt::Debug for Resolver {
 /// A host and a port to resolve for a URL of a set, by its place.
 pub(super) type NameLookup = (usize, String, u16);
 
-/// Resolves names beside each other by a function that blocks, on threads of their own, and returns what there is after
-/// `timeout`. The thread of a lookup that takes longer ends with it, and its result is dropped.
+/// Resolves names beside each other by a function that blocks, on threads of their own, and returns the results that
+/// there are after `timeout`. The thread of a lookup that takes longer ends with it, and its result is dropped.
 pub(super) fn first_addresses(
     names: Vec<NameLookup>,
     timeout: Duration,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 ///
 /// - A connection that cannot be made has carried nothing: each upstream that is left is tried, for as long as
 ///   [`response_timeout`](super::UpstreamLimits::response_timeout) at most.
-/// - A request that an upstream of HTTP/2 has not processed (REFUSED_STREAM, or GOAWAY with a lower last stream; RFC 9113
+/// - A request that an HTTP/2 upstream has not processed (REFUSED_STREAM, or GOAWAY with a lower last stream; RFC 9113
 ///   §8.7) is sent again `per_request` times, also to the same upstream if there is no other.
 /// - A request with an idempotent method is sent again once if it was on a connection that had answered others and ended
 ///   before its response.
@@ -33,7 +33,7 @@ impl Default for Retries {
     }
 }
 
-/// What is left of the retries that requests have earned. All loops share it.
+/// The rest of the retries that requests have earned. All loops share it.
 #[derive(Debug)]
 pub(super) struct RetryBudget {
     /// Hundredths of a retry.
@@ -88,7 +88,7 @@ mod tests {
         (0..9).for_each(|_| budget.earn());
         assert_eq!((0..10).filter(|_| budget.take(0)).count(), 1);
         (0..1_000).for_each(|_| budget.earn());
-        assert_eq!((0..10).filter(|_| budget.take(0)).count(), 3, "what is not used does not pile up");
+        assert_eq!((0..10).filter(|_| budget.take(0)).count(), 3, "unused retries do not pile up");
     }
 
     #[test]

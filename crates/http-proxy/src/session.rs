@@ -19,7 +19,7 @@ pub(super) fn open(http2: &Rc<Http2Connection>, streams_max: usize) -> Result<Bo
     Ok(Box::new(StreamConnection { stream: ChannelConnection::new(channel), place }))
 }
 
-/// A stream. Dropping it resets it, within what the upstream bears.
+/// A stream. Dropping it resets it, within the upstream's tolerance.
 struct StreamConnection {
     stream: ChannelConnection<ClientStream>,
     /// Dropped behind the stream: its connection closes when no stream is left.

@@ -12,7 +12,8 @@ use tidegate_codec::Pipeline;
 use tidegate_codec::framing::Payload;
 use tidegate_engine::{Channel, ChannelError, ReadHalf, WriteHalf, task};
 
-/// A connection that HTTP has left, and what is dropped with it. Dropping it closes the connection in good order.
+/// A connection that HTTP has left, and the values that are dropped with it. Dropping it closes the connection in good
+/// order.
 pub(super) struct Tunnel {
     bytes: Box<dyn Bytes>,
     _kept: Option<Box<dyn Any>>,
@@ -114,7 +115,7 @@ fn poll_pair(pair: &mut [Side; 2], idle_timeout: Duration, cx: &mut Context<'_>)
     Poll::Pending
 }
 
-/// Passes on what has come, as far as there is room, and returns whether something has moved.
+/// Passes on the received bytes, as far as there is room, and returns whether something has moved.
 fn pass(from: &mut Side, to: &mut Tunnel, cx: &mut Context<'_>) -> Result<bool, ChannelError> {
     let mut has_moved = false;
     while !from.has_ended && to.bytes.poll_ready(cx)?.is_ready() {

@@ -79,7 +79,7 @@ impl Upload {
             if awaits_continue && !self.has_begun { UploadState::AwaitsContinue } else { UploadState::Sending };
     }
 
-    /// Keeps what is sent from now on, up to [`KEPT_BYTES_MAX`], until the head of the response has come.
+    /// Keeps all pieces sent from now on, up to [`KEPT_BYTES_MAX`], until the head of the response has come.
     pub(super) fn keep(&mut self) {
         if self.options.is_some() && !self.has_begun && self.kept.is_none() {
             self.kept = Some(Box::default());
@@ -122,7 +122,7 @@ impl Upload {
         }
     }
 
-    /// Sends what has come, as far as there is room. Ready when nothing more is to be sent.
+    /// Sends the received pieces, as far as there is room. Ready when no more are to be sent.
     pub(super) fn poll(
         &mut self,
         connection: &mut dyn Connection,
@@ -169,7 +169,7 @@ impl Upload {
         }
     }
 
-    /// The next piece that this attempt has still to send of what is kept, or its end.
+    /// The next kept piece that this attempt still has to send, or the end.
     fn next_kept(&mut self) -> Option<Option<Data>> {
         let kept = self.kept.as_mut()?;
         match kept.pieces.get(kept.sent) {

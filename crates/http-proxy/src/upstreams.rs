@@ -1,4 +1,4 @@
-//! `Upstreams`: a set of upstreams, with what all loops know of them.
+//! `Upstreams`: a set of upstreams, with the state that all loops share.
 
 use std::fmt;
 use std::net::ToSocketAddrs;
@@ -39,7 +39,7 @@ use super::waiting::WaitQueue;
 #[derive(Debug, Clone)]
 pub struct Upstreams(pub(super) Arc<Shared>);
 
-/// What protects a proxy from its upstreams. Every default protects.
+/// Limits that protect a proxy from its upstreams. Every default protects.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct UpstreamLimits {
@@ -58,11 +58,11 @@ pub struct UpstreamLimits {
     pub queue_timeout: Duration,
     /// Idle connections that a loop keeps to one upstream. 64.
     pub idle_connections_max: usize,
-    /// Requests that a connection of HTTP/1.1 has in progress at a time: those with safe methods that one client has
-    /// pipelined, at most [`Limits::pipelined_requests_max`](tidegate_http::Limits::pipelined_requests_max) of them. 16, of 32 at
-    /// most; 1 never pipelines.
+    /// Requests that an HTTP/1.1 connection has in progress at a time: those with safe methods that one client has
+    /// pipelined, at most [`Limits::pipelined_requests_max`](tidegate_http::Limits::pipelined_requests_max) of them.
+    /// 16, of 32 at most; 1 never pipelines.
     pub pipelined_requests_max: u8,
-    /// Streams that a connection of HTTP/2 has open at a time, also if the upstream permits more; further requests get
+    /// Streams that an HTTP/2 connection has open at a time, also if the upstream permits more; further requests get
     /// another connection. 128.
     pub streams_per_connection_max: usize,
     /// Requests of one client address that are cancelled within a second, for each loop: a client that has used half of
@@ -71,18 +71,18 @@ pub struct UpstreamLimits {
     pub cancellations_max: u32,
     /// How many of them come back in a second, beside one for each eight requests that are completed. 33.
     pub cancellations_per_second: u32,
-    /// Streams of one connection of HTTP/2 that are reset at once. Those beyond it stay open, unread, until their reset is
+    /// Streams of one HTTP/2 connection that are reset at once. Those beyond it stay open, unread, until their reset is
     /// due; once half of the streams are such, the connection takes no further request. 100. It keeps the clients that
     /// cancel requests from having an upstream end the connection, which others share.
     pub resets_max: u32,
-    /// Streams of one connection of HTTP/2 that are reset in a second. 20.
+    /// Streams of one HTTP/2 connection that are reset in a second. 20.
     pub resets_per_second: u32,
-    /// What protects a connection of HTTP/2. The limits of heads, bodies and idle connections are those here.
+    /// The limits of an HTTP/2 connection. The limits of heads, bodies and idle connections are those here.
     pub http2: http2::Limits,
     /// How long an idle connection is kept. 55 seconds: less than most servers do, since a request fails if the server
     /// closes at the same time.
     pub idle_timeout: Duration,
-    /// How long connecting may take, the handshake of TLS included; then another upstream is tried, or the response is a
+    /// How long connecting may take, the TLS handshake included; then another upstream is tried, or the response is a
     /// 504. 5 seconds.
     pub connect_timeout: Duration,
     /// From the end of the request to the head of the response; beyond it 504. 30 seconds.
@@ -207,7 +207,7 @@ pub struct UpstreamsBuilder {
 pub enum UpstreamsError {
     /// There is no upstream.
     None,
-    /// A URL has the scheme `https`, and there is no configuration of TLS.
+    /// A URL has the scheme `https`, and there is no TLS configuration.
     NoTls,
     /// A PROXY header cannot be sent to an upstream that is encrypted, that is a Unix socket, or that speaks HTTP/2, whose
     /// connections are for many clients.
@@ -311,7 +311,7 @@ impl Shared {
         let mut after: Vec<Arc<Upstream>> = Vec::new();
         for (url, weight) in &self.urls {
             let of_url = members.iter().filter(|member| member.is_of(url));
-            // A set may have the same URL twice, in two spellings: what is found for one holds for both.
+            // A set may have the same URL twice, in two spellings: addresses found for one hold for both.
             let Some((_, addresses)) = found.iter().find(|(found, _)| self.urls[*found].0.is_same(url)) else {
                 of_url.for_each(|member| push_new(&mut after, member.clone()));
                 continue;
@@ -455,7 +455,7 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// What protects the proxy from its upstreams.
+    /// The limits that protect the proxy from its upstreams.
     pub fn limits(mut self, limits: UpstreamLimits) -> Self {
         self.limits = limits;
         self
@@ -496,7 +496,8 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// Whether upstreams of `https` are offered HTTP/2 (ALPN); they are, unless set. Requests share a connection of HTTP/2.
+    /// Whether upstreams of `https` are offered HTTP/2 (ALPN); they are, unless set. Requests share an HTTP/2
+    /// connection.
     pub fn http2(mut self, offers: bool) -> Self {
         self.is_http1_only = !offers;
         self
@@ -628,7 +629,8 @@ const PIPELINING_PAUSE: Duration = Duration::from_secs(600);
 /// The largest weight.
 pub const WEIGHT_MAX: u32 = 1_000;
 
-/// How many bytes one receive brings while a response begins: what a client that reads nothing makes a stream keep.
+/// How many bytes one receive brings while a response begins: the bytes that a client without reads makes a stream
+/// keep.
 const FIRST_RECEIVE_BYTES_MAX: u32 = 16 * 1024;
 
 #[cfg(test)]
@@ -642,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_stays_keeps_what_is_known_of_it() {
+    fn an_address_that_stays_keeps_its_health() {
         let upstreams = Upstreams::new(["http://10.0.0.1"]).unwrap();
         let first = upstreams.0.members()[0].clone();
         let generation = upstreams.0.generation();
@@ -689,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_refused_for_what_it_cannot_do() {
+    fn a_set_with_impossible_options_is_refused() {
         let url = |text: &str| text.parse::<UpstreamUrl>().unwrap();
         assert_eq!(Upstreams::builder().build().err(), Some(UpstreamsError::None));
         let secure = Upstreams::builder().server(url("https://10.0.0.1")).build();

@@ -1,5 +1,5 @@
-//! `UpstreamUrl`: what names an upstream, `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT`,
-//! `unix:PATH` or `unix+h2c:PATH`.
+//! `UpstreamUrl`: the name of an upstream, `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT`, `unix:PATH` or
+//! `unix+h2c:PATH`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddrV6};

@@ -1,5 +1,5 @@
-//! `Handshake`: a WebSocket that a client of HTTP/2 opens by an extended CONNECT (RFC 8441), for an upstream of HTTP/1.1; and
-//! [`answer_to`], for the opposite.
+//! `Handshake`: a WebSocket that an HTTP/2 client opens by an extended CONNECT (RFC 8441), for an HTTP/1.1 upstream;
+//! and [`answer_to`], for the opposite.
 //!
 //! In HTTP/1.1 a GET asks for the same by `Upgrade`, with a key that the response has to answer (RFC 6455 §4.1). The proxy
 //! chooses the key and checks the answer, or answers that of the client; the rest of the handshake, such as subprotocols and
@@ -55,15 +55,15 @@ impl Handshake {
             && answers.next().is_none()
     }
 
-    /// Whether a field is of the handshake of HTTP/1.1 alone, so that HTTP/2 does not have it.
+    /// Whether a field belongs to the HTTP/1.1 handshake alone, so that HTTP/2 does not have it.
     pub(super) fn has(name: &[u8]) -> bool {
         [KEY, ACCEPT].iter().any(|known| fields::is_same(known.as_bytes(), name))
     }
 }
 
-/// The answer to the key of a client of HTTP/1.1 that asks for a WebSocket, whose upstream gets an extended CONNECT. `None`
-/// if the handshake is not one of RFC 6455 §4.1, or in a build without WebSocket: there is exactly one key, of 16 bytes in
-/// base64.
+/// The answer to the key of an HTTP/1.1 client that asks for a WebSocket, whose upstream gets an extended CONNECT.
+/// `None` if the handshake is not one of RFC 6455 §4.1, or in a build without WebSocket: there is exactly one key, of
+/// 16 bytes in base64.
 pub(super) fn answer_to(head: &RequestHead) -> Option<String> {
     let mut keys = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(KEY.as_bytes()));
     let (key, is_only) = (keys.next()?.1.trim_ascii(), keys.next().is_none());

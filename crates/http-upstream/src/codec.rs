@@ -14,10 +14,10 @@ use super::retry::Retry;
 
 /// A pipeline that carries exchanges: of an HTTP/1.1 connection, or of an HTTP/2 stream.
 pub trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized {
-    /// The error of HTTP, unless a filter has failed.
+    /// The HTTP error, unless a filter has failed.
     fn http_error(error: &Self::Error) -> Option<&http1::Error>;
 
-    /// What is below HTTP, for another protocol on the same connection.
+    /// The filters below HTTP, for another protocol on the same connection.
     fn into_filters(self) -> Filters;
 
     /// Whether the connection carries another protocol after a response.

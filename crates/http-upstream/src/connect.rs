@@ -23,7 +23,7 @@ use super::http2::Http2Connection;
 use super::target::{Addresses, Target, Versions};
 use super::{socks, tunnel};
 
-/// Makes connections, with what they have in common.
+/// Makes connections, with their common settings.
 #[derive(Debug)]
 pub struct Connector {
     http1: Arc<client::Config>,
@@ -50,21 +50,21 @@ pub struct ConnectorConfig {
     pub streams: client::Limits,
     /// The limits of HTTP/2 connections; `None` if there are none.
     pub http2: Option<http2::Limits>,
-    /// Whether `https` offers HTTP/2. A configuration of TLS with protocols of its own decides itself.
+    /// Whether `https` offers HTTP/2. A TLS configuration with its own protocols decides itself.
     pub offers_http2: bool,
     /// How many streams of an HTTP/2 connection are reset at once, and in a second.
     pub resets: [u32; 2],
-    /// What protects the connector.
+    /// The limits that protect the connector.
     pub limits: ConnectLimits,
-    /// The configuration of TLS.
+    /// The TLS configuration.
     #[cfg(feature = "tls")]
     pub tls: Option<ClientConfig>,
 }
 
-/// What protects a connector.
+/// Limits that protect a connector.
 #[derive(Debug, Clone)]
 pub struct ConnectLimits {
-    /// How long connecting may take, over all addresses; and as long again the handshake of TLS.
+    /// How long connecting may take, over all addresses; and as long again the TLS handshake.
     pub connect_timeout: Duration,
     /// How long resolving a name may take.
     pub resolve_timeout: Duration,

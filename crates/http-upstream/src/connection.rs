@@ -11,7 +11,7 @@ use super::connect::FromChannel;
 use super::exchange::{ChannelExchange, ClientExchange, Release};
 use super::origin::Origin;
 
-/// An idle HTTP/1.1 connection. One of HTTP/2 is an [`Http2Connection`](super::Http2Connection) instead.
+/// An idle HTTP/1.1 connection. An HTTP/2 connection is an [`Http2Connection`](super::Http2Connection) instead.
 pub trait Connection {
     /// Ready when unusable; otherwise registers the waker.
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()>;
@@ -44,7 +44,7 @@ impl FromChannel for Box<dyn Connection> {
     }
 }
 
-/// What gives places to connections.
+/// The owner that gives places to connections.
 pub(super) trait LeaseOwner {
     /// Takes a connection that carries another request, with its place.
     fn put_back(self: Rc<Self>, lease: Lease, connection: Box<dyn Connection>);

@@ -12,7 +12,7 @@ use tidegate_socks::Refusal;
 /// Why there is no connection to a server.
 #[derive(Debug)]
 pub enum UpstreamError {
-    /// The server is one of `https`, and there is no configuration of TLS.
+    /// The server is one of `https`, and there is no TLS configuration.
     NoTls,
     /// The name of the host cannot be that of a certificate.
     ServerName,
@@ -34,7 +34,7 @@ pub enum UpstreamError {
     Closed(Rc<CloseReason>),
 }
 
-/// What a request did when its time was up.
+/// The phase of a request when its time was up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
@@ -56,7 +56,7 @@ pub enum Phase {
 pub enum ProxyError {
     /// The proxy refused to connect with this status; 407 asks for another name or password.
     Refused(Status),
-    /// The proxy of SOCKS refused to connect.
+    /// The SOCKS proxy refused to connect.
     Socks(Refusal),
     /// The connection to the proxy ended before the proxy had answered, for this reason.
     Closed(Rc<CloseReason>),

@@ -1,4 +1,4 @@
-//! One request and its response, on a connection of HTTP/1.1 or on a stream of HTTP/2.
+//! One request and its response, on an HTTP/1.1 connection or an HTTP/2 stream.
 //!
 //! [`ClientExchange`] hides the types of codecs: the request is sent through it, its response is received through it, and
 //! it ends by a [`Release`], such as that of a place in a pool. `ChannelExchange` owns its connection or its stream meanwhile.

@@ -165,7 +165,7 @@ impl Http2Connection {
         self.resets.is_spent(permitted)
     }
 
-    /// A stream of which nothing is needed any more is reset, within what the server bears. `place` is dropped behind it.
+    /// A stream that is no longer needed is reset, within the server's tolerance. `place` is dropped behind it.
     pub fn discard(&self, mut channel: ExchangeChannel<ClientStream>, place: impl Sized + 'static) {
         channel.set_deadline(None);
         self.resets.reset(DiscardedStream { channel, _place: place });

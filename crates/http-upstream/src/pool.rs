@@ -5,8 +5,8 @@
 //! a request of an origin that has all its connections is passed over. Invariants:
 //! - `open` is the number of leases and of idle connections, and at most `connections_max`; the same for each origin.
 //! - A request waits only while no idle connection of its origin is there.
-//! - An origin has one connection of HTTP/2 (`shared.rs`), and its requests wait for streams. While it is not known whether
-//!   an origin speaks HTTP/2, one connection is made, and other requests wait for the result.
+//! - An origin has one HTTP/2 connection (`shared.rs`), and its requests wait for streams. While it is not known
+//!   whether an origin speaks HTTP/2, one connection is made, and other requests wait for the result.
 //!
 //! One task of the pool watches the idle connections: their peers may close them.
 
@@ -34,7 +34,7 @@ pub struct Pool {
     watcher: RefCell<Watcher>,
 }
 
-/// What bounds a pool.
+/// The bounds of a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolLimits {
     /// Connections to all origins together, in use or idle; at least 1.
@@ -62,7 +62,7 @@ struct PoolState {
 struct OriginConnections {
     /// The one that was used last is the last one.
     idle: Vec<IdleConnection>,
-    /// Connections of HTTP/2 that take further requests: one, unless the server has changed its mind about versions.
+    /// HTTP/2 connections that take further requests: one, unless the server has changed its mind about versions.
     shared: Vec<Rc<SharedConnection>>,
     open: usize,
     /// A connection is being made that will show which version the origin speaks.
@@ -106,7 +106,7 @@ struct WaitingRequest {
     place: Rc<PoolGrant>,
 }
 
-/// What a request gets that waits: what it has got, and what wakes it.
+/// A waiting request's grant and waker.
 #[derive(Default)]
 struct PoolGrant {
     granted: Cell<Option<Checkout>>,
@@ -168,7 +168,7 @@ impl Pool {
         .await)
     }
 
-    /// What is free now. A request never overtakes one of its own origin that waits.
+    /// A free connection or stream, if any. A request never overtakes one of its own origin that waits.
     fn try_check_out(self: &Rc<Self>, origin: &Rc<Origin>) -> Option<Checkout> {
         if let Some(connection) = self.take_idle(origin)? {
             return Some(Checkout::Reused(connection, self.lease(origin)));
@@ -421,7 +421,7 @@ impl PoolGrant {
     }
 }
 
-/// A request that waits; if it waits no more, it leaves its place in the queue, or what it has got.
+/// A waiting request. Its drop gives up the place in the queue, or the grant.
 struct PoolWait<'a> {
     pool: &'a Rc<Pool>,
     origin: &'a Rc<Origin>,

@@ -1,4 +1,4 @@
-//! `Resets`: how many streams of one connection of HTTP/2 this side resets, and the streams whose reset waits.
+//! `Resets`: how many streams of one HTTP/2 connection this side resets, and the streams whose reset waits.
 //!
 //! A server counts the streams that its peer resets, and ends the connection of one that resets many (CVE-2023-44487), with
 //! all requests that share it. So resets have a rate. A stream beyond it is *discarded*: it stays
@@ -111,7 +111,7 @@ impl Drop for DiscardedCount {
     }
 }
 
-/// Reads and discards what comes on a stream, until its reset is due.
+/// Reads and discards the bytes of a stream, until its reset is due.
 async fn discard(place: DiscardedCount, mut stream: impl DiscardableStream, due: Instant) {
     let mut due = pin!(task::sleep_until(due));
     let mut left = DISCARDED_BYTES_MAX;
@@ -140,7 +140,7 @@ async fn discard(place: DiscardedCount, mut stream: impl DiscardableStream, due:
 /// Of so many streams at most a connection is spent if half of them are discarded.
 const STREAMS_MAX: usize = 128;
 
-/// How many bytes of a stream are read and discarded: less than what would have its window granted again.
+/// How many bytes of a stream are read and discarded: fewer than would have its window granted again.
 const DISCARDED_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]

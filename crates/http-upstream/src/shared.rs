@@ -1,11 +1,11 @@
 //! `SharedConnection`: an HTTP/2 connection of the pool, which many exchanges share, and their places on it.
 //!
-//! - A [`StreamLease`] is the place of a stream, from before it is opened until its exchange is over. Requests beyond what the
-//!   server permits wait in the pool, in the order in which they came.
+//! - A [`StreamLease`] is the place of a stream, from before it is opened until its exchange is over. Requests beyond
+//!   the server's limit wait in the pool, in the order in which they came.
 //! - A connection that takes no further request leaves the pool at once. Its exchanges go on, and it closes after the last
 //!   one.
 //!
-//! A task of each connection waits for what changes how many streams it takes: settings, GOAWAY, its end.
+//! A task of each connection waits for changes of its stream count: settings, GOAWAY, its end.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -73,7 +73,7 @@ impl SharedConnection {
     }
 }
 
-/// Waits for what changes how many streams a connection takes, until it takes none any more.
+/// Waits for changes of a connection's stream count, until it takes no streams any more.
 async fn watch(owner: Weak<dyn StreamOwner>, shared: Weak<SharedConnection>) {
     poll_fn(|cx| {
         let (Some(owner), Some(shared)) = (owner.upgrade(), shared.upgrade()) else { return Poll::Ready(()) };
@@ -134,7 +134,7 @@ impl Release<ClientStream> for StreamLease {
         }
     }
 
-    /// The stream is reset, within what the server bears.
+    /// The stream is reset, within the server's tolerance.
     fn give_up(self, mut channel: ExchangeChannel<ClientStream>) {
         if !channel.is_open() {
             return;

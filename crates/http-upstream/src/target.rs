@@ -36,7 +36,7 @@ pub enum Addresses<'a> {
     By(&'a dyn Resolve),
 }
 
-/// The versions of HTTP that a connection may speak.
+/// The HTTP versions that a connection may speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versions {
     /// HTTP/1.1 alone.

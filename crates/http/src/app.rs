@@ -1,4 +1,4 @@
-//! `App`: what the connections of one loop have in common; and `Reload`, which makes its routes anew.
+//! `App`: shared state of one loop's connections; and `Reload`, which makes its routes anew.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,20 +15,20 @@ use crate::limits::Limits;
 use crate::router::Table;
 use crate::serving::sessions::Sessions;
 
-/// What the connections of one loop have in common.
+/// Shared state of one loop's connections.
 pub(crate) struct App {
     pub(crate) limits: Limits,
     /// Whether requests go on when the client ends its side, unless a router decides.
     half_close: bool,
     table: RefCell<Rc<Table>>,
     reloading: Option<ReloadSource>,
-    /// Without it, connections of HTTP/2 are refused.
+    /// Without it, HTTP/2 connections are refused.
     pub(crate) sessions: Option<Sessions>,
     /// How many connections tasks of this crate serve: so many handles of the loop are out of reach of the application.
     pub(crate) served: Rc<Cell<usize>>,
     /// The interim responses of the future that is polled.
     pub(crate) interims: Rc<InterimQueue>,
-    /// What the loop executes now.
+    /// The code that the loop executes now.
     pub(crate) activity: Activity,
     /// Counts requests, if they are counted.
     pub(crate) counting: Option<RequestCounter>,

@@ -1,4 +1,4 @@
-//! `HttpCodec`: what this crate needs of the pipeline below it, whatever the version of HTTP and the filters are.
+//! `HttpCodec`: the requirements of this crate on the pipeline below it, whatever the HTTP version and the filters.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -11,12 +11,12 @@ use tidegate_http2::Connection;
 use tidegate_proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
 use tidegate_sys::Address;
 
-/// A multiplexing pipeline: what a connection of HTTP/2 has below its streams.
+/// A multiplexing pipeline: the one below the streams of an HTTP/2 connection.
 pub trait SessionCodec: Pipeline<In = StreamEvent, Codec: Mux> {}
 
 impl<P: Pipeline<In = StreamEvent, Codec: Mux>> SessionCodec for P {}
 
-/// A pipeline whose messages are those of HTTP: the codec of one version, alone or over filters.
+/// A pipeline with HTTP messages: the codec of one version, alone or over filters.
 pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
     /// The pipeline of a connection whose peer turns out to speak HTTP/2.
     type Http2: SessionCodec;
@@ -26,7 +26,7 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
     #[doc(hidden)]
     const HOLDS_REQUESTS: bool = false;
 
-    /// Goes on with a connection of HTTP/2, over the same filters.
+    /// Continues as an HTTP/2 connection, over the same filters.
     fn into_http2(self, connection: Connection) -> Self::Http2;
 
     /// The address of the client that a trusted proxy has reported.
@@ -51,8 +51,8 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
         false
     }
 
-    /// Keeps the request in progress when the peer ends its side of the connection, if the protocol would not do so anyway;
-    /// see [`http1::Server::keep_half_closed`]. A stream of HTTP/2 ends by itself, and with its connection.
+    /// Keeps the request in progress when the peer ends its side of the connection, if the protocol would not do so
+    /// anyway; see [`http1::Server::keep_half_closed`]. An HTTP/2 stream ends by itself, and with its connection.
     #[doc(hidden)]
     fn keep_half_closed(&mut self) {}
 
@@ -76,7 +76,7 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
     /// Whether the last response was one after which the connection carries another protocol.
     fn has_left_http(&self) -> bool;
 
-    /// What the application did wrong, if the error is about that.
+    /// The application's fault, if the error is about that.
     fn misuse(error: &Self::Error) -> &'static str;
 }
 
@@ -246,7 +246,7 @@ impl HttpCodec for DynOver<http1::Server> {
     }
 }
 
-/// A filter below a codec of HTTP.
+/// A filter below an HTTP codec.
 pub trait HttpFilter: Filter {
     /// Whether it encrypts.
     const IS_SECURE: bool = false;

@@ -87,7 +87,7 @@ pub enum InterimWriter {
 pub struct InterimQueue(RefCell<Vec<Interim>>);
 
 impl InterimQueue {
-    /// What was sent within this poll.
+    /// The interim responses sent within this poll.
     #[inline]
     pub(crate) fn take(&self) -> Vec<Interim> {
         self.0.take()
@@ -141,8 +141,8 @@ impl Endpoint {
     /// An async function that is polled by its call: the call returns the response, or a future that is not complete. So
     /// an adapter to another kind of service need not allocate a future for a response that is there at once.
     ///
-    /// The body is an argument of its own, and the request has none. Within the dispatch of the connection the head, and a
-    /// body that came with it, are views of the loop's memory: the call copies what is kept beyond it.
+    /// The body is an argument of its own, and the request has none. Within the dispatch of the connection the head,
+    /// and a body that came with it, are views of the loop's memory: the call copies bytes that are kept beyond it.
     pub fn polled(
         call: impl Fn(Request, Body, &mut Context<'_>) -> Result<Response, BoxResponseFuture> + 'static,
     ) -> Self {

@@ -1,4 +1,4 @@
-//! `Limits`: what protects a server of HTTP, in one place.
+//! `Limits`: the limits of an HTTP server, in one place.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tidegate_engine::{self as engine, Deadlines, Shaping};
 use tidegate_http1 as http1;
 use tidegate_http2 as http2;
 
-/// What protects a server, from the socket to the application. Every default protects.
+/// The limits that protect a server, from the socket to the application. Every default protects.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Limits {
@@ -30,8 +30,8 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// How far a body may fall behind `body_rate_min`; beyond it 408. 30 seconds.
     pub body_timeout: Duration,
-    /// The least rate of a body, in bytes per second. 240. It stops a peer that sends a body slowly. Over HTTP/2 a body has
-    /// no rate once the response has begun, since the peer may wait for the response with what it sends.
+    /// The least rate of a body, in bytes per second. 240. It stops a peer that sends a body slowly. Over HTTP/2 a body
+    /// has no rate once the response has begun, since the peer may hold its body back until it sees the response.
     pub body_rate_min: u32,
     /// From the head of a request to the end of its body, as long as the response has not begun; beyond it 408. 10 minutes.
     /// It stops a peer whose body is long and slow. Afterwards `body_rate_min` does, over HTTP/1.1.
@@ -41,13 +41,13 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// How long a connection may be idle between requests. 75 seconds.
     pub idle_timeout: Duration,
-    /// Requests of one connection of HTTP/1.1 that a reverse proxy has in progress at a time, if the client pipelines
-    /// requests with safe methods; further ones wait. 16; 1 passes them on one after the other, and more than 33 counts as
-    /// that. It stops one connection from occupying the upstreams.
+    /// Requests of one HTTP/1.1 connection that a reverse proxy has in progress at a time, if the client pipelines
+    /// requests with safe methods; further ones wait. 16; 1 passes them on one after the other, and more than 33 counts
+    /// as that. It stops one connection from occupying the upstreams.
     pub pipelined_requests_max: u32,
-    /// Streams of HTTP/2 that a connection may have open at a time; further ones are refused. 128.
+    /// HTTP/2 streams that a connection may have open at a time; further ones are refused. 128.
     pub streams_max: u32,
-    /// How much a connection of HTTP/2 may send that brings no request forward; see [`http2::Limits::abuse_max`]. 1,000.
+    /// How much an HTTP/2 connection may send that brings no request forward; see [`http2::Limits::abuse_max`]. 1,000.
     /// It stops floods of control frames and rapid resets.
     pub abuse_max: u32,
     /// How much of that a completed request makes good. 8.
@@ -57,20 +57,20 @@ pub struct Limits {
     /// From which age of a request on its cancellation over HTTP/2 is none of that; see
     /// [`http2::Limits::abuse_reset_age`]. 100 milliseconds.
     pub abuse_reset_age: Duration,
-    /// Bytes of a compressed head of HTTP/2. 32 KiB. It stops CONTINUATION frames without end.
+    /// Bytes of a compressed HTTP/2 head. 32 KiB. It stops CONTINUATION frames without end.
     pub field_block_bytes_max: u32,
-    /// Bytes of the table for the compression of heads that a connection of HTTP/2 sends to us. 4 KiB.
+    /// Bytes of the table for the compression of heads that an HTTP/2 connection sends to us. 4 KiB.
     pub header_table_bytes_max: u32,
-    /// The window of a stream of HTTP/2 when it opens, in bytes. 64 KiB.
+    /// The window of an HTTP/2 stream when it opens, in bytes. 64 KiB.
     pub stream_window_bytes: u32,
-    /// How large it becomes if the application reads as fast as the peer sends, in bytes. 16 MiB; `memory_max` bounds what
-    /// waits in all windows together.
+    /// How large it becomes if the application reads as fast as the peer sends, in bytes. 16 MiB; `memory_max` bounds
+    /// the waiting bytes of all windows together.
     pub stream_window_bytes_max: u32,
-    /// The window of a connection of HTTP/2, in bytes. 1 MiB; it grows as well.
+    /// The window of an HTTP/2 connection, in bytes. 1 MiB; it grows as well.
     pub connection_window_bytes: u32,
-    /// How long a peer of HTTP/2 may take to acknowledge our SETTINGS; beyond it the connection ends. 30 seconds.
+    /// How long an HTTP/2 peer may take to acknowledge our SETTINGS; beyond it the connection ends. 30 seconds.
     pub settings_timeout: Duration,
-    /// After how long without a byte from the peer a connection of HTTP/2 with open streams sends a PING; see
+    /// After how long without a byte from the peer an HTTP/2 connection with open streams sends a PING; see
     /// [`http2::Limits::ping_interval`]. `None`, so never, unless set. It finds clients that vanished without closing
     /// their connection.
     pub ping_interval: Option<Duration>,

@@ -236,7 +236,7 @@ mod tests {
     /// Longer than any test.
     const A_DAY: Duration = Duration::from_secs(86_400);
 
-    /// An output whose every write waits for a permission, and which keeps what was written.
+    /// An output whose every write waits for a permission, and which keeps the written bytes.
     struct Gate {
         permissions: mpsc::Receiver<io::Result<()>>,
         written: mpsc::Sender<Vec<u8>>,

@@ -1,9 +1,9 @@
 //! `NormalPath`: a path as routes match it, in place of the path as it was sent.
 //!
-//! Servers decode paths, so `/login` and `/%6cogin` lead to one resource (RFC 3986 §6.2.2.2), and a rule for one has to hold
-//! for the other. Visible characters are decoded, other bytes are escapes in upper case (§6.2.2.1). A `%` that begins no
-//! escape stays. A route's parameters, and what a proxy passes on, are parts of the path as it was sent: each byte here
-//! has its place there.
+//! Servers decode paths, so `/login` and `/%6cogin` lead to one resource (RFC 3986 §6.2.2.2), and a rule for one has to
+//! hold for the other. Visible characters are decoded, other bytes are escapes in upper case (§6.2.2.1). A `%` that
+//! begins no escape stays. A route's parameters, and the path that a proxy passes on, are parts of the path as it was
+//! sent: each byte here has its place there.
 //!
 //! A slash is another matter: many servers merge `//`, decode `%2F`, take `\` for a slash and drop `;` parameters, others
 //! do none of that. [`NormalPath::folded`] does all of it.
@@ -163,7 +163,7 @@ fn octet(path: &[u8], at: usize) -> (u8, usize) {
     }
 }
 
-/// Whether a decoded byte would change what surrounds it, so that it stays an escape.
+/// Whether a decoded byte would change the meaning of its surroundings, so that it stays an escape.
 const fn is_reserved(byte: u8) -> bool {
     matches!(byte, b'/' | b'%' | b'\\' | b'?' | b'#')
 }

@@ -35,7 +35,7 @@ pub struct Request {
     is_secure: bool,
 }
 
-/// What most requests do not have.
+/// Parts that most requests do not have.
 #[derive(Default)]
 struct Parts {
     body: Body,
@@ -107,7 +107,7 @@ impl Request {
         self.head.host()
     }
 
-    /// The version of HTTP.
+    /// The HTTP version.
     #[must_use]
     pub fn version(&self) -> Version {
         match self.head.version() {
@@ -154,8 +154,8 @@ impl Request {
         self.head.headers().map(|(name, value)| (std::str::from_utf8(name).unwrap_or_default(), value))
     }
 
-    /// The whole head as it was received, its last empty line included. What the other methods return as text and bytes
-    /// lies within it.
+    /// The whole head as it was received, its last empty line included. The texts and bytes that the other methods
+    /// return lie within it.
     #[must_use]
     pub fn head_bytes(&self) -> &[u8] {
         self.head.bytes()
@@ -273,7 +273,7 @@ impl Request {
         &self.head
     }
 
-    /// Undoes a content coding of the body: of what was received already, or as it is received.
+    /// Undoes a content coding of the body: of the received part, or of later parts as they come.
     #[cfg(feature = "compress")]
     pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
         let decoding = BodyDecoder::new(decode);
@@ -326,16 +326,16 @@ impl Request {
 }
 
 impl Request {
-    /// Whether the client wants to continue with this protocol on the same connection (RFC 9110 §7.8), or on a stream of
-    /// HTTP/2 (RFC 8441). Case does not matter.
+    /// Whether the client wants to continue with this protocol on the same connection (RFC 9110 §7.8), or on an HTTP/2
+    /// stream (RFC 8441). Case does not matter.
     #[must_use]
     pub fn asks_for_upgrade(&self, protocol: &str) -> bool {
         self.asks_for_any_upgrade() && self.has_token("upgrade", protocol)
     }
 
-    /// The protocol of an extended CONNECT of HTTP/2 (RFC 8441), such as `websocket`. A [`Router`](crate::Router) handles
-    /// such a request like a GET, and a response that [upgrades](crate::Response::upgrade) is sent as 200. Other responses of
-    /// the class 2xx would accept the protocol, so they are sent as 501 (Not Implemented).
+    /// The protocol of an HTTP/2 extended CONNECT (RFC 8441), such as `websocket`. A [`Router`](crate::Router) handles
+    /// such a request like a GET, and a response that [upgrades](crate::Response::upgrade) is sent as 200. Other
+    /// responses of the class 2xx would accept the protocol, so they are sent as 501 (Not Implemented).
     #[must_use]
     pub fn protocol(&self) -> Option<&str> {
         self.head.protocol()

@@ -183,7 +183,7 @@ impl Response {
         self.body.length()
     }
 
-    /// Drops a body that the status does not allow: nothing would take what a producer writes either.
+    /// Drops a body that the status does not allow: nothing would take a producer's output either.
     #[inline]
     pub(crate) fn drop_forbidden_body(&mut self) {
         if !self.status.allows_body() && !matches!(self.body.kind(), BodyKind::Upgrade(_)) {
@@ -207,9 +207,9 @@ impl Response {
         Some((head(None, fields, content_type, status, close), ready))
     }
 
-    /// The message with its whole body, or a head with what sends the body.
-    /// Has the body of an event stream end between two events when the server drains. One with a content coding shows no
-    /// events; what encodes it calls this before.
+    /// The message with its whole body, or a head with the source of the body. Has the body of an event stream end
+    /// between two events when the server drains. One with a content coding shows no events; the encoder of the message
+    /// calls this before.
     pub(crate) fn end_events_at_drain(&mut self) {
         if !matches!(self.body.kind(), BodyKind::Produced(_))
             || !self.field("content-type").is_some_and(event_stream::is_type)
@@ -294,8 +294,8 @@ impl Response {
         Self::new().with_upgrade(upgrade)
     }
 
-    /// The same response with what takes over the connection after it, in place of its body: for one that is made
-    /// already. It is a 101 with the field `Upgrade`, or a 2xx to a CONNECT.
+    /// The same response with an upgrade in place of its body: for a response that is made already. It is a 101 with
+    /// the field `Upgrade`, or a 2xx to a CONNECT.
     #[must_use]
     pub fn with_upgrade(self, upgrade: Upgrade) -> Self {
         self.body(Body::from(BodyKind::Upgrade(Box::new(upgrade))))
@@ -306,11 +306,11 @@ impl Response {
 pub(crate) enum Message {
     Whole(Outgoing),
     Head(Outgoing, Source),
-    /// Without a body; what comes after it is not HTTP.
+    /// Without a body; later bytes are not HTTP.
     Upgrade(Outgoing, Box<Upgrade>),
 }
 
-/// What sends the body of a response.
+/// The source of a response body.
 pub(crate) enum Source {
     Received(ReceivedBody),
     WithTrailers(BodyWithTrailers),
@@ -349,7 +349,7 @@ impl Default for Response {
     }
 }
 
-/// A value that becomes a response: what a function of the application returns.
+/// A value that becomes a response: the result of an application's function.
 ///
 /// | value | response |
 /// |---|---|
@@ -468,8 +468,8 @@ impl IntoResponse for InvalidField {
     }
 }
 
-/// 413 if the body is too long, and 400 if it is not valid in its content coding. Where the peer gets no response any more, the status does not matter; what remains is a bug
-/// of the application: 500, and a line in the log.
+/// 413 if the body is too long, and 400 if it is not valid in its content coding. Where the peer gets no response any
+/// more, the status does not matter; the rest is a bug of the application: 500, and a line in the log.
 impl IntoResponse for BodyError {
     fn into_response(self) -> Response {
         match self {

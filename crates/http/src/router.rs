@@ -50,7 +50,8 @@ use crate::serving::stall_label;
 /// # drop(router);
 /// ```
 ///
-/// A router belongs to one loop: it is made there, so that the functions of one loop can share what is not `Send`.
+/// A router belongs to one loop: it is made there, so that the functions of one loop can share values that are not
+/// `Send`.
 pub struct Router<S = ()> {
     state: Rc<S>,
     table: Table,
@@ -82,7 +83,7 @@ impl Default for Table {
     }
 }
 
-/// How routes match `//`, `%2F`, and what some servers read as a slash; see [`Router::slashes`].
+/// How routes match `//`, `%2F`, and characters that some servers read as a slash; see [`Router::slashes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Slashes {
@@ -117,7 +118,7 @@ struct PathRoute {
 pub(crate) type Found<'a> = Result<(&'a Rc<Endpoint>, Option<Route>), Box<Response>>;
 
 impl Router {
-    /// A router without routes, whose functions share no state, except what they capture.
+    /// A router without routes, whose functions share no state, except their captures.
     #[must_use]
     pub fn new() -> Self {
         Self::with_state(())
@@ -237,11 +238,12 @@ impl<S: 'static> Router<S> {
         self
     }
 
-    /// Whether requests for these routes go on when the client ends its side of a connection of HTTP/1.1 or of TLS, and
+    /// Whether requests for these routes go on when the client ends its side of an HTTP/1.1 or TLS connection, and
     /// still reads (RFC 9112 §9.6). Nested routers and hosts may decide for themselves; unless a router does, the
     /// [listener](crate::Config::half_close) does.
     ///
-    /// By default the request ends: a closed tab and a killed client look the same, and nobody would read the response.
+    /// By default the request ends: a closed tab and a killed client look the same, and no client would read the
+    /// response.
     #[must_use]
     pub fn half_close(mut self, keeps: bool) -> Self {
         self.table.half_close = Some(keeps);
@@ -351,8 +353,8 @@ impl Table {
         if let Some(endpoint) = other.fallback {
             let endpoint = layered(endpoint);
             self.add(&format!("{prefix}/{{*rest}}"), None, endpoint.clone());
-            // What is left may be empty, which `{*rest}` does not match. A route with a parameter may match these paths
-            // as well, and comes after them.
+            // The rest may be empty, which `{*rest}` does not match. A route with a parameter may match these paths as
+            // well, and comes after them.
             for path in [prefix.to_owned(), format!("{prefix}/")] {
                 let normal = normal_path::normal_pattern(&path);
                 if !self.routes.iter().any(|route| *route.normal == *normal) {
@@ -604,7 +606,7 @@ fn known(method: &Method) -> http1::Method {
     http1::Method::from_name(method.as_str())
 }
 
-/// The names of the parameters in a pattern: what is between braces, with doubled braces left out.
+/// The names of the parameters in a pattern: the texts between braces, without doubled braces.
 fn names(pattern: &str) -> Box<[Box<str>]> {
     let pattern = pattern.replace("{{", "").replace("}}", "");
     let parameters = pattern.split('{').skip(1).filter_map(|rest| rest.split_once('}'));

@@ -39,7 +39,7 @@ use crate::serving::sessions::Sessions;
 /// ```
 ///
 /// # Errors
-/// [`StartError`], with what to do about it.
+/// [`StartError`], with a remedy.
 pub fn serve<M>(
     address: &str,
     function: impl RequestFunction<(), M> + Clone + Send + Sync + 'static,
@@ -47,7 +47,7 @@ pub fn serve<M>(
     Server::bind(address)?.serve(function)
 }
 
-/// A server of HTTP: addresses, limits, and what serves them.
+/// An HTTP server: addresses, limits, and their routers.
 ///
 /// Each connection speaks HTTP/1.1 or HTTP/2, as its first bytes say; over TLS clients choose by ALPN. Functions are the same
 /// for both.
@@ -100,7 +100,7 @@ impl Server {
         Ok(self)
     }
 
-    /// What protects the server.
+    /// The limits that protect the server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.config = self.config.limits(limits);
         self
@@ -200,24 +200,24 @@ impl Server {
         self
     }
 
-    /// The runtime of tokio in which the loops run; see [`engine::TokioRuntime`].
+    /// The tokio runtime in which the loops run; see [`engine::TokioRuntime`].
     #[cfg(feature = "tokio")]
     pub fn tokio_runtime(mut self, tokio_runtime: engine::TokioRuntime) -> Self {
         self.engine = self.engine.tokio_runtime(tokio_runtime);
         self
     }
 
-    /// Adds a listener of another protocol, or of HTTP with another [`Config`], on the same loops.
+    /// Adds a listener of another protocol, or an HTTP one with another [`Config`], on the same loops.
     pub fn listener(mut self, listener: ServedListener) -> Self {
         self.engine = self.engine.listener(listener);
         self
     }
 
-    /// Starts the loops. `router` is called once on each loop's thread, so that functions of one loop can share what is
-    /// not `Send`.
+    /// Starts the loops. `router` is called once on each loop's thread, so that functions of one loop can share values
+    /// that are not `Send`.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     ///
     /// # Panics
     /// If `router` does: it is called once here before the loops start.
@@ -232,7 +232,7 @@ impl Server {
     /// Starts the loops with one function for all requests.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], with a remedy.
     pub fn serve<M>(
         self,
         function: impl RequestFunction<(), M> + Clone + Send + Sync + 'static,
@@ -280,7 +280,7 @@ impl Config {
         Self::default()
     }
 
-    /// What protects the server.
+    /// The limits that protect the server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -294,7 +294,7 @@ impl Config {
         self
     }
 
-    /// Connections begin with a header of the PROXY protocol, as far as the policy goes; before a handshake of TLS.
+    /// Connections begin with a header of the PROXY protocol, as far as the policy goes; before a TLS handshake.
     pub fn proxy_protocol(mut self, policy: Policy) -> Self {
         self.proxy = Some(Arc::new(policy));
         self
@@ -318,28 +318,28 @@ impl Config {
         self
     }
 
-    /// Whether responses of HTTP/1 name the idle timeout in `Keep-Alive: timeout=N`, a second below
-    /// [`idle_timeout`](Limits::idle_timeout), so that clients send no request when the server closes the connection; see
-    /// [`http1::Config::keep_alive_hint`]. Yes, unless set, if that limit is not the default one.
+    /// Whether HTTP/1 responses name the idle timeout in `Keep-Alive: timeout=N`, a second below
+    /// [`idle_timeout`](Limits::idle_timeout), so that clients send no request when the server closes the connection;
+    /// see [`http1::Config::keep_alive_hint`]. Yes, unless set, if that limit is not the default one.
     pub fn keep_alive_hint(mut self, is_sent: bool) -> Self {
         self.keep_alive_hint = Some(is_sent);
         self
     }
 
-    /// Whether a request of HTTP/1.1 goes on when its client ends its side of the connection (FIN, or `close_notify` of
-    /// TLS), and still reads (RFC 9112 §9.6). `false` unless set: the request ends, since a closed tab and a killed client
-    /// look the same. [`Router::half_close`](crate::Router::half_close) decides for some routes.
+    /// Whether an HTTP/1.1 request goes on when its client ends its side of the connection (FIN, or a TLS
+    /// `close_notify`), and still reads (RFC 9112 §9.6). `false` unless set: the request ends, since a closed tab and a
+    /// killed client look the same. [`Router::half_close`](crate::Router::half_close) decides for some routes.
     ///
-    /// Functions that respond at once respond in either case, and so do the requests that were received before them.
-    /// A request of HTTP/2 always ends with its connection.
+    /// Functions that respond at once respond in either case, and so do the requests that were received before them. An
+    /// HTTP/2 request always ends with its connection.
     pub fn half_close(mut self, keeps: bool) -> Self {
         self.half_close = keeps;
         self
     }
 
-    /// Whether clients may open WebSockets over HTTP/2, by extended CONNECT (RFC 8441): yes, unless set. A server announces
-    /// it by a setting. Browsers open each WebSocket over a connection of HTTP/1.1 of its own if it is not announced, as
-    /// they do at most servers.
+    /// Whether clients may open WebSockets over HTTP/2, by extended CONNECT (RFC 8441): yes, unless set. A server
+    /// announces it by a setting. Browsers open each WebSocket over its own HTTP/1.1 connection if it is not announced,
+    /// as they do at most servers.
     pub fn extended_connect(mut self, is_allowed: bool) -> Self {
         self.denies_extended_connect = !is_allowed;
         self
@@ -368,8 +368,8 @@ impl Config {
         self.served(listener.limits(limits), Arc::new(move || router().into_table()))
     }
 
-    /// What serves one connection without TLS and PROXY headers: a codec and a handler, for a test without a network or
-    /// for a loop of one's own. Each call makes another connection of the same router.
+    /// The service of one connection without TLS and PROXY headers: a codec and a handler, for a test without a network
+    /// or for a loop of one's own. Each call makes another connection of the same router.
     ///
     /// ```
     /// use tidegate::http::{Config, Router};
@@ -456,8 +456,8 @@ impl Config {
     }
 }
 
-/// Makes the routes of a loop. Its type is erased: what serves connections is code of its own for each, and compiled once,
-/// here, instead of once for each application.
+/// Makes the routes of a loop. Its type is erased: the code that serves connections is compiled once, here, instead of
+/// once for each application.
 type MakeTable = Arc<dyn Fn() -> Table + Send + Sync>;
 
 fn handled<C: HttpCodec>(
@@ -471,8 +471,8 @@ fn handled<C: HttpCodec>(
     })
 }
 
-/// The application of a loop, as its listener has it. What serves streams has it too, so a listener that closes lets go
-/// of both.
+/// The application of a loop, as its listener has it. The service of streams has it too, so a listener that closes lets
+/// go of both.
 struct LoopApp(Rc<App>);
 
 impl LoopApp {

@@ -135,8 +135,8 @@ impl WebSocketUpgrade {
         self.accept(|codec| Upgrade::channel(codec, serve))
     }
 
-    /// Accepts the request. A task serves the connection that only sends: what the client sends is read and dropped, so
-    /// the codec sends pings and sees their answers, and a client that closes, or is gone, is noticed. Then the task is
+    /// Accepts the request. A task serves the connection that only sends: the client's messages are read and dropped,
+    /// so the codec sends pings and sees their answers, and notices a client that closes or is gone. Then the task is
     /// dropped where it waits. A channel that never receives would send no pings.
     ///
     /// ```

@@ -51,7 +51,7 @@ pub(crate) enum Piece {
 }
 
 /// The body in progress on a connection: the codec's state of it, borrowed for one step.
-pub(crate) struct Receiving<'a> {
+pub(crate) struct BodyReader<'a> {
     pub(crate) inbound: &'a mut Inbound,
     /// The bytes left of the body or of the chunk.
     pub(crate) remaining: &'a mut u64,
@@ -63,7 +63,7 @@ pub(crate) struct Receiving<'a> {
     pub(crate) trailer_bytes_max: u32,
 }
 
-impl Receiving<'_> {
+impl BodyReader<'_> {
     /// The next piece. At its end the connection waits at [`Inbound::Await`].
     pub(crate) fn next_piece(&mut self, input: &mut Input) -> Result<Piece, Error> {
         // Every round consumes a line, or returns.
@@ -184,9 +184,9 @@ fn clamped(seen: usize) -> u16 {
 
 /// How late a body is, as a share of its time-out: kept while the codec does not wait for the peer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Late(u16);
+pub(crate) struct Lateness(u16);
 
-impl Late {
+impl Lateness {
     /// The lateness since `since`, rounded up, so that rounding never reduces it.
     pub(crate) fn new(since: Option<Instant>, now: Instant, timeout: Duration) -> Self {
         match since.map(|since| now.saturating_duration_since(since)) {

@@ -23,7 +23,7 @@ use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, ReceiveHint, 
 pub use self::config::{Config, Limits};
 pub use self::head::ResponseHead;
 pub use self::request::{InvalidRequest, Outgoing, Parts, Request, StreamedRequest};
-use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
+use crate::body::{self, BodyReader, Inbound, Lateness, Piece, Trailers};
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{CHUNKED, HTTP_10, KEEP_ALIVE, UNTIL_CLOSE, UPGRADE};
 use crate::parse::{NOT_ANNOUNCED, ParseStop};
@@ -75,7 +75,7 @@ pub struct Client {
     /// How many bytes of the input are known to have no end of a line or head.
     seen: u16,
     /// How late the body was when the last piece of it came.
-    late: Late,
+    late: Lateness,
     /// How many seconds the peer keeps the connection while it is idle, as its last response announces, or
     /// [`NOT_ANNOUNCED`].
     kept_seconds: u16,
@@ -129,7 +129,7 @@ enum Ending {
 /// The kind of a request, as far as it decides how to read the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+enum RequestKind {
     Usual,
     /// HEAD: the response has no body.
     Head,
@@ -151,7 +151,7 @@ impl Client {
             owed: 0,
             waiting: 0,
             seen: 0,
-            late: Late::default(),
+            late: Lateness::default(),
             kept_seconds: NOT_ANNOUNCED,
             flags: 0,
             ending: Ending::Open,
@@ -188,20 +188,23 @@ impl Client {
     }
 
     /// Adds a request to those that wait for their responses.
-    fn push_kind(&mut self, kind: Kind) {
+    fn push_kind(&mut self, kind: RequestKind) {
         self.waiting |= (kind as u64) << (2 * self.count);
         self.count += 1;
     }
 
     /// The kind of the oldest request that waits.
-    fn front_kind(&self) -> Kind {
-        [Kind::Usual, Kind::Head, Kind::Connect, Kind::Upgrade][(self.waiting & 3) as usize]
+    fn front_kind(&self) -> RequestKind {
+        [RequestKind::Usual, RequestKind::Head, RequestKind::Connect, RequestKind::Upgrade][(self.waiting & 3) as usize]
     }
 
     /// The kind of the last request that waits, which may be in progress.
-    fn last_kind(&self) -> Option<Kind> {
+    fn last_kind(&self) -> Option<RequestKind> {
         let last = self.count.checked_sub(1)?;
-        Some([Kind::Usual, Kind::Head, Kind::Connect, Kind::Upgrade][(self.waiting >> (2 * last) & 3) as usize])
+        Some(
+            [RequestKind::Usual, RequestKind::Head, RequestKind::Connect, RequestKind::Upgrade]
+                [(self.waiting >> (2 * last) & 3) as usize],
+        )
     }
 
     fn decode_head(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
@@ -214,7 +217,7 @@ impl Client {
         }
         if self.seen == 0
             && let Ok((spans, length)) =
-                head::parse(input.bytes(), self.front_kind() == Kind::Connect, self.config.limits())
+                head::parse(input.bytes(), self.front_kind() == RequestKind::Connect, self.config.limits())
         {
             return self.accept(input.take(length), spans, input, reply);
         }
@@ -231,7 +234,7 @@ impl Client {
             return Ok(Step::NeedMore);
         };
         self.seen = 0;
-        let connects = self.front_kind() == Kind::Connect;
+        let connects = self.front_kind() == RequestKind::Connect;
         match head::parse(&input.bytes()[..end], connects, self.config.limits()) {
             Ok((spans, length)) => self.accept(input.take(length), spans, input, reply),
             Err(ParseStop::Broken(Error::Peer(Violation::FieldName))) if self.config.trims_field_names() => {
@@ -273,11 +276,11 @@ impl Client {
             }
             return Ok(Step::Message(Incoming::Interim(ResponseHead { bytes, spans })));
         }
-        let is_tunnel = kind == Kind::Connect && (200..300).contains(&status.code());
-        if status == Status::SWITCHING_PROTOCOLS && (kind != Kind::Upgrade || spans.flags & UPGRADE == 0) {
+        let is_tunnel = kind == RequestKind::Connect && (200..300).contains(&status.code());
+        if status == Status::SWITCHING_PROTOCOLS && (kind != RequestKind::Upgrade || spans.flags & UPGRADE == 0) {
             return Err(self.fail_with(Error::Peer(Violation::SwitchUnasked)));
         }
-        if is_tunnel || kind == Kind::Head {
+        if is_tunnel || kind == RequestKind::Head {
             // Whatever the fields say (RFC 9112 §6.3).
             spans.body = 0;
         }
@@ -311,7 +314,7 @@ impl Client {
     fn expect_body(&mut self, length: u64) -> Result<(), Error> {
         self.budget = self.config.limits().body_bytes_max;
         self.flags &= !AWAITING_BODY;
-        self.late = Late::default();
+        self.late = Lateness::default();
         self.inbound = match length {
             CHUNKED => Inbound::ChunkSize,
             UNTIL_CLOSE => Inbound::UntilClose,
@@ -326,7 +329,7 @@ impl Client {
 
     fn decode_body(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
         let limits = self.config.limits();
-        let mut receiving = Receiving {
+        let mut receiving = BodyReader {
             inbound: &mut self.inbound,
             remaining: &mut self.remaining,
             budget: &mut self.budget,
@@ -364,7 +367,7 @@ impl Client {
         }
         let limits = self.config.limits();
         self.since = body::late_since(self.since, now, bytes, limits.body_rate_min);
-        self.late = Late::new(self.since, now, limits.body_timeout);
+        self.late = Lateness::new(self.since, now, limits.body_timeout);
     }
 
     /// The codec begins to wait for the body again: its lateness continues where it was.

@@ -22,7 +22,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `server.rs` | `Server`, the codec: the state of one connection, and its inbound half |
-//! | `ahead.rs` | `Ahead`: the requests that a server has yielded behind the one in progress |
+//! | `pipelined_methods.rs` | `PipelinedMethods`: the requests that a server has yielded behind the one in progress |
 //! | `progress.rs` | the states of a server's connection that lie in its flags, as tables |
 //! | `refusals.rs` | `Refusals`: how many requests codecs have refused |
 //! | `parse.rs` | from bytes to a head, in one strict pass |
@@ -40,7 +40,6 @@
 
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod body;
 pub mod client;
 mod encode;
@@ -50,6 +49,7 @@ mod fields;
 mod head;
 mod limits;
 mod parse;
+mod pipelined_methods;
 mod progress;
 mod refusals;
 mod response;

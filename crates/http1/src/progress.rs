@@ -1,4 +1,4 @@
-//! `Reading` and `Ending`: two state machines of a server's connection, in seven bits of its flags.
+//! `ReadPhase` and `Ending`: two state machines of a server's connection, in seven bits of its flags.
 //!
 //! ```text
 //!            EmptyLine                    Begin                                  Await
@@ -11,7 +11,7 @@
 //!   Open ──────▶ Draining ──────▶ OneBatch ──────▶ TwoBatches ──────▶ ThreeBatches ──────▶ Closing
 //! ```
 //!
-//! [`Inbound`](crate::body::Inbound) is where the codec is in the input. `Reading` adds to that position: how much of a
+//! [`Inbound`](crate::body::Inbound) is where the codec is in the input. `ReadPhase` adds to that position: how much of a
 //! head or a body has arrived, and whether the codec waits for the rest. A request or a response that is complete
 //! brings it back to `Idle`. `Ending` is how the connection comes to its end, and outlives the requests. Both machines
 //! have zero as their first state, so that clearing the bits is that state.
@@ -19,7 +19,7 @@
 /// How far the head or the body has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Reading {
+pub(crate) enum ReadPhase {
     /// The codec waits for nothing that has begun: it is between two requests, or the application has the last piece of
     /// the body.
     Idle,
@@ -56,7 +56,7 @@ pub(crate) enum ReadEvent {
     Skip,
 }
 
-impl Reading {
+impl ReadPhase {
     const ALL: [Self; 11] = [
         Self::Idle,
         Self::OneEmptyLine,
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn every_transition_of_reading() {
-        use Reading::{
+        use ReadPhase::{
             Body, Head, HeadAfterOne, HeadAfterThree, HeadAfterTwo, Idle, OneEmptyLine, SkippedBody, Skipping,
             ThreeEmptyLines, TwoEmptyLines,
         };
@@ -234,8 +234,8 @@ mod tests {
     #[test]
     fn a_state_is_restored_from_the_flags_and_leaves_the_others_alone() {
         for flags in [0, u16::MAX] {
-            for state in Reading::ALL {
-                assert_eq!(Reading::of(state.put(flags)), state);
+            for state in ReadPhase::ALL {
+                assert_eq!(ReadPhase::of(state.put(flags)), state);
                 assert_eq!(state.put(flags) & !READING, flags & !READING);
             }
             for state in Ending::ALL {

@@ -3,7 +3,7 @@
 //! Two small state machines. *Inbound* reads a head, then its body, then waits until the response is complete.
 //! *Outbound* is idle, owes a response, or is within one. Invariants:
 //! - The inbound side is at a head only while the outbound side is idle: one request is in progress at a time, unless the
-//!   application [reads ahead](Server::read_ahead). Then `ahead.rs` counts the requests behind the one in progress.
+//!   application [reads ahead](Server::read_ahead). Then `pipelined_methods.rs` counts the requests behind the one in progress.
 //! - Once inbound is closed nothing more is read; outbound then completes its response, and the connection ends.
 //! - `since` is when the peer last owed nothing: since then it has been idle, or is sending a head, or is late with a
 //!   body. Only the time in which the codec waits for the body counts as lateness; `late` stores it between waits.
@@ -16,14 +16,14 @@ use std::time::Instant;
 
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Slice, Step};
 
-use crate::ahead::Ahead;
-use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
+use crate::body::{self, BodyReader, Inbound, Lateness, Piece, Trailers};
 use crate::encode::CONTINUE;
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{self, CHUNKED, IRREGULAR, Method, RequestHead, Spans};
 use crate::limits::Config;
 use crate::parse::{self, ParseStop};
-use crate::progress::{ENDING, EndEvent, Ending, READING, ReadEvent, Reading};
+use crate::pipelined_methods::PipelinedMethods;
+use crate::progress::{ENDING, EndEvent, Ending, READING, ReadEvent, ReadPhase};
 use crate::response::Outgoing;
 
 /// The HTTP/1.1 server side of one connection: 56 bytes, and no heap of its own.
@@ -67,8 +67,8 @@ pub struct Server {
     /// How many bytes of the input are known to have no end of a line or head.
     pub(crate) seen: u16,
     /// How late the body was when the last piece of it came.
-    pub(crate) late: Late,
-    /// Facts of the request in progress, with [`Reading`] and [`Ending`] in bits of their own.
+    pub(crate) late: Lateness,
+    /// Facts of the request in progress, with [`ReadPhase`] and [`Ending`] in bits of their own.
     pub(crate) flags: u16,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
@@ -121,7 +121,7 @@ impl Server {
             budget: 0,
             owed: 0,
             seen: 0,
-            late: Late::default(),
+            late: Lateness::default(),
             flags: 0,
             inbound: Inbound::Head,
             outbound: Outbound::Idle,
@@ -189,8 +189,8 @@ impl Server {
         self.flags & HALF_CLOSE != 0
     }
 
-    pub(crate) fn ahead(&self) -> Ahead {
-        if self.flags & READS_AHEAD == 0 { Ahead::default() } else { Ahead(self.remaining) }
+    pub(crate) fn ahead(&self) -> PipelinedMethods {
+        if self.flags & READS_AHEAD == 0 { PipelinedMethods::default() } else { PipelinedMethods(self.remaining) }
     }
 
     /// Decodes a request behind the one in progress, if it may be processed already.
@@ -236,8 +236,8 @@ impl Server {
     }
 
     #[inline]
-    fn reading(&self) -> Reading {
-        Reading::of(self.flags)
+    fn reading(&self) -> ReadPhase {
+        ReadPhase::of(self.flags)
     }
 
     /// An event that is not allowed in the state is a bug of ours, and changes nothing.
@@ -287,7 +287,7 @@ impl Server {
             self.remaining = length;
         }
         self.since = Some(reply.now());
-        self.late = Late::default();
+        self.late = Lateness::default();
         if self.flags & EXPECTS != 0 && !self.config.continues_by_hand() {
             self.flags &= !EXPECTS;
             reply.write(CONTINUE);
@@ -422,7 +422,7 @@ impl Server {
 
     fn next_piece(&mut self, input: &mut Input) -> Result<Piece, Error> {
         let limits = self.config.limits();
-        let mut body = Receiving {
+        let mut body = BodyReader {
             inbound: &mut self.inbound,
             remaining: &mut self.remaining,
             budget: &mut self.budget,
@@ -454,7 +454,7 @@ impl Server {
         self.on_read(ReadEvent::Arrived);
         let limits = self.config.limits();
         self.since = body::late_since(self.since, now, bytes, limits.body_rate_min);
-        self.late = Late::new(self.since, now, limits.body_timeout);
+        self.late = Lateness::new(self.since, now, limits.body_timeout);
     }
 
     /// Skips a body that the application did not read, up to the next request.
@@ -502,7 +502,7 @@ impl Server {
             self.next_request();
         } else {
             self.on_read(ReadEvent::Skip);
-            self.late = Late::default();
+            self.late = Lateness::default();
             self.budget = self.budget.min(self.config.limits().skip_bytes_max);
         }
     }

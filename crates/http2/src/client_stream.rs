@@ -9,7 +9,7 @@ use tidegate_http1::client::{Incoming, Limits, Outgoing, Parts, Request, Streame
 use tidegate_http1::{Body, ContentType, Error, Exceeded, Fields, Method, Misuse, ResponseHead, Trailers, Violation};
 
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
-use crate::record::{Kind, RECORD_BYTES, Record};
+use crate::record::{RECORD_BYTES, Record, RecordKind};
 use crate::server_stream::{write_data, write_end};
 use crate::tunnel::Tunnel;
 
@@ -309,7 +309,7 @@ impl ClientStream {
         }
         let fields = parts.fields().bytes();
         let length = (lines.len() + fields.len()) as u64;
-        let record = Record { kind: Kind::Request, ends, status: 0, length };
+        let record = Record { kind: RecordKind::Request, ends, status: 0, length };
         let mut writer = out.writer(RECORD_BYTES + length as usize);
         writer.put(&record.bytes());
         writer.put(&lines);

@@ -44,7 +44,7 @@ pub struct Connection {
     pub(crate) abuse: AbuseBucket,
     /// A field block that is not complete.
     pub(crate) block: Option<Box<FieldBlock>>,
-    pub(crate) pending: Pending,
+    pub(crate) pending: PendingEvents,
     /// Streams that this side has reset lately: frames that the peer sent before it knew are no error.
     pub(crate) reset: Option<Box<RecentlyReset>>,
     /// The tasks to wake when the connection takes more requests, or no more.
@@ -106,13 +106,13 @@ pub(crate) enum Phase {
 
 /// Events that a frame has caused beside the one that was yielded.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingEvents {
     pub(crate) data: Option<(StreamKey, Slice)>,
     pub(crate) ended: Option<StreamKey>,
     pub(crate) reset: Vec<(StreamKey, ErrorCode)>,
 }
 
-impl Pending {
+impl PendingEvents {
     #[inline]
     fn next(&mut self) -> Option<StreamEvent> {
         if let Some((stream, bytes)) = self.data.take() {
@@ -179,7 +179,7 @@ impl Connection {
             encoder: Encoder::new(ENCODER_TABLE_BYTES),
             abuse: AbuseBucket::default(),
             block: None,
-            pending: Pending::default(),
+            pending: PendingEvents::default(),
             reset: None,
             observer: Observer::default(),
             settings_due: None,

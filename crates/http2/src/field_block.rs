@@ -17,14 +17,14 @@ use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_CONNECT, IS_HEAD, IS_TUN
 struct Scratch {
     parts: HeadParts,
     strings: Vec<u8>,
-    last: Last,
+    last: LastBlock,
 }
 
 /// The last block, if it was the head of a request and has not changed the table of its decoder. Its text is still in the
 /// parts. A block that comes again on the same connection, as most do where many requests come together, is not decoded
 /// again.
 #[derive(Default)]
-struct Last {
+struct LastBlock {
     /// The state of the decoder.
     version: Option<u64>,
     block: Vec<u8>,
@@ -33,7 +33,7 @@ struct Last {
     record: Option<(Slice, bool)>,
 }
 
-impl Last {
+impl LastBlock {
     #[inline]
     fn is(&self, version: u64, block: &[u8]) -> bool {
         self.version == Some(version) && self.block == block
@@ -213,8 +213,23 @@ impl Connection {
             self.write_too_large(id, about.ends, reply);
             return Ok(None);
         };
+        let key = self.open_request(about, facts, reply);
+        let record = match last_record {
+            Some((record, ends)) if *ends == about.ends => record.clone(),
+            _ => {
+                let record = head_record(about.ends, text, reply);
+                *last_record = Some((record.clone(), about.ends)).filter(|_| text.len() <= KEPT_BYTES_MAX);
+                record
+            }
+        };
+        self.pass(key, record, about.ends);
+        Ok(Some(StreamEvent::Opened(key)))
+    }
+
+    /// Opens the stream of a request that is not refused.
+    fn open_request(&mut self, about: BlockInfo, facts: HeadFacts, reply: &Output<'_>) -> StreamKey {
         let opened = self.abuse.millis(reply.now());
-        let key = self.streams.open(id, true);
+        let key = self.streams.open(about.stream, true);
         if let Some(Priority { urgency, is_incremental }) = facts.priority {
             self.streams.set_urgency(key, urgency);
             self.streams.set_incremental(key, is_incremental);
@@ -229,16 +244,7 @@ impl Connection {
             state.opened = opened;
         }
         self.expect_length(key, facts.content_length.filter(|_| !about.ends && !facts.is_connect));
-        let record = match last_record {
-            Some((record, ends)) if *ends == about.ends => record.clone(),
-            _ => {
-                let record = head_record(about.ends, text, reply);
-                *last_record = Some((record.clone(), about.ends)).filter(|_| text.len() <= KEPT_BYTES_MAX);
-                record
-            }
-        };
-        self.pass(key, record, about.ends);
-        Ok(Some(StreamEvent::Opened(key)))
+        key
     }
 
     fn on_response(

@@ -11,7 +11,7 @@ use tidegate_http1::{OwnFields, Status};
 use crate::connection::{Connection, Role};
 use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
 use crate::hpack::{Encoder, Indexing, static_table};
-use crate::record::{Kind, RECORD_BYTES, Record};
+use crate::record::{RECORD_BYTES, Record, RecordKind};
 use crate::stream_state::{HAS_LENGTH, HEAD_WRITTEN, IS_CONNECT, IS_HEAD, IS_TUNNEL, RECORD_ENDS};
 
 thread_local! {
@@ -46,7 +46,7 @@ impl Section {
         let block = &mut self.block;
         block.clear();
         encoder.begin(block);
-        if record.kind == Kind::Response {
+        if record.kind == RecordKind::Response {
             encoder.encode_status(record.status, block);
             if record.status >= 200 {
                 let own = OwnFields::among(lines);
@@ -96,7 +96,7 @@ impl Connection {
             }
             let Some(record) = Record::peek(queue) else { break };
             has_ended = record.ends;
-            if record.kind != Kind::Data {
+            if record.kind != RecordKind::Data {
                 record.take_content(queue, |lines| self.write_section(key, record, lines, out));
                 continue;
             }
@@ -135,13 +135,13 @@ impl Connection {
     #[inline]
     pub(crate) fn write_whole(&mut self, key: StreamKey, queue: &mut Outbound, out: &mut Output<'_>) -> bool {
         let Some((head, lines, rest)) = queue.whole().and_then(Record::split) else { return false };
-        if head.kind != Kind::Response || head.ends != rest.is_empty() {
+        if head.kind != RecordKind::Response || head.ends != rest.is_empty() {
             return false;
         }
         let mut content = None;
         if !head.ends {
             match Record::split(rest) {
-                Some((Record { kind: Kind::Data, ends: true, .. }, bytes, [])) => content = Some(bytes),
+                Some((Record { kind: RecordKind::Data, ends: true, .. }, bytes, [])) => content = Some(bytes),
                 _ => return false,
             }
         }
@@ -233,7 +233,7 @@ impl Connection {
     /// Writes a head or trailers.
     fn write_section(&mut self, key: StreamKey, record: Record, lines: &[u8], out: &mut Output<'_>) {
         SECTIONS.with_borrow_mut(|sections| {
-            let section = &mut sections[usize::from(record.kind == Kind::Trailers)];
+            let section = &mut sections[usize::from(record.kind == RecordKind::Trailers)];
             let date = out.time().date();
             if !section.is(self.encoder.version(), record, lines, date) {
                 section.encode(record, lines, date, self.config.name(), &mut self.encoder);
@@ -241,7 +241,7 @@ impl Connection {
             let frame_bytes_max = self.frame_bytes_max.min(FRAME_BYTES_MAX);
             write_block(key.id(), &section.block, record.ends, frame_bytes_max, out);
         });
-        if record.kind == Kind::Request
+        if record.kind == RecordKind::Request
             && let Some(state) = self.streams.state(key)
         {
             let is = |method: &[u8]| lines.strip_prefix(b":method: ").is_some_and(|rest| rest.starts_with(method));

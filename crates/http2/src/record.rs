@@ -15,7 +15,7 @@ use tidegate_buffer::{Gathered, Outbound};
 /// The head of an outbound record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     /// The stream ends behind it.
     pub(crate) ends: bool,
     /// The status of a head of a response.
@@ -24,7 +24,7 @@ pub(crate) struct Record {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// The head of a response: lines of fields.
     Response,
     /// The head of a request: the lines of its pseudo-fields, and those of its fields.
@@ -39,10 +39,10 @@ impl Record {
     pub(crate) fn bytes(self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
         bytes[0] = match self.kind {
-            Kind::Response => 0,
-            Kind::Request => 1,
-            Kind::Trailers => 2,
-            Kind::Data => 3,
+            RecordKind::Response => 0,
+            RecordKind::Request => 1,
+            RecordKind::Trailers => 2,
+            RecordKind::Data => 3,
         };
         bytes[1] = self.ends.into();
         bytes[2..4].copy_from_slice(&self.status.to_le_bytes());
@@ -77,10 +77,10 @@ impl Record {
     fn read(bytes: &[u8; RECORD_BYTES]) -> Self {
         let &[kind, ends, low, high, ref length @ ..] = bytes;
         let kind = match kind {
-            0 => Kind::Response,
-            1 => Kind::Request,
-            2 => Kind::Trailers,
-            _ => Kind::Data,
+            0 => RecordKind::Response,
+            1 => RecordKind::Request,
+            2 => RecordKind::Trailers,
+            _ => RecordKind::Data,
         };
         let status = u16::from_le_bytes([low, high]);
         Self { kind, ends: ends != 0, status, length: u64::from_le_bytes(*length) }
@@ -141,7 +141,7 @@ mod tests {
         let pool = Pool::new();
         let mut queue = Outbound::new(&pool);
         let lines = b"tide: ebb\r\n".repeat(40_000);
-        let record = Record { kind: Kind::Trailers, ends: true, status: 0, length: lines.len() as u64 };
+        let record = Record { kind: RecordKind::Trailers, ends: true, status: 0, length: lines.len() as u64 };
         queue.write_pieces((&record.bytes()[..], &lines[..], &[][..]));
         queue.flush();
         assert_eq!(Record::peek(&queue), Some(record));

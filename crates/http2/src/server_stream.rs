@@ -15,7 +15,7 @@ use tidegate_http1::{
 
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::limits::Config;
-use crate::record::{Kind, RECORD_BYTES, Record};
+use crate::record::{RECORD_BYTES, Record, RecordKind};
 use crate::tunnel::Tunnel;
 
 /// The codec of a stream that a client has opened: one request, and one response.
@@ -415,11 +415,11 @@ impl<T: 'static> ServerStream<T> {
 
 thread_local! {
     /// The last head of a request that was parsed.
-    static PARSED: RefCell<Option<Parsed>> = const { RefCell::new(None) };
+    static PARSED: RefCell<Option<ParsedHead>> = const { RefCell::new(None) };
 }
 
 /// A head of a request that was parsed. Requests that come together often have the same head.
-struct Parsed {
+struct ParsedHead {
     config: Arc<tidegate_http1::Config>,
     has_ended: bool,
     text: Vec<u8>,
@@ -441,7 +441,12 @@ fn parse_head(text: Slice, has_ended: bool, config: &Arc<tidegate_http1::Config>
     })
 }
 
-fn remember(parsed: &mut Option<Parsed>, head: &RequestHead, has_ended: bool, config: &Arc<tidegate_http1::Config>) {
+fn remember(
+    parsed: &mut Option<ParsedHead>,
+    head: &RequestHead,
+    has_ended: bool,
+    config: &Arc<tidegate_http1::Config>,
+) {
     let (text, layout) = (head.bytes(), head.layout());
     if text.len() > KEPT_BYTES_MAX {
         return;
@@ -455,7 +460,7 @@ fn remember(parsed: &mut Option<Parsed>, head: &RequestHead, has_ended: bool, co
                 parsed.config = config.clone();
             }
         }
-        None => *parsed = Some(Parsed { config: config.clone(), has_ended, text: text.to_vec(), layout }),
+        None => *parsed = Some(ParsedHead { config: config.clone(), has_ended, text: text.to_vec(), layout }),
     }
 }
 
@@ -472,8 +477,8 @@ fn write_parts(status: Status, parts: &Parts, length: Option<u64>, ends: bool, b
     // The usual case.
     let lengths = [TYPE.len(), content_type.len(), 2, fields.len(), LENGTH.len(), digits.len(), 2];
     let length = lengths.iter().sum::<usize>() as u64;
-    let head = Record { kind: Kind::Response, ends, status: status.code(), length }.bytes();
-    let data = Record { kind: Kind::Data, ends: true, status: 0, length: body.len() as u64 }.bytes();
+    let head = Record { kind: RecordKind::Response, ends, status: status.code(), length }.bytes();
+    let data = Record { kind: RecordKind::Data, ends: true, status: 0, length: body.len() as u64 }.bytes();
     out.write_pieces((&head, TYPE, content_type, "\r\n", fields, LENGTH, digits, "\r\n", &data, body));
 }
 
@@ -502,14 +507,14 @@ fn line<'a>(name: &'a str, value: &'a str) -> [&'a [u8]; 3] {
 /// Writes the record of a head, and behind it that of a whole body, if there is one.
 fn write_head(status: Status, lines: &[&[u8]], ends: bool, body: &[u8], out: &mut Output<'_>) {
     let length = lines.iter().map(|line| line.len()).sum::<usize>();
-    let record = Record { kind: Kind::Response, ends, status: status.code(), length: length as u64 };
+    let record = Record { kind: RecordKind::Response, ends, status: status.code(), length: length as u64 };
     let mut writer = out.writer(length + body.len() + 2 * RECORD_BYTES);
     writer.put(&record.bytes());
     for line in lines {
         writer.put(line);
     }
     if !body.is_empty() {
-        writer.put(&Record { kind: Kind::Data, ends: true, status: 0, length: body.len() as u64 }.bytes());
+        writer.put(&Record { kind: RecordKind::Data, ends: true, status: 0, length: body.len() as u64 }.bytes());
         writer.put(body);
     }
 }
@@ -518,13 +523,13 @@ fn write_head(status: Status, lines: &[&[u8]], ends: bool, body: &[u8], out: &mu
 pub(crate) fn write_end(trailers: Option<&Fields>, out: &mut Output<'_>) {
     let Some(fields) = trailers else { return write_data(Body::Empty, true, out) };
     let lines = fields.bytes();
-    let record = Record { kind: Kind::Trailers, ends: true, status: 0, length: lines.len() as u64 };
+    let record = Record { kind: RecordKind::Trailers, ends: true, status: 0, length: lines.len() as u64 };
     out.write_pieces((&record.bytes()[..], lines, &[][..]));
 }
 
 /// Writes a piece of a body as a record.
 pub(crate) fn write_data(data: Body, ends: bool, out: &mut Output<'_>) {
-    let record = Record { kind: Kind::Data, ends, status: 0, length: data.len() }.bytes();
+    let record = Record { kind: RecordKind::Data, ends, status: 0, length: data.len() }.bytes();
     match data {
         Body::Empty => out.write(&record),
         Body::File(region) => {

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use tidegate_codec::{Filter, Input, Outbound, Output, Step};
 
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
-use crate::record::{Kind, Record};
+use crate::record::{Record, RecordKind};
 
 /// The filter below another protocol's codec on an HTTP/2 stream: it takes bytes out of DATA, and puts bytes into it.
 /// [`ServerStream::into_tunnel`](crate::ServerStream::into_tunnel) makes it.
@@ -48,14 +48,14 @@ impl Filter for Tunnel {
         // A pipeline flushes the stages above a filter first.
         let length = plain.pending();
         if length > 0 {
-            out.write(&Record { kind: Kind::Data, ends: false, status: 0, length }.bytes());
+            out.write(&Record { kind: RecordKind::Data, ends: false, status: 0, length }.bytes());
             out.take_flushed(plain);
         }
         Ok(())
     }
 
     fn close(&mut self, out: &mut Output<'_>) -> Result<(), Infallible> {
-        out.write(&Record { kind: Kind::Data, ends: true, status: 0, length: 0 }.bytes());
+        out.write(&Record { kind: RecordKind::Data, ends: true, status: 0, length: 0 }.bytes());
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::results::{Errors, Held, Interval};
+use super::results::{Errors, HeldConnections, Interval};
 use super::role::Role;
 
 /// The counts of one loop. They live on that loop's thread; `shared` is the part that other threads may read meanwhile.
@@ -19,8 +19,8 @@ pub(crate) struct WorkerStats {
     bytes_read: Cell<u64>,
     errors: Cell<Errors>,
     unanswered: Cell<u64>,
-    idle: Cell<Held>,
-    stuck: Cell<Held>,
+    idle: Cell<HeldConnections>,
+    stuck: Cell<HeldConnections>,
     goaways: Cell<u64>,
     latency: RefCell<Histogram<u64>>,
     interval: RefCell<Current>,
@@ -255,24 +255,24 @@ impl WorkerStats {
     /// Counts an established connection that is idle or never reads.
     pub(crate) fn held(&self, role: Role) {
         let counted = self.holding(role);
-        counted.set(Held { held: counted.get().held + 1, ..counted.get() });
+        counted.set(HeldConnections { held: counted.get().held + 1, ..counted.get() });
     }
 
     /// Counts the close of such a connection.
     pub(crate) fn lost(&self, role: Role) {
         let counted = self.holding(role);
-        let Held { held, lost } = counted.get();
-        counted.set(Held { held: held - 1, lost: lost + 1 });
+        let HeldConnections { held, lost } = counted.get();
+        counted.set(HeldConnections { held: held - 1, lost: lost + 1 });
     }
 
     /// Only `count` of the connections that never read are still established.
     pub(crate) fn still_stuck(&self, count: u64) {
-        let Held { held, lost } = self.stuck.get();
+        let HeldConnections { held, lost } = self.stuck.get();
         let still = held.min(count);
-        self.stuck.set(Held { held: still, lost: lost + (held - still) });
+        self.stuck.set(HeldConnections { held: still, lost: lost + (held - still) });
     }
 
-    fn holding(&self, role: Role) -> &Cell<Held> {
+    fn holding(&self, role: Role) -> &Cell<HeldConnections> {
         if role == Role::NeverRead { &self.stuck } else { &self.idle }
     }
 
@@ -284,11 +284,11 @@ impl WorkerStats {
         self.unanswered.get()
     }
 
-    pub(crate) fn idle(&self) -> Held {
+    pub(crate) fn idle(&self) -> HeldConnections {
         self.idle.get()
     }
 
-    pub(crate) fn stuck(&self) -> Held {
+    pub(crate) fn stuck(&self) -> HeldConnections {
         self.stuck.get()
     }
 

@@ -63,7 +63,7 @@ use self::counters::SharedStats;
 use self::cpu_time::cpu_time;
 pub use self::cpu_time::cpu_time_of;
 use self::outputs::Outputs;
-use self::report::progress::Progress;
+use self::report::progress::ProgressDisplay;
 pub use self::report::units;
 use self::request::RequestTemplate;
 pub use self::results::CpuTime;
@@ -263,7 +263,7 @@ fn measure(
     config: &WorkerConfig,
     threads: usize,
 ) -> Result<(LoadResults, Option<String>), Box<dyn Error>> {
-    let mut progress = Progress::start(options.duration);
+    let mut progress = ProgressDisplay::start(options.duration);
     let start = Arc::new(StartBarrier::default());
     let runners = start.runners(threads);
     let counts = thread::scope(|scope| {

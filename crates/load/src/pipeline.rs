@@ -21,12 +21,12 @@ pub(crate) struct Exchange {
     pub(crate) stats: WorkerStats,
     /// The messages of a WebSocket are delivered to all connections.
     pub(crate) broadcasts: bool,
-    known: RefCell<Known>,
+    known: RefCell<CachedHead>,
 }
 
 /// The cached head, and the length behind it.
 #[derive(Debug, Default)]
-struct Known {
+struct CachedHead {
     /// Empty before the first response.
     head: Vec<u8>,
     body_bytes: usize,

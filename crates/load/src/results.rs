@@ -22,9 +22,9 @@ pub(crate) struct LoadResults {
     /// Errors by kind.
     pub(crate) errors: Errors,
     /// Idle connections.
-    pub(crate) idle: Held,
+    pub(crate) idle: HeldConnections,
     /// Connections that have sent requests and never read.
-    pub(crate) stuck: Held,
+    pub(crate) stuck: HeldConnections,
     /// With HTTP/2: connections on which the server has sent GOAWAY.
     pub(crate) goaways: u64,
     /// CPU time of the load generator. If it is as long as the elapsed time, the load generator was the bottleneck.
@@ -51,8 +51,8 @@ impl LoadResults {
             bytes_read: 0,
             latency: Histogram::new(3).expect("HdrHistogram takes up to five digits"),
             errors: Errors::default(),
-            idle: Held::default(),
-            stuck: Held::default(),
+            idle: HeldConnections::default(),
+            stuck: HeldConnections::default(),
             goaways: 0,
             cpu,
             over_time: Vec::new(),
@@ -135,7 +135,7 @@ impl AddAssign for Errors {
 
 /// Connections that are idle or never read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldConnections {
     /// Established at the end.
     pub(crate) held: u64,
     /// Closed by the server before the end.
@@ -161,7 +161,7 @@ pub(crate) struct Interval {
     pub(crate) latency: Histogram<u64>,
 }
 
-impl AddAssign for Held {
+impl AddAssign for HeldConnections {
     fn add_assign(&mut self, other: Self) {
         self.held += other.held;
         self.lost += other.lost;

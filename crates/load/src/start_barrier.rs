@@ -17,13 +17,13 @@ pub(crate) struct StartBarrier(Mutex<BarrierState>);
 struct BarrierState {
     /// Runners that are not ready.
     preparing: usize,
-    begun: Option<Begun>,
+    begun: Option<LoadStart>,
     waiting: Vec<Waker>,
 }
 
 /// When the load began, and the CPU time of the process until then.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Begun {
+pub(crate) struct LoadStart {
     pub(crate) at: Instant,
     pub(crate) cpu: CpuTime,
 }
@@ -36,7 +36,7 @@ impl StartBarrier {
     }
 
     /// When the load began, or `None` before that.
-    pub(crate) fn begun(&self) -> Option<Begun> {
+    pub(crate) fn begun(&self) -> Option<LoadStart> {
         self.state().begun
     }
 
@@ -76,7 +76,7 @@ impl Drop for Runner {
         state.preparing -= 1;
         if state.preparing == 0 {
             let cpu = cpu_time();
-            state.begun = Some(Begun { at: Instant::now(), cpu });
+            state.begun = Some(LoadStart { at: Instant::now(), cpu });
             state.waiting.drain(..).for_each(Waker::wake);
         }
     }

@@ -18,12 +18,12 @@ use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, 
 
 use super::connection::{Connector, LoadConnection};
 use super::counters::{SharedStats, WorkerStats};
-use super::http2::{Multiplexed, StreamsConnection};
+use super::http2::{Http2Codec, StreamsConnection};
 use super::idle;
 use super::messages::Messages;
 use super::pipeline::{Exchange, Pipeline};
 use super::request::{BadRequest, RequestTemplate};
-use super::results::{Errors, Held, Interval};
+use super::results::{Errors, HeldConnections, Interval};
 use super::role::Role;
 use super::schedule::Schedule;
 use super::sockets::{AddressPair, established};
@@ -79,8 +79,8 @@ pub(crate) struct Count {
     pub(crate) bytes_read: u64,
     pub(crate) latency: Histogram<u64>,
     pub(crate) errors: Errors,
-    pub(crate) idle: Held,
-    pub(crate) stuck: Held,
+    pub(crate) idle: HeldConnections,
+    pub(crate) stuck: HeldConnections,
     pub(crate) goaways: u64,
     pub(crate) over_time: Vec<Interval>,
     pub(crate) rates: Vec<f64>,
@@ -240,7 +240,7 @@ impl Worker {
                 }
             }
             Some(request) => {
-                let requests = Multiplexed::new(exchange, request.clone());
+                let requests = Http2Codec::new(exchange, request.clone());
                 let connection = StreamsConnection::new(self.clone(), role, connector);
                 client.connect_with(stack(tls, requests), connection).await.map(drop)
             }

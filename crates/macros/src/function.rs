@@ -7,7 +7,7 @@ use crate::mistake::Mistake;
 
 /// Which attribute it is.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum AttributeKind {
     Main,
     Test,
 }
@@ -49,13 +49,13 @@ impl Function {
     }
 
     /// `fn NAME() -> T { async fn NAME() -> T { .. } ::tidegate::entry::Entry::main()..run(NAME()) }`
-    pub(crate) fn expand(self, arguments: &Arguments, kind: Kind) -> TokenStream {
+    pub(crate) fn expand(self, arguments: &Arguments, kind: AttributeKind) -> TokenStream {
         let mut body = vec![name("async")];
         body.extend(self.signature.iter().cloned());
         body.push(TokenTree::Group(self.body));
         body.extend(source(match kind {
-            Kind::Main => "::tidegate::entry::Entry::main()",
-            Kind::Test => "::tidegate::entry::Entry::test()",
+            AttributeKind::Main => "::tidegate::entry::Entry::main()",
+            AttributeKind::Test => "::tidegate::entry::Entry::test()",
         }));
         for (setter, value) in [("backend", &arguments.backend), ("tokio_threads", &arguments.tokio_threads)] {
             if let Some(value) = value {
@@ -66,8 +66,8 @@ impl Function {
         body.extend(source(".run"));
         body.push(group([self.name, group(TokenStream::new())].into_iter().collect()));
         let test = match kind {
-            Kind::Main => TokenStream::new(),
-            Kind::Test => source("#[::core::prelude::v1::test]"),
+            AttributeKind::Main => TokenStream::new(),
+            AttributeKind::Test => source("#[::core::prelude::v1::test]"),
         };
         let body = TokenTree::Group(Group::new(Delimiter::Brace, body.into_iter().collect()));
         test.into_iter().chain(self.before).chain(self.signature).chain([body]).collect()

@@ -25,7 +25,7 @@ use proc_macro::TokenStream;
 
 use crate::arguments::Arguments;
 use crate::fault::FaultEnum;
-use crate::function::{Function, Kind};
+use crate::function::{AttributeKind, Function};
 
 /// Runs an async `main` on an event loop of its own: on it tasks, clients, timers and channels work.
 ///
@@ -72,7 +72,7 @@ use crate::function::{Function, Kind};
 /// that is not available.
 #[proc_macro_attribute]
 pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expand(arguments, item, Kind::Main)
+    expand(arguments, item, AttributeKind::Main)
 }
 
 /// Runs an async test on an event loop of its own; the arguments are those of [`main`](macro@main).
@@ -88,7 +88,7 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expand(arguments, item, Kind::Test)
+    expand(arguments, item, AttributeKind::Test)
 }
 
 /// Implements `Fault`, `Display` and `Error` for an enum of errors.
@@ -124,7 +124,7 @@ pub fn fault(item: TokenStream) -> TokenStream {
     }
 }
 
-fn expand(arguments: TokenStream, item: TokenStream, kind: Kind) -> TokenStream {
+fn expand(arguments: TokenStream, item: TokenStream, kind: AttributeKind) -> TokenStream {
     let function = match Function::read(item.clone()) {
         Ok(function) => function,
         Err(mistake) => return [mistake.into_tokens(), item].into_iter().collect(),

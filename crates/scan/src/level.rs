@@ -31,10 +31,10 @@ use crate::x86::{Avx2, Ssse3};
 /// }
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Level(Kind);
+pub struct Level(LevelKind);
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum LevelKind {
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
@@ -51,12 +51,12 @@ impl Level {
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            all.extend(Avx2::detect().map(Kind::Avx2));
-            all.extend(Ssse3::detect().map(Kind::Ssse3));
+            all.extend(Avx2::detect().map(LevelKind::Avx2));
+            all.extend(Ssse3::detect().map(LevelKind::Ssse3));
         }
         #[cfg(target_arch = "aarch64")]
-        all.push(Kind::Neon(Neon));
-        all.push(Kind::Portable(Portable));
+        all.push(LevelKind::Neon(Neon));
+        all.push(LevelKind::Portable(Portable));
         all.into_iter().map(Self).collect()
     }
 
@@ -65,12 +65,12 @@ impl Level {
     pub const fn name(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2(_) => "avx2",
+            LevelKind::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
-            Kind::Ssse3(_) => "ssse3",
+            LevelKind::Ssse3(_) => "ssse3",
             #[cfg(target_arch = "aarch64")]
-            Kind::Neon(_) => "neon",
-            Kind::Portable(_) => "portable",
+            LevelKind::Neon(_) => "neon",
+            LevelKind::Portable(_) => "portable",
         }
     }
 
@@ -79,12 +79,12 @@ impl Level {
     pub fn run<T: Task>(self, task: T) -> T::Output {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2(avx2) => avx2.run(task),
+            LevelKind::Avx2(avx2) => avx2.run(task),
             #[cfg(target_arch = "x86_64")]
-            Kind::Ssse3(ssse3) => ssse3.run(task),
+            LevelKind::Ssse3(ssse3) => ssse3.run(task),
             #[cfg(target_arch = "aarch64")]
-            Kind::Neon(neon) => neon.run(task),
-            Kind::Portable(portable) => portable.run(task),
+            LevelKind::Neon(neon) => neon.run(task),
+            LevelKind::Portable(portable) => portable.run(task),
         }
     }
 }
@@ -136,16 +136,16 @@ use cached::best;
 mod cached {
     use core::sync::atomic::{AtomicU8, Ordering};
 
-    use super::{Avx2, Kind, Level, Portable, Ssse3};
+    use super::{Avx2, Level, LevelKind, Portable, Ssse3};
 
     #[inline(always)]
     pub(super) fn best() -> Level {
         match BEST.load(Ordering::Relaxed) {
             // SAFETY: `find_best` stores this only where `detect` gave the same proof.
-            AVX2 => Level(Kind::Avx2(unsafe { Avx2::assume() })),
+            AVX2 => Level(LevelKind::Avx2(unsafe { Avx2::assume() })),
             // SAFETY: as above.
-            SSSE3 => Level(Kind::Ssse3(unsafe { Ssse3::assume() })),
-            PORTABLE => Level(Kind::Portable(Portable)),
+            SSSE3 => Level(LevelKind::Ssse3(unsafe { Ssse3::assume() })),
+            PORTABLE => Level(LevelKind::Portable(Portable)),
             _ => find_best(),
         }
     }
@@ -154,9 +154,9 @@ mod cached {
     #[cold]
     fn find_best() -> Level {
         let (kind, found) = match (Avx2::detect(), Ssse3::detect()) {
-            (Some(avx2), _) => (Kind::Avx2(avx2), AVX2),
-            (None, Some(ssse3)) => (Kind::Ssse3(ssse3), SSSE3),
-            (None, None) => (Kind::Portable(Portable), PORTABLE),
+            (Some(avx2), _) => (LevelKind::Avx2(avx2), AVX2),
+            (None, Some(ssse3)) => (LevelKind::Ssse3(ssse3), SSSE3),
+            (None, None) => (LevelKind::Portable(Portable), PORTABLE),
         };
         BEST.store(found, Ordering::Relaxed);
         Level(kind)
@@ -173,11 +173,11 @@ mod cached {
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 const fn best() -> Level {
-    Level(Kind::Neon(Neon))
+    Level(LevelKind::Neon(Neon))
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline(always)]
 const fn best() -> Level {
-    Level(Kind::Portable(Portable))
+    Level(LevelKind::Portable(Portable))
 }

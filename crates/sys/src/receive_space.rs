@@ -27,12 +27,12 @@ pub(crate) struct ReceiveSpace {
     bulk: Scratch,
     hints: ReceiveHints,
     /// Where the last requested space is.
-    place: Place,
+    place: ScratchPlace,
 }
 
 /// One of the scratches.
 #[derive(Debug)]
-enum Place {
+enum ScratchPlace {
     Usual,
     Frame,
     Bulk,
@@ -45,7 +45,7 @@ impl ReceiveSpace {
             frame: Scratch::with_room(pool, HEADROOM_BYTES, FRAME_RECEIVE_BYTES),
             bulk: Scratch::with_room(pool, HEADROOM_BYTES, BULK_RECEIVE_BYTES),
             hints: ReceiveHints::default(),
-            place: Place::Usual,
+            place: ScratchPlace::Usual,
         }
     }
 
@@ -62,9 +62,9 @@ impl ReceiveSpace {
             && self.bulk.is_free();
         let bytes = if is_bulk { BULK_RECEIVE_BYTES } else { hint.map_or(usual, |hint| hint.receive_bytes(usual)) };
         self.place = match bytes {
-            ..=RECEIVE_BYTES_MAX => Place::Usual,
-            _ if is_bulk => Place::Bulk,
-            _ => Place::Frame,
+            ..=RECEIVE_BYTES_MAX => ScratchPlace::Usual,
+            _ if is_bulk => ScratchPlace::Bulk,
+            _ => ScratchPlace::Frame,
         };
         self.scratch().space(bytes)
     }
@@ -88,9 +88,9 @@ impl ReceiveSpace {
 
     fn scratch(&mut self) -> &mut Scratch {
         match self.place {
-            Place::Usual => &mut self.usual,
-            Place::Frame => &mut self.frame,
-            Place::Bulk => &mut self.bulk,
+            ScratchPlace::Usual => &mut self.usual,
+            ScratchPlace::Frame => &mut self.frame,
+            ScratchPlace::Bulk => &mut self.bulk,
         }
     }
 }

@@ -67,6 +67,7 @@
 //! | `admin`, by the feature of that name | metrics, health and a live page of a running server, on a listener of its own |
 //! | `metrics`, by the feature of that name | the counts of loops, and HTTP requests, as text for Prometheus |
 //! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
+//! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
@@ -143,6 +144,10 @@ pub use tidegate_metrics as metrics;
 #[cfg(feature = "proxy-protocol")]
 #[doc(inline)]
 pub use tidegate_proxy_protocol as proxy_protocol;
+/// The protocol of Redis: RESP2 and RESP3.
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use tidegate_redis as redis;
 /// SOCKS 4, 4a and 5.
 #[cfg(feature = "socks")]
 #[doc(inline)]

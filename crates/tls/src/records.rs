@@ -61,8 +61,8 @@ enum Task<'a> {
 }
 
 /// The result of one rustls call.
-enum Processed {
-    Opened(Opened),
+enum ProcessResult {
+    PlainRecord(PlainRecord),
     /// A message of the handshake was written or announced as sent.
     Wrote,
     NeedsInput,
@@ -102,7 +102,7 @@ impl Records {
 
     /// Processes a part of `wire`: moves the plain bytes of a record to `plain`, or writes a message of the handshake.
     /// Returns how many bytes of `wire` it has consumed, and the name that a client has requested, if that is new.
-    pub(crate) fn read(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Read {
+    pub(crate) fn read(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> ReadResult {
         let expects_name = matches!(self.role, Role::Server(_)) && self.common().is_handshaking();
         if expects_name {
             // Of a connection that is not of this crate, and has used the same certificates.
@@ -113,9 +113,9 @@ impl Records {
             let (done, processed) = self.process(&mut wire.make_mut(reply.pool())[..given], start, Task::Read, reply);
             let requested_name = if expects_name { take_requested_name() } else { None };
             self.seen_bytes -= done.min(self.seen_bytes);
-            self.is_behind = !matches!(processed, Ok(Processed::NeedsInput));
+            self.is_behind = !matches!(processed, Ok(ProcessResult::NeedsInput));
             let progress = match processed {
-                Ok(Processed::Opened(record)) => {
+                Ok(ProcessResult::PlainRecord(record)) => {
                     self.is_behind = done < given;
                     record.move_to(done, wire, plain, reply.pool()).map(|()| Progress::Opened)
                 }
@@ -123,15 +123,15 @@ impl Records {
                     let has_more = given < wire.len();
                     wire.consume(done);
                     match other {
-                        Ok(Processed::NeedsInput) if has_more => continue,
-                        Ok(Processed::NeedsInput) => Ok(Progress::NeedsInput { retained: self.seen_bytes }),
-                        Ok(Processed::PeerClosed | Processed::Closed) => Ok(Progress::PeerClosed),
-                        Ok(Processed::Opened(_) | Processed::Wrote) => Ok(Progress::Wrote),
+                        Ok(ProcessResult::NeedsInput) if has_more => continue,
+                        Ok(ProcessResult::NeedsInput) => Ok(Progress::NeedsInput { retained: self.seen_bytes }),
+                        Ok(ProcessResult::PeerClosed | ProcessResult::Closed) => Ok(Progress::PeerClosed),
+                        Ok(ProcessResult::PlainRecord(_) | ProcessResult::Wrote) => Ok(Progress::Wrote),
                         Err(error) => Err(error),
                     }
                 }
             };
-            return Read { consumed: done, progress, requested_name };
+            return ReadResult { consumed: done, progress, requested_name };
         }
     }
 
@@ -186,10 +186,12 @@ impl Records {
         let mut progress = Progress::NeedsInput { retained: 0 };
         loop {
             match self.process(&mut [], None, task.reborrow(), out).1? {
-                Processed::Wrote => {}
+                ProcessResult::Wrote => {}
                 // rustls reports it once.
-                Processed::PeerClosed => progress = Progress::PeerClosed,
-                Processed::Opened(_) | Processed::NeedsInput | Processed::Closed => return Ok(progress),
+                ProcessResult::PeerClosed => progress = Progress::PeerClosed,
+                ProcessResult::PlainRecord(_) | ProcessResult::NeedsInput | ProcessResult::Closed => {
+                    return Ok(progress);
+                }
             }
         }
     }
@@ -216,7 +218,7 @@ impl Records {
         start: Option<usize>,
         task: Task<'_>,
         out: &mut Output<'_>,
-    ) -> (usize, Result<Processed, Error>) {
+    ) -> (usize, Result<ProcessResult, Error>) {
         let last = start.and_then(|start| Some(start + self.plain_offset()?..wire.len()));
         match &mut self.role {
             Role::Client(connection) => finish(connection.process_tls_records(wire), task, last, out),
@@ -226,7 +228,7 @@ impl Records {
 }
 
 /// The result of [`Records::read`].
-pub(crate) struct Read {
+pub(crate) struct ReadResult {
     pub(crate) consumed: usize,
     pub(crate) progress: Result<Progress, Error>,
     pub(crate) requested_name: Option<Box<str>>,
@@ -247,17 +249,17 @@ fn finish<Data>(
     task: Task<'_>,
     last: Option<Range<usize>>,
     out: &mut Output<'_>,
-) -> (usize, Result<Processed, Error>) {
+) -> (usize, Result<ProcessResult, Error>) {
     let UnbufferedStatus { mut discard, state } = status;
     let processed = match state {
         Ok(ConnectionState::ReadTraffic(mut traffic)) => match traffic.next_record() {
             Some(Ok(record)) => {
                 discard += record.discard;
                 let place = last.filter(|last| last.end == discard);
-                Ok(Processed::Opened(Opened::new(record.payload, place, out.pool())))
+                Ok(ProcessResult::PlainRecord(PlainRecord::new(record.payload, place, out.pool())))
             }
             Some(Err(error)) => Err(error.into()),
-            None => Ok(Processed::Wrote),
+            None => Ok(ProcessResult::Wrote),
         },
         Ok(ConnectionState::EncodeTlsData(mut message)) => {
             // rustls reports the length if there is too little space.
@@ -266,22 +268,22 @@ fn finish<Data>(
                 _ => 0,
             };
             out.write_with(length, |space| message.encode(space))
-                .map(|_| Processed::Wrote)
+                .map(|_| ProcessResult::Wrote)
                 .map_err(|_| Error::Unsupported)
         }
         Ok(ConnectionState::TransmitTlsData(message)) => {
             message.done();
-            Ok(Processed::Wrote)
+            Ok(ProcessResult::Wrote)
         }
         Ok(ConnectionState::WriteTraffic(traffic)) => match task {
-            Task::Read => Ok(Processed::NeedsInput),
-            Task::Encrypt { plain, sizes } => encrypt(traffic, plain, sizes, out).map(|()| Processed::NeedsInput),
+            Task::Read => Ok(ProcessResult::NeedsInput),
+            Task::Encrypt { plain, sizes } => encrypt(traffic, plain, sizes, out).map(|()| ProcessResult::NeedsInput),
             Task::Close => write(out, CLOSE_BYTES_MAX, traffic, |traffic, space| traffic.queue_close_notify(space))
-                .map(|()| Processed::NeedsInput),
+                .map(|()| ProcessResult::NeedsInput),
         },
-        Ok(ConnectionState::BlockedHandshake) => Ok(Processed::NeedsInput),
-        Ok(ConnectionState::PeerClosed) => Ok(Processed::PeerClosed),
-        Ok(ConnectionState::Closed) => Ok(Processed::Closed),
+        Ok(ConnectionState::BlockedHandshake) => Ok(ProcessResult::NeedsInput),
+        Ok(ConnectionState::PeerClosed) => Ok(ProcessResult::PeerClosed),
+        Ok(ConnectionState::Closed) => Ok(ProcessResult::Closed),
         Ok(_) => Err(Error::Unsupported),
         Err(error) => Err(error.into()),
     };
@@ -363,14 +365,14 @@ fn write<T>(
 }
 
 /// The plain bytes of a record.
-enum Opened {
+enum PlainRecord {
     /// rustls 0.23 decrypts them in place, at `at`, and returns a copy.
     InPlace { at: usize, sample: Sample },
     /// The place of the record is not known.
     Copied(Slice),
 }
 
-impl Opened {
+impl PlainRecord {
     fn new(payload: &[u8], place: Option<Range<usize>>, pool: &Pool) -> Self {
         match place {
             Some(place) => Self::InPlace { at: place.start, sample: Sample::new(payload) },

@@ -37,7 +37,7 @@ use tidegate_engine::{Listener, ServerHandle, StartError};
 use tidegate_http::Server;
 
 use crate::function::{ServiceFunction, TowerService};
-pub use crate::make_service::{IntoService, Itself, Made, MadeWithConnectInfo, PerPeer};
+pub use crate::make_service::{IntoService, MadeWithConnectInfo, MakeServiceMarker, PerPeer, ServiceMarker};
 
 /// The request body that an axum service receives.
 pub type Body = ::axum::body::Body;

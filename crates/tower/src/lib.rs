@@ -24,7 +24,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `axum.rs` | `serve` in place of axum's |
+//! | `axum.rs` | `serve` in place of `axum::serve` |
 //! | `make_service.rs` | `IntoService`: its argument, a service or a maker of services |
 //! | `function.rs` | a service as a function of the HTTP layer: calling it, polling its future for the first time |
 //! | `request.rs` | from our request to one of the `http` crate |

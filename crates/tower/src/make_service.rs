@@ -41,17 +41,17 @@ pub trait IntoService<M> {
 
 /// Marks services.
 #[derive(Debug)]
-pub struct Itself(Infallible);
+pub struct ServiceMarker(Infallible);
 
 /// Marks results of `into_make_service`.
 #[derive(Debug)]
-pub struct Made(Infallible);
+pub struct MakeServiceMarker(Infallible);
 
 /// Marks results of `into_make_service_with_connect_info`.
 #[derive(Debug)]
 pub struct MadeWithConnectInfo(Infallible);
 
-impl<S> IntoService<Itself> for S
+impl<S> IntoService<ServiceMarker> for S
 where
     S: TowerService<Body> + Clone + Send + Sync + 'static,
 {
@@ -62,7 +62,7 @@ where
     }
 }
 
-impl<S> IntoService<Made> for IntoMakeService<S>
+impl<S> IntoService<MakeServiceMarker> for IntoMakeService<S>
 where
     S: TowerService<Body> + Clone + Send + Sync + 'static,
 {

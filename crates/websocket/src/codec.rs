@@ -2,7 +2,7 @@
 //!
 //! A message in one frame without compression stays in the connection's input until it is complete: each receive is
 //! unmasked and checked there once, and the message is a view. Frames of other messages leave the input when they are
-//! complete, compressed bytes at once, into a [`Partial`].
+//! complete, compressed bytes at once, into a [`PartialMessage`].
 //!
 //! Invariants:
 //! - The first `ready` bytes of the input belong to the current frame, are unmasked, and, in a text without
@@ -23,7 +23,7 @@ use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{Accepts, HEADER_BYTES_MAX, Header, Opcode};
 use crate::mask::{self, Mask};
 use crate::message::{Kind, Message, Piece, Text};
-use crate::partial::Partial;
+use crate::partial::PartialMessage;
 use crate::permessage_deflate::{Parameters, PerMessageDeflate, TAIL};
 use crate::role::Role;
 use crate::utf8::{Invalid, Utf8};
@@ -60,7 +60,7 @@ use crate::utf8::{Invalid, Utf8};
 pub struct WebSocket {
     pub(crate) config: Arc<Config>,
     pub(crate) deflate: Option<Box<PerMessageDeflate>>,
-    partial: Option<Box<Partial>>,
+    partial: Option<Box<PartialMessage>>,
     /// When the next ping is due, or the end of waiting for the peer.
     until: Option<Instant>,
     /// When counting control frames began.
@@ -250,7 +250,7 @@ impl WebSocket {
         if let Some(kind) = kind {
             self.text = Utf8::default();
             if is_compressed || in_pieces || !header.is_final {
-                self.partial = Some(Box::new(Partial::new(kind, is_compressed)));
+                self.partial = Some(Box::new(PartialMessage::new(kind, is_compressed)));
             }
         }
         if let Some(partial) = &mut self.partial {
@@ -330,7 +330,7 @@ impl WebSocket {
         if (available as u64) < self.left {
             self.reserve(input, out);
             if self.partial.is_none() {
-                self.await_rest(Box::new(Partial::in_input(kind)), out);
+                self.await_rest(Box::new(PartialMessage::in_input(kind)), out);
             }
             return Ok(Some(Step::NeedMore));
         }
@@ -370,7 +370,7 @@ impl WebSocket {
     }
 
     /// A part of a message has come: the rest has a deadline, unless the parts are yielded as they come.
-    fn await_rest(&mut self, mut partial: Box<Partial>, out: &Output<'_>) {
+    fn await_rest(&mut self, mut partial: Box<PartialMessage>, out: &Output<'_>) {
         if partial.due.is_none() && !partial.in_pieces {
             partial.due = self.config.message_timeout.and_then(|time| out.now().checked_add(time));
         }
@@ -383,7 +383,7 @@ impl WebSocket {
     }
 
     /// Payload bytes of the current message that have come.
-    fn message_bytes(&self, partial: &Partial) -> u64 {
+    fn message_bytes(&self, partial: &PartialMessage) -> u64 {
         let before =
             if partial.is_compressed { partial.read } else { partial.written - self.left.min(partial.written) };
         before + u64::from(self.ready)
@@ -410,7 +410,7 @@ impl WebSocket {
 
     fn continued(
         &mut self,
-        partial: &mut Partial,
+        partial: &mut PartialMessage,
         input: &mut Input,
         out: &Output<'_>,
     ) -> Result<Option<Step<Message>>, Error> {
@@ -450,7 +450,7 @@ impl WebSocket {
     /// Decompresses the received part of a frame.
     fn compressed(
         &mut self,
-        partial: &mut Partial,
+        partial: &mut PartialMessage,
         input: &mut Input,
         out: &Output<'_>,
     ) -> Result<Option<Step<Message>>, Error> {
@@ -503,7 +503,7 @@ impl WebSocket {
         }
     }
 
-    fn check_expanded(&self, partial: &Partial) -> Result<(), Exceeded> {
+    fn check_expanded(&self, partial: &PartialMessage) -> Result<(), Exceeded> {
         self.check_total(partial.written, partial.in_pieces)?;
         let defaults = Deflate::default();
         let settings = self.config.deflate.as_ref().unwrap_or(&defaults);
@@ -515,7 +515,7 @@ impl WebSocket {
     }
 
     /// The end of a compressed message.
-    fn decompressed(&mut self, partial: &mut Partial, out: &Output<'_>) -> Result<Step<Message>, Error> {
+    fn decompressed(&mut self, partial: &mut PartialMessage, out: &Output<'_>) -> Result<Step<Message>, Error> {
         if let Some(deflate) = &mut self.deflate {
             deflate.end_message(out.pool());
         }

@@ -1,4 +1,4 @@
-//! `Partial`: a message that is not complete after one frame, or that is compressed or yielded in pieces; and the
+//! `PartialMessage`: a message that is not complete after one frame, or that is compressed or yielded in pieces; and the
 //! deadline of any message of which a part has come.
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use crate::message::Kind;
 
 /// The state of a message that is partly received.
 #[derive(Debug)]
-pub(crate) struct Partial {
+pub(crate) struct PartialMessage {
     pub(crate) kind: Kind,
     pub(crate) is_compressed: bool,
     /// Whether it is yielded piece by piece.
@@ -35,7 +35,7 @@ pub(crate) struct Partial {
     assembled: Input,
 }
 
-impl Partial {
+impl PartialMessage {
     pub(crate) fn new(kind: Kind, is_compressed: bool) -> Self {
         Self {
             kind,

@@ -87,7 +87,7 @@ async fn both_ways_to_the_database_answer_alike() -> Result<(), Box<dyn std::err
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena-database");
     arena::files::write(&folder)?;
     let database = Arc::new(Database::connect(&postgres.settings()).await?);
-    for connector in [Connector::Runtime(database), Connector::Loop(postgres.settings())] {
+    for connector in [Connector::TokioRuntime(database), Connector::Loop(postgres.settings())] {
         let server = arena::start("127.0.0.1:0", &folder, options(connector))?;
         let asked = server.clone();
         blocking(move || check(&asked)).await?;

@@ -3,7 +3,7 @@
 use super::{FILL_ROOM_MIN, Outbound};
 use crate::entries::NIL;
 use crate::part::Part;
-use crate::pieces::{Measured, Pieces};
+use crate::pieces::{Pieces, SizedPieces};
 use crate::segment::SEGMENT_BYTES;
 
 impl Outbound {
@@ -20,7 +20,7 @@ impl Outbound {
     /// ```
     #[inline]
     pub fn write_pieces(&mut self, pieces: impl Pieces) {
-        let pieces = Measured::new(pieces);
+        let pieces = SizedPieces::new(pieces);
         if !self.append_pieces(&pieces) {
             self.write_behind(pieces);
         }
@@ -28,7 +28,7 @@ impl Outbound {
 
     /// Outlined, so that the common path stays short.
     #[inline(never)]
-    fn write_behind(&mut self, pieces: Measured<impl Pieces>) {
+    fn write_behind(&mut self, pieces: SizedPieces<impl Pieces>) {
         let has_room = pieces.length() > 0 && self.make_room(pieces.room()) && self.append_pieces(&pieces);
         if !has_room {
             pieces.each(|piece| self.write(piece));
@@ -37,7 +37,7 @@ impl Outbound {
 
     /// Appends them to the fill segment, if that has room for all of them.
     #[inline(always)]
-    fn append_pieces(&mut self, pieces: &Measured<impl Pieces>) -> bool {
+    fn append_pieces(&mut self, pieces: &SizedPieces<impl Pieces>) -> bool {
         if self.list.unflushed == NIL {
             return false;
         }

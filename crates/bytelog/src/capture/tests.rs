@@ -40,7 +40,7 @@ fn records(mut file: &[u8]) -> Vec<usize> {
 fn a_file_that_takes_nothing_blocks_no_caller_and_its_frames_are_dropped_and_counted() {
     let options = CaptureOptions { buffer_bytes_max: 200_000, ..CaptureOptions::default() };
     let (capture, mut reader) = piped(options);
-    // Nobody reads the pipe meanwhile, which has room for fewer.
+    // No process reads the pipe meanwhile, which has room for fewer.
     for _ in 0..1_000 {
         capture.push(frame(1_000));
     }

@@ -26,7 +26,7 @@ use self::child::StopFlag;
 use self::load::Load;
 use self::programs::Programs;
 use self::report::{Design, Report, Round};
-use self::server::Serving;
+use self::server::RunningServer;
 use tidegate_load::CpuTime;
 
 /// The flags of `experiment`.
@@ -120,7 +120,7 @@ fn measure(
     stop: &StopFlag,
 ) -> Result<Round, String> {
     let [server_core, load_core] = cores.map_or([None; 2], |cores| cores.map(Some));
-    let server = Serving::start(program, &options.backend, server_core, stop)?;
+    let server = RunningServer::start(program, &options.backend, server_core, stop)?;
     let before = server.cpu_time();
     let load = Load::run(server.url(), options.connections, options.depth, options.duration, load_core, stop)?;
     let after = server.cpu_time();

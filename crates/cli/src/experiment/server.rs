@@ -11,13 +11,13 @@ use super::child::{Child, StopFlag};
 use tidegate_load::CpuTime;
 
 /// A running server. It ends when this is dropped.
-pub(crate) struct Serving {
+pub(crate) struct RunningServer {
     child: Child,
     url: String,
     backend: Option<String>,
 }
 
-impl Serving {
+impl RunningServer {
     /// Starts `program` with one event loop, and waits for its start-up line.
     ///
     /// # Errors

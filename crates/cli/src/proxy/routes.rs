@@ -28,12 +28,12 @@ pub(super) enum Source {
 pub(super) struct Routes {
     source: Source,
     access_log: LineLog,
-    current: Mutex<Arc<Prepared>>,
+    current: Mutex<Arc<ResolvedRoutes>>,
     reload: Reload,
 }
 
 /// Routes whose upstreams are known.
-struct Prepared {
+struct ResolvedRoutes {
     access_log: Option<LogFormat>,
     slashes: Slashes,
     upstreams: HashMap<String, Upstreams>,
@@ -52,7 +52,7 @@ impl Routes {
     pub(super) const RESPONSE_TIMEOUT_CEILING: Duration = Duration::from_secs(2 * RESPONSE_TIMEOUT_MAX as u64);
 
     pub(super) fn new(source: Source, access_log: &LineLog) -> Result<Self, Box<dyn Error>> {
-        let current = Mutex::new(Arc::new(Prepared::new(source.read()?)?));
+        let current = Mutex::new(Arc::new(ResolvedRoutes::new(source.read()?)?));
         Ok(Self { source, access_log: access_log.clone(), current, reload: Reload::new() })
     }
 
@@ -67,7 +67,7 @@ impl Routes {
         if !self.source.names_files() {
             return;
         }
-        match self.source.read().and_then(Prepared::new) {
+        match self.source.read().and_then(ResolvedRoutes::new) {
             Ok(prepared) => {
                 *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(prepared);
                 self.reload.reload();
@@ -144,7 +144,7 @@ impl Source {
     }
 }
 
-impl Prepared {
+impl ResolvedRoutes {
     fn new(config: Config) -> Result<Self, Box<dyn Error>> {
         let mut upstreams = HashMap::new();
         let mut maintenance = Vec::new();

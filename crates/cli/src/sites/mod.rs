@@ -25,7 +25,7 @@ pub(crate) use self::literal::{host_key, refuse_host, refuse_variable};
 
 /// Checks a file as a server would read it. Returns a summary.
 pub(crate) fn check(file: &std::path::Path) -> Result<String, Box<dyn Error>> {
-    let prepared = Prepared::new(Config::read(file)?)?;
+    let prepared = OpenSites::new(Config::read(file)?)?;
     Ok(format!("{} sites", prepared.sites.len()))
 }
 
@@ -36,12 +36,12 @@ type ReadConfig = Box<dyn Fn() -> Result<Config, Box<dyn Error>> + Send + Sync>;
 pub(crate) struct Sites {
     read: ReadConfig,
     access_log: LineLog,
-    current: Mutex<Arc<Prepared>>,
+    current: Mutex<Arc<OpenSites>>,
     reload: Reload,
 }
 
 /// Sites whose files are open.
-struct Prepared {
+struct OpenSites {
     access_log: Option<LogFormat>,
     sites: Vec<PreparedSite>,
 }
@@ -54,7 +54,7 @@ struct PreparedSite {
 
 impl Sites {
     fn new(read: ReadConfig, access_log: &LineLog) -> Result<Arc<Self>, Box<dyn Error>> {
-        let current = Mutex::new(Arc::new(Prepared::new(read()?)?));
+        let current = Mutex::new(Arc::new(OpenSites::new(read()?)?));
         Ok(Arc::new(Self { read, access_log: access_log.clone(), current, reload: Reload::new() }))
     }
 
@@ -66,7 +66,7 @@ impl Sites {
     /// Reads the files again, those that flags name too, and logs the outcome in one line. If one has a mistake, nothing
     /// changes.
     pub(crate) fn reload(&self) {
-        match (self.read)().and_then(Prepared::new) {
+        match (self.read)().and_then(OpenSites::new) {
             Ok(prepared) => {
                 *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(prepared);
                 self.reload.reload();
@@ -97,7 +97,7 @@ impl Sites {
     }
 }
 
-impl Prepared {
+impl OpenSites {
     fn new(config: Config) -> Result<Self, Box<dyn Error>> {
         let access_log = config.access_log.format();
         let sites = config.site.into_iter().map(|site| PreparedSite::new(site.into_inner()));

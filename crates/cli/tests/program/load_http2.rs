@@ -48,7 +48,7 @@ struct Begun {
     others: AtomicUsize,
 }
 
-/// A relay in front of a server, which compares the first bytes of each connection with the preface of HTTP/2.
+/// A relay in front of a server, which compares the first bytes of each connection with the HTTP/2 preface.
 fn relay(to: SocketAddr) -> (Server, Arc<Begun>) {
     let begun = Arc::<Begun>::default();
     let counts = begun.clone();

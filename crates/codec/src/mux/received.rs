@@ -1,15 +1,15 @@
-//! `Received`: the bytes that have arrived in a window, and how many of them are granted again.
+//! `ReceivedBytes`: the bytes that have arrived in a window, and how many of them are granted again.
 
 /// The inbound bytes of a window.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Received {
+pub(super) struct ReceivedBytes {
     /// Bytes that arrived and were not granted again.
     pub(super) outstanding: u32,
     /// Those of them that were consumed.
     pub(super) consumed: u32,
 }
 
-impl Received {
+impl ReceivedBytes {
     /// `None` if that is more than a window of `max` bytes allows.
     #[inline]
     pub(super) fn add(&mut self, bytes: u32, max: u32) -> Option<()> {

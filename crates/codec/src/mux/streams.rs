@@ -11,7 +11,7 @@ use std::cell::Cell;
 use hashbrown::HashTable;
 use tidegate_buffer::injected::{self, Bug};
 
-use super::received::Received;
+use super::received::ReceivedBytes;
 use super::schedule::{Links, Schedule};
 
 /// A stream of a session: its number, and its place in the table. A key of a stream that is closed finds nothing.
@@ -75,7 +75,7 @@ pub struct Streams<S = ()> {
     /// `None` while there is no stream, but within a dispatch.
     tables: Option<Box<Tables<S>>>,
     send_window: i64,
-    receive: Received,
+    receive: ReceivedBytes,
     windows: Windows,
     /// How large receive windows become; 0 if they stay as they are.
     window_max: u32,
@@ -96,7 +96,7 @@ pub struct Streams<S = ()> {
 /// The tables of a session's streams.
 #[derive(Debug)]
 struct Tables<S> {
-    entries: Vec<Entry<S>>,
+    entries: Vec<StreamEntry<S>>,
     /// The first vacant entry.
     vacant: u32,
     by_id: HashTable<u32>,
@@ -125,7 +125,7 @@ impl<S> Default for Tables<S> {
 
 impl<S: Default> Tables<S> {
     /// Adds an entry, and returns its index. `places_before` is how many places the last table had.
-    fn insert(&mut self, entry: Entry<S>, places_before: usize) -> u32 {
+    fn insert(&mut self, entry: StreamEntry<S>, places_before: usize) -> u32 {
         let id = entry.id;
         if self.vacant == NONE
             && self.entries.len() == self.entries.capacity()
@@ -201,13 +201,13 @@ impl<S: Default> Tables<S> {
 }
 
 #[derive(Debug)]
-struct Entry<S> {
+struct StreamEntry<S> {
     id: u32,
     /// The next entry of the list in which this one is: of vacant ones, of ready ones.
     next: u32,
     owner: [u32; 2],
     send_window: i32,
-    receive: Received,
+    receive: ReceivedBytes,
     flags: u8,
     urgency: u8,
     /// How often its receive window has doubled.
@@ -238,7 +238,7 @@ const IN_ORDER: u8 = 1 << 7;
 /// Nothing more is sent or received on it.
 const BOTH_ENDED: u8 = LOCAL_ENDED | PEER_ENDED;
 
-impl<S> Entry<S> {
+impl<S> StreamEntry<S> {
     /// Whether this side has opened it, and it counts as open. Of a stream of the peer the flag is cleared when both sides
     /// have ended it.
     fn is_open_by_us(&self) -> bool {
@@ -259,7 +259,7 @@ impl<S: Default> Streams<S> {
         Self {
             tables: None,
             send_window: session_send.into(),
-            receive: Received::default(),
+            receive: ReceivedBytes::default(),
             windows,
             window_max: 0,
             by_peer: 0,
@@ -318,12 +318,12 @@ impl<S: Default> Streams<S> {
     /// Adds a stream. The caller has checked that the number is not in use.
     pub fn open(&mut self, id: u32, by_peer: bool) -> StreamKey {
         debug_assert!(self.find(id).is_none(), "stream {id} is open");
-        let entry = Entry {
+        let entry = StreamEntry {
             id,
             next: NONE,
             owner: [0; 2],
             send_window: self.windows.stream_send as i32,
-            receive: Received::default(),
+            receive: ReceivedBytes::default(),
             flags: if by_peer { BY_PEER } else { 0 },
             urgency: URGENCY_DEFAULT,
             doublings: 0,
@@ -424,12 +424,12 @@ impl<S: Default> Streams<S> {
         self.tables.as_ref().map_or(0, |tables| tables.entries.len() as u32)
     }
 
-    fn entry(&self, key: StreamKey) -> Option<&Entry<S>> {
+    fn entry(&self, key: StreamKey) -> Option<&StreamEntry<S>> {
         let entry = self.tables.as_ref()?.entries.get(key.index as usize)?;
         (entry.id == key.id && entry.flags & VACANT == 0).then_some(entry)
     }
 
-    fn entry_mut(&mut self, key: StreamKey) -> Option<&mut Entry<S>> {
+    fn entry_mut(&mut self, key: StreamKey) -> Option<&mut StreamEntry<S>> {
         let entry = self.tables.as_mut()?.entries.get_mut(key.index as usize)?;
         (entry.id == key.id && entry.flags & VACANT == 0).then_some(entry)
     }
@@ -623,7 +623,7 @@ impl<S: Default> Streams<S> {
     /// Whether credit for the session is half of the peer's full credit. Bytes that are not consumed do not count:
     /// bytes that some streams hold must not keep the rest from being granted.
     fn is_session_update_due(&self) -> bool {
-        let Received { outstanding, consumed } = self.receive;
+        let ReceivedBytes { outstanding, consumed } = self.receive;
         let most = self.windows.session_receive.saturating_sub(outstanding - consumed);
         consumed > 0 && consumed >= most / 2
     }
@@ -832,7 +832,7 @@ impl<S: Default> Streams<S> {
     }
 }
 
-impl<S> Links for Vec<Entry<S>> {
+impl<S> Links for Vec<StreamEntry<S>> {
     fn next(&self, index: u32) -> u32 {
         self[index as usize].next
     }
@@ -875,4 +875,4 @@ const RESETS_MAX: u32 = 200;
 /// The largest window (RFC 9113 §6.9.1).
 const WINDOW_MAX: i64 = (1 << 31) - 1;
 
-const _: () = assert!(size_of::<Entry<()>>() == 32);
+const _: () = assert!(size_of::<StreamEntry<()>>() == 32);

@@ -27,7 +27,7 @@ impl Wakers {
             Side::Writer => self.reader.as_ref(),
         };
         let other = other.filter(|other| !other.will_wake(waker))?;
-        Some(Waker::from(Arc::new(Both(waker.clone(), other.clone()))))
+        Some(Waker::from(Arc::new(WakerPair(waker.clone(), other.clone()))))
     }
 
     /// The task waits on its side.
@@ -63,9 +63,9 @@ impl Wakers {
     }
 }
 
-struct Both(Waker, Waker);
+struct WakerPair(Waker, Waker);
 
-impl Wake for Both {
+impl Wake for WakerPair {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -1,4 +1,4 @@
-//! The tokio_runtime: crates of tokio in functions, tasks and callbacks of our loops, and our loops within programs of tokio.
+//! The tokio_runtime: tokio crates in functions, tasks and callbacks of our loops, and our loops within tokio programs.
 
 mod database;
 mod functions;

@@ -30,7 +30,7 @@ use tidegate_sys::Token;
 pub(crate) use self::delivery::DeliveryBudget;
 pub(crate) use self::local_members::{Delivery, DeliveryOutcome, Groups};
 pub use self::room::{Room, RoomError, RoomLimits, Rooms, Visit};
-use crate::mailbox::{LoopMessage, Mailbox, Refused};
+use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 
 /// Connections that get the same messages: the members of a chat, the subscribers of a topic.
 ///
@@ -177,9 +177,9 @@ impl<C: Broadcast> Group<C> {
                 loops.of(&member.mailbox).joining += 1;
                 Ok(())
             }
-            Err(Refused::Full(_)) => Err(GroupFull { loops: 1 }),
+            Err(MailboxError::Full(_)) => Err(GroupFull { loops: 1 }),
             // The connection has ended with its loop.
-            Err(Refused::Ended(_)) => Ok(()),
+            Err(MailboxError::Ended(_)) => Ok(()),
         }
     }
 
@@ -195,12 +195,12 @@ impl<C: Broadcast> Group<C> {
         let mut full = 0;
         loops.0.retain(|there| match there.mailbox.send(LoopMessage::Broadcast(message.clone())) {
             Ok(()) => true,
-            Err(Refused::Full(_)) => {
+            Err(MailboxError::Full(_)) => {
                 full += 1;
                 true
             }
             // The refused clone is not the last, so nothing of the user's is dropped under the lock.
-            Err(Refused::Ended(_)) => false,
+            Err(MailboxError::Ended(_)) => false,
         });
         if full == 0 { Ok(()) } else { Err(GroupFull { loops: full }) }
     }

@@ -14,7 +14,7 @@ use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Side, Socket};
 
 use crate::backend::BackendPlan;
-use crate::counters::{Counts, ListenerCounts, Published};
+use crate::counters::{Counts, ListenerCounts, PublishedCounters};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::takeover::TakeoverListener;
@@ -211,7 +211,7 @@ impl Superseded {
 struct RunningLoop {
     backend: &'static str,
     mailbox: Arc<Mailbox>,
-    published: Arc<Published>,
+    published: Arc<PublishedCounters>,
     thread: ThreadId,
 }
 
@@ -397,7 +397,7 @@ impl ServerState {
             .map_err(StartError::System)?;
         let id = thread.thread().id();
         self.threads().push(thread);
-        let Started { mailbox, published, backend } = outcome.recv().map_err(|_| StartError::Panicked)??;
+        let StartReport { mailbox, published, backend } = outcome.recv().map_err(|_| StartError::Panicked)??;
         self.loops.push(RunningLoop { backend, mailbox, published, thread: id });
         Ok(())
     }
@@ -460,15 +460,15 @@ impl Drop for ServerState {
 }
 
 /// The report of a loop's thread once it runs.
-struct Started {
+struct StartReport {
     mailbox: Arc<Mailbox>,
-    published: Arc<Published>,
+    published: Arc<PublishedCounters>,
     backend: &'static str,
 }
 
 /// The life of a loop's thread.
 fn run_loop(
-    started: &Sender<Result<Started, StartError>>,
+    started: &Sender<Result<StartReport, StartError>>,
     plan: BackendPlan,
     memory_max: usize,
     tokio_runtime: &TokioRuntime,
@@ -491,7 +491,7 @@ fn run_loop(
     });
     match ready {
         Ok((mut event_loop, backend)) => {
-            let report = Started { mailbox: event_loop.mailbox(), published: event_loop.published(), backend };
+            let report = StartReport { mailbox: event_loop.mailbox(), published: event_loop.published(), backend };
             if started.send(Ok(report)).is_ok()
                 && let Err(error) = event_loop.run()
             {

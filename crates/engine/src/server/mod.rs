@@ -392,7 +392,7 @@ impl Server {
     }
 
     /// Checks whether a server runs at the path, if one was set, and takes its listeners.
-    fn begin_takeover(&mut self) -> Result<TakenOver, StartError> {
+    fn begin_takeover(&mut self) -> Result<TakeoverParts, StartError> {
         let Some(path) = self.takeover.take() else { return Ok((None, None)) };
         match Takeover::begin(&path) {
             Ok((takeover, listeners)) => Ok((Some((path, takeover)), listeners)),
@@ -402,7 +402,7 @@ impl Server {
 }
 
 /// A takeover that has begun, with its path, and the listeners of the server before.
-type TakenOver = (Option<(PathBuf, Takeover)>, Option<Vec<OwnedFd>>);
+type TakeoverParts = (Option<(PathBuf, Takeover)>, Option<Vec<OwnedFd>>);
 
 impl Default for Server {
     fn default() -> Self {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::counters::Published;
+use crate::counters::PublishedCounters;
 use crate::limits::STALL_MIN;
 use crate::unwind::catch_and_log;
 
@@ -29,13 +29,13 @@ impl Watchdog {
     ///
     /// # Errors
     /// The system's, if it has no thread.
-    pub(crate) fn start(loops: impl IntoIterator<Item = Arc<Published>>) -> io::Result<Self> {
+    pub(crate) fn start(loops: impl IntoIterator<Item = Arc<PublishedCounters>>) -> io::Result<Self> {
         Self::start_with(loops, CHECK_INTERVAL)
     }
 
-    fn start_with(loops: impl IntoIterator<Item = Arc<Published>>, every: Duration) -> io::Result<Self> {
+    fn start_with(loops: impl IntoIterator<Item = Arc<PublishedCounters>>, every: Duration) -> io::Result<Self> {
         let signal = Arc::new(StopSignal::default());
-        let mut watched: Vec<_> = loops.into_iter().map(Watched::new).collect();
+        let mut watched: Vec<_> = loops.into_iter().map(LoopObservation::new).collect();
         let stop = signal.clone();
         let thread = Builder::new().name("tidegate-watch".into()).stack_size(STACK_BYTES).spawn(move || {
             while !stop.is_set_within(every) {
@@ -82,16 +82,16 @@ impl StopSignal {
 }
 
 /// One loop, as the thread last saw it.
-struct Watched {
-    published: Arc<Published>,
+struct LoopObservation {
+    published: Arc<PublishedCounters>,
     /// The turn that the loop was busy with at the last check, and since when that is known.
     seen: Option<(u64, Instant)>,
     /// Whether that turn was logged.
     logged: bool,
 }
 
-impl Watched {
-    fn new(published: Arc<Published>) -> Self {
+impl LoopObservation {
+    fn new(published: Arc<PublishedCounters>) -> Self {
         Self { published, seen: None, logged: false }
     }
 
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn a_turn_that_does_not_end_is_logged_once() {
-        let published = Arc::new(Published::default());
-        let (mut watched, start) = (Watched::new(published.clone()), Instant::now());
+        let published = Arc::new(PublishedCounters::default());
+        let (mut watched, start) = (LoopObservation::new(published.clone()), Instant::now());
         published.begin_turn(7);
         assert_eq!(watched.check(start), None);
         assert_eq!(watched.check(start + HALF), None);
@@ -165,8 +165,8 @@ mod tests {
 
     #[test]
     fn a_loop_that_waits_or_takes_short_turns_is_not_reported() {
-        let published = Arc::new(Published::default());
-        let (mut watched, start) = (Watched::new(published.clone()), Instant::now());
+        let published = Arc::new(PublishedCounters::default());
+        let (mut watched, start) = (LoopObservation::new(published.clone()), Instant::now());
         for at in 0..100 {
             assert_eq!(watched.check(start + at * HALF), None, "it sleeps");
         }

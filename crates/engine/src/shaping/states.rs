@@ -75,7 +75,7 @@ struct SharedBuckets {
 
 /// For how long a connection was held that is held no more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Released {
+pub(crate) struct HoldTimes {
     pub(crate) receive: Option<Duration>,
     pub(crate) send: Option<Duration>,
 }
@@ -247,11 +247,11 @@ impl ShapingStates {
     }
 
     /// Ends the holds of a connection whose time is over.
-    pub(crate) fn release(&mut self, slot: u32, now: Instant) -> Released {
+    pub(crate) fn release(&mut self, slot: u32, now: Instant) -> HoldTimes {
         let now = self.nanos(now);
-        let Some(state) = self.states.get_mut(slot) else { return Released::default() };
+        let Some(state) = self.states.get_mut(slot) else { return HoldTimes::default() };
         let [receive, send] = &mut state.holds;
-        Released { receive: receive.end(now), send: send.end(now) }
+        HoldTimes { receive: receive.end(now), send: send.end(now) }
     }
 
     /// When a connection is to be released next.

@@ -35,7 +35,7 @@ impl<T: 'static> HandlerTask<T> {
     pub(crate) fn new(tasks: &Rc<Tasks>, connection: Token, future: impl Future<Output = T> + 'static) -> Self {
         let output = Rc::new(Cell::new(OutputState::Running));
         let serving = ServingGuard::of(tasks);
-        let token = tasks.spawn(Box::pin(Reporting { future, connection, output: output.clone(), serving }));
+        let token = tasks.spawn(Box::pin(HandlerFuture { future, connection, output: output.clone(), serving }));
         Self { tasks: tasks.clone(), token, output }
     }
 }
@@ -86,7 +86,7 @@ impl<T> fmt::Debug for HandlerTask<T> {
 
 pin_project! {
     /// Runs a future, and notifies the connection when it is complete.
-    struct Reporting<F: Future> {
+    struct HandlerFuture<F: Future> {
         #[pin]
         future: F,
         connection: Token,
@@ -95,7 +95,7 @@ pin_project! {
     }
 }
 
-impl<F: Future> Future for Reporting<F> {
+impl<F: Future> Future for HandlerFuture<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

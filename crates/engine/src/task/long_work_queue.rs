@@ -12,7 +12,7 @@ use crate::limits::{LONG_WORK_AT_ONCE_MAX, LONG_WORK_TIME};
 /// The tasks of a loop that wait for a turn to do long work, in the order in which they asked.
 #[derive(Default)]
 pub(crate) struct LongWorkQueue {
-    waiting: RefCell<VecDeque<Waiting>>,
+    waiting: RefCell<VecDeque<WaitState>>,
     /// The work of codecs and parsers up to the start of the turn.
     turn: Cell<Work>,
     /// Pieces that have begun in this turn without waiting.
@@ -20,7 +20,7 @@ pub(crate) struct LongWorkQueue {
     waits: Cell<u64>,
 }
 
-enum Waiting {
+enum WaitState {
     Future(Rc<RefCell<Wait>>),
     /// A task that goes on as soon as it is woken.
     Task(Waker),
@@ -48,17 +48,17 @@ impl LongWorkQueue {
         begins
     }
 
-    fn push(&self, waiting: Waiting) {
+    fn push(&self, waiting: WaitState) {
         self.waits.set(self.waits.get() + 1);
         self.waiting.borrow_mut().push_back(waiting);
     }
 
     pub(super) fn push_future(&self, wait: Rc<RefCell<Wait>>) {
-        self.push(Waiting::Future(wait));
+        self.push(WaitState::Future(wait));
     }
 
     pub(super) fn push_task(&self, waker: Waker) {
-        self.push(Waiting::Task(waker));
+        self.push(WaitState::Task(waker));
     }
 
     pub(super) fn waits(&self) -> u64 {
@@ -71,8 +71,8 @@ impl LongWorkQueue {
             let first = self.waiting.borrow_mut().pop_front();
             match first {
                 None => return,
-                Some(Waiting::Task(waker)) => return waker.wake(),
-                Some(Waiting::Future(wait)) => {
+                Some(WaitState::Task(waker)) => return waker.wake(),
+                Some(WaitState::Future(wait)) => {
                     let before = wait.replace(Wait::Granted);
                     match before {
                         Wait::For(waker) => return waker.wake(),

@@ -23,7 +23,7 @@ pub(crate) struct Tasks {
     mailbox: Arc<Mailbox>,
     table: RefCell<Pages<TaskEntry>>,
     /// Tasks that were woken and have not run yet. The memory is reused.
-    woken: RefCell<Woken>,
+    woken: RefCell<WokenTasks>,
     /// Actions to run outside of any dispatch.
     deferred: RefCell<Vec<Deferred>>,
     /// Tasks that wait for a turn to do long work.
@@ -53,7 +53,7 @@ struct TaskEntry {
 }
 
 #[derive(Default)]
-struct Woken {
+struct WokenTasks {
     tasks: Vec<Token>,
     /// How many of `tasks` have run.
     done: usize,

@@ -42,10 +42,10 @@ use tokio::runtime::{Builder, EnterGuard, Handle, Runtime, RuntimeFlavor};
 /// # Ok::<(), tidegate::StartError>(())
 /// ```
 #[derive(Clone)]
-pub struct TokioRuntime(Kind);
+pub struct TokioRuntime(RuntimeKind);
 
 #[derive(Clone)]
-enum Kind {
+enum RuntimeKind {
     None,
     Ours(Arc<Ours>),
     /// A runtime of the application, which the application drives and ends.
@@ -65,26 +65,26 @@ impl TokioRuntime {
     #[must_use]
     pub fn shared() -> Self {
         static SHARED: LazyLock<Arc<Ours>> = LazyLock::new(|| Ours::new(1));
-        Self(Kind::Ours(SHARED.clone()))
+        Self(RuntimeKind::Ours(SHARED.clone()))
     }
 
     /// A tokio runtime with so many threads, at least one. They start with the first server that uses it, or the first call
     /// of [`handle`](Self::handle). They end with the last clone and the last loop: tasks that are left are dropped.
     #[must_use]
     pub fn with_threads(threads: usize) -> Self {
-        Self(Kind::Ours(Ours::new(threads.max(1))))
+        Self(RuntimeKind::Ours(Ours::new(threads.max(1))))
     }
 
     /// A runtime of the application. It has to run for as long as the loops do. A runtime of one thread works only while
     /// the application drives it: within `block_on`.
     #[must_use]
     pub fn of(handle: Handle) -> Self {
-        Self(Kind::Given(handle))
+        Self(RuntimeKind::Given(handle))
     }
 
     /// Without a runtime: for a loop that belongs to no server.
     pub(crate) const fn none() -> Self {
-        Self(Kind::None)
+        Self(RuntimeKind::None)
     }
 
     /// The default of a server: the current runtime, or a new one.
@@ -112,26 +112,28 @@ impl TokioRuntime {
     pub fn handle(&self) -> io::Result<Handle> {
         self.start()?;
         match &self.0 {
-            Kind::Given(handle) => Ok(handle.clone()),
-            Kind::Ours(ours) => ours.runtime.get().map(|runtime| runtime.handle().clone()).ok_or_else(not_started),
-            Kind::None => Err(not_started()),
+            RuntimeKind::Given(handle) => Ok(handle.clone()),
+            RuntimeKind::Ours(ours) => {
+                ours.runtime.get().map(|runtime| runtime.handle().clone()).ok_or_else(not_started)
+            }
+            RuntimeKind::None => Err(not_started()),
         }
     }
 
     /// Starts the runtime, if it has not started.
     pub(crate) fn start(&self) -> io::Result<()> {
         match &self.0 {
-            Kind::Ours(ours) => ours.start(),
-            Kind::None | Kind::Given(_) => Ok(()),
+            RuntimeKind::Ours(ours) => ours.start(),
+            RuntimeKind::None | RuntimeKind::Given(_) => Ok(()),
         }
     }
 
     /// Makes the runtime that of the thread, until the guard is dropped.
     pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
         match &self.0 {
-            Kind::None => None,
-            Kind::Ours(ours) => ours.runtime.get().map(Runtime::enter),
-            Kind::Given(handle) => Some(handle.enter()),
+            RuntimeKind::None => None,
+            RuntimeKind::Ours(ours) => ours.runtime.get().map(Runtime::enter),
+            RuntimeKind::Given(handle) => Some(handle.enter()),
         }
     }
 }
@@ -173,9 +175,11 @@ fn not_started() -> io::Error {
 impl fmt::Debug for TokioRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::None => f.write_str("TokioRuntime(none)"),
-            Kind::Ours(ours) => f.debug_struct("TokioRuntime").field("threads", &ours.threads).finish_non_exhaustive(),
-            Kind::Given(handle) => f.debug_tuple("TokioRuntime").field(handle).finish(),
+            RuntimeKind::None => f.write_str("TokioRuntime(none)"),
+            RuntimeKind::Ours(ours) => {
+                f.debug_struct("TokioRuntime").field("threads", &ours.threads).finish_non_exhaustive()
+            }
+            RuntimeKind::Given(handle) => f.debug_tuple("TokioRuntime").field(handle).finish(),
         }
     }
 }

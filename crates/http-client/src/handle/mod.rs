@@ -25,7 +25,7 @@ use self::pipe::PipeWriter;
 use super::error::ClientError;
 use super::{Client, Response};
 
-/// A client that any thread may use, and tasks of any runtime: of tokio, for example. Clones share the client.
+/// A client that any thread may use, and tasks of any runtime, tokio for example. Clones share the client.
 ///
 /// ```
 /// use tidegate::http::{self, Client};
@@ -252,7 +252,7 @@ impl HandleResponse {
         self.status
     }
 
-    /// The version of HTTP that the server speaks.
+    /// The HTTP version that the server speaks.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version

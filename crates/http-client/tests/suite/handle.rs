@@ -141,7 +141,7 @@ fn a_body_whose_loop_ends_is_not_taken_for_a_whole_one() {
 }
 
 #[test]
-fn a_response_that_comes_for_nobody_ends_its_connection() {
+fn an_unrequested_response_ends_its_connection() {
     let (ended, has_ended) = std::sync::mpsc::channel();
     let server = Scripted::start(move |_, stream| {
         if read_head(stream).is_some() {

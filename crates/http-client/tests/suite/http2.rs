@@ -133,7 +133,7 @@ fn bodies_stream_both_ways_at_once() {
     let uri = server.uri("");
     run(async move {
         let client = client(|_| {});
-        // What comes back is read while more is sent: neither side keeps all of it.
+        // The echo is read while more is sent: neither side keeps all of it.
         let body = Body::produce(async |writer| {
             for number in 0..200_u32 {
                 writer.write(number.to_be_bytes().repeat(4096)).await?;

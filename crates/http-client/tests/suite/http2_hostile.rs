@@ -104,7 +104,7 @@ fn client() -> Client {
 }
 
 #[test]
-fn what_goaway_has_not_processed_is_sent_again_on_another_connection() {
+fn requests_that_goaway_leaves_unprocessed_are_sent_again_on_another_connection() {
     let server = Scripted::start(|number, stream| {
         let Some(mut peer) = Peer::greet(stream, &[]) else { return };
         if number > 0 {
@@ -351,7 +351,7 @@ fn a_server_that_permits_one_stream_gets_one_at_a_time() {
             if frame.kind == HEADERS {
                 open.push(frame.stream);
             }
-            // What came before the client knew of the limit is refused.
+            // Requests from before the client knew of the limit are refused.
             while open.len() > 1 {
                 peer.send(reset(open.pop().unwrap_or_default(), 7));
             }
@@ -379,7 +379,7 @@ fn a_server_that_permits_one_stream_gets_one_at_a_time() {
 }
 
 #[test]
-fn a_server_that_permits_more_later_gets_what_waits() {
+fn a_server_that_permits_more_later_gets_the_waiting_requests() {
     let server = Scripted::start(|_, stream| {
         let Some(mut peer) = Peer::greet(stream, &setting(3, 1)) else { return };
         let Some(first) = peer.request() else { return };
@@ -445,7 +445,7 @@ fn a_server_that_wants_http1_gets_it() {
 }
 
 #[test]
-fn a_connection_that_breaks_fails_what_may_have_been_processed() {
+fn a_connection_that_breaks_fails_possibly_processed_requests() {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
     let server = Scripted::start(move |_, stream| {
@@ -544,7 +544,7 @@ fn a_response_that_comes_before_the_server_resets_the_connection_is_received() {
     // Whether the client finds the reset while it sends, receives or does neither differs from round to round.
     for backend in backends() {
         let server = Scripted::start(|_, stream| {
-            // The kernel drops what Nagle's algorithm holds back.
+            // The kernel drops bytes that Nagle's algorithm holds back.
             stream.set_nodelay(true).expect("a socket");
             let Some(mut peer) = Peer::greet(stream, &[]) else { return };
             let Some(stream) = peer.request() else { return };

@@ -16,7 +16,8 @@ use tidegate_testkit::allocations::Region;
 
 #[test]
 fn an_idle_connection_of_the_pool_is_small() {
-    // How many responses arrive at once decides what memory the loop keeps for the next ones: that is no connection's.
+    // How many responses arrive at once decides the memory that the loop keeps for the next ones: it belongs to no
+    // connection.
     let bytes = (0..ROUNDS).map(|_| idle_bytes()).min().expect("a round");
     println!("bytes for an idle connection of the pool: {bytes}, beside {TABLE_BYTES} in tables");
     assert!(bytes + TABLE_BYTES <= IDLE_BYTES_MAX, "{bytes} bytes");
@@ -36,7 +37,8 @@ fn idle_bytes() -> usize {
         limits.connections_per_origin_max = 2 * COUNT;
         limits.connections_max = 2 * COUNT;
         let client = || Client::builder().limits(limits.clone()).build();
-        // The loop keeps what requests in progress need, for the next ones. The connections of this client stay open.
+        // The loop keeps the memory of requests in progress for the next ones. The connections of this client stay
+        // open.
         let (first, client) = (client(), client());
         fill(&client, &uri, COUNT, &wanted).await?;
         for _ in 0..ROUNDS {
@@ -94,7 +96,7 @@ fn serve(listener: &TcpListener, wanted: &AtomicUsize, is_over: &AtomicBool) {
 /// So few that the tables of the loop are large enough before: they have had room for requests of twice as many.
 const COUNT: usize = 62;
 
-/// What these tables have for a connection: 40 bytes for its slot, and 12 in the driver's.
+/// The bytes of these tables for a connection: 40 bytes for its slot, and 12 in the driver's.
 const TABLE_BYTES: usize = 40 + 12;
 
 /// The most bytes of an idle connection. 248 are measured: 208 for the connection in the loop, 16 and 24 for it in the pool.

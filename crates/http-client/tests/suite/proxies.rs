@@ -1,4 +1,4 @@
-//! Proxies: those of HTTP and of SOCKS, and proxies that refuse or answer with garbage; TLS through them; Unix sockets.
+//! Proxies: HTTP and SOCKS proxies, and proxies that refuse or answer with garbage; TLS through them; Unix sockets.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

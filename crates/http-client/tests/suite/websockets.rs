@@ -1,5 +1,5 @@
-//! WebSockets of the client: what it agrees on with a server, servers that answer the handshake wrongly, servers that
-//! break the rules after it, proxies, and opening again.
+//! WebSockets of the client: agreed parameters, servers that answer the handshake wrongly, servers that break the rules
+//! after it, proxies, and opening again.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -234,7 +234,7 @@ fn a_mistake_in_a_step_is_the_error_of_opening() {
     });
 }
 
-/// A proxy of HTTP that makes one tunnel, to `target`, or refuses it.
+/// An HTTP proxy that makes one tunnel, to `target`, or refuses it.
 fn tunnel(target: SocketAddr, status: &'static str) -> Scripted {
     Scripted::start(move |_, stream| {
         let head = read_head(stream).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Clients of a proxy that cancel many requests, and clients that read nothing: what reaches the upstream, and the requests of
-//! others on the same connection to it.
+//! Clients of a proxy that cancel many requests, and clients that read nothing: the requests that reach the upstream,
+//! and those of others on the same connection to it.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -82,7 +82,7 @@ fn a_client_that_cancels_nearly_all_requests_has_few_connections_made_to_an_upst
         assert_eq!(client.stream(last).status(), "200");
         (cancelled, stream) = (cancelled + 7, stream + 16);
     }
-    // The budget, what time and completed requests give back, and the connections of those.
+    // The budget, the returns by time and completed requests, and the connections of those.
     let seconds = began.elapsed().as_secs() as usize + 1;
     let most = 20 + 10 * seconds + cancelled / 7 / 8 + 8;
     let connections = connections.load(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! CONNECT by a client of HTTP/2 through a proxy: the stream is joined to a connection of HTTP/1.1.
+//! CONNECT by an HTTP/2 client through a proxy: the stream is joined to an HTTP/1.1 connection.
 
 use std::net::TcpStream;
 

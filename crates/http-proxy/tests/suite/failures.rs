@@ -190,8 +190,8 @@ type Step = (u64, &'static str);
 
 const WARM: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwarm";
 
-/// A proxy of two upstreams in turn. Each answers its first request at once, and its second one with these steps. The
-/// function returns what a client receives that sends two requests, and then two in a pipeline, and when it received it.
+/// A proxy of two upstreams in turn. Each answers its first request at once, and its second one with these steps. A
+/// client sends two requests, and then two in a pipeline; the function returns its responses and their times.
 fn received_of_a_pipeline(
     limits: tidegate::http::Limits,
     response_timeout: Duration,

@@ -566,7 +566,7 @@ fn a_proxy_header_names_the_client_and_the_address_that_it_has_connected_to() {
 }
 
 #[test]
-fn a_proxy_header_repeats_what_a_trusted_proxy_has_reported() {
+fn a_proxy_header_repeats_the_report_of_a_trusted_proxy() {
     let upstream = Upstream::new();
     let upstreams = Upstreams::builder().server(upstream.url().parse().unwrap()).send_proxy_header().build().unwrap();
     let server = Server::bind("127.0.0.1:0").unwrap().proxy_protocol(Policy::required(Networks::local())).loops(1);

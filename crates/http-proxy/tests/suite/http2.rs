@@ -1,4 +1,4 @@
-//! A proxy between versions: clients and upstreams of HTTP/1.1 and HTTP/2.
+//! A proxy between versions: HTTP/1.1 and HTTP/2 clients and upstreams.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ fn run<T: 'static>(future: impl Future<Output = Result<T, Any>> + 'static) -> T 
     event_loop.block_on(limited).expect("the loop runs").expect("the task succeeds")
 }
 
-/// What an upstream has seen of a request.
+/// A request as an upstream has seen it.
 fn seen(request: &Request) -> String {
     let field = |name| request.header_str(name).unwrap_or("none").to_owned();
     let [via, te, host] = ["via", "te", "host"].map(field);

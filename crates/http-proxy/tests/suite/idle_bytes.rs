@@ -17,7 +17,8 @@ use tidegate_testkit::allocations::Region;
 
 #[test]
 fn an_idle_pair_is_small() {
-    // How many heads arrive at once decides what memory the loop keeps for the next ones: that is no connection's.
+    // How many heads arrive at once decides the memory that the loop keeps for the next ones: it belongs to no
+    // connection.
     let bytes = (0..ROUNDS).map(|_| pair_bytes()).min().expect("a round");
     println!("bytes for an idle pair: {bytes}, beside {TABLE_BYTES} in tables");
     assert!((PAIR_BYTES_MIN..=PAIR_BYTES_MAX).contains(&(bytes + TABLE_BYTES)), "{bytes} bytes");
@@ -31,7 +32,7 @@ fn pair_bytes() -> usize {
     let upstreams = Upstreams::builder().server(url).limits(limits).build().expect("upstreams");
     let mut proxy = ProxyLoop::start(Router::with_state(()).fallback(Proxy::new(&upstreams)));
     let mut clients = Vec::with_capacity(4 * COUNT);
-    // The loop keeps what requests in progress need, for the next ones, and its tables.
+    // The loop keeps the memory of requests in progress for the next ones, and its tables.
     proxy.connect(&mut clients, 3 * COUNT);
     for _ in 0..3 {
         proxy.request(&upstream, &mut clients);
@@ -172,7 +173,7 @@ fn serve(listener: &TcpListener, wanted: &AtomicUsize, kept: &AtomicUsize, is_ov
 /// So few that the tables of the loop are large enough before: they have had room for three times as many pairs.
 const COUNT: usize = 62;
 
-/// What these tables have for the two connections: 40 bytes for a slot, and 12 in the driver's.
+/// The bytes of these tables for the two connections: 40 bytes for a slot, and 12 in the driver's.
 const TABLE_BYTES: usize = 2 * (40 + 12);
 
 /// A pair has some bytes: a count below this would not be that of the proxy's loop.

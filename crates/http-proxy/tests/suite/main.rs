@@ -21,6 +21,6 @@ mod websocket_upstream_http2;
 
 use tidegate_testkit::allocations::CountingAllocator;
 
-/// It counts for each thread, so a test sees what its own thread allocates.
+/// It counts for each thread, so a test sees only its own thread's allocations.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

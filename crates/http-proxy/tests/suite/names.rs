@@ -1,4 +1,4 @@
-//! Names of upstreams, on a simulated network: what a resolver answers, and when, is up to the test.
+//! Names of upstreams, on a simulated network: the test decides a resolver's answers and their times.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -14,7 +14,7 @@ use tidegate::http::{Client, Config, Router};
 use tidegate::{Address, Limits, task};
 use tidegate_testkit::network::{Network, SimNode};
 
-/// What the resolver of a test answers.
+/// The answer of a test's resolver.
 #[derive(Debug, Clone)]
 enum Answer {
     Never,

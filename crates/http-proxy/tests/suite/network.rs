@@ -185,7 +185,7 @@ async fn talk(
 const REQUESTS: u32 = 20;
 const CLIENTS: u32 = 6;
 
-/// What came of all requests.
+/// The outcome of all requests.
 struct Outcome {
     answered: u32,
     failed: u32,

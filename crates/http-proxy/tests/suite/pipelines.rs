@@ -517,7 +517,7 @@ fn a_client_that_leaves_takes_its_requests_along() {
 }
 
 #[test]
-fn with_half_close_a_client_that_ends_its_side_gets_the_responses_to_what_it_has_sent() {
+fn with_half_close_a_client_that_ends_its_side_gets_its_responses() {
     let upstream = Upstream::new();
     let proxy = proxy_of(&upstream);
     let (mut client, mut server) = warm(&proxy, &upstream);

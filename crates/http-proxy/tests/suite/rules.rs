@@ -139,7 +139,7 @@ fn a_prefix_is_removed_from_whole_segments_only() {
 }
 
 #[test]
-fn an_upstream_of_http_1_0_gets_what_its_idle_connection_cannot_carry() {
+fn an_upstream_of_http_1_0_gets_requests_that_its_idle_connection_cannot_carry() {
     let upstream = Upstream::new();
     let proxy = proxy_of(&upstream);
     let mut client = client(&proxy);
@@ -195,7 +195,7 @@ fn a_request_without_a_host_is_passed_on_with_an_empty_one() {
     }
 }
 
-/// RFC 9112 §6.3. What follows it is no response to another request.
+/// RFC 9112 §6.3. The bytes behind it are no response to another request.
 #[test]
 fn a_status_without_a_body_is_passed_on_whatever_its_head_declares() {
     let upstream = Upstream::new();

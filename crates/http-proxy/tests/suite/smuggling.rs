@@ -1,4 +1,4 @@
-//! Request smuggling by translation: what a client of HTTP/2 sends reaches an upstream of HTTP/1.1 as the one request that
+//! Request smuggling by translation: an HTTP/2 client's request reaches an HTTP/1.1 upstream as the one request that
 //! the proxy understood, or not at all. The test plays both, byte by byte.
 
 use std::io::Read;
@@ -42,7 +42,7 @@ fn with<'a>(changed: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     kept.chain(pseudo).chain(others).collect()
 }
 
-/// Heads that no request of HTTP/1.1 can say, or only as something else.
+/// Heads that no HTTP/1.1 request can express, or only as something else.
 const REFUSED: &[&[(&str, &str)]] = &[
     // Line ends and NUL, wherever they may be.
     &[("x", "a\r\nTransfer-Encoding: chunked")],
@@ -82,7 +82,7 @@ const REFUSED: &[&[(&str, &str)]] = &[
     &[("", "y")],
     &[("x", " chunked")],
     &[("x", "chunked ")],
-    // What frames a message of HTTP/1.1, or is about its connection.
+    // Fields that frame an HTTP/1.1 message, or concern its connection.
     &[("transfer-encoding", "chunked")],
     &[("transfer-encoding", "identity")],
     &[("transfer-encoding", "")],
@@ -103,7 +103,7 @@ const REFUSED: &[&[(&str, &str)]] = &[
     &[("content-length", "99999999999999999999999")],
     // One that the end of the stream contradicts.
     &[("content-length", "5")],
-    // Two hosts, or two of what there is one of.
+    // Two hosts, or two of a unique field.
     &[("host", "shore")],
     &[("host", "sea"), ("host", "shore")],
     &[("host", "sea\r\nX: y")],
@@ -125,7 +125,7 @@ const REFUSED: &[&[(&str, &str)]] = &[
 ];
 
 #[test]
-fn what_http1_cannot_say_is_not_forwarded() {
+fn requests_that_http1_cannot_express_are_not_forwarded() {
     let upstream = Upstream::new();
     let proxy = proxy_of(&upstream);
     for changed in REFUSED {
@@ -156,7 +156,7 @@ fn a_pseudo_field_behind_a_field_is_not_forwarded() {
 
 #[test]
 fn a_head_is_forwarded_as_it_was_understood() {
-    // What is sent, the request line, lines that come once, and names that do not come.
+    // The sent fields, the request line, lines that come once, and names that do not come.
     type Case =
         (&'static [(&'static str, &'static str)], &'static str, &'static [&'static str], &'static [&'static str]);
     let cases: [Case; 8] = [
@@ -249,7 +249,7 @@ fn a_length_that_lies_does_not_leave_a_request_half_sent() {
         finish(&mut client, 1);
         let answer = client.stream(1);
         assert!(answer.reset.is_some(), "{body}: {answer:?}");
-        // The connection ends with what could be a part of this body, and nothing follows.
+        // The connection ends with a possible part of this body, and nothing follows.
         let (rest, _) = server.rest();
         assert!(rest.len() < 5, "{body}: {:?}", rest.escape_ascii().to_string());
         assert_next_is_own(&proxy, &upstream);

@@ -1,5 +1,5 @@
-//! A proxy whose upstream of HTTP/2 refuses, resets and leaves: a request is sent again only where that is safe, and has one
-//! answer. And upstreams of `https`, which choose the version.
+//! A proxy whose HTTP/2 upstream refuses, resets and leaves: a request is sent again only where that is safe, and has
+//! one answer. And upstreams of `https`, which choose the version.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -115,7 +115,7 @@ fn a_stream_that_is_refused_for_ever_is_sent_a_few_times() {
 }
 
 #[test]
-fn what_may_have_been_processed_is_not_sent_again() {
+fn a_possibly_processed_request_is_not_sent_again() {
     for code in [CANCEL, INTERNAL] {
         let upstream = Upstream::new();
         let proxy = proxy_of(&[&upstream]);
@@ -146,7 +146,7 @@ fn a_refused_request_is_sent_again_with_its_body() {
 }
 
 #[test]
-fn what_a_first_goaway_has_not_processed_is_sent_by_another_connection_with_its_body() {
+fn a_request_that_a_first_goaway_leaves_unprocessed_is_sent_by_another_connection_with_its_body() {
     let upstream = Upstream::new();
     let proxy = proxy_of(&[&upstream]);
     let client = ask(&proxy, "POST", "a small body");
@@ -208,7 +208,7 @@ fn a_body_of_more_than_64_kib_is_not_sent_again() {
 }
 
 #[test]
-fn what_goaway_has_not_processed_is_sent_by_another_connection_and_the_rest_is_answered() {
+fn requests_that_goaway_leaves_unprocessed_are_sent_by_another_connection_and_the_rest_are_answered() {
     let upstream = Upstream::new();
     let proxy = proxy_of(&[&upstream]);
     let mut session = warm(&proxy, &upstream);
@@ -224,7 +224,7 @@ fn what_goaway_has_not_processed_is_sent_by_another_connection_and_the_rest_is_a
     session.answer(processed, "first");
     assert_eq!(answer(first), ("200".into(), "first".into()));
     assert_eq!(session.heads_to_the_end(), 0, "the old connection ends behind its last stream");
-    // The other one serves what comes now.
+    // The other one serves the next requests.
     let third = ask(&proxy, "GET", "");
     let stream = other.request();
     other.answer(stream, "third");
@@ -232,7 +232,7 @@ fn what_goaway_has_not_processed_is_sent_by_another_connection_and_the_rest_is_a
 }
 
 #[test]
-fn what_goaway_may_have_processed_fails_if_the_connection_ends() {
+fn requests_that_goaway_may_have_processed_fail_if_the_connection_ends() {
     let upstream = Upstream::new();
     let proxy = proxy_of(&[&upstream]);
     let mut session = warm(&proxy, &upstream);

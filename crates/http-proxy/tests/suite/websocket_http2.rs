@@ -1,4 +1,4 @@
-//! WebSockets of clients of HTTP/2 (RFC 8441) through a proxy, on both backends.
+//! WebSockets of HTTP/2 clients (RFC 8441) through a proxy, on both backends.
 
 use std::net::TcpStream;
 
@@ -101,7 +101,7 @@ fn each_handshake_has_a_key_of_its_own_and_that_of_a_client_is_dropped() {
     });
 }
 
-/// What a test changes of a response.
+/// A test's change of a response.
 type Change = fn(String) -> String;
 
 #[test]

@@ -1,5 +1,5 @@
-//! WebSockets through a proxy whose upstream speaks HTTP/2, on both backends: an extended CONNECT (RFC 8441) of a client of
-//! HTTP/2 stays one, and an upgrade of a client of HTTP/1.1 becomes one.
+//! WebSockets through a proxy whose upstream speaks HTTP/2, on both backends: an HTTP/2 client's extended CONNECT (RFC
+//! 8441) stays one, and an HTTP/1.1 client's upgrade becomes one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -181,7 +181,7 @@ fn a_refusal_in_one_piece_is_passed_on_and_resets_nothing() {
         assert_eq!((client.stream(1).status(), client.stream(1).body), ("404", b"none".to_vec()));
         let frame = next(&mut session, stream);
         assert_eq!((frame.kind, frame.flags & END_STREAM, frame.content.len()), (DATA, END_STREAM, 0), "HTTP/2");
-        // The same for a client of HTTP/1.1.
+        // The same for an HTTP/1.1 client.
         let mut client = ask(&proxy, "Connection: upgrade, close\r\n");
         let stream = session.head();
         refuse(&mut session, stream);
@@ -202,7 +202,7 @@ fn refuse(session: &mut Session, stream: u32) {
     session.send_at_once(&[(HEADERS, END_HEADERS, stream, &head), (DATA, END_STREAM, stream, b"none")]);
 }
 
-/// A client of HTTP/1.1 that has asked for a WebSocket, with the key of RFC 6455 §1.3.
+/// An HTTP/1.1 client that has asked for a WebSocket, with the key of RFC 6455 §1.3.
 fn ask(proxy: &Running, lines: &str) -> TcpStream {
     let mut client = proxy.connect();
     let request = format!(
@@ -296,7 +296,7 @@ fn an_upgrade_of_http1_falls_back_to_an_upstream_of_its_version() {
         let upstreams = Upstreams::new(urls.iter().map(String::as_str)).expect("upstreams");
         let proxy = start_on(backend, move || Router::new().fallback(Proxy::new(&upstreams)));
         let accepted = std::thread::spawn(move || of_http2.accept_with(&[]));
-        // Two, so that the upstream of HTTP/2 has its turn.
+        // Two, so that the HTTP/2 upstream has its turn.
         for _ in 0..2 {
             let mut client = ask(&proxy, "Connection: upgrade, close\r\n");
             let mut response = String::new();

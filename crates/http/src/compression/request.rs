@@ -50,7 +50,7 @@ impl Middleware for RequestDecompression {
     }
 }
 
-/// 415, with what is supported (RFC 9110 §12.5.3).
+/// 415, with the supported codings (RFC 9110 §12.5.3).
 fn unsupported() -> Response {
     let response = Response::of_error(Status::UNSUPPORTED_MEDIA_TYPE).close();
     response.header("Accept-Encoding", supported_names()).expect("they are tokens")

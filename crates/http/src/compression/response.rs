@@ -31,9 +31,9 @@ use crate::response::Response;
 /// if `Cache-Control` has `no-transform`. Compressible responses get `Vary: Accept-Encoding` in any case, and so does a 304. A strong `ETag`
 /// of a compressed response becomes weak.
 ///
-/// A body of up to 64 KiB is compressed at once, or one of up to 4 KiB while the loop is busy with others. A longer one is
-/// compressed in slices while it is sent, each of which takes about a millisecond: the bodies of a loop take turns, and
-/// other connections are served in between. What a producer has written leaves when the producer waits. The context of a
+/// A body of up to 64 KiB is compressed at once, or one of up to 4 KiB while the loop is busy with others. A longer one
+/// is compressed in slices while it is sent, each of which takes about a millisecond: the bodies of a loop take turns,
+/// and other connections are served in between. A producer's output leaves when the producer waits. The context of a
 /// compression exists while its response is sent.
 ///
 /// ```
@@ -260,7 +260,7 @@ impl Piecewise {
     }
 }
 
-/// The same producer, whose writer compresses. When the producer waits, what it has written leaves.
+/// The same producer, whose writer compresses. When the producer waits, its output leaves.
 fn compress_producer(produced: ProducedBody, compression: Compression) -> ProducedBody {
     let produce = produced.produce;
     let produce = move |writer: BodyWriter| {
@@ -319,7 +319,7 @@ struct CompressionState {
 }
 
 impl CompressionExchange {
-    /// Runs the producer. While it waits, what it has written is compressed, and leaves.
+    /// Runs the producer. While it waits, its output is compressed, and leaves.
     fn poll_producing(&self, producing: Pin<&mut ProducingFuture>, cx: &mut Context<'_>) -> Poll<ProducingResult> {
         self.state.borrow_mut().task = Some(cx.waker().clone());
         self.is_polled.set(true);
@@ -349,7 +349,7 @@ impl CompressionExchange {
         }
     }
 
-    /// Compresses what the compressor still keeps, so that it leaves.
+    /// Compresses the bytes that the compressor still keeps, so that they leave.
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let compressed = ready!(self.state.borrow_mut().poll_rest(cx, Compressor::flush))?;
         Poll::Ready(self.pass_on(compressed))
@@ -400,7 +400,7 @@ impl CompressionState {
         Poll::Ready(Ok(compressed))
     }
 
-    /// Compresses what the compressor keeps: in a turn of its own, unless that is little.
+    /// Compresses the bytes that the compressor keeps: in a turn of its own, unless they are few.
     fn poll_rest(
         &mut self,
         cx: &mut Context<'_>,

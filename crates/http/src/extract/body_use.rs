@@ -1,4 +1,4 @@
-//! `BodyUse`: what a function needs of the body of a request.
+//! `BodyUse`: a function's need of the request body.
 
 /// How a function uses the body of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! `ConnectionState`: what the requests of one connection share.
+//! `ConnectionState`: the state that one connection's requests share.
 
 use std::ops::Deref;
 use std::rc::Rc;

@@ -13,8 +13,8 @@ use crate::response::Response;
 /// The cookies of a request. Their size and number are bounded by
 /// [`head_bytes_max`](crate::Limits::head_bytes_max).
 ///
-/// Values are as the peer sent them, without percent-decoding. What is malformed is skipped. The peer chooses names and
-/// values: an application does not trust them.
+/// Values are as the peer sent them, without percent-decoding. Malformed cookies are skipped. The peer chooses names
+/// and values: an application does not trust them.
 ///
 /// ```
 /// use tidegate::http::{Cookie, Cookies, Response, Router};
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_end_a_cookie_early_is_an_error() {
+    fn a_character_that_would_end_a_cookie_early_is_an_error() {
         let refused = |cookie: Cookie<'static>| Response::new().cookie(&cookie).unwrap_err();
         for value in ["a\r\nSet-Cookie: b=c", "a\nb", "a\0", "a;b", "a b", "a,b", "a\"b", "\"", "a\\b", "ü", "\u{7f}"]
         {

@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(body((Nested, 3)), b"[\"[1,2]\",3]");
     }
 
-    /// Serializes as what it has inside.
+    /// Serializes as its content.
     #[derive(Serialize)]
     struct Fails(HashMap<Vec<u8>, &'static str>);
 }

@@ -71,7 +71,7 @@ use crate::response::Response;
 /// |---|---|
 /// | [`Path<T>`](Path) | the parameters of the route |
 /// | [`Query<T>`](Query) | the query |
-/// | [`Json<T>`](Json) | a body of JSON |
+/// | [`Json<T>`](Json) | a JSON body |
 /// | [`Form<T>`](Form) | a body that is a form |
 /// | [`Bytes`](bytes::Bytes), `Vec<u8>`, `String` | the whole body |
 /// | [`Body`](crate::Body) | the body, read piece by piece; for async functions |

@@ -1,7 +1,7 @@
 //! `Multipart`: a form with files, read part by part while it arrives.
 //!
-//! The parser is that of the crate `multer`. It is given one piece of the body at a time, and what it may receive before
-//! it has read the head of a part is bounded here: it has no such bound itself.
+//! The parser is that of the crate `multer`. It gets one piece of the body at a time. This module bounds the bytes
+//! before the head of a part is complete: the parser has no such bound.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -58,14 +58,14 @@ pub struct Multipart {
     limits: MultipartLimits,
 }
 
-/// What protects an application that reads the parts of a form.
+/// Limits that protect an application that reads the parts of a form.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct MultipartLimits {
     /// How many parts a body may have. 100. It stops a peer that sends very many tiny ones.
     pub parts_max: usize,
-    /// Bytes of the head of a part, and of what precedes the first one. 8 KiB. It bounds the memory of a part that is
-    /// read piece by piece.
+    /// Bytes of the head of a part, and of the bytes before the first one. 8 KiB. It bounds the memory of a part that
+    /// is read piece by piece.
     pub head_bytes_max: usize,
     /// Bytes of a part that is collected by [`Field::bytes`] or [`Field::text`]. 1 MiB. It bounds the memory of a part.
     pub field_bytes_max: usize,
@@ -116,7 +116,7 @@ impl Multipart {
         self
     }
 
-    /// The next part; `None` at the end of the form. What the function has not read of the part before is skipped.
+    /// The next part; `None` at the end of the form. The unread rest of the part before is skipped.
     ///
     /// # Errors
     /// [`MultipartError`].
@@ -288,7 +288,7 @@ impl IntoResponse for MultipartError {
         match self {
             Self::Malformed | Self::NotText => refuse(Status::BAD_REQUEST, self),
             Self::TooManyParts | Self::HeadTooLong | Self::FieldTooLong => {
-                // What is left of the body is not worth receiving.
+                // The rest of the body is not worth receiving.
                 refuse(Status::CONTENT_TOO_LARGE, self).close()
             }
             Self::Body(error) => error.into_response(),

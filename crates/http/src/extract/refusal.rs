@@ -1,4 +1,4 @@
-//! The responses to requests that do not have what a function needs.
+//! The responses to requests without the parts that a function needs.
 
 use std::fmt::{self, Display, Write};
 
@@ -6,7 +6,7 @@ use tidegate_http1::{ContentType, Status};
 
 use crate::response::Response;
 
-/// A response with a short text that says what is wrong with the request.
+/// A response with a short text that names the fault of the request.
 #[cold]
 pub(crate) fn refuse(status: Status, reason: impl Display) -> Response {
     let mut text = BoundedText(String::new());
@@ -23,7 +23,7 @@ pub(crate) fn failed() -> Response {
     Response::of_error(Status::INTERNAL_SERVER_ERROR)
 }
 
-/// A text of at most [`REASON_BYTES_MAX`] bytes. A reason may quote what the peer has sent.
+/// A text of at most [`REASON_BYTES_MAX`] bytes. A reason may quote the peer's input.
 struct BoundedText(String);
 
 impl Write for BoundedText {

@@ -1,4 +1,4 @@
-//! `State`: what the functions of a router share.
+//! `State`: the state that a router's functions share.
 
 use std::ops::Deref;
 use std::rc::Rc;

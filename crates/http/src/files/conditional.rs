@@ -20,7 +20,7 @@ pub(super) struct FileConditions<'a> {
     if_range: Option<&'a [u8]>,
 }
 
-/// What identifies a representation.
+/// The validators of a representation.
 pub(super) struct Validators<'a> {
     /// A strong entity tag, with its quotes.
     pub(super) etag: &'a str,
@@ -28,7 +28,7 @@ pub(super) struct Validators<'a> {
     pub(super) modified: u64,
 }
 
-/// What the conditions of a request allow.
+/// The verdict of a request's conditions.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The representation is sent.
@@ -155,7 +155,7 @@ fn memchr(text: &[u8]) -> Option<usize> {
     text.iter().position(|&byte| byte == b'"')
 }
 
-/// A date of HTTP in seconds since 1970. A malformed one is ignored.
+/// An HTTP date in seconds since 1970. A malformed one is ignored.
 fn seconds(date: &[u8]) -> Option<u64> {
     let date = httpdate::parse_http_date(std::str::from_utf8(date).ok()?).ok()?;
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn conditions_are_evaluated_in_their_order() {
         use Verdict::{Failed, NotModified, Send};
-        // A tag comes before a date of the same kind, and what fails before what is not modified.
+        // A tag comes before a date of the same kind, and a failed condition before an unmodified file.
         assert_eq!(verdict(&[("If-Match", "\"7\""), ("If-Unmodified-Since", BEFORE)]), Send);
         assert_eq!(verdict(&[("If-Match", "\"6\""), ("If-None-Match", "\"7\"")]), Failed);
         assert_eq!(verdict(&[("If-None-Match", "\"6\""), ("If-Modified-Since", AFTER)]), Send);

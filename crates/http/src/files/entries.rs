@@ -1,5 +1,5 @@
-//! `Entries`: what one loop remembers of files: the fields of their responses, that a variant does not exist, and open
-//! files by choice.
+//! `Entries`: one loop's cache of files: the fields of their responses, that a variant does not exist, and open files
+//! by choice.
 //!
 //! The fields belong to an [`Identity`]: they are made again when a file has another one. That a variant is absent is
 //! remembered for a second. The number of names is bounded: a table that is full is emptied.
@@ -19,7 +19,7 @@ use tidegate_http1::Fields;
 use super::open::Identity;
 use super::options::FileOptions;
 
-/// What one loop remembers of files.
+/// One loop's cache of files.
 pub(super) struct Entries {
     /// By coding, and by the name of the file without the suffix of the coding.
     names: [RefCell<HashMap<Box<str>, Slot>>; Encoding::ALL.len()],
@@ -33,7 +33,7 @@ enum Slot {
     Absent(Instant),
 }
 
-/// What is known of a file before it is opened.
+/// Cached facts about a file before it is opened.
 pub(super) enum Known {
     Nothing,
     Absent,
@@ -205,7 +205,7 @@ const NAMES_MAX: usize = 4096;
 /// Files that each loop keeps open.
 const OPEN_MAX: usize = 256;
 
-/// The last second that a date of HTTP can express, at the end of the year 9999.
+/// The last second that an HTTP date can express, at the end of the year 9999.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tidegate_http_message::Body;
 use super::path::is_served;
 use crate::response::Response;
 
-/// What a listing shows.
+/// The entries that a listing shows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown {
     pub(super) dot_files: bool,
@@ -66,7 +66,7 @@ struct Entry {
 /// The entries that would be served, and whether there are more.
 fn entries(folder: OwnedFd, shown: Shown) -> std::io::Result<(Vec<Entry>, bool)> {
     let mut entries = Vec::new();
-    // What is left out counts as well: the work is bounded.
+    // Omitted entries count as well: the work is bounded.
     let mut seen = 0;
     for entry in Dir::new(folder)? {
         let entry = entry?;
@@ -109,7 +109,7 @@ impl std::fmt::Display for HtmlText<'_> {
     }
 }
 
-/// What a segment of a path does not have as it is.
+/// The bytes that a path segment escapes.
 const IN_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')

@@ -1,6 +1,6 @@
 //! `Files`: a folder of files as a function of a [`Router`].
 //!
-//! Read next: `service.rs` for the way from a request to its response; `path.rs` and `open.rs` for what cannot be
+//! Read next: `service.rs` for the way from a request to its response; `path.rs` and `open.rs` for files that cannot be
 //! reached.
 
 mod conditional;
@@ -46,13 +46,13 @@ use crate::router::Router;
 /// Requests may be conditional, and may ask for at most 16 ranges after those that overlap or touch are joined; for more
 /// the response has the whole file. Methods other than GET, HEAD and OPTIONS are answered with 405.
 ///
-/// **What is served.** Regular files below the folder, which is held open from the beginning: after a rename it is still
+/// **Served files.** Regular files below the folder, which is held open from the beginning: after a rename it is still
 /// the same. Names are percent-decoded once. Names with empty segments, `.` or `..`, slashes or backslashes within a
 /// segment, control characters, incomplete escapes, or bytes that are not UTF-8 are answered with 404, as are devices,
-/// FIFOs, sockets, and unless they are chosen links and names with a dot at the beginning. A file that may not be read is
-/// answered with 403.
+/// FIFOs, sockets, and unless they are chosen links and names with a dot at the beginning. A file that may not be read
+/// is answered with 403.
 ///
-/// **What it costs.** The function is not async: opening a file and asking for its length run within the dispatch of the
+/// **Cost.** The function is not async: opening a file and asking for its length run within the dispatch of the
 /// connection, and the loop waits for them. On a file system that may hang, such as one of a network, use an async
 /// function with [`blocking`](tidegate_engine::blocking).
 ///
@@ -99,8 +99,8 @@ impl Files {
         self
     }
 
-    /// Whether a folder without an index is listed, as a page of at most 10,000 entries; it is not unless set. The listing
-    /// shows what would be served.
+    /// Whether a folder without an index is listed, as a page of at most 10,000 entries; it is not unless set. The
+    /// listing shows the entries that would be served.
     #[must_use]
     pub fn listing(mut self, listing: bool) -> Self {
         self.set().listing = listing;

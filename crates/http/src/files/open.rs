@@ -3,8 +3,8 @@
 //! The kernel resolves names with `openat2` and its rules: beneath the root, without links unless they are wanted. Where
 //! it does not have that call, each component is opened from the one before, and no link is followed.
 //!
-//! A file is opened for reading without waiting: a FIFO without a writer does not block. What is opened is asked for its
-//! kind afterwards, so nothing can be exchanged in between.
+//! A file is opened for reading without waiting: a FIFO without a writer does not block. The kind of the opened file is
+//! checked afterwards, so nothing can be exchanged in between.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ pub(super) struct Root {
     by_component: AtomicBool,
 }
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Debug)]
 pub(super) enum FolderEntry {
     File(File, Identity),
@@ -33,7 +33,7 @@ pub(super) enum FolderEntry {
     Absent,
 }
 
-/// What changes when the content of a file does.
+/// An identity that changes with the content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) inode: u64,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lies_below_the_root_is_opened() {
+    fn only_files_below_the_root_are_opened() {
         let folder = Folder::new("below");
         for by_component in [false, true] {
             for has_links in [false, true] {

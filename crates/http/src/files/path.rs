@@ -1,7 +1,7 @@
 //! `FilePath`: from the path of a request to the name of a file below a root.
 //!
-//! The path is percent-decoded once, segment by segment. What remains is plain names: no segment is empty, is `.` or
-//! `..`, or has a slash, a backslash or a control character. So the name cannot leave the root, whatever opens it, and a
+//! The path is percent-decoded once, segment by segment. The rest is plain names: no segment is empty, is `.` or `..`,
+//! or has a slash, a backslash or a control character. So the name cannot leave the root, whatever opens it, and a
 //! redirection to it leads to no other host.
 
 use std::borrow::Cow;
@@ -71,7 +71,7 @@ pub(super) fn is_served(segment: &str, has_dot_files: bool) -> bool {
 /// The longest name of a file that Linux knows.
 const SEGMENT_BYTES_MAX: usize = 255;
 
-/// The longest name below a root, with room for `index.html` within what Linux takes.
+/// The longest name below a root, with room for `index.html` within the limit of Linux.
 const NAME_BYTES_MAX: usize = 3584;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What a `Range` field asks for.
+/// The request of a `Range` field.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ranges {
     /// The whole file: the field is malformed, of another unit, or asks for too many ranges.

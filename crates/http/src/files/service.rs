@@ -37,7 +37,7 @@ pub(super) struct FileService {
     entries: Rc<Entries>,
 }
 
-/// What a name leads to.
+/// The target of a name.
 enum Found {
     File(Rc<Entry>, Arc<File>),
     Folder,
@@ -121,7 +121,7 @@ impl FileService {
                 }
             }
         }
-        // The peer refuses what there is; or there is nothing.
+        // The peer refuses the existing variants; or there is none.
         Ok(match self.open(name, Encoding::Identity)? {
             Found::File(..) => Err(Response::of_error(Status::NOT_ACCEPTABLE).fields(VARY)),
             other => Ok(other),
@@ -216,7 +216,7 @@ impl FileService {
     }
 }
 
-/// The part of the path that names the file: what the route's last parameter matched if that matches all that is left;
+/// The part of the path that names the file: the match of the route's last parameter if that matches the whole rest;
 /// the root if the route has no such parameter; the whole path without a route.
 fn below(request: &Request) -> &str {
     match request.route() {
@@ -242,7 +242,7 @@ fn region(file: Arc<File>, range: Range<u64>) -> Body {
     FileRegion { file, offset: range.start, length }.into()
 }
 
-/// To the same path with a slash at its end. A browser takes two slashes at the beginning, or what it makes of a
+/// To the same path with a slash at its end. A browser takes two slashes at the beginning, or its reading of a
 /// backslash, for a host: such a path names nothing.
 fn redirect(request: &Request) -> Response {
     let path = request.path();
@@ -287,7 +287,7 @@ fn status_of(error: &io::Error, path: &str) -> Status {
     }
 }
 
-/// What the name of a precompressed variant ends with.
+/// The suffix of a precompressed variant's name.
 const fn suffix(encoding: Encoding) -> &'static str {
     match encoding {
         Encoding::Brotli => ".br",
@@ -300,7 +300,7 @@ const fn suffix(encoding: Encoding) -> &'static str {
 /// A file up to this length is read, and sent in one call with its head: that costs less than a call of `sendfile`.
 const READ_BYTES_MAX: u64 = 16 * 1024;
 
-/// What may lie beside a file, and the file itself, the best first.
+/// The variants that may lie beside a file, and the file itself, the best first.
 const VARIANTS: [Encoding; 4] = [Encoding::Brotli, Encoding::Zstd, Encoding::Gzip, Encoding::Identity];
 
 const ALLOW: Fields = Fields::from_static("Allow: GET, HEAD, OPTIONS\r\n");

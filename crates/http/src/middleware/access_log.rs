@@ -36,10 +36,10 @@ pub enum LogFormat {
     /// The same, and behind it the fields `Referer` and `User-Agent`.
     #[default]
     Combined,
-    /// An object of JSON in one line, with the microseconds until the response, and ids of the request if
-    /// [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) have found some. Of a request that a
-    /// [`Proxy`](crate::proxy::Proxy) has passed on it has `upstream`, the last one that was tried, and `upstream_error`,
-    /// the reason why there is no response of it.
+    /// A JSON object in one line, with the microseconds until the response, and ids of the request if
+    /// [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) have found some. Of a request that
+    /// a [`Proxy`](crate::proxy::Proxy) has passed on it has `upstream`, the last one that was tried, and
+    /// `upstream_error`, the reason why there is no response of it.
     Json,
 }
 
@@ -199,7 +199,7 @@ fn quote(line: &mut String, bytes: &[u8]) {
     }
 }
 
-/// An object of JSON (RFC 8259), member by member.
+/// A JSON object (RFC 8259), member by member.
 struct Object<'a> {
     line: &'a mut String,
 }

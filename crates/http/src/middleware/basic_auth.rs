@@ -25,7 +25,7 @@ pub struct BasicAuth {
 }
 
 impl BasicAuth {
-    /// No user. The realm is what a browser shows.
+    /// No user. A browser shows the realm.
     ///
     /// # Panics
     /// If the realm has quotes, backslashes or characters that a field cannot have.

@@ -1,4 +1,4 @@
-//! `Middleware`: what all requests of a router, and their responses, pass through.
+//! `Middleware`: code that all requests of a router, and their responses, pass through.
 
 mod access_log;
 mod basic_auth;
@@ -25,7 +25,7 @@ use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler};
 use crate::request::Request;
 use crate::response::Response;
 
-/// What all requests of a router, and their responses, pass through; see [`Router::with`](crate::Router::with).
+/// Code that all requests of a router, and their responses, pass through; see [`Router::with`](crate::Router::with).
 ///
 /// ```
 /// use tidegate::http::{Middleware, Request, RequestInfo, Response, Router, StatusCode, IntoResponse};
@@ -124,7 +124,7 @@ pub(crate) fn refused(middleware: &MiddlewareList, reason: &CloseReason, peer: i
     pass_refused(middleware, refusal.status, refusal.reason, refusal.line, peer());
 }
 
-/// Passes a request to middleware that a connection of HTTP/2 has refused just now.
+/// Passes a request to middleware that an HTTP/2 connection has refused just now.
 #[cold]
 pub(crate) fn refused_of_http2(middleware: &MiddlewareList, status: http1::Status, peer: Address) {
     pass_refused(middleware, status, "the head of the request is too large", Box::default(), peer);

@@ -1,7 +1,9 @@
-//! Requests that are held: those whose bodies are likely to come with their heads, as the bodies of unary calls of gRPC do.
+//! Requests that are held: those whose bodies are likely to come with their heads, as the bodies of unary gRPC calls
+//! do.
 //!
-//! The handler of a stream calls the function of such a request once its body is complete, as it calls that of a request
-//! without a body. If the dispatch of the session is over before, the request goes to a task with what has come.
+//! The handler of a stream calls the function of such a request once its body is complete, as it calls that of a
+//! request without a body. If the dispatch of the session is over before, the request goes to a task with the received
+//! part.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -50,7 +52,7 @@ impl BufferedRequest {
     }
 }
 
-/// What has come of the body.
+/// The received part of the body.
 pub(crate) enum BufferedBody {
     /// Most come in one piece.
     One(Option<Slice>),
@@ -79,7 +81,7 @@ impl BufferedBody {
         }
     }
 
-    /// The same for a function that copies what it keeps: a body in one piece is the view that was received.
+    /// The same for a function that copies the bytes that it keeps: a body in one piece is the view that was received.
     pub(crate) fn into_view(self) -> Body {
         match self {
             Self::One(Some(piece)) => piece.into(),

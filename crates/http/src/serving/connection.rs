@@ -1,12 +1,12 @@
 //! The connection state machine: the events of a connection while nothing of it needs a task.
 //!
-//! The handler answers requests whose bodies are in memory, of functions that are async or not, with bodies in memory or of
-//! files (`inline.rs`). An async function that is not complete when it is polled for the first time goes on in a task of its
-//! own, while the handler waits. So does a reverse proxy, whose interim responses the handler sends meanwhile (decision
-//! 98). A request of HTTP/2 whose body comes with its head is buffered until the body is complete (`buffered.rs`).
-//! Everything else goes to a task (`task.rs`), which takes the connection over and returns it when it is idle again. So a
-//! connection has the memory of a task only while a task has something to do. Pipelined requests of a proxy are in progress
-//! side by side (`pipeline.rs`).
+//! The handler answers requests whose bodies are in memory, of functions that are async or not, with bodies in memory
+//! or of files (`inline.rs`). An async function that is not complete when it is polled for the first time goes on in a
+//! task of its own, while the handler waits. So does a reverse proxy, whose interim responses the handler sends
+//! meanwhile (decision 98). An HTTP/2 request whose body comes with its head is buffered until the body is complete
+//! (`buffered.rs`). Everything else goes to a task (`task.rs`), which takes the connection over and returns it when it
+//! is idle again. So a connection has the memory of a task only while a task has something to do. Pipelined requests of
+//! a proxy are in progress side by side (`pipeline.rs`).
 
 use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome};
 use tidegate_http1::{Incoming, Interim, Outgoing, RequestHead};

@@ -21,7 +21,7 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     channel: RefCell<Option<Channel<C>>>,
     /// The number of the exchange in progress.
     number: Cell<u32>,
-    /// What is left of the request.
+    /// Inbound state of the request.
     inbound: Cell<Inbound>,
     /// When the exchange began.
     began: Cell<Instant>,
@@ -37,7 +37,7 @@ pub(crate) struct Exchanges<C: HttpCodec> {
     has_failed: Cell<bool>,
     /// The status with which the codec has refused the body.
     refused: Cell<Option<Status>>,
-    /// What was sent without waiting for room, in its order: the end of a body behind a large piece, or within the
+    /// Messages sent without waiting for room, in their order: the end of a body behind a large piece, or within the
     /// dispatch of another connection.
     late: RefCell<VecDeque<Outgoing>>,
     /// The tasks that wait for a piece of the body, and for room. They may be tasks of the application, which nothing
@@ -56,7 +56,7 @@ pub(crate) enum TimeoutKind {
     Function,
 }
 
-/// What of a request is left to be received.
+/// Inbound state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inbound {
     /// Its body, and the peer waits for `100 Continue`.
@@ -182,7 +182,7 @@ impl<C: HttpCodec> Exchanges<C> {
         self.with(|channel| channel.with_codec(C::keep_half_closed));
     }
 
-    /// Ends the connection: the client has left. What was sent of the response leaves, unless the end of the connection
+    /// Ends the connection: the client has left. The sent part of the response leaves, unless the end of the connection
     /// would then look like that of the response.
     fn leave(&self) -> ChannelError {
         if let Some(mut channel) = self.take()
@@ -211,8 +211,8 @@ impl<C: HttpCodec> Exchanges<C> {
         }
     }
 
-    /// Waits until the client has ended its side within the exchange, unless the exchange goes on then. What of the
-    /// request is unread does not matter: its function may never read it.
+    /// Waits until the client has ended its side within the exchange, unless the exchange goes on then. An unread rest
+    /// of the request does not matter: its function may never read it.
     fn poll_left(&self, cx: &mut Context<'_>) -> Poll<()> {
         let left = self.with(|channel| {
             let keeps = self.has_ended() || channel.with_codec(|codec| codec.keeps_half_closed()).unwrap_or(true);
@@ -248,7 +248,7 @@ impl<C: HttpCodec> Exchanges<C> {
         }
     }
 
-    /// Calls `act` with what the function may have in memory of the body.
+    /// Calls `act` with the body bytes that the function may have in memory.
     fn with_retained(&self, act: impl FnOnce(&mut RetainedBytes)) {
         let mut retained = self.retained.borrow_mut();
         act(retained.get_or_insert_with(|| Box::new(RetainedBytes::new(self.framing.get()))));

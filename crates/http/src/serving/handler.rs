@@ -73,7 +73,7 @@ impl HttpHandler {
         self.take_of_rare(|rare| rare.pending.take())
     }
 
-    /// Takes what the connection has no longer.
+    /// Takes a value out of the rare state.
     pub(crate) fn take_of_rare<T>(&mut self, take: impl FnOnce(&mut RareState) -> Option<T>) -> Option<T> {
         let rare = self.rare.as_mut()?;
         let taken = take(rare);

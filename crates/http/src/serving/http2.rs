@@ -1,4 +1,4 @@
-//! HTTP/2: how a connection becomes a session, and what its streams know of it.
+//! HTTP/2: how a connection becomes a session, and its streams' data about it.
 
 use std::rc::Rc;
 
@@ -59,7 +59,7 @@ struct SessionClient {
     is_secure: bool,
 }
 
-/// What a trusted proxy has reported about the connection.
+/// A trusted proxy's report about the connection.
 #[derive(Debug)]
 struct ReportedAddresses {
     peer: Address,

@@ -1,7 +1,8 @@
 //! `Order`: the requests of one connection that are in progress side by side, as their functions see them.
 //!
-//! Responses go back in the order of the requests. So the request *in turn* is the oldest one without a complete response,
-//! and its response alone is sent. What the others have in memory until then is bounded: see [`PipelineSlot::keep`].
+//! Responses go back in the order of the requests. So the request *in turn* is the oldest one without a complete
+//! response, and its response alone is sent. The memory of the others until then is bounded: see
+//! [`PipelineSlot::keep`].
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -20,7 +21,7 @@ pub(crate) struct Order {
     waiting: RefCell<Vec<Waker>>,
     /// The numbers of the requests whose responses wait in memory, with their bytes; not in order.
     kept: RefCell<VecDeque<(u32, usize)>>,
-    /// What the functions of the requests have in common.
+    /// The shared value of the requests' functions.
     shared: OnceCell<Rc<dyn Any>>,
 }
 
@@ -110,7 +111,7 @@ impl PipelineSlot {
         true
     }
 
-    /// What the functions of these requests have in common; of the first type that is asked for.
+    /// The shared value of these requests' functions; of the first type that is asked for.
     #[must_use]
     pub fn shared<T: Default + 'static>(&self) -> Option<Rc<T>> {
         self.order.shared.get_or_init(|| Rc::<T>::default()).clone().downcast().ok()

@@ -1,4 +1,5 @@
-//! The log lines of limits that refuse a request: one for each limit in the life of a process, with the name of what sets it.
+//! The log lines of limits that refuse a request: one for each limit in the life of a process, with the name of its
+//! setting.
 //!
 //! An application that moves here from a server without such a limit fails where it did not before, and its client gets a
 //! status that the application never sent. One line is enough to find the limit; the metrics count the others.

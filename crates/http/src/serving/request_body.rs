@@ -130,7 +130,7 @@ impl HttpHandler {
         }
     }
 
-    /// Gives a request whose body is not complete to a task, with what has come of it.
+    /// Gives a request with an incomplete body to a task, with the received part.
     #[inline(never)]
     pub(crate) fn hand_on_buffered<C: HttpCodec>(&mut self) -> Outcome<C> {
         let Some(buffered) = self.take_buffered() else { return Outcome::Continue };

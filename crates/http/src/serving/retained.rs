@@ -1,9 +1,9 @@
 //! `RetainedBytes`: the bytes of a request's body that the function may still have in memory.
 //!
-//! An application takes a body piece by piece, and copies what it keeps: an extractor of axum appends to a buffer of its
-//! own, and so does a decoder of gRPC. So the copies are estimated. The estimate ends with the exchange at the latest, and
-//! no piece counts once the function is seen to work on pieces: it asks for the next one in a later turn than that in
-//! which it got the last.
+//! An application takes a body piece by piece, and copies the bytes that it keeps: an axum extractor appends to its own
+//! buffer, and so does a gRPC decoder. So the copies are estimated. The estimate ends with the exchange at the latest,
+//! and no piece counts once the function is seen to work on pieces: it asks for the next one in a later turn than that
+//! in which it got the last.
 
 use std::time::Instant;
 
@@ -73,7 +73,7 @@ impl RetainedBytes {
         self.whole = Some(charge);
     }
 
-    /// The head of the response goes out: what is read from now on is read for the response.
+    /// The head of the response goes out: later reads are reads for the response.
     pub(crate) fn on_response(&mut self) {
         if self.framing == Framing::Opaque {
             self.stop();
@@ -85,7 +85,7 @@ impl RetainedBytes {
     }
 }
 
-/// Follows the messages of gRPC.
+/// Follows gRPC messages.
 #[derive(Default)]
 struct Messages {
     prefix: [u8; PREFIX_BYTES],

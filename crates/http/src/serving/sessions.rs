@@ -1,4 +1,4 @@
-//! `Sessions`: what the connections of one loop need to go on in HTTP/2.
+//! `Sessions`: the state that one loop's connections need to go on in HTTP/2.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tidegate_engine::Streams;
 use tidegate_http2::Config;
 
-/// The configuration of connections of HTTP/2, and what serves their streams.
+/// The configuration of HTTP/2 connections, and the service of their streams.
 pub(crate) struct Sessions {
     pub(crate) config: Arc<Config>,
-    /// What serves streams of connections without an address that a proxy has reported: without and with encryption.
+    /// The service of streams on connections without an address that a proxy has reported: without and with encryption.
     /// It has the application, so it is taken out when no listener is left.
     streams: RefCell<[Option<Streams>; 2]>,
     is_closed: Cell<bool>,
@@ -26,7 +26,7 @@ impl Sessions {
         drop(self.streams.take());
     }
 
-    /// What serves the streams of a connection, which `make` makes for the first one.
+    /// The service of a connection's streams, which `make` makes for the first one.
     pub(crate) fn streams(&self, is_secure: bool, make: impl FnOnce() -> Streams) -> Streams {
         if self.is_closed.get() {
             return make();

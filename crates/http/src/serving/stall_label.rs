@@ -1,7 +1,7 @@
 //! `StallLabel`: names the function that runs, so that the watchdog can name the one that blocks its loop.
 //!
-//! A function with a route has a label, made when the router comes to its loop. An async function for all other paths may
-//! be a whole application, such as a router of axum: its requests are described by method and path.
+//! A function with a route has a label, made when the router comes to its loop. An async function for all other paths
+//! may be a whole application, such as an axum router: its requests are described by method and path.
 
 use tidegate_engine::activity::{Activity, DETAIL_BYTES_MAX, Label};
 use tidegate_http1::RequestHead;

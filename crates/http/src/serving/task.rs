@@ -38,7 +38,7 @@ use crate::serving::refusals::{NOT_A_TUNNEL, late_response, panicked};
 use crate::serving::retained::Framing;
 use crate::serving::stall_label::StallLabel;
 
-/// What a task begins with.
+/// The first work of a task.
 pub(crate) enum TaskInput {
     /// A request whose function is called.
     Request(Box<PendingRequest>),
@@ -56,14 +56,14 @@ pub(crate) struct PendingRequest {
     inbound: RequestBody,
 }
 
-/// What has come of a body that is not complete.
+/// The received part of an incomplete body.
 #[derive(Default)]
 pub(crate) struct PartialBody {
     pub(crate) pieces: VecDeque<Slice>,
     pub(crate) trailers: Option<Trailers>,
 }
 
-/// What has come of the body of a request.
+/// The received part of a request body.
 enum RequestBody {
     /// A part of it, and more follows.
     Partial(PartialBody),
@@ -143,7 +143,7 @@ async fn serve(
         }
         next = match poll_fn(|cx| Poll::Ready(exchanges.poll_recv(cx))).await {
             Poll::Ready(Ok(Some(Incoming::Head(head)))) => Some(serving.begin(head)),
-            // What is left of a body that nothing reads: the codec skips the rest.
+            // The rest of a body that nothing reads: the codec skips it.
             Poll::Ready(Ok(Some(_))) | Poll::Pending => None,
             Poll::Ready(Ok(None)) => return Ok(()),
             Poll::Ready(Err(error)) => {
@@ -158,7 +158,7 @@ async fn serve(
     exchanges.return_to_handler(HttpHandler::with_state(app, serving.state.take(), pipeline))
 }
 
-/// The exchanges of a connection, without its type: what serves them is compiled once.
+/// The exchanges of a connection, without its type: the code that serves them is compiled once.
 trait ErasedConnection: Exchange {
     fn begin(&self, inbound: Inbound, framing: Framing) -> u32;
     fn deadline(&self, limits: &Limits) -> (Instant, TimeoutKind);
@@ -368,7 +368,7 @@ impl ConnectionTask {
         }
     }
 
-    /// The output of a future, or what is late.
+    /// The output of a future, or the kind of the timeout.
     async fn within_time<F: Future>(
         &self,
         mut future: Pin<&mut F>,
@@ -468,7 +468,7 @@ impl ConnectionTask {
         .await
     }
 
-    /// Sends a response: its head and its body. Returns what the connection leaves HTTP for, if it does.
+    /// Sends a response: its head and its body. Returns the upgrade for which the connection leaves HTTP, if any.
     async fn send(&self, message: Message, number: u32, is_head: bool) -> Result<Option<Box<Upgrade>>, ServeError> {
         let exchanges = &self.exchanges;
         let (head, source) = match message {

@@ -100,7 +100,7 @@ fn bodies_of_all_kinds_are_compressed_with_the_preferred_coding() {
 }
 
 #[test]
-fn what_is_compressed_already_or_not_wanted_is_left_alone() {
+fn compressed_or_unwanted_bodies_are_left_alone() {
     let text = || "the tide rises, the tide falls\n".repeat(100);
     let with = |name: &'static str, value: &'static str| move || Response::text(text()).header(name, value);
     let router = Router::new()
@@ -141,7 +141,7 @@ fn what_is_compressed_already_or_not_wanted_is_left_alone() {
 }
 
 #[test]
-fn what_a_producer_has_written_leaves_when_it_waits() {
+fn the_output_of_a_producer_leaves_when_it_waits() {
     for (name, algorithm) in CODINGS {
         let mut pipe = open(Router::new().nest("/nested", producing()));
         pipe.receive(&get("/nested", name));

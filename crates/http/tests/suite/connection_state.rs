@@ -88,7 +88,7 @@ fn requests_of_a_connection_share_its_state_whatever_serves_them() {
     assert_eq!(alive.get(), 0);
 }
 
-/// A request of HTTP/2 for a path, in the one frame of its stream.
+/// An HTTP/2 request for a path, in the one frame of its stream.
 fn headers(stream: u8, path: &str) -> Vec<u8> {
     // `:method` GET and `:scheme` http by index; `:authority` and `:path` by the index of their names.
     let block = [b"\x82\x86\x41\x03sea\x04", &[path.len() as u8][..], path.as_bytes()].concat();

@@ -36,7 +36,7 @@ async fn echo(mut channel: Channel<DynOver<WebSocket>>) -> Result<(), Box<dyn Er
 /// An hour is longer than every test waits.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// How long an idle connection of HTTP/1.1 waits for a request that is on its way.
+/// How long an idle HTTP/1.1 connection waits for a request that is on its way.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
 fn events() -> Sse {

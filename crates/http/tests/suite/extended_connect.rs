@@ -1,4 +1,4 @@
-//! WebSocket and other protocols over streams of HTTP/2 (RFC 8441).
+//! WebSocket and other protocols over HTTP/2 streams (RFC 8441).
 
 use std::error::Error;
 use std::net::TcpStream;
@@ -105,7 +105,7 @@ fn the_same_functions_serve_websockets_of_both_versions() {
         peer.data(1, &masked(1, b"ebb"));
         peer.read_until(|peer| !peer.stream(1).body.is_empty());
         assert_eq!(peer.stream(1).body, b"\x81\x03ebb", "{path}");
-        // A message in several frames of HTTP/2, one of them with padding, one without a byte.
+        // A message in several HTTP/2 frames, one of them with padding, one without a byte.
         let flow = masked(2, b"flow");
         peer.data(1, &flow[..3]);
         peer.data(1, b"");
@@ -170,7 +170,7 @@ fn each_side_of_another_protocol_ends_on_its_own() {
 }
 
 #[test]
-fn what_does_not_accept_the_protocol_does_not_open_a_tunnel() {
+fn a_function_that_does_not_accept_the_protocol_opens_no_tunnel() {
     let mut peer = embedded();
     for (stream, protocol, path, fields, expected) in [
         (1, "websocket", "/", &[VERSION][..], "501"),
@@ -318,7 +318,7 @@ impl Handler<DynOver<WebSocket>> for Count {
 
 const EARLY_MESSAGES: usize = 100;
 
-/// What a peer sends on stream 1 as far as it has credit: `bytes` of `wire` from `at` on. Returns what came.
+/// Sends on stream 1 as far as the peer has credit: `bytes` of `wire` from `at` on. Returns the received bytes.
 fn send_granted(peer: &mut Peer<Embedded<()>>, wire: &[u8], at: &mut usize, window: &mut usize) -> Vec<u8> {
     let mut received = Vec::new();
     loop {
@@ -344,10 +344,10 @@ fn send_granted(peer: &mut Peer<Embedded<()>>, wire: &[u8], at: &mut usize, wind
     }
 }
 
-/// Bytes behind a CONNECT belong to what the function makes of it: until then they hold their window, and afterwards the
-/// window is granted again, whatever takes them.
+/// Bytes behind a CONNECT belong to the function's upgrade: until then they hold their window, and afterwards the
+/// window is granted again.
 #[test]
-fn what_comes_behind_a_connect_waits_within_its_window() {
+fn bytes_behind_a_connect_wait_within_its_window() {
     for kind in ["handler", "channel"] {
         let router = Router::new()
             .any("/handler", async |upgrade: WebSocketUpgrade| {

@@ -479,7 +479,7 @@ fn comments_keep_an_event_stream_alive() {
     }
 }
 
-/// Counts what is produced, and notices when the producer is dropped.
+/// Counts the produced pieces, and notices when the producer is dropped.
 #[derive(Default)]
 struct Progress {
     produced: AtomicUsize,

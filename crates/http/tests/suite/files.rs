@@ -1,4 +1,4 @@
-//! Files of a folder over real connections: what is reached and what is not, conditions, ranges, variants, listings,
+//! Files of a folder over real connections: reachable and unreachable files, conditions, ranges, variants, listings,
 //! files that change while they are sent.
 
 mod folder;

@@ -1,5 +1,5 @@
-//! A client that ends its side of the connection, with and without [`half_close`](tidegate::http::Config::half_close): by
-//! default what works for it ends, and what is answered already is sent.
+//! A client that ends its side of the connection, with and without [`half_close`](tidegate::http::Config::half_close):
+//! by default the work for it ends, and complete responses are sent.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -271,7 +271,7 @@ fn the_end_of_the_client_is_found_again_by_each_request_that_waits() {
     assert_eq!(count.alive(), 0, "nothing is begun while the client reads nothing");
     assert!(!pipe.is_closed());
     pipe.limit_peer_reads(usize::MAX);
-    assert!(text(&mut pipe).len() > LARGE, "what is answered is sent");
+    assert!(text(&mut pipe).len() > LARGE, "complete responses are sent");
     assert!(pipe.is_closed() && count.alive() == 0);
 }
 
@@ -293,7 +293,7 @@ fn the_end_of_a_connection_of_http2_ends_its_streams() {
     }
 }
 
-/// What is complete may leave as far as the windows go, and no longer than a peer may read nothing.
+/// A complete response may leave as far as the windows go, and no longer than a peer may read nothing.
 #[test]
 fn a_complete_response_of_http2_is_sent_while_the_client_has_a_window_for_it() {
     let mut peer = http2_peer::Peer::new(open_with(Config::new(), router(&Count::default())));
@@ -321,7 +321,7 @@ async fn all<C: Pipeline<In = Slice>>(mut channel: Channel<C>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A request of HTTP/2 for `path`, behind what a connection begins with.
+/// An HTTP/2 request for `path`, behind the connection preface.
 fn get_over_http2(path: &str) -> Vec<u8> {
     // `:method: GET`, `:scheme: http`, `:path`, and `:authority` (RFC 7541 Appendix A).
     let mut block = vec![0x82, 0x86, 0x04, path.len() as u8];
@@ -336,7 +336,8 @@ fn get_over_http2(path: &str) -> Vec<u8> {
     .concat()
 }
 
-/// Sends `wire`, and ends the sending side half a second later. Returns what has come until the connection is closed.
+/// Sends `wire`, and ends the sending side half a second later. Returns the bytes received until the connection is
+/// closed.
 async fn send_and_leave<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>, wire: Vec<u8>) -> String {
     channel.send(wire.into()).map_err(|_| ()).expect("there is room");
     task::sleep(Duration::from_millis(500)).await;
@@ -371,7 +372,7 @@ fn the_end_of_the_client_ends_its_exchange_with_the_upstream() {
     }
 }
 
-/// An upstream that accepts an upgrade, and answers behind the end of what comes through the tunnel.
+/// An upstream that accepts an upgrade, and answers behind the end of the tunnel's input.
 async fn answer_behind_the_end(mut channel: Channel<Raw>) -> Result<(), Box<dyn std::error::Error>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -412,7 +413,7 @@ fn each_side_of_a_tunnel_ends_by_itself() {
 }
 
 #[test]
-fn the_end_of_tls_ends_what_it_carries() {
+fn the_end_of_tls_ends_its_content() {
     let provider = Provider::ring();
     let made = rcgen::generate_simple_self_signed(["sea".to_owned()]).expect("a name");
     let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());

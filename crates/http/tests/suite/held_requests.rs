@@ -1,4 +1,4 @@
-//! Requests of HTTP/2 whose bodies come with their heads: their functions are called when the body is complete, without a
+//! HTTP/2 requests whose bodies come with their heads: their functions are called when the body is complete, without a
 //! task; and all others. And responses with trailers.
 
 use std::cell::Cell;

@@ -61,7 +61,7 @@ fn output(tool: &str, arguments: &[&str]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn curl_gets_what_each_version_gets() {
+fn curl_gets_the_same_by_each_version() {
     each_backend(|server| {
         let url = format!("http://{}", server.address());
         for (version, expected) in [("--http1.1", "HTTP/1.1"), ("--http2-prior-knowledge", "HTTP/2.0")] {

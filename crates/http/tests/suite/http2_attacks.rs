@@ -1,4 +1,4 @@
-//! Peers of HTTP/2 on sockets that cost the server more than they cost themselves, and those that only seem to: on both
+//! HTTP/2 peers on sockets that cost the server more than they cost themselves, and those that only seem to: on both
 //! backends.
 
 use std::net::TcpStream;
@@ -68,7 +68,7 @@ fn each_backend(test: impl Fn(&Running)) {
     }
 }
 
-/// Sends `count` times what `next` makes, and asserts that the connection ends with GOAWAY and ENHANCE_YOUR_CALM.
+/// Sends the output of `next` `count` times, and asserts that the connection ends with GOAWAY and ENHANCE_YOUR_CALM.
 fn assert_calmed(server: &Running, count: u32, next: impl Fn(&mut Peer<TcpStream>, u32)) {
     let mut peer = server.peer();
     peer.request(1, "POST", "/echo", &[], false);
@@ -171,7 +171,8 @@ fn a_bomb_of_references_that_is_pinned_by_a_dripped_window_stays_small() {
         }
         round_trips(&mut peer);
         assert_eq!((peer.stream(3).status(), peer.stream(5).status()), ("200", "431"));
-        // A response that waits has a segment of 4 KiB. The fields alone would be 9 MB with what RFC 9113 counts for each.
+        // A response that waits has a segment of 4 KiB. The fields alone would be 9 MB with the overhead that RFC 9113
+        // counts for each.
         let growth = server.memory_bytes().saturating_sub(before);
         assert!(growth < 50 * 4 * 1024 + 128 * 1024, "{growth} bytes");
     });

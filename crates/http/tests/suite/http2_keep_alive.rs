@@ -15,8 +15,8 @@ fn router() -> Router {
     })
 }
 
-/// Sends a request to a server that takes `seconds` to answer, and cuts the link after two, if `breaks`. Returns what came
-/// of the request, after how long, and how many connections the server has a minute later.
+/// Sends a request to a server that takes `seconds` to answer, and cuts the link after two, if `breaks`. Returns the
+/// result of the request, its time, and how many connections the server has a minute later.
 fn run(seconds: u64, pings: [bool; 2], breaks: bool) -> (Result<String, ClientError>, Duration, u64) {
     let network = Network::new(1);
     let interval = |pings: bool| pings.then_some(Duration::from_secs(5));

@@ -81,7 +81,7 @@ fn every_way_to_a_response_is_counted_once() {
     assert_eq!(of(&all, "/panics", "GET").statuses, [0, 0, 0, 0, 4]);
     assert_eq!(of(&all, "/tides/{name}", "GET").statuses, [0, 8, 0, 0, 0]);
     assert_eq!(of(&all, "/length", "POST").statuses, [0, 4, 0, 0, 0]);
-    // What a peer writes is no label.
+    // A peer's text is no label.
     assert_eq!(of(&all, "", "GET").statuses, [0, 0, 0, 8, 0]);
     assert_eq!(of(&all, "", "DELETE").statuses, [0, 0, 0, 4, 0]);
     assert_eq!(all.len(), 9);

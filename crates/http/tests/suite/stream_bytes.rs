@@ -1,4 +1,4 @@
-//! The memory of streams of HTTP/2 that wait for their peer's window, or for their function, counted by the allocator.
+//! The memory of HTTP/2 streams that wait for their peer's window, or for their function, counted by the allocator.
 //!
 //! The allocator counts for each thread, so other threads of the test do not count.
 

@@ -1,4 +1,4 @@
-//! Requests that open a WebSocket: what is accepted, what is refused, and what takes over.
+//! Requests that open a WebSocket: accepted and refused ones, and the successor.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn connections() -> (http1::Server, HttpHandler) {
 const HANDSHAKE: &str = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-/// The response to a request with these fields, and what follows it for `then`.
+/// The response to a request with these fields, and the bytes behind it for `then`.
 fn ask(path: &str, fields: &str, then: &[u8]) -> (String, Vec<u8>) {
     let (codec, handler) = connections();
     let mut pipe = Embedded::new(codec, handler);

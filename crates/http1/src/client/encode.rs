@@ -3,7 +3,7 @@
 use tidegate_codec::Output;
 
 use super::request::{Outgoing, Parts, Request, StreamedRequest};
-use super::{Client, EXPECTS, Ending, Kind, Outbound, PEER_HTTP_10, UNSOLICITED, WRITE_FAILED};
+use super::{Client, EXPECTS, Ending, Outbound, PEER_HTTP_10, RequestKind, UNSOLICITED, WRITE_FAILED};
 use crate::body::Inbound;
 use crate::encode::{INLINE_BYTES_MAX, link, write_chunk, write_trailers};
 use crate::error::Misuse;
@@ -36,7 +36,7 @@ impl Client {
         }
         // Between the head of a response and its end the next request would be pipelined as well.
         let in_response = u8::from(self.inbound != Inbound::Head);
-        let switches = matches!(self.last_kind(), Some(Kind::Connect | Kind::Upgrade));
+        let switches = matches!(self.last_kind(), Some(RequestKind::Connect | RequestKind::Upgrade));
         if switches || self.count + in_response >= self.config.limits().pipeline_max {
             return Err(Misuse::PipelineFull);
         }
@@ -105,10 +105,10 @@ impl Client {
             self.since = Some(out.now());
         }
         self.push_kind(match parts.method {
-            _ if parts.upgrade.is_some() => Kind::Upgrade,
-            Method::Head => Kind::Head,
-            Method::Connect => Kind::Connect,
-            _ => Kind::Usual,
+            _ if parts.upgrade.is_some() => RequestKind::Upgrade,
+            Method::Head => RequestKind::Head,
+            Method::Connect => RequestKind::Connect,
+            _ => RequestKind::Usual,
         });
         if parts.close {
             self.take_no_more();

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 pub(super) struct Table {
     bytes: Vec<u8>,
     /// The oldest entry first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TableEntry>,
     /// The position of the first of `bytes`, counted since the table was made, modulo 2^32.
     base: u32,
     size: u32,
@@ -17,13 +17,13 @@ pub(super) struct Table {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct TableEntry {
     start: u32,
     name_length: u32,
     length: u32,
 }
 
-impl Entry {
+impl TableEntry {
     /// RFC 7541 §4.1.
     fn size(self) -> u32 {
         self.length + OVERHEAD_BYTES
@@ -53,7 +53,7 @@ impl Table {
     }
 
     #[inline]
-    fn field(&self, entry: Entry) -> (&[u8], &[u8]) {
+    fn field(&self, entry: TableEntry) -> (&[u8], &[u8]) {
         let start = entry.start.wrapping_sub(self.base) as usize;
         self.bytes[start..start + entry.length as usize].split_at(entry.name_length as usize)
     }
@@ -78,7 +78,7 @@ impl Table {
 
     /// Adds a field. One that is larger than the table empties it (RFC 7541 §4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
-        let entry = Entry {
+        let entry = TableEntry {
             start: self.base.wrapping_add(self.bytes.len() as u32),
             name_length: name.len() as u32,
             length: (name.len() + value.len()) as u32,
@@ -90,7 +90,7 @@ impl Table {
         let start = self.base.wrapping_add(self.bytes.len() as u32);
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
-        self.entries.push_back(Entry { start, ..entry });
+        self.entries.push_back(TableEntry { start, ..entry });
         self.size += entry.size();
     }
 

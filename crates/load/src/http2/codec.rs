@@ -1,4 +1,4 @@
-//! `Multiplexed`: the codec of a load over HTTP/2. It opens a stream for each request, and checks every response.
+//! `Http2Codec`: the codec of a load over HTTP/2. It opens a stream for each request, and checks every response.
 //!
 //! The request is the same each time, so its head and its body are made once; the connection compresses the head.
 
@@ -25,7 +25,7 @@ pub(crate) enum Send {
 
 /// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum Http2Event {
     /// The settings of the server have come.
     Settings,
     /// The response to this request is complete.
@@ -36,7 +36,7 @@ pub(crate) enum Received {
 
 /// The codec of a load over HTTP/2, on one connection.
 #[derive(Debug)]
-pub(crate) struct Multiplexed {
+pub(crate) struct Http2Codec {
     exchange: Rc<Exchange>,
     request: Rc<StreamRequest>,
     connection: Connection,
@@ -70,7 +70,7 @@ impl StreamQueues for Streams {
     }
 }
 
-impl Multiplexed {
+impl Http2Codec {
     pub(crate) fn new(exchange: Rc<Exchange>, request: Rc<StreamRequest>) -> Self {
         let connection = Connection::client(request.config.clone());
         let (streams, record) = (Streams::default(), Input::new());
@@ -155,7 +155,7 @@ impl Multiplexed {
         }
     }
 
-    fn on_event(&mut self, event: StreamEvent, reply: &mut Output<'_>) -> Option<Received> {
+    fn on_event(&mut self, event: StreamEvent, reply: &mut Output<'_>) -> Option<Http2Event> {
         match event {
             StreamEvent::Data { stream: key, bytes } => {
                 self.record.append(bytes, reply.pool());
@@ -168,7 +168,7 @@ impl Multiplexed {
                 }
                 self.exchange.stats.invalid();
                 self.connection.write_reset(key, ResetCause::Violation, reply);
-                self.close(key).map(|stream| Received::Lost { number: stream.number })
+                self.close(key).map(|stream| Http2Event::Lost { number: stream.number })
             }
             StreamEvent::Ended(key) => {
                 if !self.connection.streams().has_ended_locally(key) {
@@ -178,23 +178,23 @@ impl Multiplexed {
                 let Stream { number, verdict, is_complete, .. } = self.close(key)?;
                 if !is_complete {
                     self.exchange.stats.invalid();
-                    return Some(Received::Lost { number });
+                    return Some(Http2Event::Lost { number });
                 }
                 if verdict != Verdict::Good {
                     self.exchange.stats.bad(verdict, 1);
                 }
-                Some(Received::Response { number, is_good: verdict == Verdict::Good })
+                Some(Http2Event::Response { number, is_good: verdict == Verdict::Good })
             }
             StreamEvent::Reset { stream, .. } => {
                 self.exchange.stats.reset();
-                self.close(stream).map(|stream| Received::Lost { number: stream.number })
+                self.close(stream).map(|stream| Http2Event::Lost { number: stream.number })
             }
             // A client accepts no streams.
             StreamEvent::Opened(_) => None,
         }
     }
 
-    fn next(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<Step<Received>, Error> {
+    fn next(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<Step<Http2Event>, Error> {
         loop {
             let before = input.len();
             let step =
@@ -215,7 +215,7 @@ impl Multiplexed {
                     self.transmit(reply);
                     if !self.has_settings && self.connection.peer_streams_max().is_some() {
                         self.has_settings = true;
-                        return Ok(Step::Message(Received::Settings));
+                        return Ok(Step::Message(Http2Event::Settings));
                     }
                     return Ok(Step::NeedMore);
                 }
@@ -225,12 +225,12 @@ impl Multiplexed {
     }
 }
 
-impl Codec for Multiplexed {
-    type In = Received;
+impl Codec for Http2Codec {
+    type In = Http2Event;
     type Out = Send;
     type Error = Error;
 
-    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Received>, Error> {
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Http2Event>, Error> {
         self.next(input, reply, false).inspect_err(|_| self.exchange.stats.invalid())
     }
 
@@ -245,7 +245,7 @@ impl Codec for Multiplexed {
         Ok(())
     }
 
-    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Received>, Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Http2Event>, Error> {
         let step = self.next(input, reply, true).inspect_err(|_| self.exchange.stats.invalid())?;
         if step == Step::End && !self.connection.streams().is_empty() {
             self.exchange.stats.closed();

@@ -8,7 +8,7 @@ use tidegate::codec::{DynOver, Stages};
 use tidegate::tls::Tls;
 use tidegate::{CloseReason, Context, Event, Handler, Outcome, Remote};
 
-use super::codec::{Multiplexed, Received, Send};
+use super::codec::{Http2Codec, Http2Event, Send};
 use crate::connection::Connector;
 use crate::role::Role;
 use crate::schedule::Schedule;
@@ -42,12 +42,12 @@ struct InFlight {
 type Cx<'a, P> = Context<'a, P, Instant>;
 
 /// The requests of a load over HTTP/2, over TCP or over TLS.
-pub(crate) trait StreamRequests: Stages<Codec = Multiplexed, In = Received, Out = Send> {
+pub(crate) trait StreamRequests: Stages<Codec = Http2Codec, In = Http2Event, Out = Send> {
     /// Whether the server has agreed to HTTP/2.
     fn has_agreed(&self) -> bool;
 }
 
-impl StreamRequests for DynOver<Multiplexed> {
+impl StreamRequests for DynOver<Http2Codec> {
     fn has_agreed(&self) -> bool {
         self.filter::<Tls>().is_none_or(|tls| tls.alpn() == Some(b"h2"))
     }
@@ -169,15 +169,15 @@ impl<P: StreamRequests> Handler<P> for StreamsConnection {
         self.fill(cx)
     }
 
-    fn message(&mut self, received: Received, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn message(&mut self, received: Http2Event, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match received {
-            Received::Settings if !cx.codec().has_agreed() => {
+            Http2Event::Settings if !cx.codec().has_agreed() => {
                 self.worker.exchange.stats.invalid();
                 return Outcome::fail("the server has not agreed to HTTP/2 by ALPN");
             }
-            Received::Settings if self.role == Role::Idle => return self.send_request(Instant::now(), cx),
-            Received::Settings => {}
-            Received::Response { number, is_good } => {
+            Http2Event::Settings if self.role == Role::Idle => return self.send_request(Instant::now(), cx),
+            Http2Event::Settings => {}
+            Http2Event::Response { number, is_good } => {
                 let Some(request) = self.take(number) else { return Outcome::Continue };
                 if self.role == Role::Idle {
                     if !is_good {
@@ -192,7 +192,7 @@ impl<P: StreamRequests> Handler<P> for StreamsConnection {
                 self.worker.exchange.stats.count_responses(is_good.into(), after);
                 self.connector.has_served.set(true);
             }
-            Received::Lost { number } => {
+            Http2Event::Lost { number } => {
                 self.take(number);
                 if self.role == Role::Idle {
                     return Outcome::Close;

@@ -3,5 +3,5 @@
 mod codec;
 mod handler;
 
-pub(crate) use self::codec::Multiplexed;
+pub(crate) use self::codec::Http2Codec;
 pub(crate) use self::handler::StreamsConnection;

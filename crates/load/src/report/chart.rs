@@ -18,8 +18,10 @@ impl Chart {
     pub(super) fn new(what: &str, x: Axis, y: Axis, [x_name, y_name]: [&str; 2]) -> Self {
         let mut chart = Self { x, y, svg: String::with_capacity(8192) };
         let (x, y) = (chart.x.clone(), chart.y.clone());
-        chart
-            .push(format_args!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">", Escaped(what)));
+        chart.push(format_args!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+            EscapedText(what)
+        ));
         for (value, text) in &y.ticks {
             let at = chart.down(*value);
             chart.push(format_args!("<path class=\"grid\" d=\"M{LEFT} {at:.1}H{RIGHT}\"/>"));
@@ -74,7 +76,7 @@ impl Chart {
         let (width, height) = ((to - from).max(0.0), BOTTOM - TOP);
         self.push(format_args!(
             "<rect class=\"say\" x=\"{from:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height}\"><title>{}</title></rect>",
-            Escaped(text)
+            EscapedText(text)
         ));
     }
 
@@ -97,7 +99,7 @@ impl Chart {
     }
 
     fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
-        self.push(format_args!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", Escaped(text)));
+        self.push(format_args!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", EscapedText(text)));
     }
 
     fn across(&self, value: f64) -> f64 {
@@ -115,9 +117,9 @@ impl Chart {
 
 /// Escapes text for HTML and XML, and replaces characters that XML does not allow.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Escaped<'a>(pub(super) &'a str);
+pub(super) struct EscapedText<'a>(pub(super) &'a str);
 
-impl Display for Escaped<'_> {
+impl Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().try_for_each(|char| match char {
             '&' => f.write_str("&amp;"),
@@ -146,7 +148,7 @@ mod tests {
     fn input_text_is_escaped() {
         let hostile = "<script>alert('1' & \"2\")</script>\u{0}";
         let expected = "&lt;script&gt;alert(&#39;1&#39; &amp; &quot;2&quot;)&lt;/script&gt;\u{fffd}";
-        assert_eq!(Escaped(hostile).to_string(), expected);
+        assert_eq!(EscapedText(hostile).to_string(), expected);
         let axis = Axis::from_zero(1.0, |_| hostile.to_owned());
         let mut chart = Chart::new(hostile, axis.clone(), axis, [hostile; 2]);
         chart.dot("one", 0.5, 0.5, hostile);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::variation::Variation;
 use super::{PERCENTILES, errors_by_kind, per_second};
-use crate::results::{Held, Interval, LoadResults};
+use crate::results::{HeldConnections, Interval, LoadResults};
 
 /// The output of `--json`.
 pub(crate) fn json(figures: &LoadResults) -> Value {
@@ -53,7 +53,7 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
     })
 }
 
-fn held(Held { held, lost }: Held) -> Value {
+fn held(HeldConnections { held, lost }: HeldConnections) -> Value {
     json!({ "held": held, "lost": lost })
 }
 
@@ -222,7 +222,7 @@ mod tests {
     fn never_reading_connections_are_held_or_lost() {
         let mut figures = empty();
         figures.parameters.never_read = true;
-        figures.stuck = Held { held: 997, lost: 3 };
+        figures.stuck = HeldConnections { held: 997, lost: 3 };
         assert_eq!(json(&figures)["stuck"], json!({ "held": 997, "lost": 3 }));
     }
 }

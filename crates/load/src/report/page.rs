@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use super::chart::Escaped;
+use super::chart::EscapedText;
 use super::charts::{self, Picture};
 use super::variation::Variation;
 use super::{PERCENTILES, bottleneck, errors_by_kind, human, no_responses, per_second, share};
@@ -12,7 +12,7 @@ use crate::results::LoadResults;
 /// The output of `--html`.
 pub(crate) fn page(figures: &LoadResults) -> String {
     fill(TEMPLATE, |name| match name {
-        "url" => Escaped(&figures.parameters.url).to_string(),
+        "url" => EscapedText(&figures.parameters.url).to_string(),
         "parameters" => parameters_line(figures),
         "tiles" => tiles(figures),
         "notes" => notes(figures),
@@ -44,7 +44,7 @@ fn parameters_line(figures: &LoadResults) -> String {
     let parameters = &figures.parameters;
     let mut line = format!(
         "{} over {}, {}",
-        Escaped(&parameters.method),
+        EscapedText(&parameters.method),
         some(parameters.connections, "connection"),
         human::time(parameters.duration.as_secs_f64() * 1e9)
     );

@@ -1,4 +1,4 @@
-//! `Progress`: the progress of a load, on standard error: a bar on a terminal, otherwise a line every five seconds.
+//! `ProgressDisplay`: the progress of a load, on standard error: a bar on a terminal, otherwise a line every five seconds.
 //! Standard output is reserved for the figures.
 
 use std::io::{self, IsTerminal, Write};
@@ -10,36 +10,36 @@ use super::{per_second, units};
 
 /// The state of the progress display.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressDisplay {
     duration: Duration,
     /// The rate of the last second, which is more useful than the overall rate.
     rate: f64,
     rate_from: (Duration, u64),
-    shown: Shown,
+    shown: DisplayState,
 }
 
 #[derive(Debug)]
-enum Shown {
+enum DisplayState {
     /// Erased on drop, so that the figures take its place.
     Bar(ProgressBar),
     /// The time of the next line.
     Lines { next: Duration },
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// Starts the display of a load with this duration.
     pub(crate) fn start(duration: Duration) -> Self {
         let shown = if io::stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(Some(millis(duration)), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template(BAR).expect("the template is right");
-            Shown::Bar(bar.with_style(style.progress_chars(BAR_CHARS)).with_finish(ProgressFinish::AndClear))
+            DisplayState::Bar(bar.with_style(style.progress_chars(BAR_CHARS)).with_finish(ProgressFinish::AndClear))
         } else {
-            Shown::Lines { next: LINE_INTERVAL }
+            DisplayState::Lines { next: LINE_INTERVAL }
         };
         Self::shown(duration, shown)
     }
 
-    fn shown(duration: Duration, shown: Shown) -> Self {
+    fn shown(duration: Duration, shown: DisplayState) -> Self {
         Self { duration, rate: 0.0, rate_from: (Duration::ZERO, 0), shown }
     }
 
@@ -58,7 +58,7 @@ impl Progress {
             // A closed standard error does not stop the load.
             let _ = writeln!(io::stderr(), "tidegate: {line}");
         }
-        if let Shown::Bar(bar) = &self.shown {
+        if let DisplayState::Bar(bar) = &self.shown {
             bar.set_message(self.message(elapsed, errors));
             bar.set_position(millis(elapsed));
         }
@@ -77,7 +77,7 @@ impl Progress {
 
     /// The next line, if it is due. There is none at the end: the figures follow.
     fn line(&mut self, elapsed: Duration, requests: u64, errors: u64) -> Option<String> {
-        let Shown::Lines { next } = &mut self.shown else { return None };
+        let DisplayState::Lines { next } = &mut self.shown else { return None };
         if elapsed < *next || elapsed >= self.duration {
             return None;
         }
@@ -109,8 +109,8 @@ const BAR_CHARS: &str = "━╸─";
 mod tests {
     use super::*;
 
-    fn lines(duration: Duration) -> Progress {
-        Progress::shown(duration, Shown::Lines { next: LINE_INTERVAL })
+    fn lines(duration: Duration) -> ProgressDisplay {
+        ProgressDisplay::shown(duration, DisplayState::Lines { next: LINE_INTERVAL })
     }
 
     fn lines_of(seconds: f64) -> Vec<String> {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn the_bar_shows_elapsed_and_remaining_time() {
         // The bar is not drawn before the first update.
-        let mut progress = Progress::start(Duration::from_secs(30));
+        let mut progress = ProgressDisplay::start(Duration::from_secs(30));
         progress.rate = 1_200_000.0;
         let message = progress.message(Duration::from_millis(12_300), 7);
         assert_eq!(message, "12s, 18s left, 1.20M requests/s, 7 errors");

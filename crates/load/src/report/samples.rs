@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::results::{CpuTime, Errors, Held, Interval, LoadResults, Parameters};
+use crate::results::{CpuTime, Errors, HeldConnections, Interval, LoadResults, Parameters};
 
 /// A load of zero duration without responses.
 pub(super) fn empty() -> LoadResults {
@@ -29,8 +29,8 @@ pub(super) fn empty() -> LoadResults {
         bytes_read: 0,
         latency: nothing(),
         errors: Errors::default(),
-        idle: Held::default(),
-        stuck: Held::default(),
+        idle: HeldConnections::default(),
+        stuck: HeldConnections::default(),
         goaways: 0,
         unanswered: 0,
         connecting: 0,

@@ -377,7 +377,7 @@ impl Wake for EventWaker {
 }
 
 /// Queues a socket, unless it is queued.
-fn enqueue(ready: &mut ReadyQueue<Token>, socket: &mut table::Entry, token: Token) {
+fn enqueue(ready: &mut ReadyQueue<Token>, socket: &mut table::SocketEntry, token: Token) {
     if !socket.flags.contains(Flags::QUEUED) {
         socket.flags.set(Flags::QUEUED, true);
         if socket.flags.contains(Flags::LISTENER) {

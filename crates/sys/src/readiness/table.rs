@@ -10,7 +10,7 @@ use crate::slots::{HasGeneration, Slots};
 
 /// The state of a socket.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct SocketEntry {
     pub(super) descriptor: OwnedFd,
     generation: u32,
     pub(super) flags: Flags,
@@ -66,22 +66,22 @@ impl Flags {
     }
 }
 
-impl AsFd for Entry {
+impl AsFd for SocketEntry {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-impl AsRawFd for Entry {
+impl AsRawFd for SocketEntry {
     fn as_raw_fd(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
 }
 
 /// The table.
-pub(super) type Sockets = Slots<Entry>;
+pub(super) type Sockets = Slots<SocketEntry>;
 
-impl HasGeneration for Entry {
+impl HasGeneration for SocketEntry {
     fn generation(&self) -> u32 {
         self.generation
     }
@@ -89,7 +89,7 @@ impl HasGeneration for Entry {
 
 impl Sockets {
     pub(super) fn insert(&mut self, token: Token, descriptor: OwnedFd, flags: Flags) {
-        let entry = Entry {
+        let entry = SocketEntry {
             descriptor,
             generation: token.generation,
             flags,
@@ -100,4 +100,4 @@ impl Sockets {
     }
 }
 
-const _: () = assert!(size_of::<Option<Entry>>() == 12);
+const _: () = assert!(size_of::<Option<SocketEntry>>() == 12);

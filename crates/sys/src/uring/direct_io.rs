@@ -146,16 +146,11 @@ impl<K: Kernel> UringDriver<K> {
                 }
                 Some(Completion::Received(self.direct_io.receive_space.received(length)))
             }
-            Err(Errno::AGAIN) => {
-                socket.flags.set(Flags::READABLE, false);
-                // Nothing can be received any more: if the connection broke, the error is the last report.
-                let error = rustix::net::sockopt::socket_error(&socket.descriptor).ok()?.err()?;
-                socket.flags.set(Flags::FAILED, true);
-                Some(Completion::Failed(error.into()))
-            }
             Err(errno) => {
+                // Nothing can be received any more: if the connection broke, the error is the last report.
+                let error = if errno == Errno::AGAIN { socket.error_of_empty()? } else { errno };
                 socket.flags.set(Flags::FAILED, true);
-                Some(Completion::Failed(io::Error::from(errno)))
+                Some(Completion::Failed(io::Error::from(error)))
             }
         }
     }

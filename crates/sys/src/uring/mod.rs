@@ -10,7 +10,7 @@
 //! | receiving on heavy sockets, by system calls | `direct_io.rs` |
 //! | sending: small sends through the ring, large ones by system calls | `send.rs` |
 //! | the table of sockets | `table.rs` |
-//! | kernel faults, injected for tests | `disturbed.rs` |
+//! | kernel faults, injected for tests | `faulty_kernel.rs` |
 //!
 //! The driver queues the loop's operations, and submits them with the next call that waits for events. At that moment
 //! `arm_socket` decides which requests are armed, and no other place does, except for sends and for receives that
@@ -26,7 +26,7 @@ mod accept;
 mod arm;
 mod direct_io;
 #[cfg(tidegate_injected)]
-mod disturbed;
+mod faulty_kernel;
 mod kernel;
 mod operation;
 mod receive;
@@ -69,7 +69,7 @@ type RingBackend = Ring;
 
 /// In a build with injected bugs, a wrapper that injects faults of the kernel.
 #[cfg(tidegate_injected)]
-type RingBackend = disturbed::Disturbed<Ring>;
+type RingBackend = faulty_kernel::FaultyKernel<Ring>;
 
 impl Uring {
     /// Checks that the system has an io_uring that this driver can use.
@@ -299,7 +299,7 @@ impl<K: Kernel> UringDriver<K> {
     /// driver calls again while work is left.
     fn next_light(&mut self) -> Option<(Token, Completion)> {
         while let Some((token, completion)) = self.due_completions.pop_front() {
-            let is_open = |socket: &table::Entry| !socket.flags.contains(Flags::CLOSING);
+            let is_open = |socket: &table::SocketEntry| !socket.flags.contains(Flags::CLOSING);
             if self.sockets.get(token).is_some_and(is_open) {
                 return Some((token, completion));
             }
@@ -407,8 +407,9 @@ impl<K: Kernel> UringDriver<K> {
 
     /// Whether the ring has a receive of the socket, not only a poll.
     fn ring_receives(&self, token: Token) -> bool {
-        let receives =
-            |socket: &table::Entry| !socket.flags.contains(Flags::POLLED) && !socket.operations.is_idle(Kind::Receive);
+        let receives = |socket: &table::SocketEntry| {
+            !socket.flags.contains(Flags::POLLED) && !socket.operations.is_idle(Kind::Receive)
+        };
         self.sockets.get(token).is_some_and(receives)
     }
 

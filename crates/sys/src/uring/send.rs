@@ -143,6 +143,11 @@ impl<K: Kernel> UringDriver<K> {
             }
         };
         socket.lent = self.sends.keep(queue.lend(parts));
+        self.submit_send(token, request, bytes)
+    }
+
+    /// Submits a send of so many bytes, which are lent to it.
+    fn submit_send(&mut self, token: Token, request: Request, bytes: usize) -> Option<Completion> {
         if self.arm(token, Kind::Send, request).is_err() {
             self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
             return self.send_later(token);

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
+
 use tidegate_buffer::injected::{self, Bug};
 
 use super::operation::{GENERATION_MASK, OpStates};
@@ -14,7 +16,7 @@ use crate::slots::{HasGeneration, Slots};
 
 /// The state of a socket.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct SocketEntry {
     pub(super) descriptor: OwnedFd,
     generation: u32,
     /// The index of the guard that keeps the bytes of the send in flight, or `NOTHING`.
@@ -28,7 +30,13 @@ pub(super) struct Entry {
     pub(super) kind: SocketKind,
 }
 
-impl Entry {
+impl SocketEntry {
+    /// The error of a socket that has nothing to receive, if its connection broke.
+    pub(super) fn error_of_empty(&mut self) -> Option<Errno> {
+        self.flags.set(Flags::READABLE, false);
+        rustix::net::sockopt::socket_error(&self.descriptor).ok()?.err()
+    }
+
     /// The socket's report when a receive has found the end: the end of the stream, or a failure if a send has taken
     /// the error.
     pub(super) fn ended(&mut self) -> Completion {
@@ -105,9 +113,9 @@ impl Flags {
 }
 
 /// The table.
-pub(super) type Sockets = Slots<Entry>;
+pub(super) type Sockets = Slots<SocketEntry>;
 
-impl HasGeneration for Entry {
+impl HasGeneration for SocketEntry {
     fn generation(&self) -> u32 {
         self.generation
     }
@@ -115,7 +123,7 @@ impl HasGeneration for Entry {
 
 impl Sockets {
     pub(super) fn insert(&mut self, token: Token, descriptor: OwnedFd, kind: SocketKind, flags: Flags) {
-        let entry = Entry {
+        let entry = SocketEntry {
             descriptor,
             generation: token.generation,
             lent: NOTHING,
@@ -141,4 +149,4 @@ impl Sockets {
 /// No send is in flight.
 pub(super) const NOTHING: u32 = u32::MAX;
 
-const _: () = assert!(size_of::<Option<Entry>>() == 20);
+const _: () = assert!(size_of::<Option<SocketEntry>>() == 20);

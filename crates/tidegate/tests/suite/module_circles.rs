@@ -14,6 +14,11 @@ use syn::{Attribute, Item, UseTree, Visibility};
 /// The circles of three to five modules that are allowed: the crate, the modules, and why they need each other.
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
+        "buffer",
+        &["entries", "part", "pool", "segment", "slice"],
+        "memory returns to the pool that it comes from, and the pool keeps the entries of queues, which hold slices",
+    ),
+    (
         "compat",
         &["framed", "framed::closing", "framed::deadlines", "framed::receiving", "framed::sending"],
         "the stream holds the state of both directions, and each file implements a part of the stream",
@@ -58,7 +63,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
 
 /// The circles that have more modules than that: the crate, one of the modules, and how many they are. The list may only
 /// shrink.
-const TOO_LARGE: &[(&str, &str, usize)] = &[("buffer", "pool", 6)];
+const TOO_LARGE: &[(&str, &str, usize)] = &[];
 
 /// Two modules may import each other without a reason.
 const WITHOUT_REASON_MAX: usize = 2;

@@ -10,7 +10,7 @@ const NAME: &str = "permessage-deflate";
 
 /// The parameters of one offer, or of a response, as they stand there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Stated {
+pub(super) struct ExtensionParameters {
     server_no_context_takeover: bool,
     client_no_context_takeover: bool,
     server_max_window_bits: Option<u8>,
@@ -21,7 +21,7 @@ pub(super) struct Stated {
 /// An element of the field.
 #[derive(Debug, PartialEq, Eq)]
 enum Extension {
-    Deflate(Stated),
+    Deflate(ExtensionParameters),
     /// permessage-deflate with parameters that are unknown, repeated or invalid: it is declined.
     Invalid,
     Other,
@@ -32,7 +32,7 @@ fn parse(element: &[u8]) -> Extension {
     if !parts.next().is_some_and(|name| name.eq_ignore_ascii_case(NAME.as_bytes())) {
         return Extension::Other;
     }
-    let mut stated = Stated::default();
+    let mut stated = ExtensionParameters::default();
     for part in parts {
         let (name, value) = match part.iter().position(|&byte| byte == b'=') {
             Some(at) => (part[..at].trim_ascii(), Some(unquoted(part[at + 1..].trim_ascii()))),
@@ -77,7 +77,7 @@ fn bits(value: &[u8]) -> Option<u8> {
 }
 
 /// The offers of permessage-deflate in a field of a request, in order of preference.
-pub(super) fn offers(value: &[u8]) -> impl Iterator<Item = Stated> {
+pub(super) fn offers(value: &[u8]) -> impl Iterator<Item = ExtensionParameters> {
     list(value).filter_map(|element| match parse(element) {
         Extension::Deflate(stated) => Some(stated),
         Extension::Invalid | Extension::Other => None,
@@ -85,7 +85,7 @@ pub(super) fn offers(value: &[u8]) -> impl Iterator<Item = Stated> {
 }
 
 /// The server's answer to the first offer that it can accept: the agreed parameters, and the field's value.
-pub(super) fn answer(offers: &[Stated], settings: &Deflate) -> Option<(Parameters, String)> {
+pub(super) fn answer(offers: &[ExtensionParameters], settings: &Deflate) -> Option<(Parameters, String)> {
     // The compressor has no window of 8 bits.
     let offer = offers.iter().find(|offer| offer.server_max_window_bits != Some(8))?;
     let window_bits = settings.window_bits.clamp(WINDOW_BITS_MIN, 15);

@@ -2,7 +2,7 @@
 //!
 //! | for | there is |
 //! |---|---|
-//! | a server | [`Offer`], made of the request; [`Accepted`], the fields of the response and the codec |
+//! | a server | [`Offer`], made of the request; [`OfferResponse`], the fields of the response and the codec |
 //! | a client | [`Request`], the fields of the request, and the check of the response |
 //!
 //! The check of an `Origin` is that of the application: [`Offer::origin`] has it.
@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
 
-pub use self::offer::{Accepted, Offer};
+pub use self::offer::{Offer, OfferResponse};
 pub use self::request::Request;
 
 /// The value of `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::extensions::{self, Stated};
+use super::extensions::{self, ExtensionParameters};
 use super::fields::{has_token, list, token};
 use super::{HandshakeError, VERSION, accept_value};
 use crate::codec::WebSocket;
@@ -42,7 +42,7 @@ pub struct Offer {
     key: Option<Box<[u8]>>,
     protocols: Vec<Box<str>>,
     origin: Option<Box<[u8]>>,
-    deflate: Vec<Stated>,
+    deflate: Vec<ExtensionParameters>,
 }
 
 impl Offer {
@@ -114,9 +114,9 @@ impl Offer {
     /// Accepts the offer with a subprotocol of it, or with none. One that the client does not offer is left out, since a
     /// client would end the connection.
     #[must_use]
-    pub fn accept(&self, config: &Arc<Config>, protocol: Option<&str>) -> Accepted {
+    pub fn accept(&self, config: &Arc<Config>, protocol: Option<&str>) -> OfferResponse {
         let deflate = config.deflate.as_ref().and_then(|settings| extensions::answer(&self.deflate, settings));
-        Accepted {
+        OfferResponse {
             accept: self.key.as_deref().map(accept_value),
             protocol: protocol.filter(|chosen| self.protocols().any(|offered| offered == *chosen)).map(Into::into),
             deflate,
@@ -127,14 +127,14 @@ impl Offer {
 
 /// The answer of a server.
 #[derive(Debug, Clone)]
-pub struct Accepted {
+pub struct OfferResponse {
     accept: Option<String>,
     protocol: Option<Box<str>>,
     deflate: Option<(Parameters, String)>,
     config: Arc<Config>,
 }
 
-impl Accepted {
+impl OfferResponse {
     /// The fields of the response, beside those of any upgrade.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let accept = self.accept.as_deref().map(|value| ("Sec-WebSocket-Accept", value));

@@ -150,52 +150,11 @@ impl World {
                 self.queues[queue].write(&bytes);
                 self.models[queue].write(&bytes);
             }
-            Operation::Cursor(queue, length, ref pieces) => {
-                let pieces: Vec<_> = pieces.iter().map(|length| self.fresh(*length)).collect();
-                let mut cursor = self.queues[queue].writer(length);
-                for piece in &pieces {
-                    cursor.put(piece);
-                }
-                drop(cursor);
-                self.models[queue].write(&pieces.concat());
-            }
-            Operation::WriteWith(queue, length, written) => {
-                let bytes = self.fresh(written);
-                let result = self.queues[queue].write_with(length, |space| {
-                    assert_eq!(space.len(), length);
-                    space.get_mut(..written).ok_or("too long")?.copy_from_slice(&bytes);
-                    Ok(written)
-                });
-                if written <= length {
-                    assert_eq!(result, Ok(written));
-                    self.models[queue].write(&bytes);
-                } else {
-                    assert_eq!(result, Err("too long"));
-                }
-            }
-            Operation::Pieces(queue, lengths) => {
-                let [first, second, third] = lengths.map(|length| self.fresh(length));
-                self.queues[queue].write_pieces((&first[..], b"\r\n", &second[..], &third[..]));
-                self.models[queue].write(&[&first[..], b"\r\n", &second, &third].concat());
-            }
-            Operation::Forget(queue, length) => {
-                let bytes = self.fresh(length);
-                let mut cursor = self.queues[queue].writer(length);
-                cursor.put(&bytes);
-                std::mem::forget(cursor);
-            }
-            Operation::TwoCursors(one, two, ref pieces) => {
-                let pieces: Vec<_> = pieces.iter().map(|length| self.fresh(*length)).collect();
-                let [first, second] = self.queues.get_disjoint_mut([one, two]).unwrap();
-                let mut cursors = [first.writer(1), second.writer(1)];
-                for (index, piece) in pieces.iter().enumerate() {
-                    cursors[index % 2].put(piece);
-                }
-                drop(cursors);
-                for (index, piece) in pieces.iter().enumerate() {
-                    self.models[[one, two][index % 2]].write(piece);
-                }
-            }
+            Operation::Cursor(queue, length, ref pieces) => self.write_by_cursor(queue, length, pieces),
+            Operation::WriteWith(queue, length, written) => self.write_with(queue, length, written),
+            Operation::Pieces(queue, lengths) => self.write_pieces(queue, lengths),
+            Operation::Forget(queue, length) => self.forget_cursor(queue, length),
+            Operation::TwoCursors(one, two, ref pieces) => self.write_by_two_cursors(one, two, pieces),
             Operation::Link(queue, length) => {
                 let bytes = self.fresh(length);
                 self.queues[queue].link(self.pool.copy(&bytes));
@@ -210,18 +169,8 @@ impl World {
                 self.queues[queue].link_static(&PROGRAM[..length]);
                 self.models[queue].share(&PROGRAM[..length]);
             }
-            Operation::LinkShared(one, two, length) => {
-                let bytes = self.fresh(length);
-                let shared = self.pool.copy(&bytes);
-                for queue in [one, two] {
-                    self.queues[queue].link_shared(shared.clone());
-                    self.models[queue].share(&bytes);
-                }
-            }
-            Operation::LinkFile(queue, offset, length) => {
-                self.queues[queue].link_file(region(&FILE.0, offset as u64, length as u64));
-                self.models[queue].waiting.extend((offset..offset + length).map(|at| Expected::File(at as u64)));
-            }
+            Operation::LinkShared(one, two, length) => self.link_shared(one, two, length),
+            Operation::LinkFile(queue, offset, length) => self.link_file(queue, offset, length),
             Operation::Flush(queue) => {
                 self.queues[queue].flush();
                 self.models[queue].flushed = self.models[queue].waiting.len();
@@ -232,35 +181,108 @@ impl World {
             Operation::Compact(queue) => self.queues[queue].compact(),
             Operation::Shrink(queue) => self.queues[queue].shrink(),
             Operation::Settle(queue) => self.queues[queue].settle(),
-            Operation::Clear(queue) => {
-                self.queues[queue].clear();
-                let Model { sent, unwritable, .. } = self.models[queue];
-                self.models[queue] = Model { sent, unwritable, ..Model::default() };
-            }
-            Operation::Take(to, from) => {
-                let [queue, other] = self.queues.get_disjoint_mut([to, from]).unwrap();
-                queue.take_flushed(other);
-                let [model, other] = self.models.get_disjoint_mut([to, from]).unwrap();
-                model.waiting.extend(other.waiting.iter().take(other.flushed));
-                other.advance(other.flushed);
-            }
-            Operation::TakeUpTo(to, from, bytes_max) => {
-                let [queue, other] = self.queues.get_disjoint_mut([to, from]).unwrap();
-                let taken = queue.take_flushed_up_to(other, bytes_max as u64) as usize;
-                let [model, other] = self.models.get_disjoint_mut([to, from]).unwrap();
-                assert_eq!(taken, other.flushed.min(bytes_max));
-                model.waiting.extend(other.waiting.iter().take(taken));
-                other.advance(taken);
-            }
+            Operation::Clear(queue) => self.clear(queue),
+            Operation::Take(to, from) => self.take_flushed(to, from),
+            Operation::TakeUpTo(to, from, bytes_max) => self.take_flushed_up_to(to, from, bytes_max),
             Operation::Load(queue, bytes_max) => self.load(queue, bytes_max),
-            Operation::Replace(queue) => {
-                self.queues[queue] = Outbound::new(&self.pool);
-                self.models[queue] = Model::default();
-                self.levels[queue] = Writability::default();
-            }
+            Operation::Replace(queue) => self.replace(queue),
             Operation::Trim => self.pool.trim(),
         }
         self.check();
+    }
+
+    fn write_by_cursor(&mut self, queue: usize, length: usize, lengths: &[usize]) {
+        let pieces: Vec<_> = lengths.iter().map(|length| self.fresh(*length)).collect();
+        let mut cursor = self.queues[queue].writer(length);
+        for piece in &pieces {
+            cursor.put(piece);
+        }
+        drop(cursor);
+        self.models[queue].write(&pieces.concat());
+    }
+
+    fn write_with(&mut self, queue: usize, length: usize, written: usize) {
+        let bytes = self.fresh(written);
+        let result = self.queues[queue].write_with(length, |space| {
+            assert_eq!(space.len(), length);
+            space.get_mut(..written).ok_or("too long")?.copy_from_slice(&bytes);
+            Ok(written)
+        });
+        if written <= length {
+            assert_eq!(result, Ok(written));
+            self.models[queue].write(&bytes);
+        } else {
+            assert_eq!(result, Err("too long"));
+        }
+    }
+
+    fn write_pieces(&mut self, queue: usize, lengths: [usize; 3]) {
+        let [first, second, third] = lengths.map(|length| self.fresh(length));
+        self.queues[queue].write_pieces((&first[..], b"\r\n", &second[..], &third[..]));
+        self.models[queue].write(&[&first[..], b"\r\n", &second, &third].concat());
+    }
+
+    fn forget_cursor(&mut self, queue: usize, length: usize) {
+        let bytes = self.fresh(length);
+        let mut cursor = self.queues[queue].writer(length);
+        cursor.put(&bytes);
+        std::mem::forget(cursor);
+    }
+
+    fn write_by_two_cursors(&mut self, one: usize, two: usize, lengths: &[usize]) {
+        let pieces: Vec<_> = lengths.iter().map(|length| self.fresh(*length)).collect();
+        let [first, second] = self.queues.get_disjoint_mut([one, two]).unwrap();
+        let mut cursors = [first.writer(1), second.writer(1)];
+        for (index, piece) in pieces.iter().enumerate() {
+            cursors[index % 2].put(piece);
+        }
+        drop(cursors);
+        for (index, piece) in pieces.iter().enumerate() {
+            self.models[[one, two][index % 2]].write(piece);
+        }
+    }
+
+    fn link_shared(&mut self, one: usize, two: usize, length: usize) {
+        let bytes = self.fresh(length);
+        let shared = self.pool.copy(&bytes);
+        for queue in [one, two] {
+            self.queues[queue].link_shared(shared.clone());
+            self.models[queue].share(&bytes);
+        }
+    }
+
+    fn link_file(&mut self, queue: usize, offset: usize, length: usize) {
+        self.queues[queue].link_file(region(&FILE.0, offset as u64, length as u64));
+        self.models[queue].waiting.extend((offset..offset + length).map(|at| Expected::File(at as u64)));
+    }
+
+    fn clear(&mut self, queue: usize) {
+        self.queues[queue].clear();
+        let Model { sent, unwritable, .. } = self.models[queue];
+        self.models[queue] = Model { sent, unwritable, ..Model::default() };
+    }
+
+    fn take_flushed(&mut self, to: usize, from: usize) {
+        let [queue, other] = self.queues.get_disjoint_mut([to, from]).unwrap();
+        queue.take_flushed(other);
+        let [model, other] = self.models.get_disjoint_mut([to, from]).unwrap();
+        model.waiting.extend(other.waiting.iter().take(other.flushed));
+        other.advance(other.flushed);
+    }
+
+    fn take_flushed_up_to(&mut self, to: usize, from: usize, bytes_max: usize) {
+        let [queue, other] = self.queues.get_disjoint_mut([to, from]).unwrap();
+        let taken = queue.take_flushed_up_to(other, bytes_max as u64) as usize;
+        let [model, other] = self.models.get_disjoint_mut([to, from]).unwrap();
+        assert_eq!(taken, other.flushed.min(bytes_max));
+        model.waiting.extend(other.waiting.iter().take(taken));
+        other.advance(taken);
+    }
+
+    fn replace(&mut self, queue: usize) {
+        self.queues[queue] = Outbound::new(&self.pool);
+        self.models[queue] = Model::default();
+        self.levels[queue] = Writability::default();
     }
 
     fn send(&mut self, queue: usize, parts_max: usize, bytes_max: usize, taken: u8) {

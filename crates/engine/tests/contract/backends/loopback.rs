@@ -45,7 +45,7 @@ impl Loopback {
 
     pub(crate) fn uring() -> Self {
         // The kernel may have filled all buffers of the ring, and with ring faults it fills them again in each turn in
-        // which it refuses to end the receive, or delays what it has done.
+        // which it refuses to end the receive, or delays its completions.
         let turns = if has_ring_faults() { RING_FAULT_TURNS } else { 1 };
         Self::new(turns * RING_BYTES, |pool| Box::new(Uring::new(pool).expect("the kernel has io_uring")))
     }

@@ -1,4 +1,4 @@
-//! A server of HTTP/2 that is written by hand: the side of an upstream, on sockets.
+//! An HTTP/2 server that is written by hand: the side of an upstream, on sockets.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -34,7 +34,7 @@ impl Upstream {
     pub(crate) fn accept_with(&self, settings: &[u8]) -> Session {
         let (mut stream, _) = self.0.accept().expect("a connection");
         stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket");
-        // A kernel that resets the connection drops what Nagle's algorithm holds back.
+        // A kernel that resets the connection drops bytes that Nagle's algorithm holds back.
         stream.set_nodelay(true).expect("a socket");
         stream.read_exact(&mut [0; 24]).expect("a preface");
         let mut session = Session(stream);

@@ -1,4 +1,4 @@
-//! What plays the upstreams and the clients of a proxy, byte by byte.
+//! Upstreams and clients of a proxy, played byte by byte.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -56,7 +56,7 @@ impl Peer {
         String::from_utf8(self.bytes_until(marker)).unwrap()
     }
 
-    /// The same for what need not be text.
+    /// The same for bytes that need not be text.
     pub(crate) fn bytes_until(&mut self, marker: &str) -> Vec<u8> {
         let mut read = Vec::new();
         while !read.ends_with(marker.as_bytes()) {

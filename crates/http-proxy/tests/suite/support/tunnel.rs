@@ -1,4 +1,4 @@
-//! What a tunnel between a stream of HTTP/2 and a connection of HTTP/1.1 has to do.
+//! The requirements on a tunnel between an HTTP/2 stream and an HTTP/1.1 connection.
 
 use std::io::Read;
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! What is reached by names, and what is not.
+//! Names that reach a file, and names that do not.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use super::folder::{Folder, ask, content, exists, get};
 use crate::support::start;
 
 #[test]
-fn a_file_is_sent_with_what_describes_it() {
+fn a_file_is_sent_with_its_validators() {
     let folder = Folder::new();
     let bytes = content(300_000);
     folder.write("css/tides.css", &bytes);
@@ -270,7 +270,7 @@ fn a_file_that_may_not_be_read_is_forbidden() {
 }
 
 #[test]
-fn a_listing_shows_what_is_served_with_escaped_names() {
+fn a_listing_shows_the_served_entries_with_escaped_names() {
     let folder = Folder::new();
     for name in ["b.txt", "a&<b>\"'.txt", "javascript:alert(1)", "50%.txt", ".hidden", "sub/file", "back\\slash"] {
         folder.write(name, "x");

@@ -251,7 +251,7 @@ fn a_file_that_is_cut_in_its_middle_while_it_is_sent_ends_the_connection_on_each
         let length = 48 * 1024 * 1024 + 1_000;
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
         let mut rest = Vec::new();
-        // The connection is reset: what the peer has not read by then may be lost.
+        // The connection is reset: bytes that the peer has not read by then may be lost.
         let _ = stream.read_to_end(&mut rest);
         received.extend_from_slice(&rest);
         let got = Got::of(&received);

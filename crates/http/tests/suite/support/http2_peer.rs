@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that is written by hand, over a socket or over memory.
+//! An HTTP/2 client that is written by hand, over a socket or over memory.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -21,7 +21,7 @@ pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const PADDED: u8 = 8;
 
-/// What carries the bytes of a peer.
+/// The carrier of a peer's bytes.
 pub(crate) trait Wire {
     fn send(&mut self, bytes: &[u8]);
 
@@ -42,7 +42,7 @@ impl Wire for Embedded<()> {
 
 impl Wire for TcpStream {
     fn send(&mut self, bytes: &[u8]) {
-        // The server may have closed the connection: what it wrote before is what a test looks at.
+        // The server may have closed the connection: a test looks at its earlier bytes.
         let _ = self.write_all(bytes);
     }
 
@@ -57,7 +57,7 @@ impl Wire for TcpStream {
     }
 }
 
-/// What has come for a stream.
+/// The frames received for a stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Received {
     /// The fields of all heads and trailers.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::samples::{busy, empty};
 use super::*;
-use crate::results::{CpuTime, Errors, Held};
+use crate::results::{CpuTime, Errors, HeldConnections};
 
 /// The output of `wrk -d2 -c256 -t1 --latency`, and its figures.
 #[test]
@@ -107,7 +107,7 @@ The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
     figures.stuck.held = 255;
     assert!(table(&figures, true).contains("\nConnections never read: held 255 of 256, lost 0\n"));
     // The line is printed as well if no connection succeeded.
-    figures.idle = Held::default();
+    figures.idle = HeldConnections::default();
     assert!(table(&figures, true).contains("\nIdle connections: held 0 of 10000, lost 0\n"));
 }
 

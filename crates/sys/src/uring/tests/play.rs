@@ -335,23 +335,7 @@ impl Play {
         assert!(!end.closed, "a completion after `Closed`: {completion:?}");
         assert!(!end.closing || matches!(completion, Completion::Closed), "{completion:?} of a socket that was closed");
         match completion {
-            Completion::Received(slice) => {
-                assert!(!end.ended && !end.failed, "bytes after the end");
-                assert!(end.received + slice.len() <= end.written, "more bytes than were written");
-                assert!(*slice == pattern(end.salt, end.received, slice.len()), "other bytes were received");
-                if self.random.below(4) == 0 {
-                    self.kept.push((slice.clone(), end.salt, end.received));
-                }
-                end.received += slice.len();
-                // Operations that a dispatch may cause.
-                match self.random.below(12) {
-                    0 => self.switch(place),
-                    1 => self.write(place),
-                    2 if self.random.below(8) == 0 => self.close(place),
-                    3 if self.random.below(4) == 0 => self.pause_receives(),
-                    _ => {}
-                }
-            }
+            Completion::Received(slice) => self.received(place, &slice),
             Completion::Ended => {
                 assert!(end.peer_shut && !end.ended && !end.failed);
                 assert_eq!(end.received, end.written, "the end came before all bytes");
@@ -384,6 +368,25 @@ impl Play {
                 (end.closed, end.fd) = (true, -1);
             }
             other => panic!("{other:?}"),
+        }
+    }
+
+    fn received(&mut self, place: usize, slice: &Slice) {
+        let end = &mut self.ends[place];
+        assert!(!end.ended && !end.failed, "bytes after the end");
+        assert!(end.received + slice.len() <= end.written, "more bytes than were written");
+        assert!(**slice == pattern(end.salt, end.received, slice.len()), "other bytes were received");
+        if self.random.below(4) == 0 {
+            self.kept.push((slice.clone(), end.salt, end.received));
+        }
+        end.received += slice.len();
+        // Operations that a dispatch may cause.
+        match self.random.below(12) {
+            0 => self.switch(place),
+            1 => self.write(place),
+            2 if self.random.below(8) == 0 => self.close(place),
+            3 if self.random.below(4) == 0 => self.pause_receives(),
+            _ => {}
         }
     }
 

@@ -5,10 +5,9 @@
 
 use super::sources::rust_files;
 
-/// Each bound may only shrink: a change that removes more than [`SLACK`] lowers it.
-const WHAT_MAX: usize = 280;
-const GENITIVES_MAX: usize = 135;
-const SLACK: usize = 40;
+/// Bounds for all comments of the tree, with a little room for indirect questions. They may only shrink.
+const WHAT_MAX: usize = 20;
+const GENITIVES_MAX: usize = 12;
 
 const FOLDERS: &[&str] = &["benches", "crates", "examples", "fuzz", "xtask"];
 
@@ -41,7 +40,6 @@ fn assert_count(habit: &str, count: fn(&str) -> usize, max: usize) {
     }
     let found = hits.len();
     assert!(found <= max, "{habit}: {found} in comments, and {max} are allowed\n{}", hits.join("\n"));
-    assert!(found + SLACK >= max, "{habit}: {found} in comments; lower the {max}");
 }
 
 /// The comments of a source, each joined to one line, without code between backticks; with the number of its first line.

@@ -1,13 +1,13 @@
-//! `Ahead`: the requests that a server has yielded behind the one in progress, in one word.
+//! `PipelinedMethods`: the requests that a server has yielded behind the one in progress, in one word.
 //!
 //! Such requests are alike (see [`Server::read_ahead`](crate::Server::read_ahead)): of each, the codec needs to know
 //! nothing but whether it is a HEAD.
 
 /// The requests behind the one in progress, the oldest in the lowest bit: set if it is a HEAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Ahead(pub(crate) u64);
+pub(crate) struct PipelinedMethods(pub(crate) u64);
 
-impl Ahead {
+impl PipelinedMethods {
     pub(crate) const fn count(self) -> usize {
         (self.0 >> COUNT_SHIFT & COUNT_BITS) as usize
     }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn requests_leave_in_the_order_in_which_they_came() {
-        let mut ahead = Ahead::default();
+        let mut ahead = PipelinedMethods::default();
         assert_eq!(ahead.pop(), None);
         let is_head = |number: usize| matches!(number % 7, 1 | 2 | 5);
         ahead.set_more_input(true);
@@ -83,6 +83,6 @@ mod tests {
         }
         ahead.allow(false);
         ahead.set_more_input(false);
-        assert_eq!(ahead, Ahead::default());
+        assert_eq!(ahead, PipelinedMethods::default());
     }
 }

@@ -1,4 +1,4 @@
-//! `Disturbed`: a kernel wrapper that injects faults. It makes the rare behaviour of a real kernel frequent.
+//! `FaultyKernel`: a kernel wrapper that injects faults. It makes the rare behaviour of a real kernel frequent.
 //!
 //! Only a build with `--cfg tidegate_injected` contains it. `TIDEGATE_RING_FAULTS` is the seed, which decides the kinds
 //! of faults and their rates; without a seed the wrapper passes everything through. No fault breaks a connection: if a
@@ -40,7 +40,7 @@ enum Fault {
 }
 
 /// A kernel that injects faults into another one.
-pub(super) struct Disturbed<K> {
+pub(super) struct FaultyKernel<K> {
     kernel: K,
     faults: Option<Faults>,
     /// Multishot operations that have not ended.
@@ -58,7 +58,7 @@ pub(super) struct Disturbed<K> {
     skipped: bool,
 }
 
-impl<K: Kernel> Disturbed<K> {
+impl<K: Kernel> FaultyKernel<K> {
     /// Wraps a kernel.
     pub(super) fn new(kernel: K) -> Self {
         Self {
@@ -156,7 +156,7 @@ impl<K: Kernel> Disturbed<K> {
     }
 }
 
-impl<K: Kernel> Kernel for Disturbed<K> {
+impl<K: Kernel> Kernel for FaultyKernel<K> {
     fn push(&mut self, request: Request, name: u64) -> io::Result<()> {
         if self.faults.is_none() {
             return self.kernel.push(request, name);

@@ -1,0 +1,65 @@
+//! The protocol of Redis: RESP2 and RESP3, in both roles.
+//!
+//! | for | there is |
+//! |---|---|
+//! | a server | [`ServerCodec`]: [`IncomingCommand`]s in, [`OutgoingReply`]s out |
+//! | a client | [`ClientCodec`]: [`IncomingReply`]s in, [`OutgoingCommand`]s out |
+//! | a command, a reply | [`Command`] and [`Reply`]: views of the received bytes; [`OwnedValue`], a copy as a tree |
+//! | a server's connection | [`Handler`], and a [`Service`] that executes commands; [`Channels`] of all loops |
+//! | bounds | [`ProtocolLimits`] |
+//! | errors | [`RedisError`], sorted by blame |
+//!
+//! The codecs know neither sockets nor the loop. Only the module `server` does.
+//!
+//! Read next: `token.rs` and `nesting.rs`, which both roles share; then `server_codec.rs` and `client_codec.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `token.rs` | `Token`, the smallest part of a value that is read at once |
+//! | `nesting.rs` | `Nesting`: where in a value the next token stands |
+//! | `number.rs` | lengths, integers, doubles |
+//! | `limits.rs` | `ProtocolLimits` |
+//! | `server_codec.rs` | `ServerCodec`, the codec of a server |
+//! | `command.rs` | `Command`: the arguments of a command, read in place |
+//! | `inline.rs` | inline commands |
+//! | `client_codec.rs` | `ClientCodec`, the codec of a client |
+//! | `value.rs` | `Reply`, `Value` and `Elements`: a reply read in place |
+//! | `owned.rs` | `OwnedValue`, a reply as a tree |
+//! | `outgoing_reply.rs` | `OutgoingReply`: a server's messages, checked and written |
+//! | `outgoing_command.rs` | `OutgoingCommand`: a client's messages |
+//! | `error.rs` | errors by blame |
+//! | `server/` | the application on one connection: `handler.rs`; commands of the connection: `connection_commands.rs`; the order of replies: `queue.rs`; MULTI: `transaction.rs`; channels: `channels.rs`, `subscriptions.rs`, `glob.rs`; the trait of applications: `service.rs` |
+
+#![forbid(unsafe_code)]
+
+mod client_codec;
+mod command;
+mod error;
+mod inline;
+mod limits;
+mod nesting;
+mod number;
+mod outgoing_command;
+mod outgoing_reply;
+mod owned;
+mod server;
+mod server_codec;
+mod token;
+mod value;
+
+pub use client_codec::{ClientCodec, IncomingReply, ReplyPiece};
+pub use command::{Arguments, Command};
+pub use error::RedisError;
+pub use limits::ProtocolLimits;
+pub use outgoing_command::{CommandBuffer, OutgoingCommand};
+pub use outgoing_reply::{OutgoingReply, Version};
+pub use owned::OwnedValue;
+pub use server::{
+    Answer, CallContext, Channels, Handler, HandlerConfig, Service, Transaction, error_for_count, error_for_unknown,
+    matches,
+};
+pub use server_codec::{IncomingCommand, ServerCodec};
+pub use token::{AggregateKind, BulkKind};
+pub use value::{Chunks, Elements, Reply, Value};

@@ -1,0 +1,21 @@
+//! A server of the protocol: [`Handler`] is the application on one connection, and a [`Service`] executes commands.
+//!
+//! The handler has the commands that concern a connection: HELLO and the version, AUTH, MULTI and EXEC, channels, the commands that
+//! clients send when they start, and the order of replies. The service has the data.
+//!
+//! Read next: `handler.rs`, then `queue.rs` and `channels.rs`.
+
+mod channels;
+mod connection_commands;
+mod glob;
+mod handler;
+mod queue;
+mod service;
+mod subscriptions;
+mod transaction;
+
+pub use channels::Channels;
+pub use glob::matches;
+pub use handler::{Handler, HandlerConfig};
+pub use service::{Answer, CallContext, Service, error_for_count, error_for_unknown};
+pub use transaction::Transaction;

@@ -1,0 +1,171 @@
+//! `Subscriptions`: the channels and patterns of one connection, and SUBSCRIBE and the like.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use tidegate_codec::Broadcast;
+use tidegate_engine::{Context, Outcome};
+
+use crate::command::Command;
+use crate::outgoing_reply::{OutgoingReply, Version};
+use crate::server::channels::{Channels, TopicKind};
+use crate::server::service::error_for_count;
+use crate::server_codec::IncomingCommand;
+use crate::token::AggregateKind;
+
+/// The channels and patterns of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Subscriptions {
+    channels: BTreeSet<Bytes>,
+    patterns: BTreeSet<Bytes>,
+}
+
+/// SUBSCRIBE, UNSUBSCRIBE, PSUBSCRIBE or PUNSUBSCRIBE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SubscriptionCommand {
+    kind: TopicKind,
+    subscribes: bool,
+}
+
+impl SubscriptionCommand {
+    pub(super) fn of(name: &[u8]) -> Option<Self> {
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        let (kind, subscribes) = match name.len() {
+            9 if is(b"SUBSCRIBE") => (TopicKind::Channel, true),
+            11 if is(b"UNSUBSCRIBE") => (TopicKind::Channel, false),
+            10 if is(b"PSUBSCRIBE") => (TopicKind::Pattern, true),
+            12 if is(b"PUNSUBSCRIBE") => (TopicKind::Pattern, false),
+            _ => return None,
+        };
+        Some(Self { kind, subscribes })
+    }
+
+    /// The error for a command without channels, if it needs some.
+    pub(super) fn check(self, command: &Command) -> Result<(), OutgoingReply> {
+        if self.subscribes && command.count() < 2 { Err(error_for_count(command)) } else { Ok(()) }
+    }
+
+    const fn word(self) -> &'static str {
+        match (self.kind, self.subscribes) {
+            (TopicKind::Channel, true) => "subscribe",
+            (TopicKind::Channel, false) => "unsubscribe",
+            (TopicKind::Pattern, true) => "psubscribe",
+            (TopicKind::Pattern, false) => "punsubscribe",
+        }
+    }
+}
+
+impl Subscriptions {
+    pub(super) fn len(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn of(&mut self, kind: TopicKind) -> &mut BTreeSet<Bytes> {
+        match kind {
+            TopicKind::Channel => &mut self.channels,
+            TopicKind::Pattern => &mut self.patterns,
+        }
+    }
+
+    /// Executes a command, and returns one acknowledgement for each channel.
+    pub(super) fn execute<C: Broadcast<In = IncomingCommand, Out = OutgoingReply>>(
+        &mut self,
+        what: SubscriptionCommand,
+        command: &Command,
+        version: Version,
+        max: usize,
+        channels: &Channels<C>,
+        cx: &mut Context<'_, C>,
+    ) -> Vec<OutgoingReply> {
+        if let Err(error) = what.check(command) {
+            return vec![error];
+        }
+        let mut names: Vec<_> = command.iter().skip(1).map(Bytes::copy_from_slice).collect();
+        if names.is_empty() {
+            names = self.of(what.kind).iter().cloned().collect();
+        }
+        if names.is_empty() {
+            return acknowledgement(what, OutgoingReply::Null, self.len());
+        }
+        let mut all = Vec::new();
+        for name in names {
+            if what.subscribes && self.len() >= max && !self.of(what.kind).contains(&name) {
+                all.push(OutgoingReply::error("ERR too many subscriptions"));
+                continue;
+            }
+            if what.subscribes {
+                self.add(what.kind, &name, version, channels, cx);
+            } else {
+                self.remove(what.kind, &name, channels, cx);
+            }
+            all.extend(acknowledgement(what, OutgoingReply::bulk(name), self.len()));
+        }
+        all
+    }
+
+    fn add<C: Broadcast>(
+        &mut self,
+        kind: TopicKind,
+        name: &Bytes,
+        version: Version,
+        channels: &Channels<C>,
+        cx: &mut Context<'_, C>,
+    ) {
+        if self.of(kind).insert(name.clone()) {
+            cx.join(&channels.subscribe(kind, name, version));
+        }
+    }
+
+    fn remove<C: Broadcast>(&mut self, kind: TopicKind, name: &Bytes, channels: &Channels<C>, cx: &mut Context<'_, C>) {
+        if self.of(kind).remove(name) {
+            channels.unsubscribe(kind, name).iter().flatten().for_each(|group| cx.leave(group));
+        }
+    }
+
+    /// Subscribes to the same channels in another version.
+    pub(super) fn change_version<C: Broadcast>(
+        &mut self,
+        version: Version,
+        channels: &Channels<C>,
+        cx: &mut Context<'_, C>,
+    ) {
+        for kind in [TopicKind::Channel, TopicKind::Pattern] {
+            for name in std::mem::take(self.of(kind)) {
+                channels.unsubscribe(kind, &name).iter().flatten().for_each(|group| cx.leave(group));
+                self.add(kind, &name, version, channels, cx);
+            }
+        }
+    }
+
+    /// Leaves all channels.
+    pub(super) fn leave_all<C: Broadcast>(&mut self, channels: &Channels<C>, cx: &mut Context<'_, C>) {
+        for kind in [TopicKind::Channel, TopicKind::Pattern] {
+            for name in std::mem::take(self.of(kind)) {
+                channels.unsubscribe(kind, &name).iter().flatten().for_each(|group| cx.leave(group));
+            }
+        }
+    }
+
+    /// The connection is closed: it is a member of no group any more.
+    pub(super) fn forget<C: Broadcast>(&mut self, channels: &Channels<C>) {
+        for kind in [TopicKind::Channel, TopicKind::Pattern] {
+            for name in std::mem::take(self.of(kind)) {
+                channels.unsubscribe(kind, &name);
+            }
+        }
+    }
+}
+
+fn acknowledgement(what: SubscriptionCommand, name: OutgoingReply, count: usize) -> Vec<OutgoingReply> {
+    let count = OutgoingReply::Integer(count as i64);
+    vec![OutgoingReply::Aggregate(AggregateKind::Push, 3), OutgoingReply::bulk(what.word()), name, count]
+}
+
+/// The outcome of sending.
+pub(super) fn sent<C: Broadcast<Out = OutgoingReply>>(cx: &mut Context<'_, C>, reply: OutgoingReply) -> Outcome<C> {
+    cx.send(reply).into()
+}

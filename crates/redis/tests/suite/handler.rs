@@ -1,0 +1,246 @@
+//! The handler of a server: the order of replies, transactions, channels, versions.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_engine::task;
+use tidegate_redis::{
+    Answer, CallContext, Channels, Command, Handler, HandlerConfig, OutgoingReply, ServerCodec, Service,
+    error_for_count,
+};
+use tidegate_testkit::Embedded;
+
+/// Counts, and waits as long as it is asked to.
+#[derive(Default)]
+struct Counter {
+    count: i64,
+    executed: Rc<RefCell<Vec<String>>>,
+}
+
+impl Service for Counter {
+    fn call(&mut self, command: &Command, _: &CallContext) -> Answer {
+        self.executed.borrow_mut().push(String::from_utf8_lossy(command.name()).into_owned());
+        match command.name() {
+            b"INCR" => {
+                self.count += 1;
+                OutgoingReply::Integer(self.count).into()
+            }
+            b"SLEEP" => {
+                let millis = String::from_utf8_lossy(command.argument(1).unwrap_or_default()).parse().unwrap_or(0);
+                Answer::later(async move {
+                    task::sleep(std::time::Duration::from_millis(millis)).await;
+                    OutgoingReply::Simple(format!("slept {millis}").into())
+                })
+            }
+            b"PANIC" => Answer::later(async { panic!("on purpose") }),
+            b"TORN" => OutgoingReply::Simple("a\r\nb".into()).into(),
+            _ => Answer::Unknown,
+        }
+    }
+
+    fn check(&self, command: &Command) -> Result<bool, OutgoingReply> {
+        match command.name() {
+            b"INCR" if command.count() > 1 => Err(error_for_count(command)),
+            name => Ok(matches!(name, b"INCR" | b"SLEEP")),
+        }
+    }
+}
+
+fn pipe() -> Embedded<()> {
+    Embedded::new(ServerCodec::default(), Handler::new(Counter::default()))
+}
+
+fn written(pipe: &mut Embedded<()>) -> String {
+    String::from_utf8_lossy(&pipe.take_written()).replace("\r\n", " ")
+}
+
+/// The replies to commands in inline form.
+fn talk(pipe: &mut Embedded<()>, commands: &str) -> String {
+    pipe.receive(commands.replace('\n', "\r\n").as_bytes());
+    written(pipe)
+}
+
+fn advance(pipe: &mut Embedded<()>, millis: u64) {
+    pipe.advance(std::time::Duration::from_millis(millis));
+}
+
+#[test]
+fn replies_leave_in_the_order_of_their_commands() {
+    let mut pipe = pipe();
+    assert_eq!(talk(&mut pipe, "SLEEP 20\nINCR\nSLEEP 5\nPING\nNONE\nINCR\n"), "");
+    advance(&mut pipe, 10);
+    assert_eq!(written(&mut pipe), "", "the second sleep is over, and the first is not");
+    advance(&mut pipe, 15);
+    let unknown = "-ERR unknown command 'NONE', with args beginning with:  ";
+    assert_eq!(written(&mut pipe), format!("+slept 20 :1 +slept 5 +PONG {unknown}:2 "));
+    assert_eq!(talk(&mut pipe, "INCR\n"), ":3 ");
+}
+
+#[test]
+fn commands_that_change_the_connection_wait_for_the_replies_before_them() {
+    let mut pipe = pipe();
+    assert_eq!(talk(&mut pipe, "SLEEP 20\nHELLO 3\nINCR\nSUBSCRIBE a\nQUIT\nINCR\n"), "");
+    advance(&mut pipe, 50);
+    let seen = written(&mut pipe);
+    assert!(seen.starts_with("+slept 20 %7 $6 server "), "{seen}");
+    assert!(seen.ends_with(":1 >3 $9 subscribe $1 a :1 +OK "), "{seen}");
+    assert!(pipe.is_closed() || pipe.is_write_closed());
+}
+
+#[test]
+fn replies_that_are_due_are_sent_after_the_client_has_ended_its_side() {
+    let mut pipe = pipe();
+    assert_eq!(talk(&mut pipe, "SLEEP 20\nINCR\n"), "");
+    pipe.receive_fin();
+    assert!(!pipe.is_closed());
+    advance(&mut pipe, 30);
+    assert_eq!(written(&mut pipe), "+slept 20 :1 ");
+    assert!(pipe.is_closed() || pipe.is_write_closed());
+}
+
+#[test]
+fn a_client_with_too_many_replies_under_way_waits() {
+    let executed = Rc::new(RefCell::new(Vec::new()));
+    let service = Counter { executed: executed.clone(), ..Counter::default() };
+    let config = HandlerConfig { queued_replies_max: 4, ..HandlerConfig::default() };
+    let mut pipe = Embedded::new(ServerCodec::default(), Handler::with(service, Arc::new(config), Channels::new()));
+    talk(&mut pipe, &format!("SLEEP 20\n{}", "INCR\n".repeat(100)));
+    assert_eq!(executed.borrow().len(), 4);
+    advance(&mut pipe, 30);
+    assert_eq!(written(&mut pipe).split(' ').filter(|part| part.starts_with(':')).count(), 100);
+    assert_eq!(executed.borrow().len(), 101);
+}
+
+#[test]
+fn a_task_that_panics_is_an_error_in_its_place() {
+    let mut pipe = pipe();
+    assert_eq!(talk(&mut pipe, "PANIC\nINCR\n"), "-ERR internal error :1 ");
+}
+
+#[test]
+fn transactions_are_queued_executed_discarded_and_refused() {
+    let mut pipe = pipe();
+    assert_eq!(talk(&mut pipe, "MULTI\nINCR\nPING\nECHO a\nEXEC\n"), "+OK +QUEUED +QUEUED +QUEUED *3 :1 +PONG $1 a ");
+    assert_eq!(talk(&mut pipe, "MULTI\nINCR\nDISCARD\nINCR\n"), "+OK +QUEUED +OK :2 ");
+    assert_eq!(talk(&mut pipe, "EXEC\nDISCARD\n"), "-ERR EXEC without MULTI -ERR DISCARD without MULTI ");
+    let nested = "-ERR MULTI calls can not be nested -ERR WATCH inside MULTI is not allowed ";
+    assert_eq!(talk(&mut pipe, "MULTI\nMULTI\nWATCH a\nEXEC\n"), format!("+OK {nested}*0 "));
+    let refused = "-ERR wrong number of arguments for 'incr' command -EXECABORT Transaction discarded because of \
+        previous errors. ";
+    assert_eq!(talk(&mut pipe, "MULTI\nINCR a\nEXEC\n"), format!("+OK {refused}"));
+    let later = talk(&mut pipe, "MULTI\nSLEEP 1\nSUBSCRIBE a\nINCR\nDISCARD\nMULTI\nSLEEP 1\nEXEC\n");
+    assert!(later.ends_with("*1 -ERR this command cannot be executed in a transaction "), "{later}");
+    assert!(later.contains("-ERR Command not allowed inside a transaction"), "{later}");
+}
+
+#[test]
+fn a_transaction_has_a_bound_of_bytes() {
+    let config = HandlerConfig { transaction_bytes_max: 400, ..HandlerConfig::default() };
+    let mut pipe =
+        Embedded::new(ServerCodec::default(), Handler::with(Counter::default(), Arc::new(config), Channels::new()));
+    let seen = talk(&mut pipe, &format!("MULTI\n{}EXEC\n", "INCR\n".repeat(50)));
+    assert!(seen.contains("+QUEUED -ERR the transaction is too long "), "{seen}");
+    assert!(seen.ends_with("-EXECABORT Transaction discarded because of previous errors. "), "{seen}");
+}
+
+#[test]
+fn subscribers_get_messages_of_channels_and_patterns() {
+    let channels = Channels::new();
+    let handler = |channels: &Channels| Handler::with(Counter::default(), Arc::default(), channels.clone());
+    let mut pipe = Embedded::new(ServerCodec::default(), handler(&channels));
+    let acknowledged = talk(&mut pipe, "SUBSCRIBE tide ebb\nPSUBSCRIBE t*\n");
+    let wanted = "*3 $9 subscribe $4 tide :1 *3 $9 subscribe $3 ebb :2 *3 $10 psubscribe $2 t* :3 ";
+    assert_eq!(acknowledged, wanted);
+    assert_eq!((channels.publish(b"tide", b"\r\n"), channels.publish(b"none", b"")), (2, 0));
+    pipe.run();
+    assert_eq!(written(&mut pipe), "*3 $7 message $4 tide $2   *4 $8 pmessage $2 t* $4 tide $2   ");
+    let refused = "-ERR Can't execute 'incr': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+        this context ";
+    assert_eq!(talk(&mut pipe, "INCR\nPING\n"), format!("{refused}*2 $4 pong $0  "));
+    let left = talk(&mut pipe, "UNSUBSCRIBE\nPUNSUBSCRIBE x\nPUNSUBSCRIBE t*\nUNSUBSCRIBE\nINCR\n");
+    let wanted = "*3 $11 unsubscribe $3 ebb :2 *3 $11 unsubscribe $4 tide :1 *3 $12 punsubscribe $1 x :1 \
+        *3 $12 punsubscribe $2 t* :0 *3 $11 unsubscribe $-1 :0 :1 ";
+    assert_eq!(left, wanted);
+    assert_eq!(channels.publish(b"tide", b"a"), 0);
+}
+
+#[test]
+fn a_subscriber_of_resp3_may_send_every_command_and_closing_ends_its_subscriptions() {
+    let channels = Channels::new();
+    let handler = Handler::with(Counter::default(), Arc::default(), channels.clone());
+    let mut pipe = Embedded::new(ServerCodec::default(), handler);
+    talk(&mut pipe, "SUBSCRIBE a\nHELLO 3\n");
+    // HELLO is not allowed for a subscriber of RESP2, as in Redis.
+    assert_eq!(talk(&mut pipe, "UNSUBSCRIBE\n"), "*3 $11 unsubscribe $1 a :0 ");
+    talk(&mut pipe, "HELLO 3\n");
+    assert_eq!(talk(&mut pipe, "SUBSCRIBE a\nINCR\n"), ">3 $9 subscribe $1 a :1 :1 ");
+    assert_eq!(channels.publish(b"a", b"x"), 1);
+    pipe.run();
+    assert_eq!(written(&mut pipe), ">3 $7 message $1 a $1 x ");
+    talk(&mut pipe, "HELLO 2\n");
+    assert_eq!(channels.publish(b"a", b"x"), 1);
+    pipe.run();
+    assert_eq!(written(&mut pipe), "*3 $7 message $1 a $1 x ");
+    pipe.reset();
+    assert_eq!(channels.publish(b"a", b"x"), 0);
+}
+
+#[test]
+fn passwords_are_required_where_they_are_set() {
+    let config = Arc::new(HandlerConfig { password: Some((*b"flow").into()), ..HandlerConfig::default() });
+    let handler = || Handler::with(Counter::default(), config.clone(), Channels::new());
+    let mut pipe = Embedded::new(ServerCodec::default(), handler());
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled. ";
+    assert_eq!(talk(&mut pipe, "INCR\nAUTH ebb\n"), format!("-NOAUTH Authentication required. {wrong}"));
+    assert!(talk(&mut pipe, "HELLO 3\n").starts_with("-NOAUTH HELLO must"));
+    assert_eq!(talk(&mut pipe, "AUTH other flow\nAUTH default flow\nINCR\n"), format!("{wrong}+OK :1 "));
+    assert_eq!(talk(&mut pipe, "RESET\nINCR\n"), "+RESET -NOAUTH Authentication required. ");
+    assert!(talk(&mut pipe, "HELLO 3 AUTH default flow SETNAME me\n").starts_with("%7 "));
+    assert_eq!(talk(&mut pipe, "CLIENT GETNAME\n"), "$2 me ");
+}
+
+#[test]
+fn what_clients_send_when_they_connect_is_answered() {
+    let mut pipe = pipe();
+    assert_eq!(talk(&mut pipe, "CLIENT SETINFO LIB-NAME x\nCLIENT GETNAME\n"), "+OK $-1 ");
+    assert!(talk(&mut pipe, "CLIENT ID\n").starts_with(':'));
+    assert_eq!(talk(&mut pipe, "COMMAND DOCS\nCOMMAND\nCONFIG GET save\n"), "*0 *0 *0 ");
+    assert_eq!(
+        talk(&mut pipe, "SELECT 0\nSELECT 1\nSELECT x\n"),
+        "+OK -ERR DB index is out of range -ERR value is not \
+        an integer or out of range "
+    );
+    assert!(talk(&mut pipe, "INFO\n").contains("redis_version:7.0.15"));
+    assert_eq!(talk(&mut pipe, "HELLO 4\n"), "-NOPROTO unsupported protocol version ");
+    assert_eq!(
+        talk(&mut pipe, "PUBLISH a b\nPUBSUB NUMSUB a\nPUBSUB CHANNELS\nPUBSUB NUMPAT\n"),
+        ":0 *2 $1 a :0 *0 :0 "
+    );
+}
+
+#[test]
+fn a_reply_that_the_protocol_cannot_express_closes_the_connection_and_is_not_written() {
+    let mut pipe = pipe();
+    assert_eq!(talk(&mut pipe, "INCR\nTORN\nINCR\n"), ":1 ");
+    assert!(pipe.is_closed() || pipe.is_write_closed() || pipe.is_reset());
+}
+
+#[test]
+fn a_command_above_the_limit_is_refused_when_it_is_complete() {
+    let limits = tidegate_redis::ProtocolLimits { whole_bytes_max: 64, ..Default::default() };
+    let mut pipe = Embedded::new(ServerCodec::new(limits), Handler::new(Counter::default()));
+    pipe.receive(&[b"*2\r\n$4\r\nINCR\r\n$100\r\n", &[b'x'; 100][..], b"\r\nINCR\r\n"].concat());
+    assert_eq!(written(&mut pipe), "-ERR the command is longer than this server accepts :1 ");
+}
+
+#[test]
+fn a_client_that_never_reads_is_not_read_either() {
+    let mut pipe = pipe();
+    pipe.limit_peer_reads(0);
+    for _ in 0..100 {
+        pipe.receive(&b"ECHO 0123456789012345678901234567890123456789\r\n".repeat(1_000));
+    }
+    assert!(!pipe.is_receiving());
+    assert!(pipe.pool().ledger().used() < 1 << 20, "{} bytes", pipe.pool().ledger().used());
+}

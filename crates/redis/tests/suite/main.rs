@@ -1,0 +1,10 @@
+//! The tests of `tidegate-redis` through its public interface: one program, a module for each noun.
+
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod commands;
+mod handler;
+mod pieces;
+mod replies;
+mod round_trips;
