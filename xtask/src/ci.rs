@@ -1,6 +1,16 @@
 //! All checks of a change, in half an hour on two cores. The steps share builds: a debug build of the whole workspace,
 //! which `cargo test --workspace` makes, a release build as in the README, and a build of the measured programs. A step
 //! that needs a build of its own stands in `long.rs`, and so do the complete versions of the samples here.
+//!
+//! The step of the tests ends with its ten slowest. These are expected there; the seconds were counted beside other builds:
+//!
+//! | test | seconds | why it stays |
+//! |---|--:|---|
+//! | `tidegate-engine`, `seeds::every_scenario_keeps_the_contract_under_every_seed` | 37 | every scenario over every pipeline with four seeds, so that each benign fault strikes; virtual time, it computes |
+//! | `injected_errors::no_call_that_fails_on_…`, three backends | 29, 25, 21 | every system call with every error, at six occasions: each is a server and a client of its own |
+//! | `simulator::echo::comes_back_to_each_of_many::tls` | 10 | handshakes of many connections; virtual time |
+//! | `epoll::resets::…` and `uring::resets::…` | 6 to 10 | a kernel resets in real time, and scenarios on it run one after the other, so that sockets can be counted |
+//! | `tidegate-compress`, `allocations::bombs_take_no_memory_beyond_a_context` | 5 | compresses 32 MiB of zeros, and decompresses them, with each algorithm |
 
 use std::collections::BTreeSet;
 use std::fs;
