@@ -43,8 +43,7 @@ impl Requests {
     ) -> Result<Exchange, StatusCode> {
         *made.method_mut() = request.method();
         *made.version_mut() = request.version();
-        let whole = request.head_bytes();
-        let head = self.keep(whole);
+        let (whole, head) = (request.head_bytes(), self.keep(request.head_bytes()));
         let map = made.headers_mut();
         // A map that never had a field has no memory to be dropped.
         mem::forget(mem::replace(map, fields));
