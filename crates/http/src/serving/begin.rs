@@ -77,12 +77,18 @@ pub(crate) fn begin<'t>(
     if let Some(state) = state {
         request.set_connection_state(state);
     }
-    let (mut middleware, result) = middleware::before(&table.middleware, &mut request, now);
-    middleware.count(app.counting.as_ref(), Some(endpoint), request.head().method(), now);
-    match result {
-        Ok(()) => Begin::Call { request, endpoint, middleware },
-        Err(response) => Begin::Refuse { response, middleware, is_head: is_head(&request) },
+    let mut middleware = MiddlewareState::default();
+    // Without any, there is no result to carry: most routes have none.
+    if !table.middleware.is_empty() {
+        let result;
+        (middleware, result) = middleware::before(&table.middleware, &mut request, now);
+        if let Err(response) = result {
+            middleware.count(app.counting.as_ref(), Some(endpoint), request.head().method(), now);
+            return Begin::Refuse { response, middleware, is_head: is_head(&request) };
+        }
     }
+    middleware.count(app.counting.as_ref(), Some(endpoint), request.head().method(), now);
+    Begin::Call { request, endpoint, middleware }
 }
 
 /// Begins a request that has no function. Middleware may respond in place of the router.
