@@ -155,26 +155,12 @@ impl World {
             Operation::Pieces(queue, lengths) => self.write_pieces(queue, lengths),
             Operation::Forget(queue, length) => self.forget_cursor(queue, length),
             Operation::TwoCursors(one, two, ref pieces) => self.write_by_two_cursors(one, two, pieces),
-            Operation::Link(queue, length) => {
-                let bytes = self.fresh(length);
-                self.queues[queue].link(self.pool.copy(&bytes));
-                self.models[queue].write(&bytes);
-            }
-            Operation::LinkBytes(queue, length) => {
-                let bytes = self.fresh(length);
-                self.models[queue].write(&bytes);
-                self.queues[queue].link_bytes(Bytes::from(bytes));
-            }
-            Operation::LinkStatic(queue, length) => {
-                self.queues[queue].link_static(&PROGRAM[..length]);
-                self.models[queue].share(&PROGRAM[..length]);
-            }
+            Operation::Link(queue, length) => self.link(queue, length),
+            Operation::LinkBytes(queue, length) => self.link_bytes(queue, length),
+            Operation::LinkStatic(queue, length) => self.link_static(queue, length),
             Operation::LinkShared(one, two, length) => self.link_shared(one, two, length),
             Operation::LinkFile(queue, offset, length) => self.link_file(queue, offset, length),
-            Operation::Flush(queue) => {
-                self.queues[queue].flush();
-                self.models[queue].flushed = self.models[queue].waiting.len();
-            }
+            Operation::Flush(queue) => self.flush(queue),
             Operation::Send(queue, parts_max, bytes_max, taken) => {
                 self.send(queue, parts_max, bytes_max, taken);
             }
@@ -240,6 +226,28 @@ impl World {
         for (index, piece) in pieces.iter().enumerate() {
             self.models[[one, two][index % 2]].write(piece);
         }
+    }
+
+    fn link(&mut self, queue: usize, length: usize) {
+        let bytes = self.fresh(length);
+        self.queues[queue].link(self.pool.copy(&bytes));
+        self.models[queue].write(&bytes);
+    }
+
+    fn link_bytes(&mut self, queue: usize, length: usize) {
+        let bytes = self.fresh(length);
+        self.models[queue].write(&bytes);
+        self.queues[queue].link_bytes(Bytes::from(bytes));
+    }
+
+    fn link_static(&mut self, queue: usize, length: usize) {
+        self.queues[queue].link_static(&PROGRAM[..length]);
+        self.models[queue].share(&PROGRAM[..length]);
+    }
+
+    fn flush(&mut self, queue: usize) {
+        self.queues[queue].flush();
+        self.models[queue].flushed = self.models[queue].waiting.len();
     }
 
     fn link_shared(&mut self, one: usize, two: usize, length: usize) {
