@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use tidegate_http::Request;
 use tidegate_http::Response;
-use tidegate_http1::client::Outgoing;
-use tidegate_http1::{self as http1, BodyLength, Method, RequestHead, Status};
+use tidegate_http1::client::{InvalidRequest, Outgoing};
+use tidegate_http1::{self as http1, BodyLength, Fields, Method, RequestHead, Status};
 
 use super::fields::{self, Present};
 use super::options::{HostRule, Options};
@@ -101,17 +101,37 @@ impl ForwardPlan {
         is_http2: bool,
     ) -> Result<Outgoing, Response> {
         let head = request.head();
-        let refused = |_| Response::of_error(Status::BAD_REQUEST);
         let is_connect = self.is_connect(head);
         let target = if is_connect { head.target_bytes().into() } else { target(head, options)? };
+        let fields = self.fields(request, options, is_http2);
+        let host = match &options.host {
+            _ if is_connect => None,
+            // `:authority` is never empty, and an HTTP/2 server needs a host (RFC 9113 §8.3.1).
+            HostRule::Keep if request.host().is_empty() && is_http2 => Some(&*upstream.authority),
+            // An empty `Host` stays one, and an HTTP/1.0 request without it has an empty one for HTTP/1.1 (RFC 9112
+            // §3.2).
+            HostRule::Keep => Some(request.host()),
+            HostRule::OfUpstream => Some(&*upstream.authority),
+            HostRule::Fixed(host) => Some(&**host),
+        };
+        let outgoing = if head.has_body() {
+            self.streamed(head, &target, host).map(|outgoing| outgoing.fields(fields).into())
+        } else {
+            self.whole(head, &target, host, is_http2).map(|outgoing| outgoing.fields(fields).into())
+        };
+        outgoing.map_err(|_| Response::of_error(Status::BAD_REQUEST))
+    }
+
+    /// The fields of the request to the upstream, without its host.
+    fn fields(&self, request: &Request, options: &Options, is_http2: bool) -> Fields {
+        let head = request.head();
         let is_trusted = options.forwarding.trusts(request);
-        let host = request.host();
         let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
                 || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
                 || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
         });
-        options.forwarding.add(&mut fields, request, host, is_trusted);
+        options.forwarding.add(&mut fields, request, request.host(), is_trusted);
         options.pseudonym.add(&mut fields, request, self.present.via);
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
@@ -128,48 +148,50 @@ impl ForwardPlan {
         if self.present.date {
             fields::pass_date_on(&mut fields, head.headers(), &options.request_edits);
         }
-        let host = match &options.host {
-            _ if is_connect => None,
-            // `:authority` is never empty, and an HTTP/2 server needs a host (RFC 9113 §8.3.1).
-            HostRule::Keep if host.is_empty() && is_http2 => Some(&*upstream.authority),
-            // An empty `Host` stays one, and an HTTP/1.0 request without it has an empty one for HTTP/1.1 (RFC 9112
-            // §3.2).
-            HostRule::Keep => Some(host),
-            HostRule::OfUpstream => Some(&*upstream.authority),
-            HostRule::Fixed(host) => Some(&**host),
-        };
-        if head.has_body() {
-            let mut outgoing = match head.method() {
-                Method::Extension => http1::StreamedRequest::extension(head.method_text(), &*target),
-                method => http1::StreamedRequest::new(method, &*target),
-            }
-            .map_err(refused)?;
-            if let Some(host) = host {
-                outgoing = outgoing.host(host).map_err(refused)?;
-            }
-            if let BodyLength::Known(length) = head.body() {
-                outgoing = outgoing.length(length);
-            }
-            if self.expects {
-                outgoing = outgoing.expect_continue();
-            }
-            return Ok(outgoing.fields(fields).into());
-        }
+        fields
+    }
+
+    /// A request whose body follows in pieces.
+    fn streamed(
+        &self,
+        head: &RequestHead,
+        target: &[u8],
+        host: Option<&str>,
+    ) -> Result<http1::StreamedRequest, InvalidRequest> {
         let mut outgoing = match head.method() {
-            Method::Extension => http1::Request::extension(head.method_text(), &*target),
-            Method::Connect if !is_connect => http1::Request::new(Method::Get, &*target),
-            method => http1::Request::new(method, &*target),
-        }
-        .map_err(refused)?;
+            Method::Extension => http1::StreamedRequest::extension(head.method_text(), target),
+            method => http1::StreamedRequest::new(method, target),
+        }?;
         if let Some(host) = host {
-            outgoing = outgoing.host(host).map_err(refused)?;
+            outgoing = outgoing.host(host)?;
         }
-        if let Some(protocol) = &self.upgrade {
+        if let BodyLength::Known(length) = head.body() {
+            outgoing = outgoing.length(length);
+        }
+        Ok(if self.expects { outgoing.expect_continue() } else { outgoing })
+    }
+
+    /// A request without a body.
+    fn whole(
+        &self,
+        head: &RequestHead,
+        target: &[u8],
+        host: Option<&str>,
+        is_http2: bool,
+    ) -> Result<http1::Request, InvalidRequest> {
+        let mut outgoing = match head.method() {
+            Method::Extension => http1::Request::extension(head.method_text(), target),
+            Method::Connect if !self.is_connect(head) => http1::Request::new(Method::Get, target),
+            method => http1::Request::new(method, target),
+        }?;
+        if let Some(host) = host {
+            outgoing = outgoing.host(host)?;
+        }
+        match &self.upgrade {
             // The value of `:protocol` is compared as it is by some servers.
-            let protocol = if is_http2 { Handshake::PROTOCOL } else { protocol };
-            outgoing = outgoing.upgrade_to(protocol).map_err(refused)?;
+            Some(protocol) => outgoing.upgrade_to(if is_http2 { Handshake::PROTOCOL } else { protocol }),
+            None => Ok(outgoing),
         }
-        Ok(outgoing.fields(fields).into())
     }
 }
 
