@@ -43,6 +43,7 @@
 //! | `connection/` | one connection: its state (`link.rs`), its peer's address (`peer.rs`), the limits of its listener (`settings.rs`), events (`dispatch.rs`), those that are rare (`rare_events.rs`), sending (`sending.rs`) and its end (`closing.rs`), deadlines (`deadlines.rs`), shaping (`shaping.rs`), a short way for streams that come with all their bytes (`opening.rs`), its description for an operator (`describe.rs`), events of a channel (`pull.rs`), its application (`application.rs`), changing codec and application (`switch.rs`) |
 //! | `session/` | requests of streams to their session (`mod.rs`); its application (`application.rs`); how streams are made (`make.rs`); connections that become sessions (`streams.rs`); `Session` (`handle.rs`) |
 //! | `backend.rs` | epoll or io_uring |
+//! | `backoff.rs` | `Backoff`: delays before a client connects again |
 //! | `start_error.rs` | `StartError`: why a server or a loop did not start |
 //! | `event_loop.rs` | one turn of a loop; the listeners and sockets that it is given: `event_loop/sockets.rs` |
 //! | `phase.rs` | `Phase`: the time limit of one part of a turn |
@@ -71,6 +72,7 @@ pub mod activity;
 mod admission;
 mod ages;
 mod backend;
+mod backoff;
 mod channel;
 mod charges;
 mod client;
@@ -114,6 +116,7 @@ mod with_tokio_runtime;
 
 pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
 pub use backend::{Backend, UnknownBackend};
+pub use backoff::Backoff;
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
 pub use charges::{Account, ConnectionCharge};
 pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession, resolve};

@@ -1,10 +1,9 @@
 //! `Reconnect`: a WebSocket that is opened again whenever it ends.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_engine::task;
+use tidegate_engine::{Backoff, task};
 use tidegate_websocket::handshake::HandshakeError;
 
 use super::error::{ClientError, ProxyError};
@@ -43,20 +42,13 @@ use super::websocket::{WebSocketBuilder, WebSocketChannel};
 #[derive(Debug, Clone)]
 #[must_use = "it does nothing until it runs"]
 pub struct Reconnect {
-    delay_min: Duration,
-    delay_max: Duration,
+    backoff: Backoff,
     attempts_max: Option<u32>,
-    random: RandomState,
 }
 
 impl Default for Reconnect {
     fn default() -> Self {
-        Self {
-            delay_min: Duration::from_secs(5),
-            delay_max: Duration::from_secs(60),
-            attempts_max: None,
-            random: RandomState::new(),
-        }
+        Self { backoff: Backoff::new(Duration::from_secs(5), Duration::from_secs(60)), attempts_max: None }
     }
 }
 
@@ -68,7 +60,7 @@ impl Reconnect {
 
     /// The first and the longest delay.
     pub fn delays(mut self, min: Duration, max: Duration) -> Self {
-        (self.delay_min, self.delay_max) = (min, max);
+        self.backoff = Backoff::new(min, max);
         self
     }
 
@@ -103,7 +95,7 @@ impl Reconnect {
                         return Ok(value);
                     }
                     let lasted = task::now().saturating_duration_since(begun);
-                    failures = if lasted > self.delay(failures) { 0 } else { failures.saturating_add(1) };
+                    failures = if lasted > self.backoff.delay(failures) { 0 } else { failures.saturating_add(1) };
                 }
                 Err(error) => {
                     refused += 1;
@@ -113,22 +105,10 @@ impl Reconnect {
                     failures = failures.saturating_add(1);
                 }
             }
-            task::sleep(self.part_of(self.delay(failures.saturating_sub(1)), attempt)).await;
+            let delay = self.backoff.delay(failures.saturating_sub(1));
+            task::sleep(self.backoff.random_part(delay, attempt)).await;
         }
         Err(ClientError::Uri)
-    }
-
-    /// The delay after so many failures.
-    fn delay(&self, failures: u32) -> Duration {
-        let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX).max(1);
-        self.delay_min.saturating_mul(factor).min(self.delay_max)
-    }
-
-    /// A random part of a delay.
-    fn part_of(&self, delay: Duration, attempt: u64) -> Duration {
-        // The upper half of a keyed hash: evenly distributed, and unlike that of any other client.
-        let random = (self.random.hash_one(attempt) >> 32) as u32;
-        delay.mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 }
 
@@ -151,27 +131,6 @@ fn is_final(error: &ClientError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn delays_double_up_to_the_longest() {
-        let reconnect = Reconnect::new();
-        let delays: Vec<_> = (0..6).map(|failures| reconnect.delay(failures).as_secs()).collect();
-        assert_eq!(delays, [5, 10, 20, 40, 60, 60]);
-        assert_eq!(reconnect.delay(u32::MAX), Duration::from_secs(60));
-        let longest = Reconnect::new().delays(Duration::MAX, Duration::MAX);
-        assert_eq!(longest.delay(40), Duration::MAX);
-    }
-
-    #[test]
-    fn a_client_waits_for_another_part_of_the_delay_each_time() {
-        let (one, other) = (Reconnect::new(), Reconnect::new());
-        let delay = Duration::from_secs(60);
-        let parts: Vec<_> = (0..1000).map(|attempt| one.part_of(delay, attempt)).collect();
-        assert!(parts.iter().all(|part| *part <= delay));
-        let mean = parts.iter().sum::<Duration>() / 1000;
-        assert!(mean > Duration::from_secs(25) && mean < Duration::from_secs(35), "{mean:?}");
-        assert_ne!(parts[..4], (0..4).map(|attempt| other.part_of(delay, attempt)).collect::<Vec<_>>()[..]);
-    }
 
     #[test]
     fn an_error_that_would_come_again_ends_the_attempts() {
