@@ -6,10 +6,11 @@
 //! | a client | [`ClientCodec`]: [`IncomingReply`]s in, [`OutgoingCommand`]s out |
 //! | a command, a reply | [`Command`] and [`Reply`]: views of the received bytes; [`OwnedValue`], a copy as a tree |
 //! | a server's connection | [`Handler`], and a [`Service`] that executes commands; [`Channels`] of all loops |
-//! | bounds | [`ProtocolLimits`] |
-//! | errors | [`RedisError`], sorted by blame |
+//! | a connection to a server | [`Client`], from any thread; [`FromReply`] converts replies |
+//! | bounds | [`ProtocolLimits`], [`ClientLimits`] |
+//! | errors | [`RedisError`], sorted by blame; [`ClientError`], which says whether a command may have been executed |
 //!
-//! The codecs know neither sockets nor the loop. Only the module `server` does.
+//! The codecs know neither sockets nor the loop. Only the modules `server` and `client` do.
 //!
 //! Read next: `token.rs` and `nesting.rs`, which both roles share; then `server_codec.rs` and `client_codec.rs`.
 //!
@@ -30,10 +31,12 @@
 //! | `outgoing_reply.rs` | `OutgoingReply`: a server's messages, checked and written |
 //! | `outgoing_command.rs` | `OutgoingCommand`: a client's messages |
 //! | `error.rs` | errors by blame |
+//! | `client/` | `Client`: its handles and builder (`mod.rs`), configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; results: `slot.rs`, `error.rs`, `from_reply.rs` |
 //! | `server/` | the application on one connection: `handler.rs`; commands of the connection: `connection_commands.rs`; the order of replies: `queue.rs`; MULTI: `transaction.rs`; channels: `channels.rs`, `subscriptions.rs`, `glob.rs`; the trait of applications: `service.rs` |
 
 #![forbid(unsafe_code)]
 
+mod client;
 mod client_codec;
 mod command;
 mod error;
@@ -49,6 +52,10 @@ mod server_codec;
 mod token;
 mod value;
 
+pub use client::{
+    Call, Client, ClientBuilder, ClientError, ClientLimits, ErrorReply, Failure, FromReply, ReplyFuture, ReplyPipeline,
+    WrongType,
+};
 pub use client_codec::{ClientCodec, IncomingReply, ReplyPiece};
 pub use command::{Arguments, Command};
 pub use error::RedisError;

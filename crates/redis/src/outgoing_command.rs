@@ -86,6 +86,11 @@ impl CommandBuffer {
         self.count
     }
 
+    /// The bytes that it keeps in memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.wire.len() + self.linked.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
+    }
+
     fn add_head(&mut self, bytes: usize) {
         self.wire.push(b'$');
         self.wire.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());

@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod client;
 mod commands;
 mod handler;
 mod pieces;
 mod replies;
 mod round_trips;
+mod scripted;

@@ -1,0 +1,283 @@
+//! `ConnectionHandler`: one connection to a server. Replies belong to commands by their order alone.
+//!
+//! Invariant: `in_flight` has an entry for each command that was sent, in that order, and each reply takes the first.
+//! Nothing is ever skipped: if a reply is missing or one too many, every later one would belong to another command, so the
+//! connection is dropped. A reply that comes while nothing is in flight, a deadline that passes, and a value that the
+//! codec refuses are the signs of it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tidegate_codec::Pipeline;
+use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome, SendError};
+
+use crate::client::config::ClientConfig;
+use crate::client::error::{ClientError, ErrorReply, Failure};
+use crate::client::queue::{CommandQueue, PendingCommand, WakeUp, earlier};
+use crate::client::startup::{StartupRefused, StartupStep, first_step, next_step};
+use crate::client_codec::IncomingReply;
+use crate::outgoing_command::{CommandBuffer, OutgoingCommand};
+use crate::owned::OwnedValue;
+use crate::value::{Reply, Value};
+
+/// The end of a connection, for the supervisor.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionEnd {
+    pub(crate) is_over: bool,
+    /// The connection has taken commands.
+    pub(crate) was_ready: bool,
+    pub(crate) refused: Option<StartupRefused>,
+    pub(crate) waker: Option<Waker>,
+}
+
+/// A command that was sent.
+#[derive(Debug)]
+struct InFlight {
+    deadline: Option<Instant>,
+    kind: InFlightKind,
+}
+
+#[derive(Debug)]
+enum InFlightKind {
+    Command(PendingCommand),
+    Startup(StartupStep),
+    Ping,
+}
+
+/// The handler of a connection.
+pub(crate) struct ConnectionHandler {
+    config: Arc<ClientConfig>,
+    queue: Arc<CommandQueue>,
+    in_flight: VecDeque<InFlight>,
+    is_ready: bool,
+    /// When a reply came last.
+    heard_at: Option<Instant>,
+    /// The deadline of the connection.
+    armed: Option<Instant>,
+    /// When the connection was dropped because of a deadline.
+    timed_out_at: Option<Instant>,
+    /// Why this side has dropped the connection.
+    dropped_for: Option<&'static str>,
+    end: Rc<RefCell<ConnectionEnd>>,
+}
+
+impl ConnectionHandler {
+    pub(crate) fn new(config: Arc<ClientConfig>, queue: Arc<CommandQueue>, end: Rc<RefCell<ConnectionEnd>>) -> Self {
+        Self {
+            config,
+            queue,
+            in_flight: VecDeque::new(),
+            is_ready: false,
+            heard_at: None,
+            armed: None,
+            timed_out_at: None,
+            dropped_for: None,
+            end,
+        }
+    }
+
+    /// Sends a command of the client's own.
+    fn send_own<P: ReplyPipeline>(&mut self, command: CommandBuffer, kind: InFlightKind, cx: &mut Cx<'_, P>) -> bool {
+        let deadline = cx.now().checked_add(self.config.timeout);
+        self.in_flight.push_back(InFlight { deadline, kind });
+        self.arm(deadline, cx);
+        cx.send(OutgoingCommand::Whole(command)).is_ok()
+    }
+
+    /// Sends the commands that wait, as long as the connection takes them.
+    fn send_waiting<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        if !self.is_ready {
+            return Outcome::Continue;
+        }
+        let now = cx.now();
+        while cx.is_writable() {
+            let Some(mut command) = self.queue.pop(now) else { break };
+            let wire = if command.is_idempotent { command.wire.clone() } else { command.wire.take() };
+            let Some(wire) = wire else { continue };
+            if let Err(error) = cx.send(OutgoingCommand::Whole(wire)) {
+                if let SendError::Full(OutgoingCommand::Whole(wire)) | SendError::Closed(OutgoingCommand::Whole(wire)) =
+                    error
+                {
+                    command.wire = Some(wire);
+                    self.queue.put_back([command].into_iter());
+                }
+                break;
+            }
+            command.is_sent = true;
+            let deadline = command.deadline;
+            self.in_flight.push_back(InFlight { deadline, kind: InFlightKind::Command(command) });
+            self.arm(deadline, cx);
+        }
+        self.outcome(cx)
+    }
+
+    /// Whether the connection goes on.
+    fn outcome<P: ReplyPipeline>(&self, cx: &Cx<'_, P>) -> Outcome<P> {
+        let is_over = self.in_flight.is_empty() && self.is_ready && (cx.is_draining() || self.queue.has_no_handle());
+        if is_over { Outcome::Close } else { Outcome::Continue }
+    }
+
+    fn drop_connection<P>(&mut self, reason: &'static str) -> Outcome<P> {
+        self.dropped_for = Some(reason);
+        self.unlink();
+        Outcome::Abort
+    }
+
+    /// Takes no further command.
+    fn unlink(&mut self) {
+        if std::mem::take(&mut self.is_ready) {
+            self.queue.set_link(None);
+        }
+    }
+
+    /// Requests a call at this time, unless one comes earlier.
+    fn arm<P: ReplyPipeline>(&mut self, at: Option<Instant>, cx: &mut Cx<'_, P>) {
+        if self.armed.is_none() || at.is_some_and(|at| self.armed.is_some_and(|armed| at < armed)) {
+            self.armed = at;
+            cx.deadline(at);
+        }
+    }
+
+    /// Takes the first command in flight, and gives it its reply.
+    fn reply<P: ReplyPipeline>(&mut self, reply: &Reply, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        self.heard_at = Some(cx.now());
+        // A reply to nothing: the replies no longer match their commands.
+        let Some(answered) = self.in_flight.pop_front() else {
+            return self.drop_connection("the server sent a reply to no command");
+        };
+        match answered.kind {
+            InFlightKind::Command(command) => {
+                self.queue.release(command.charge);
+                command.finish(result_of(reply.value()));
+            }
+            InFlightKind::Ping => {}
+            InFlightKind::Startup(step) => match next_step(step, reply.value(), &self.config) {
+                Ok(Some((step, command))) => {
+                    if !self.send_own(command, InFlightKind::Startup(step), cx) {
+                        return Outcome::Abort;
+                    }
+                }
+                Ok(None) => return self.ready(cx),
+                Err(refused) => {
+                    self.end.borrow_mut().refused = Some(refused);
+                    return Outcome::Abort;
+                }
+            },
+        }
+        if self.in_flight.is_empty() { self.outcome(cx) } else { Outcome::Continue }
+    }
+
+    /// The startup is over: commands of the application are sent from now on.
+    fn ready<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        self.is_ready = true;
+        self.end.borrow_mut().was_ready = true;
+        self.queue.set_link(Some(cx.remote()));
+        self.arm(cx.now().checked_add(self.config.ping_after), cx);
+        self.send_waiting(cx)
+    }
+
+    fn deadline_came<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        let now = cx.now();
+        self.armed = None;
+        if self.in_flight.iter().any(|sent| sent.deadline.is_some_and(|deadline| deadline <= now)) {
+            self.timed_out_at = Some(now);
+            return self.drop_connection("a command had no reply in time");
+        }
+        if !self.is_ready {
+            let next = self.in_flight.iter().filter_map(|sent| sent.deadline).min();
+            self.arm(next, cx);
+            return Outcome::Continue;
+        }
+        let expires = self.queue.expire(now);
+        let idle_since = self.heard_at.unwrap_or(now);
+        let mut ping_at = idle_since.checked_add(self.config.ping_after);
+        if self.in_flight.is_empty() && ping_at.is_some_and(|at| at <= now) {
+            if !self.send_own(CommandBuffer::new("PING"), InFlightKind::Ping, cx) {
+                return Outcome::Abort;
+            }
+            ping_at = None;
+        } else if !self.in_flight.is_empty() {
+            ping_at = now.checked_add(self.config.ping_after);
+        }
+        let sent = self.in_flight.iter().filter_map(|sent| sent.deadline).min();
+        self.arm(earlier(earlier(sent, expires), ping_at), cx);
+        self.send_waiting(cx)
+    }
+}
+
+/// A pipeline with a client's codec at its upper end.
+pub trait ReplyPipeline: Pipeline<In = IncomingReply, Out = OutgoingCommand> {}
+
+impl<P: Pipeline<In = IncomingReply, Out = OutgoingCommand>> ReplyPipeline for P {}
+
+type Cx<'a, P> = Context<'a, P, WakeUp>;
+
+impl<P: ReplyPipeline> Handler<P> for ConnectionHandler {
+    type Post = WakeUp;
+
+    fn open(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        let Some((step, command)) = first_step(&self.config) else { return self.ready(cx) };
+        let is_sent = self.send_own(command, InFlightKind::Startup(step), cx);
+        if is_sent { Outcome::Continue } else { Outcome::Abort }
+    }
+
+    fn message(&mut self, message: IncomingReply, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        match message {
+            IncomingReply::Reply(reply) => self.reply(&reply, cx),
+            IncomingReply::Push(_) => Outcome::Continue,
+            // The reply is longer than the caller has allowed.
+            IncomingReply::Piece(_) => self.drop_connection("a reply is longer than the limit"),
+        }
+    }
+
+    fn event(&mut self, event: Event<WakeUp>, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        match event {
+            Event::Posted(WakeUp) | Event::Writable => self.send_waiting(cx),
+            Event::Deadline => self.deadline_came(cx),
+            // No reply will come, so nothing that was sent has a result.
+            Event::ReadClosed => self.drop_connection("the server closed the connection"),
+            Event::Drain => self.outcome(cx),
+            _ => Outcome::Continue,
+        }
+    }
+
+    fn faulted(&mut self, _: &CloseReason, _: &mut Cx<'_, P>) {
+        self.unlink();
+    }
+
+    fn closed(&mut self, reason: &CloseReason) {
+        self.queue.set_last_failure(self.dropped_for.map_or_else(|| reason.to_string(), str::to_owned));
+        let mut again = VecDeque::new();
+        for sent in self.in_flight.drain(..) {
+            let InFlightKind::Command(mut command) = sent.kind else { continue };
+            let has_expired = matches!((sent.deadline, self.timed_out_at), (Some(at), Some(now)) if at <= now);
+            if command.is_idempotent && command.wire.is_some() && !has_expired {
+                command.is_sent = false;
+                again.push_back(command);
+                continue;
+            }
+            self.queue.release(command.charge);
+            command.fail(if has_expired { Failure::Deadline } else { Failure::ConnectionLost });
+        }
+        self.queue.put_back(again.into_iter());
+        self.unlink();
+        let mut end = self.end.borrow_mut();
+        end.is_over = true;
+        if let Some(waker) = end.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// The result of a command with this reply.
+fn result_of(value: Value<'_>) -> Result<OwnedValue, ClientError> {
+    match value.error() {
+        Some(text) => Err(ClientError::Reply(ErrorReply::new(Bytes::copy_from_slice(text)))),
+        None => Ok(value.into()),
+    }
+}

@@ -1,0 +1,335 @@
+//! `CommandQueue`: the commands that wait to be sent, shared by all handles of a client and its loop.
+//!
+//! A handle on any thread appends a command, and wakes the loop if it has not been woken yet. The connection takes
+//! commands in that order, all that came since its last turn at once. While there is no connection, the commands stay
+//! here, and the supervisor lets them expire.
+//!
+//! Invariant: `commands` and `bytes` count the commands here and those that the connection has in flight; each is
+//! subtracted once, by [`CommandQueue::release`] or where it expires.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tidegate_engine::Remote;
+
+use crate::client::config::ClientLimits;
+use crate::client::error::{ClientError, Failure};
+use crate::client::slot::{CommandResult, ReplySlot, lock};
+use crate::outgoing_command::CommandBuffer;
+
+/// Commands are waiting, or the last handle is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WakeUp;
+
+/// A command with the place of its result.
+#[derive(Debug)]
+pub(crate) struct PendingCommand {
+    /// `None` once it was sent, unless it may be sent again.
+    pub(crate) wire: Option<CommandBuffer>,
+    pub(crate) charge: usize,
+    pub(crate) timeout: Duration,
+    /// `None` until the loop has seen it: only the loop knows the time.
+    pub(crate) deadline: Option<Instant>,
+    /// It has no effect if it is executed twice.
+    pub(crate) is_idempotent: bool,
+    /// It is sent even if nothing waits for its result.
+    pub(crate) is_detached: bool,
+    /// `None` once it has its result.
+    pub(crate) slot: Option<ReplySlot>,
+    pub(crate) is_sent: bool,
+}
+
+impl PendingCommand {
+    pub(crate) fn finish(mut self, result: CommandResult) {
+        if let Some(slot) = self.slot.take() {
+            slot.finish(result);
+        }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        !self.is_detached && self.slot.as_ref().is_none_or(ReplySlot::is_abandoned)
+    }
+
+    pub(crate) fn fail(self, failure: Failure) {
+        let error = if self.is_sent { ClientError::MaybeExecuted } else { ClientError::NotSent };
+        self.finish(Err(error(failure)));
+    }
+}
+
+impl Drop for PendingCommand {
+    /// A command that is dropped with its loop has a result as well.
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            let error = if self.is_sent { ClientError::MaybeExecuted } else { ClientError::NotSent };
+            slot.finish(Err(error(Failure::LoopEnded)));
+        }
+    }
+}
+
+/// The queue of a client.
+#[derive(Debug)]
+pub(crate) struct CommandQueue {
+    limits: ClientLimits,
+    state: Mutex<QueueState>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    waiting: VecDeque<PendingCommand>,
+    /// So many at the end have no deadline yet.
+    unstamped: usize,
+    /// No command that waits has an earlier deadline.
+    earliest: Option<Instant>,
+    commands: usize,
+    bytes: usize,
+    /// Tasks that wait for room.
+    room_wakers: Vec<Waker>,
+    /// The connection, once it takes commands.
+    link: Option<Remote<WakeUp>>,
+    /// The loop was woken, and has not come yet.
+    is_woken: bool,
+    supervisor: Option<Waker>,
+    has_no_handle: bool,
+    has_no_loop: bool,
+    last_failure: Option<Box<str>>,
+}
+
+impl QueueState {
+    fn has_room(&self, limits: &ClientLimits, charge: usize) -> bool {
+        self.commands == 0
+            || (self.commands < limits.commands_max && self.bytes.saturating_add(charge) <= limits.bytes_max)
+    }
+
+    /// Wakes the loop, unless it was woken already.
+    fn wake_loop(&mut self) {
+        if self.is_woken {
+            return;
+        }
+        self.is_woken = match (&self.link, self.supervisor.take()) {
+            // A connection that is gone reports its end, and the supervisor looks into the queue then. If the mailbox is
+            // full, the next command tries again, and the connection's own events find this one.
+            (Some(link), supervisor) => {
+                self.supervisor = supervisor;
+                link.post(WakeUp).is_ok()
+            }
+            (None, Some(supervisor)) => {
+                supervisor.wake();
+                true
+            }
+            (None, None) => false,
+        };
+    }
+
+    fn subtract(&mut self, charge: usize) {
+        self.commands = self.commands.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(charge);
+    }
+
+    /// The tasks that wait for room, once half of the queue is free.
+    fn woken_by_room(&mut self, limits: &ClientLimits) -> Vec<Waker> {
+        let has_room = self.commands <= limits.commands_max / 2 && self.bytes <= limits.bytes_max / 2;
+        if has_room && !self.room_wakers.is_empty() { std::mem::take(&mut self.room_wakers) } else { Vec::new() }
+    }
+
+    fn stamp(&mut self, now: Instant) {
+        let from = self.waiting.len() - self.unstamped;
+        for command in self.waiting.range_mut(from..) {
+            command.deadline = now.checked_add(command.timeout);
+            self.earliest = earlier(self.earliest, command.deadline);
+        }
+        self.unstamped = 0;
+    }
+}
+
+impl CommandQueue {
+    pub(crate) fn new(limits: ClientLimits) -> Self {
+        Self { limits, state: Mutex::default() }
+    }
+
+    /// Appends a command. If there is no room, it has its result at once.
+    pub(crate) fn push(&self, command: PendingCommand) {
+        let mut state = lock(&self.state);
+        let refused = if state.has_no_loop {
+            Some(Failure::LoopEnded)
+        } else if !state.has_room(&self.limits, command.charge) {
+            Some(Failure::QueueFull)
+        } else {
+            None
+        };
+        if let Some(failure) = refused {
+            drop(state);
+            return command.fail(failure);
+        }
+        state.commands += 1;
+        state.bytes += command.charge;
+        state.waiting.push_back(command);
+        state.unstamped += 1;
+        state.wake_loop();
+    }
+
+    /// Ready once there is room, or the loop has ended.
+    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.state);
+        if state.has_no_loop || state.has_room(&self.limits, 0) {
+            return Poll::Ready(());
+        }
+        state.room_wakers.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The next command to send. Commands that nothing waits for any more are dropped, and so are those whose time has
+    /// passed.
+    pub(crate) fn pop(&self, now: Instant) -> Option<PendingCommand> {
+        loop {
+            let mut state = lock(&self.state);
+            state.is_woken = false;
+            state.stamp(now);
+            let Some(command) = state.waiting.pop_front() else {
+                state.earliest = None;
+                return None;
+            };
+            let has_expired = command.deadline.is_some_and(|deadline| deadline <= now);
+            if !has_expired && !command.is_abandoned() {
+                return Some(command);
+            }
+            state.subtract(command.charge);
+            let wakers = state.woken_by_room(&self.limits);
+            drop(state);
+            command.fail(Failure::Deadline);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Returns commands to the front, in their order.
+    pub(crate) fn put_back(&self, commands: impl DoubleEndedIterator<Item = PendingCommand>) {
+        let mut state = lock(&self.state);
+        for command in commands.rev() {
+            state.earliest = earlier(state.earliest, command.deadline);
+            state.waiting.push_front(command);
+        }
+    }
+
+    /// A command has its result, and its room is free.
+    pub(crate) fn release(&self, charge: usize) {
+        let mut state = lock(&self.state);
+        state.subtract(charge);
+        let wakers = state.woken_by_room(&self.limits);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Fails the commands whose time has passed. Returns when the next one's time passes.
+    pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
+        let mut state = lock(&self.state);
+        state.is_woken = false;
+        state.stamp(now);
+        if state.earliest.is_none_or(|earliest| earliest > now) {
+            return state.earliest;
+        }
+        let has_expired = |command: &PendingCommand| command.deadline.is_some_and(|deadline| deadline <= now);
+        let all = std::mem::take(&mut state.waiting);
+        let (mut expired, mut left) = (Vec::new(), VecDeque::with_capacity(all.len()));
+        for command in all {
+            if has_expired(&command) { expired.push(command) } else { left.push_back(command) }
+        }
+        state.earliest = left.iter().filter_map(|command| command.deadline).min();
+        state.waiting = left;
+        let next = state.earliest;
+        self.fail_removed(state, expired, Failure::Deadline);
+        next
+    }
+
+    /// Fails all commands that wait.
+    pub(crate) fn fail_waiting(&self, failure: Failure) {
+        let mut state = lock(&self.state);
+        let all = std::mem::take(&mut state.waiting).into();
+        (state.unstamped, state.earliest) = (0, None);
+        self.fail_removed(state, all, failure);
+    }
+
+    fn fail_removed(
+        &self,
+        mut state: std::sync::MutexGuard<'_, QueueState>,
+        commands: Vec<PendingCommand>,
+        failure: Failure,
+    ) {
+        commands.iter().for_each(|command| state.subtract(command.charge));
+        let wakers = state.woken_by_room(&self.limits);
+        drop(state);
+        commands.into_iter().for_each(|command| command.fail(failure));
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// From now on this connection takes commands, or none does.
+    pub(crate) fn set_link(&self, link: Option<Remote<WakeUp>>) {
+        let mut state = lock(&self.state);
+        state.link = link;
+        state.is_woken = false;
+        if state.link.is_none() {
+            state.wake_loop();
+        }
+    }
+
+    /// The supervisor waits to be woken.
+    pub(crate) fn set_supervisor(&self, waker: &Waker) {
+        lock(&self.state).supervisor = Some(waker.clone());
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        !lock(&self.state).waiting.is_empty()
+    }
+
+    pub(crate) fn has_no_handle(&self) -> bool {
+        lock(&self.state).has_no_handle
+    }
+
+    /// The last handle is gone: the connection and the supervisor end.
+    pub(crate) fn end_handles(&self) {
+        let mut state = lock(&self.state);
+        state.has_no_handle = true;
+        if let Some(link) = &state.link {
+            // A connection that does not learn of it ends with the next ping.
+            link.post(WakeUp).ok();
+        }
+        if let Some(supervisor) = state.supervisor.take() {
+            supervisor.wake();
+        }
+    }
+
+    /// The loop is gone.
+    pub(crate) fn end_loop(&self) {
+        let mut state = lock(&self.state);
+        state.has_no_loop = true;
+        let wakers = std::mem::take(&mut state.room_wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        self.fail_waiting(Failure::LoopEnded);
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        lock(&self.state).link.is_some()
+    }
+
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let state = lock(&self.state);
+        (state.commands, state.bytes)
+    }
+
+    pub(crate) fn set_last_failure(&self, text: impl Into<Box<str>>) {
+        lock(&self.state).last_failure = Some(text.into());
+    }
+
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        lock(&self.state).last_failure.as_deref().map(str::to_owned)
+    }
+}
+
+/// The earlier of two times; none is later than any.
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
