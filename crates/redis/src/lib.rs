@@ -6,7 +6,7 @@
 //! | a client | [`ClientCodec`]: [`IncomingReply`]s in, [`OutgoingCommand`]s out |
 //! | a command, a reply | [`Command`] and [`Reply`]: views of the received bytes; [`OwnedValue`], a copy as a tree |
 //! | a server's connection | [`Handler`], and a [`Service`] that executes commands; [`Channels`] of all loops |
-//! | a connection to a server | [`Client`], from any thread; [`FromReply`] converts replies |
+//! | a connection to a server | [`Client`], from any thread; [`FromReply`] converts replies; [`Subscriber`] has messages of channels |
 //! | bounds | [`ProtocolLimits`], [`ClientLimits`] |
 //! | errors | [`RedisError`], sorted by blame; [`ClientError`], which says whether a command may have been executed |
 //!
@@ -31,7 +31,7 @@
 //! | `outgoing_reply.rs` | `OutgoingReply`: a server's messages, checked and written |
 //! | `outgoing_command.rs` | `OutgoingCommand`: a client's messages |
 //! | `error.rs` | errors by blame |
-//! | `client/` | `Client`: its handles and builder (`mod.rs`), configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; results: `slot.rs`, `error.rs`, `from_reply.rs` |
+//! | `client/` | `Client`: its handles and builder (`mod.rs`), configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; a subscriber: `subscriber.rs`, its connection: `subscription.rs`; results: `slot.rs`, `error.rs`, `from_reply.rs` |
 //! | `server/` | the application on one connection: `handler.rs`; commands of the connection: `connection_commands.rs`; the order of replies: `queue.rs`; MULTI: `transaction.rs`; channels: `channels.rs`, `subscriptions.rs`, `glob.rs`; the trait of applications: `service.rs` |
 
 #![forbid(unsafe_code)]
@@ -53,8 +53,8 @@ mod token;
 mod value;
 
 pub use client::{
-    Call, Client, ClientBuilder, ClientError, ClientLimits, ErrorReply, Failure, FromReply, ReplyFuture, ReplyPipeline,
-    WrongType,
+    Call, ChannelMessage, Client, ClientBuilder, ClientError, ClientLimits, ErrorReply, Failure, FromReply,
+    ReplyFuture, ReplyPipeline, Subscriber, SubscriberEvent, WrongType,
 };
 pub use client_codec::{ClientCodec, IncomingReply, ReplyPiece};
 pub use command::{Arguments, Command};

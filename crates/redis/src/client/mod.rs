@@ -1,7 +1,8 @@
 //! `Client`: commands to a server, from any thread.
 //!
 //! A client has one connection, on one loop. Its handles append commands to a queue (`queue.rs`), and the connection
-//! (`connection.rs`) sends all that came in a turn at once. A task on the loop connects again (`supervisor.rs`).
+//! (`connection.rs`) sends all that came in a turn at once. A task on the loop connects again (`supervisor.rs`). A
+//! subscriber (`subscriber.rs`) has a connection of its own.
 
 mod config;
 mod connection;
@@ -10,6 +11,8 @@ mod from_reply;
 mod queue;
 mod slot;
 mod startup;
+mod subscriber;
+mod subscription;
 mod supervisor;
 
 use std::fmt;
@@ -30,6 +33,8 @@ pub use self::error::{ClientError, ErrorReply, Failure, WrongType};
 pub use self::from_reply::FromReply;
 use self::queue::{CommandQueue, PendingCommand};
 use self::slot::{CommandResult, ReplyWait, reply_slot};
+use self::subscriber::SubscriberQueue;
+pub use self::subscriber::{ChannelMessage, Subscriber, SubscriberEvent};
 use crate::client_codec::ClientCodec;
 use crate::limits::ProtocolLimits;
 use crate::outgoing_command::CommandBuffer;
@@ -212,6 +217,27 @@ impl ClientBuilder {
         let (client, config) = self.client();
         drop(task::spawn(supervisor::supervise(config, client.handle.queue.clone(), make)));
         client
+    }
+
+    /// Starts a subscriber on the loop of this thread, with a connection of its own.
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread.
+    #[must_use]
+    pub fn subscriber(self) -> Subscriber {
+        let limits = self.config.protocol_limits;
+        self.subscriber_with(move || ClientCodec::new(limits))
+    }
+
+    /// As [`subscriber`](Self::subscriber), with the pipeline that `make` makes for each connection.
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread.
+    #[must_use]
+    pub fn subscriber_with<P: ReplyPipeline>(self, make: impl Fn() -> P + 'static) -> Subscriber {
+        let queue = Arc::new(SubscriberQueue::default());
+        drop(task::spawn(supervisor::supervise_subscriber(Arc::new(self.config), queue.clone(), make)));
+        Subscriber::new(queue)
     }
 
     /// Starts the client on a loop of its own, on a thread of its own, which ends with the last clone of the client.

@@ -1,4 +1,5 @@
 //! `supervise`: the task that connects, connects again, and lets commands expire while there is no connection.
+//! `supervise_subscriber` is the same for a subscriber.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -8,12 +9,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tidegate_engine::task;
+use tidegate_engine::{ConnectError, Handler, task};
 
 use crate::client::config::ClientConfig;
 use crate::client::connection::{ConnectionEnd, ConnectionHandler, ReplyPipeline};
 use crate::client::error::Failure;
-use crate::client::queue::CommandQueue;
+use crate::client::queue::{CommandQueue, WakeUp};
+use crate::client::subscriber::SubscriberQueue;
+use crate::client::subscription::SubscriptionHandler;
 
 /// Keeps a connection until no handle is left.
 pub(crate) async fn supervise<P: ReplyPipeline>(
@@ -23,38 +26,76 @@ pub(crate) async fn supervise<P: ReplyPipeline>(
 ) {
     let ending = LoopGuard(queue);
     let queue = &ending.0;
-    let mut failures = 0_u32;
-    for attempt in 0_u64.. {
+    let mut pauses = Pauses::default();
+    loop {
         let began = task::now();
-        let Some(was_ready) = with_expiry(queue, run_connection(&config, queue, &make)).await else { return };
+        let Some(was_ready) = with_expiry(queue, run_for_commands(&config, queue, &make)).await else { return };
         // The connection closes when nothing is in flight, and comes back for further commands only.
         if is_draining().await && with_expiry(queue, has_commands(queue)).await.is_none() {
             return;
         }
-        let lasted = task::now().saturating_duration_since(began);
-        let is_stable = was_ready && lasted > config.backoff.delay(failures);
-        failures = if is_stable { 0 } else { failures.saturating_add(1) };
-        let delay = config.backoff.delay(failures.saturating_sub(1));
-        // A random part of the delay, and never none: a server that closes at once would keep the loop busy.
-        let delay = config.backoff.random_part(delay, attempt).max(DELAY_MIN);
-        if with_expiry(queue, task::sleep(delay)).await.is_none() {
+        let pause = pauses.next(&config, began, was_ready);
+        if with_expiry(queue, task::sleep(pause)).await.is_none() {
             return;
         }
     }
 }
 
-/// One connection, from connecting to its end. Returns whether it has taken commands.
-async fn run_connection<P: ReplyPipeline>(
-    config: &Arc<ClientConfig>,
-    queue: &Arc<CommandQueue>,
-    make: &impl Fn() -> P,
-) -> bool {
-    let end = Rc::new(RefCell::new(ConnectionEnd::default()));
-    let handler = ConnectionHandler::new(config.clone(), queue.clone(), end.clone());
-    if let Err(error) = config.target.connect_with(make(), handler).await {
-        queue.set_last_failure(error.to_string());
-        return false;
+/// Keeps a connection until the subscriber is gone, or the loop drains.
+pub(crate) async fn supervise_subscriber<P: ReplyPipeline>(
+    config: Arc<ClientConfig>,
+    queue: Arc<SubscriberQueue>,
+    make: impl Fn() -> P,
+) {
+    let ending = SubscriberGuard(queue);
+    let queue = &ending.0;
+    let mut pauses = Pauses::default();
+    loop {
+        let began = task::now();
+        let end = Rc::new(RefCell::new(ConnectionEnd::default()));
+        let handler = SubscriptionHandler::new(config.clone(), queue.clone(), end.clone());
+        let Some(ended) = with_reader(queue, run_connection(&config, &make, handler, end)).await else { return };
+        if is_draining().await {
+            return;
+        }
+        let was_ready = ended.as_ref().is_ok_and(|end| end.was_ready);
+        if let Err(error) = ended {
+            queue.set_last_failure(error.to_string());
+        }
+        if with_reader(queue, task::sleep(pauses.next(&config, began, was_ready))).await.is_none() {
+            return;
+        }
     }
+}
+
+/// The pauses between connections.
+#[derive(Debug, Default)]
+struct Pauses {
+    failures: u32,
+    attempt: u64,
+}
+
+impl Pauses {
+    /// The pause after a connection that began then.
+    fn next(&mut self, config: &ClientConfig, began: Instant, was_ready: bool) -> Duration {
+        let lasted = task::now().saturating_duration_since(began);
+        let is_stable = was_ready && lasted > config.backoff.delay(self.failures);
+        self.failures = if is_stable { 0 } else { self.failures.saturating_add(1) };
+        self.attempt += 1;
+        let delay = config.backoff.delay(self.failures.saturating_sub(1));
+        // Never none: a server that closes at once would keep the loop busy.
+        config.backoff.random_part(delay, self.attempt).max(PAUSE_MIN)
+    }
+}
+
+/// One connection, from connecting to its end.
+async fn run_connection<P: ReplyPipeline, H: Handler<P, Post = WakeUp>>(
+    config: &ClientConfig,
+    make: &impl Fn() -> P,
+    handler: H,
+    end: Rc<RefCell<ConnectionEnd>>,
+) -> Result<ConnectionEnd, ConnectError> {
+    config.target.connect_with(make(), handler).await?;
     poll_fn(|cx| {
         let mut end = end.borrow_mut();
         if end.is_over {
@@ -64,14 +105,32 @@ async fn run_connection<P: ReplyPipeline>(
         Poll::Pending
     })
     .await;
-    let end = end.take();
-    if let Some(refused) = end.refused {
-        queue.set_last_failure(format!("the server refuses the client: {}", refused.0.escape_ascii()));
-        if refused.is_final() {
-            queue.fail_waiting(Failure::Refused);
+    Ok(end.take())
+}
+
+/// One connection for commands. Returns whether it has taken commands.
+async fn run_for_commands<P: ReplyPipeline>(
+    config: &Arc<ClientConfig>,
+    queue: &Arc<CommandQueue>,
+    make: &impl Fn() -> P,
+) -> bool {
+    let end = Rc::new(RefCell::new(ConnectionEnd::default()));
+    let handler = ConnectionHandler::new(config.clone(), queue.clone(), end.clone());
+    match run_connection(config, make, handler, end).await {
+        Err(error) => {
+            queue.set_last_failure(error.to_string());
+            false
+        }
+        Ok(end) => {
+            if let Some(refused) = end.refused {
+                queue.set_last_failure(format!("the server refuses the client: {}", refused.0.escape_ascii()));
+                if refused.is_final() {
+                    queue.fail_waiting(Failure::Refused);
+                }
+            }
+            end.was_ready
         }
     }
-    end.was_ready
 }
 
 async fn is_draining() -> bool {
@@ -82,6 +141,18 @@ async fn is_draining() -> bool {
 /// Waits for a command. The supervisor is polled again with each.
 async fn has_commands(queue: &CommandQueue) {
     poll_fn(|_| if queue.has_waiting() { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+/// Polls a future as long as the subscriber is there; `None` if it is gone.
+async fn with_reader<T>(queue: &SubscriberQueue, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        if queue.poll_no_reader(cx.waker()) {
+            return Poll::Ready(None);
+        }
+        future.as_mut().poll(cx).map(Some)
+    })
+    .await
 }
 
 /// Polls a future, and lets commands expire meanwhile, as long as no connection does so. `None` if no handle is left.
@@ -121,5 +192,14 @@ impl Drop for LoopGuard {
     }
 }
 
+/// Marks the end of the loop.
+struct SubscriberGuard(Arc<SubscriberQueue>);
+
+impl Drop for SubscriberGuard {
+    fn drop(&mut self) {
+        self.0.end_loop();
+    }
+}
+
 /// The shortest pause between two connections.
-const DELAY_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MIN: Duration = Duration::from_millis(1);

@@ -32,7 +32,7 @@ fn replies_belong_to_commands_in_their_order() {
         send(":4\r\n"),
         Step::Hang,
     ]);
-    on_each_network(vec![steps], |builder| {
+    on_each_network(&[steps], |builder| {
         Box::pin(async move {
             let client = started(builder);
             let [a, b, c] = ["GET a", "GET b", "GET c"].map(|command| client.call(words(command)).send());
@@ -53,7 +53,7 @@ fn all_commands_of_a_turn_leave_together_and_arguments_are_any_bytes() {
         send("+1\r\n+2\r\n"),
         Step::Hang,
     ]);
-    on_each_network(vec![steps], |builder| {
+    on_each_network(&[steps], |builder| {
         Box::pin(async move {
             let client = started(builder);
             let one = client.cmd("GET").arg("\r\n\0$").send();
@@ -70,7 +70,7 @@ fn all_commands_of_a_turn_leave_together_and_arguments_are_any_bytes() {
 fn a_server_that_swallows_a_reply_never_shifts_the_others() {
     let first = greeted([expect("INCR a"), expect("INCR b"), send(":1\r\n:2\r\n"), expect("GET c"), Step::Hang]);
     let second = greeted([expect("GET c"), send("$1\r\n3\r\n"), Step::Hang]);
-    on_each_network(vec![first, second], |builder| {
+    on_each_network(&[first, second], |builder| {
         Box::pin(async move {
             let client = started(builder);
             let (a, b) = (client.cmd("INCR").arg("a").send(), client.cmd("INCR").arg("b").send());
@@ -87,7 +87,7 @@ fn a_server_that_swallows_a_reply_never_shifts_the_others() {
 fn a_reply_to_nothing_ends_the_connection() {
     let first = greeted([expect("INCR a"), send(":1\r\n:9\r\n"), Step::Hang]);
     let second = greeted([expect("INCR a"), send(":2\r\n"), Step::Hang]);
-    on_each_network(vec![first, second], |builder| {
+    on_each_network(&[first, second], |builder| {
         Box::pin(async move {
             let client = started(builder);
             assert_eq!(client.cmd("INCR").arg("a").await, Ok(OwnedValue::Integer(1)));
@@ -107,7 +107,7 @@ fn torn_and_malformed_replies_fail_what_was_sent() {
     {
         let first = greeted([expect("INCR a"), expect("INCR b"), send(torn)]);
         let second = greeted([expect("INCR a"), send(":7\r\n"), Step::Hang]);
-        on_each_network(vec![first, second], |builder| {
+        on_each_network(&[first, second], |builder| {
             Box::pin(async move {
                 let client = started(builder);
                 let (a, b) = (client.cmd("INCR").arg("a").send(), client.cmd("INCR").arg("b").send());
@@ -122,7 +122,7 @@ fn torn_and_malformed_replies_fail_what_was_sent() {
 fn only_idempotent_commands_are_sent_again() {
     let first = greeted([expect("INCR a"), expect("GET b"), expect("INCR c")]);
     let second = greeted([expect("GET b"), send("$1\r\n2\r\n"), Step::Hang]);
-    on_each_network(vec![first, second], |builder| {
+    on_each_network(&[first, second], |builder| {
         Box::pin(async move {
             let client = started(builder);
             let a = client.cmd("INCR").arg("a").send();
@@ -136,7 +136,7 @@ fn only_idempotent_commands_are_sent_again() {
 
 #[test]
 fn a_server_that_never_answers_costs_a_deadline() {
-    on_each_network(vec![vec![Step::Hang], greeted([Step::Hang])], |builder| {
+    on_each_network(&[vec![Step::Hang], greeted([Step::Hang])], |builder| {
         Box::pin(async move {
             let client = started(builder.timeout(SHORT));
             // HELLO has no reply.
@@ -171,7 +171,7 @@ fn a_server_without_hello_gets_auth_name_and_select() {
             send("$-1\r\n"),
             Step::Hang,
         ];
-        on_each_network(vec![steps], |builder| {
+        on_each_network(&[steps], |builder| {
             Box::pin(async move {
                 let client = started(builder.password(*b"secret").name("tide").database(3));
                 assert_eq!(client.cmd("GET").arg("a").await, Ok(OwnedValue::Null));
@@ -186,7 +186,7 @@ fn a_wrong_password_fails_commands_at_once_and_a_server_that_loads_is_awaited() 
         vec![expect("HELLO 3"), send("-WRONGPASS invalid username-password pair or user is disabled.\r\n"), Step::Hang];
     let loading = vec![expect("HELLO 3"), send("-LOADING Redis is loading the dataset in memory\r\n"), Step::Hang];
     let fine = greeted([expect("INCR b"), send(":1\r\n"), Step::Hang]);
-    on_each_network(vec![wrong, loading, fine], |builder| {
+    on_each_network(&[wrong, loading, fine], |builder| {
         Box::pin(async move {
             let client = started(builder);
             assert_eq!(client.cmd("INCR").arg("a").await, Err(ClientError::NotSent(Failure::Refused)));
@@ -198,7 +198,7 @@ fn a_wrong_password_fails_commands_at_once_and_a_server_that_loads_is_awaited() 
 
 #[test]
 fn what_waits_is_bounded_and_a_caller_can_wait_for_room() {
-    on_each_network(vec![greeted([Step::Hang])], |builder| {
+    on_each_network(&[greeted([Step::Hang])], |builder| {
         Box::pin(async move {
             let limits = ClientLimits { commands_max: 8, bytes_max: 1 << 20 };
             let client = started(builder.limits(limits).timeout(SHORT));
@@ -229,7 +229,7 @@ fn what_waits_is_bounded_and_a_caller_can_wait_for_room() {
 /// A loop of posts against a server that never reads.
 #[test]
 fn a_million_commands_to_a_server_that_never_reads_stay_within_the_bounds() {
-    on_each_network(vec![vec![]], |builder| {
+    on_each_network(&[vec![]], |builder| {
         Box::pin(async move {
             let client = started(builder.timeout(Duration::from_secs(60)));
             for _ in 0..1_000_000 {
@@ -245,7 +245,7 @@ fn a_million_commands_to_a_server_that_never_reads_stay_within_the_bounds() {
 #[test]
 fn a_command_that_nothing_waits_for_is_not_sent_unless_it_was_posted() {
     let steps = greeted([expect("INCR b"), expect("GET c"), send(":1\r\n$1\r\nc\r\n"), Step::Hang]);
-    on_each_network(vec![steps], |builder| {
+    on_each_network(&[steps], |builder| {
         Box::pin(async move {
             let client = started(builder);
             drop(client.cmd("INCR").arg("a").send());
@@ -260,7 +260,7 @@ fn a_silent_connection_is_probed() {
     let first =
         greeted([expect("GET a"), send("$1\r\n1\r\n"), expect("PING"), send("+PONG\r\n"), expect("PING"), Step::Hang]);
     let second = greeted([expect("GET a"), send("$1\r\n2\r\n"), Step::Hang]);
-    on_each_network(vec![first, second], |builder| {
+    on_each_network(&[first, second], |builder| {
         Box::pin(async move {
             let client = started(builder.ping_after(SHORT).timeout(SHORT * 10));
             assert_eq!(client.cmd("GET").arg("a").await, bulk("1"));
@@ -279,14 +279,14 @@ fn a_reply_above_the_limit_ends_the_connection() {
     long.extend_from_slice(&[b'x'; 3000]);
     long.extend_from_slice(b"\r\n");
     let steps = || greeted([expect("GET a"), send(long.clone()), Step::Hang]);
-    on_each_network(vec![steps()], |builder| {
+    on_each_network(&[steps()], |builder| {
         Box::pin(async move {
             let limits = tidegate_redis::ProtocolLimits { whole_bytes_max: 1000, ..Default::default() };
             let client = started(builder.protocol_limits(limits));
             assert_eq!(client.cmd("GET").arg("a").await, lost());
         })
     });
-    on_each_network(vec![steps()], |builder| {
+    on_each_network(&[steps()], |builder| {
         Box::pin(async move {
             let value = started(builder).cmd("GET").arg("a").fetch::<OwnedValue>().await;
             assert!(matches!(value, Ok(OwnedValue::Bulk(bytes)) if bytes.len() == 3000));

@@ -7,6 +7,8 @@ mod client;
 mod commands;
 mod handler;
 mod pieces;
+mod redis_server;
 mod replies;
 mod round_trips;
 mod scripted;
+mod subscriber;

@@ -23,7 +23,7 @@ pub(crate) enum Step {
 
 /// The steps of each connection in turn; after the last step the server closes it. Further connections
 /// have the last steps again.
-pub(crate) type Script = Vec<Vec<Step>>;
+type Script = Vec<Vec<Step>>;
 
 pub(crate) fn expect(words: &str) -> Step {
     Step::Expect(wire(words))
@@ -79,9 +79,9 @@ async fn serve(mut channel: Channel<Raw>, scripts: Arc<Scripts>) -> Result<(), B
 pub(crate) type Test = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Runs a client against such a server, on each network that there is.
-pub(crate) fn on_each_network(script: Script, test: impl Fn(ClientBuilder) -> Test) {
+pub(crate) fn on_each_network(script: &[Vec<Step>], test: impl Fn(ClientBuilder) -> Test) {
     let scripts =
-        || Arc::new(Scripts { script: script.clone(), next: AtomicUsize::new(0), mistakes: Mutex::default() });
+        || Arc::new(Scripts { script: script.to_vec(), next: AtomicUsize::new(0), mistakes: Mutex::default() });
     let check = |scripts: &Scripts| {
         let mistakes = scripts.mistakes.lock().expect("no panic");
         assert!(mistakes.is_empty(), "{mistakes:?}");

@@ -1,0 +1,245 @@
+//! `SubscriptionHandler`: one connection of a subscriber.
+//!
+//! One command of names is under way at a time, with as many acknowledgements as names. RESP3 sends messages and
+//! acknowledgements as pushes, RESP2 as arrays; both have the same elements.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome};
+
+use crate::client::config::ClientConfig;
+use crate::client::connection::{ConnectionEnd, ReplyPipeline};
+use crate::client::queue::{WakeUp, earlier};
+use crate::client::startup::{StartupStep, first_step, next_step};
+use crate::client::subscriber::{BATCH_NAMES, ChannelMessage, SubscriberQueue, SubscriptionName};
+use crate::client_codec::IncomingReply;
+use crate::outgoing_command::{CommandBuffer, OutgoingCommand};
+use crate::value::Value;
+
+/// The handler of a subscriber's connection.
+pub(crate) struct SubscriptionHandler {
+    config: Arc<ClientConfig>,
+    queue: Arc<SubscriberQueue>,
+    step: Option<StartupStep>,
+    is_ready: bool,
+    is_up: bool,
+    /// Names of this connection's beginning that were not asked for yet.
+    left: VecDeque<SubscriptionName>,
+    acknowledgements_due: usize,
+    /// When the startup, the acknowledgements or the probe are late.
+    due: Option<Instant>,
+    is_probing: bool,
+    heard_at: Option<Instant>,
+    failure: Option<String>,
+    end: Rc<RefCell<ConnectionEnd>>,
+}
+
+type Cx<'a, P> = Context<'a, P, WakeUp>;
+
+impl SubscriptionHandler {
+    pub(crate) fn new(config: Arc<ClientConfig>, queue: Arc<SubscriberQueue>, end: Rc<RefCell<ConnectionEnd>>) -> Self {
+        Self {
+            config,
+            queue,
+            step: None,
+            is_ready: false,
+            is_up: false,
+            left: VecDeque::new(),
+            acknowledgements_due: 0,
+            due: None,
+            is_probing: false,
+            heard_at: None,
+            failure: None,
+            end,
+        }
+    }
+
+    fn send<P: ReplyPipeline>(&mut self, command: CommandBuffer, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        self.due = cx.now().checked_add(self.config.timeout);
+        self.arm(cx);
+        if cx.send(OutgoingCommand::Whole(command)).is_ok() { Outcome::Continue } else { Outcome::Abort }
+    }
+
+    /// Requests a call when something is late, or the connection was silent for long.
+    fn arm<P: ReplyPipeline>(&self, cx: &mut Cx<'_, P>) {
+        let probe_at = self.heard_at.filter(|_| self.is_ready && self.due.is_none());
+        cx.deadline(earlier(self.due, probe_at.and_then(|at| at.checked_add(PROBE_AFTER))));
+    }
+
+    fn fail<P>(&mut self, failure: impl Into<String>) -> Outcome<P> {
+        self.failure = Some(failure.into());
+        Outcome::Abort
+    }
+
+    fn startup<P: ReplyPipeline>(&mut self, step: StartupStep, value: Value<'_>, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        match next_step(step, value, &self.config) {
+            Ok(Some((step, command))) => {
+                self.step = Some(step);
+                self.send(command, cx)
+            }
+            Ok(None) => self.ready(cx),
+            Err(refused) => self.fail(format!("the server refuses the subscriber: {}", refused.0.escape_ascii())),
+        }
+    }
+
+    fn ready<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        (self.step, self.is_ready, self.due) = (None, true, None);
+        self.heard_at = Some(cx.now());
+        self.end.borrow_mut().was_ready = true;
+        self.left = self.queue.begin(cx.remote()).into();
+        self.ask(cx)
+    }
+
+    /// Sends the next batch of names, once the last one is acknowledged.
+    fn ask<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        if self.queue.has_no_reader() {
+            return Outcome::Close;
+        }
+        if !self.is_ready || self.acknowledgements_due > 0 {
+            return Outcome::Continue;
+        }
+        if let Some(first) = self.left.front() {
+            let is_pattern = first.is_pattern;
+            let same = self.left.iter().take(BATCH_NAMES).take_while(|name| name.is_pattern == is_pattern).count();
+            let names = self.left.drain(..same).map(|name| name.name).collect();
+            return self.ask_for(true, is_pattern, names, cx);
+        }
+        if !std::mem::replace(&mut self.is_up, true) {
+            self.queue.up();
+        }
+        if let Some((is_wanted, is_pattern, names)) = self.queue.take_changes() {
+            return self.ask_for(is_wanted, is_pattern, names, cx);
+        }
+        self.arm(cx);
+        Outcome::Continue
+    }
+
+    fn ask_for<P: ReplyPipeline>(
+        &mut self,
+        is_wanted: bool,
+        is_pattern: bool,
+        names: Vec<Bytes>,
+        cx: &mut Cx<'_, P>,
+    ) -> Outcome<P> {
+        self.acknowledgements_due = names.len();
+        let name = match (is_wanted, is_pattern) {
+            (true, false) => "SUBSCRIBE",
+            (true, true) => "PSUBSCRIBE",
+            (false, false) => "UNSUBSCRIBE",
+            (false, true) => "PUNSUBSCRIBE",
+        };
+        let command = names.into_iter().fold(CommandBuffer::new(name), CommandBuffer::arg);
+        self.send(command, cx)
+    }
+
+    /// A value after the startup.
+    fn value<P: ReplyPipeline>(&mut self, value: Value<'_>, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        if let Some(text) = value.error() {
+            return self.fail(format!("the server answers a subscription: {}", text.escape_ascii()));
+        }
+        let Some(mut elements) = value.elements() else { return self.probed(cx) };
+        let mut next = || elements.next().and_then(|value| value.bytes());
+        match (next(), next(), next(), next()) {
+            (Some(b"message"), Some(channel), Some(payload), _) => self.deliver(None, channel, payload),
+            (Some(b"pmessage"), Some(pattern), Some(channel), Some(payload)) => {
+                self.deliver(Some(pattern), channel, payload);
+            }
+            (Some(b"subscribe" | b"psubscribe" | b"unsubscribe" | b"punsubscribe"), ..) => {
+                let Some(left) = self.acknowledgements_due.checked_sub(1) else {
+                    return self.fail("the server acknowledged what was not asked for");
+                };
+                self.acknowledgements_due = left;
+                if left == 0 {
+                    self.due = None;
+                    return self.ask(cx);
+                }
+            }
+            (Some(b"pong"), ..) => return self.probed(cx),
+            // A push of another kind.
+            _ => {}
+        }
+        Outcome::Continue
+    }
+
+    fn deliver(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) {
+        let copy = Bytes::copy_from_slice;
+        self.queue.message(ChannelMessage {
+            channel: copy(channel),
+            pattern: pattern.map(copy),
+            payload: copy(payload),
+        });
+    }
+
+    fn probed<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        if !std::mem::take(&mut self.is_probing) {
+            return self.fail("the server sent a reply to no command");
+        }
+        if self.acknowledgements_due == 0 {
+            self.due = None;
+        }
+        self.arm(cx);
+        Outcome::Continue
+    }
+
+    fn deadline_came<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        let now = cx.now();
+        if self.due.is_some_and(|due| due <= now) {
+            return self.fail("the server did not answer in time");
+        }
+        let is_silent = self.heard_at.and_then(|at| at.checked_add(PROBE_AFTER)).is_some_and(|at| at <= now);
+        if self.is_ready && is_silent && !self.is_probing && self.acknowledgements_due == 0 {
+            self.is_probing = true;
+            return self.send(CommandBuffer::new("PING"), cx);
+        }
+        self.arm(cx);
+        Outcome::Continue
+    }
+}
+
+impl<P: ReplyPipeline> Handler<P> for SubscriptionHandler {
+    type Post = WakeUp;
+
+    fn open(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        let Some((step, command)) = first_step(&self.config) else { return self.ready(cx) };
+        self.step = Some(step);
+        self.send(command, cx)
+    }
+
+    fn message(&mut self, message: IncomingReply, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        self.heard_at = Some(cx.now());
+        match (message, self.step) {
+            (IncomingReply::Reply(reply), Some(step)) => self.startup(step, reply.value(), cx),
+            (IncomingReply::Reply(reply) | IncomingReply::Push(reply), None) => self.value(reply.value(), cx),
+            (IncomingReply::Push(_), Some(_)) => Outcome::Continue,
+            (IncomingReply::Piece(_), _) => self.fail("a message is longer than the limit"),
+        }
+    }
+
+    fn event(&mut self, event: Event<WakeUp>, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        match event {
+            Event::Posted(WakeUp) => self.ask(cx),
+            Event::Deadline => self.deadline_came(cx),
+            Event::ReadClosed => self.fail("the server closed the connection"),
+            Event::Drain => Outcome::Close,
+            _ => Outcome::Continue,
+        }
+    }
+
+    fn closed(&mut self, reason: &CloseReason) {
+        let failure = self.failure.take().unwrap_or_else(|| reason.to_string());
+        self.queue.down(self.is_up, failure);
+        let mut end = self.end.borrow_mut();
+        end.is_over = true;
+        if let Some(waker) = end.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// How long the connection is silent before it is probed.
+const PROBE_AFTER: Duration = Duration::from_secs(5);
