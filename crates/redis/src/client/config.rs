@@ -33,7 +33,8 @@ pub(crate) struct ClientConfig {
     pub(crate) database: u32,
     pub(crate) speaks_resp3: bool,
     pub(crate) timeout: Duration,
-    pub(crate) ping_after: Duration,
+    /// The silence before a probe; each kind of connection has its own default.
+    pub(crate) ping_after: Option<Duration>,
     pub(crate) backoff: Backoff,
     pub(crate) limits: ClientLimits,
     pub(crate) protocol_limits: ProtocolLimits,
@@ -49,7 +50,7 @@ impl ClientConfig {
             database: 0,
             speaks_resp3: true,
             timeout: TIMEOUT,
-            ping_after: PING_AFTER,
+            ping_after: None,
             backoff: Backoff::new(DELAY_MIN, DELAY_MAX),
             limits: ClientLimits::default(),
             protocol_limits: ProtocolLimits { whole_bytes_max: REPLY_BYTES_MAX, ..ProtocolLimits::default() },
@@ -58,7 +59,6 @@ impl ClientConfig {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-const PING_AFTER: Duration = Duration::from_secs(15);
 const DELAY_MIN: Duration = Duration::from_millis(50);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// A longer reply arrives in pieces, which a client does not join.

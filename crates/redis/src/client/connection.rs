@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_codec::Pipeline;
@@ -128,6 +128,10 @@ impl ConnectionHandler {
         Outcome::Abort
     }
 
+    fn ping_after(&self) -> Duration {
+        self.config.ping_after.unwrap_or(PING_AFTER)
+    }
+
     /// Takes no further command.
     fn unlink(&mut self) {
         if std::mem::take(&mut self.is_ready) {
@@ -177,7 +181,7 @@ impl ConnectionHandler {
         self.is_ready = true;
         self.end.borrow_mut().was_ready = true;
         self.queue.set_link(Some(cx.remote()));
-        self.arm(cx.now().checked_add(self.config.ping_after), cx);
+        self.arm(cx.now().checked_add(self.ping_after()), cx);
         self.send_waiting(cx)
     }
 
@@ -195,14 +199,14 @@ impl ConnectionHandler {
         }
         let expires = self.queue.expire(now);
         let idle_since = self.heard_at.unwrap_or(now);
-        let mut ping_at = idle_since.checked_add(self.config.ping_after);
+        let mut ping_at = idle_since.checked_add(self.ping_after());
         if self.in_flight.is_empty() && ping_at.is_some_and(|at| at <= now) {
             if !self.send_own(CommandBuffer::new("PING"), InFlightKind::Ping, cx) {
                 return Outcome::Abort;
             }
             ping_at = None;
         } else if !self.in_flight.is_empty() {
-            ping_at = now.checked_add(self.config.ping_after);
+            ping_at = now.checked_add(self.ping_after());
         }
         let sent = self.in_flight.iter().filter_map(|sent| sent.deadline).min();
         self.arm(earlier(earlier(sent, expires), ping_at), cx);
@@ -281,3 +285,6 @@ fn result_of(value: Value<'_>) -> Result<OwnedValue, ClientError> {
         None => Ok(value.into()),
     }
 }
+
+/// How long a connection without commands is silent before it is probed.
+const PING_AFTER: Duration = Duration::from_secs(15);

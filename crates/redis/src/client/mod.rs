@@ -172,9 +172,10 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the connection is silent before the client sends a PING; 15 s unless set.
+    /// How long the connection is silent before it is probed by a PING; 15 s unless set, and 5 s for
+    /// a subscriber.
     pub fn ping_after(mut self, silence: Duration) -> Self {
-        self.config.ping_after = silence;
+        self.config.ping_after = Some(silence);
         self
     }
 

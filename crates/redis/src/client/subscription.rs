@@ -68,7 +68,11 @@ impl SubscriptionHandler {
     /// Requests a call when something is late, or the connection was silent for long.
     fn arm<P: ReplyPipeline>(&self, cx: &mut Cx<'_, P>) {
         let probe_at = self.heard_at.filter(|_| self.is_ready && self.due.is_none());
-        cx.deadline(earlier(self.due, probe_at.and_then(|at| at.checked_add(PROBE_AFTER))));
+        cx.deadline(earlier(self.due, probe_at.and_then(|at| at.checked_add(self.probe_after()))));
+    }
+
+    fn probe_after(&self) -> Duration {
+        self.config.ping_after.unwrap_or(PROBE_AFTER)
     }
 
     fn fail<P>(&mut self, failure: impl Into<String>) -> Outcome<P> {
@@ -191,7 +195,7 @@ impl SubscriptionHandler {
         if self.due.is_some_and(|due| due <= now) {
             return self.fail("the server did not answer in time");
         }
-        let is_silent = self.heard_at.and_then(|at| at.checked_add(PROBE_AFTER)).is_some_and(|at| at <= now);
+        let is_silent = self.heard_at.and_then(|at| at.checked_add(self.probe_after())).is_some_and(|at| at <= now);
         if self.is_ready && is_silent && !self.is_probing && self.acknowledgements_due == 0 {
             self.is_probing = true;
             return self.send(CommandBuffer::new("PING"), cx);
@@ -241,5 +245,5 @@ impl<P: ReplyPipeline> Handler<P> for SubscriptionHandler {
     }
 }
 
-/// How long the connection is silent before it is probed.
+/// How long a subscriber's connection is silent before it is probed.
 const PROBE_AFTER: Duration = Duration::from_secs(5);

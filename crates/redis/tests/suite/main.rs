@@ -5,6 +5,7 @@
 mod bad_input;
 mod client;
 mod commands;
+mod faults;
 mod handler;
 mod pieces;
 mod redis_server;

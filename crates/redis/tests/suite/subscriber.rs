@@ -63,8 +63,10 @@ fn a_silent_connection_is_probed_and_lost_if_no_answer_comes() {
     let second = greeted([expect("SUBSCRIBE a"), send(acknowledged("subscribe", "a")), Step::Hang]);
     on_each_network(&[first, second], |builder| {
         Box::pin(async move {
-            let timeout = Duration::from_secs(2);
-            let builder = builder.timeout(timeout).backoff(Duration::from_millis(1), Duration::from_millis(5));
+            let builder = builder
+                .timeout(Duration::from_secs(1))
+                .ping_after(Duration::from_millis(100))
+                .backoff(Duration::from_millis(1), Duration::from_millis(5));
             let mut subscriber = builder.subscriber();
             subscriber.subscribe("a");
             for event in [SubscriberEvent::Up, SubscriberEvent::Down, SubscriberEvent::Gap, SubscriberEvent::Up] {
