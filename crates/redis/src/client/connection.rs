@@ -23,6 +23,7 @@ use crate::client::startup::{StartupRefused, StartupStep, first_step, next_step}
 use crate::client_codec::IncomingReply;
 use crate::outgoing_command::{CommandBuffer, OutgoingCommand};
 use crate::owned::OwnedValue;
+use crate::token::AggregateKind;
 use crate::value::{Reply, Value};
 
 /// The end of a connection, for the supervisor.
@@ -109,6 +110,13 @@ impl ConnectionHandler {
                 break;
             }
             command.is_sent = true;
+            let rest = command.group.as_mut().map(|group| std::mem::take(&mut group.rest)).unwrap_or_default();
+            for wire in rest {
+                if cx.send(OutgoingCommand::Whole(wire)).is_err() {
+                    self.in_flight.push_back(InFlight { deadline: None, kind: InFlightKind::Command(command) });
+                    return self.drop_connection("a group of commands does not fit into the queue");
+                }
+            }
             let deadline = command.deadline;
             self.in_flight.push_back(InFlight { deadline, kind: InFlightKind::Command(command) });
             self.arm(deadline, cx);
@@ -155,9 +163,19 @@ impl ConnectionHandler {
             return self.drop_connection("the server sent a reply to no command");
         };
         match answered.kind {
-            InFlightKind::Command(command) => {
+            InFlightKind::Command(mut command) => {
+                let mut result = result_of(reply.value());
+                if let Some(group) = &mut command.group {
+                    group.replies.push(reply.value().into());
+                    if group.replies.len() < group.commands {
+                        let kind = InFlightKind::Command(command);
+                        self.in_flight.push_front(InFlight { deadline: answered.deadline, kind });
+                        return Outcome::Continue;
+                    }
+                    result = Ok(OwnedValue::Aggregate(AggregateKind::Array, std::mem::take(&mut group.replies)));
+                }
                 self.queue.release(command.charge);
-                command.finish(result_of(reply.value()));
+                command.finish(result);
             }
             InFlightKind::Ping => {}
             InFlightKind::Startup(step) => match next_step(step, reply.value(), &self.config) {
@@ -258,10 +276,9 @@ impl<P: ReplyPipeline> Handler<P> for ConnectionHandler {
         self.queue.set_last_failure(self.dropped_for.map_or_else(|| reason.to_string(), str::to_owned));
         let mut again = VecDeque::new();
         for sent in self.in_flight.drain(..) {
-            let InFlightKind::Command(mut command) = sent.kind else { continue };
+            let InFlightKind::Command(command) = sent.kind else { continue };
             let has_expired = matches!((sent.deadline, self.timed_out_at), (Some(at), Some(now)) if at <= now);
             if command.is_idempotent && command.wire.is_some() && !has_expired {
-                command.is_sent = false;
                 again.push_back(command);
                 continue;
             }

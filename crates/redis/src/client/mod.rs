@@ -6,20 +6,25 @@
 
 mod config;
 mod connection;
+mod dedicated;
 mod error;
 mod from_reply;
 mod queue;
+mod scan;
+mod script;
 mod slot;
 mod startup;
 mod subscriber;
 mod subscription;
 mod supervisor;
+mod transaction;
+mod typed;
 
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -29,12 +34,16 @@ use tidegate_engine::{Backend, Backoff, ConnectError, EventLoop, task};
 use self::config::ClientConfig;
 pub use self::config::ClientLimits;
 pub use self::connection::ReplyPipeline;
+pub use self::dedicated::Dedicated;
 pub use self::error::{ClientError, ErrorReply, Failure, WrongType};
 pub use self::from_reply::FromReply;
 use self::queue::{CommandQueue, PendingCommand};
+pub use self::scan::Scan;
+pub use self::script::Script;
 use self::slot::{CommandResult, ReplyWait, reply_slot};
 use self::subscriber::SubscriberQueue;
 pub use self::subscriber::{ChannelMessage, Subscriber, SubscriberEvent};
+pub use self::typed::{Argument, TypedCall, TypedReply};
 use crate::client_codec::ClientCodec;
 use crate::limits::ProtocolLimits;
 use crate::outgoing_command::CommandBuffer;
@@ -65,6 +74,9 @@ pub struct Client {
 struct ClientHandle {
     queue: Arc<CommandQueue>,
     timeout: Duration,
+    limits: ClientLimits,
+    /// Connections of their own that are not in use.
+    idle: Mutex<Vec<Client>>,
 }
 
 impl Drop for ClientHandle {
@@ -273,7 +285,8 @@ impl ClientBuilder {
 
     fn client(self) -> (Client, Arc<ClientConfig>) {
         let queue = Arc::new(CommandQueue::new(self.config.limits));
-        let handle = ClientHandle { queue, timeout: self.config.timeout };
+        let handle =
+            ClientHandle { queue, timeout: self.config.timeout, limits: self.config.limits, idle: Mutex::default() };
         (Client { handle: Arc::new(handle) }, Arc::new(self.config))
     }
 }
@@ -351,6 +364,7 @@ impl Call {
             is_detached,
             slot: Some(slot),
             is_sent: false,
+            group: None,
         });
         ReplyFuture { waiting, _client: self.client }
     }

@@ -8,7 +8,7 @@
 //! subtracted once, by [`CommandQueue::release`] or where it expires.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use crate::client::config::ClientLimits;
 use crate::client::error::{ClientError, Failure};
 use crate::client::slot::{CommandResult, ReplySlot, lock};
 use crate::outgoing_command::CommandBuffer;
+use crate::owned::OwnedValue;
 
 /// Commands are waiting, or the last handle is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,20 @@ pub(crate) struct PendingCommand {
     pub(crate) is_detached: bool,
     /// `None` once it has its result.
     pub(crate) slot: Option<ReplySlot>,
+    /// It was sent, over this connection or an earlier one.
     pub(crate) is_sent: bool,
+    /// Commands that follow it at once.
+    pub(crate) group: Option<Box<CommandGroup>>,
+}
+
+/// Commands that are sent together with the one before them, or not at all. All have one result, an array.
+#[derive(Debug)]
+pub(crate) struct CommandGroup {
+    /// How many commands there are, with the first.
+    pub(crate) commands: usize,
+    /// Those behind the first, until they are sent.
+    pub(crate) rest: Vec<CommandBuffer>,
+    pub(crate) replies: Vec<OwnedValue>,
 }
 
 impl PendingCommand {
@@ -92,7 +106,10 @@ struct QueueState {
     is_woken: bool,
     supervisor: Option<Waker>,
     has_no_handle: bool,
-    has_no_loop: bool,
+    /// Why no command is taken any more.
+    ended: Option<Failure>,
+    /// Connections that handles have requested.
+    requests: Vec<Arc<CommandQueue>>,
     last_failure: Option<Box<str>>,
 }
 
@@ -151,8 +168,8 @@ impl CommandQueue {
     /// Appends a command. If there is no room, it has its result at once.
     pub(crate) fn push(&self, command: PendingCommand) {
         let mut state = lock(&self.state);
-        let refused = if state.has_no_loop {
-            Some(Failure::LoopEnded)
+        let refused = if state.ended.is_some() {
+            state.ended
         } else if !state.has_room(&self.limits, command.charge) {
             Some(Failure::QueueFull)
         } else {
@@ -172,7 +189,7 @@ impl CommandQueue {
     /// Ready once there is room, or the loop has ended.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
-        if state.has_no_loop || state.has_room(&self.limits, 0) {
+        if state.ended.is_some() || state.has_room(&self.limits, 0) {
             return Poll::Ready(());
         }
         state.room_wakers.push(cx.waker().clone());
@@ -298,14 +315,33 @@ impl CommandQueue {
         }
     }
 
-    /// The loop is gone.
-    pub(crate) fn end_loop(&self) {
+    /// No command is taken any more, for this reason. The first reason counts.
+    pub(crate) fn end(&self, failure: Failure) {
         let mut state = lock(&self.state);
-        state.has_no_loop = true;
+        let failure = *state.ended.get_or_insert(failure);
         let wakers = std::mem::take(&mut state.room_wakers);
+        let requests = std::mem::take(&mut state.requests);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        self.fail_waiting(Failure::LoopEnded);
+        requests.iter().for_each(|queue| queue.end(failure));
+        self.fail_waiting(failure);
+    }
+
+    /// Asks the supervisor for a connection that serves this queue alone.
+    pub(crate) fn request_connection(&self, queue: Arc<Self>) {
+        let mut state = lock(&self.state);
+        if let Some(failure) = state.ended {
+            drop(state);
+            return queue.end(failure);
+        }
+        state.requests.push(queue);
+        if let Some(supervisor) = state.supervisor.take() {
+            supervisor.wake();
+        }
+    }
+
+    pub(crate) fn take_requests(&self) -> Vec<Arc<Self>> {
+        std::mem::take(&mut lock(&self.state).requests)
     }
 
     pub(crate) fn is_connected(&self) -> bool {

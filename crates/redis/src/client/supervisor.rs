@@ -22,23 +22,42 @@ use crate::client::subscription::SubscriptionHandler;
 pub(crate) async fn supervise<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
     queue: Arc<CommandQueue>,
-    make: impl Fn() -> P,
+    make: impl Fn() -> P + 'static,
 ) {
     let ending = LoopGuard(queue);
     let queue = &ending.0;
+    let make = Rc::new(make);
+    let start = |queue: Arc<CommandQueue>| {
+        drop(task::spawn(serve_dedicated(config.clone(), queue, make.clone())));
+    };
     let mut pauses = Pauses::default();
     loop {
         let began = task::now();
-        let Some(was_ready) = with_expiry(queue, run_for_commands(&config, queue, &make)).await else { return };
+        let running = run_for_commands(&config, queue, &*make);
+        let Some(was_ready) = with_expiry(queue, &start, running).await else { return };
         // The connection closes when nothing is in flight, and comes back for further commands only.
-        if is_draining().await && with_expiry(queue, has_commands(queue)).await.is_none() {
+        if is_draining().await && with_expiry(queue, &start, has_commands(queue)).await.is_none() {
             return;
         }
         let pause = pauses.next(&config, began, was_ready);
-        if with_expiry(queue, task::sleep(pause)).await.is_none() {
+        if with_expiry(queue, &start, task::sleep(pause)).await.is_none() {
             return;
         }
     }
+}
+
+/// Serves a queue with one connection, and ends with it.
+async fn serve_dedicated<P: ReplyPipeline>(
+    config: Arc<ClientConfig>,
+    queue: Arc<CommandQueue>,
+    make: Rc<impl Fn() -> P>,
+) {
+    let ending = LoopGuard(queue);
+    let queue = &ending.0;
+    // A connection of this kind has none of its own.
+    let start = |other: Arc<CommandQueue>| other.end(Failure::ConnectionLost);
+    with_expiry(queue, &start, run_for_commands(&config, queue, &*make)).await;
+    queue.end(Failure::ConnectionLost);
 }
 
 /// Keeps a connection until the subscriber is gone, or the loop drains.
@@ -156,7 +175,12 @@ async fn with_reader<T>(queue: &SubscriberQueue, future: impl Future<Output = T>
 }
 
 /// Polls a future, and lets commands expire meanwhile, as long as no connection does so. `None` if no handle is left.
-async fn with_expiry<T>(queue: &CommandQueue, future: impl Future<Output = T>) -> Option<T> {
+/// `start` starts the connections that handles request.
+async fn with_expiry<T>(
+    queue: &CommandQueue,
+    start: &impl Fn(Arc<CommandQueue>),
+    future: impl Future<Output = T>,
+) -> Option<T> {
     let mut future = pin!(future);
     let mut timer: Option<(Instant, Pin<Box<task::Sleep>>)> = None;
     poll_fn(|cx| {
@@ -167,6 +191,7 @@ async fn with_expiry<T>(queue: &CommandQueue, future: impl Future<Output = T>) -
             return Poll::Ready(Some(value));
         }
         queue.set_supervisor(cx.waker());
+        queue.take_requests().into_iter().for_each(start);
         while !queue.is_connected() {
             let Some(next) = queue.expire(task::now()) else { break };
             if timer.as_ref().is_none_or(|(at, _)| *at != next) {
@@ -188,7 +213,7 @@ struct LoopGuard(Arc<CommandQueue>);
 
 impl Drop for LoopGuard {
     fn drop(&mut self) {
-        self.0.end_loop();
+        self.0.end(Failure::LoopEnded);
     }
 }
 

@@ -256,6 +256,50 @@ fn a_command_that_nothing_waits_for_is_not_sent_unless_it_was_posted() {
 }
 
 #[test]
+fn a_transaction_that_is_cut_off_may_have_been_executed() {
+    let first = greeted([expect("MULTI"), expect("SET a 1"), expect("EXEC"), send("+OK\r\n+QUEUED\r\n")]);
+    let second = greeted([
+        expect("MULTI"),
+        expect("SET a 1"),
+        expect("EXEC"),
+        expect("GET a"),
+        send("+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n$1\r\n1\r\n"),
+        Step::Hang,
+    ]);
+    on_each_network(&[first, second], |builder| {
+        Box::pin(async move {
+            let client = started(builder);
+            let cut_off = client.transaction([words("SET a 1")]).await;
+            assert_eq!(cut_off, Err(ClientError::MaybeExecuted(Failure::ConnectionLost)));
+            let transaction = task::spawn({
+                let client = client.clone();
+                async move { client.transaction([words("SET a 1")]).await }
+            });
+            task::sleep(Duration::from_millis(1)).await;
+            assert_eq!(client.cmd("GET").arg("a").await, bulk("1"));
+            let results = transaction.await.expect("no panic");
+            assert_eq!(results, Ok(Some(vec![OwnedValue::Simple("OK".into())])));
+            assert_eq!(client.pending(), (0, 0));
+        })
+    });
+}
+
+#[test]
+fn a_command_that_was_sent_once_and_expires_later_may_have_been_executed() {
+    let first = greeted([expect("GET a")]);
+    on_each_network(&[first, vec![Step::Hang]], |builder| {
+        Box::pin(async move {
+            let client = started(builder.timeout(Duration::from_secs(60)));
+            while !client.is_connected() {
+                task::sleep(Duration::from_millis(1)).await;
+            }
+            let result = client.cmd("GET").arg("a").timeout(SHORT * 5).idempotent().await;
+            assert_eq!(result, Err(ClientError::MaybeExecuted(Failure::Deadline)));
+        })
+    });
+}
+
+#[test]
 fn a_silent_connection_is_probed() {
     let first =
         greeted([expect("GET a"), send("$1\r\n1\r\n"), expect("PING"), send("+PONG\r\n"), expect("PING"), Step::Hang]);

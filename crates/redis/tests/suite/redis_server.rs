@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tidegate_engine::{Backend, EventLoop, task};
-use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, Subscriber, SubscriberEvent};
+use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, Script, Subscriber, SubscriberEvent};
+
+use crate::scripted::words;
 
 /// A redis-server at a Unix path, with a password if it has one. It ends when it is dropped.
 struct RedisServer {
@@ -131,6 +133,107 @@ fn a_subscriber_comes_back_when_its_connection_is_killed() {
             }
             subscriber.unsubscribe("c1199");
             while client.cmd("PUBLISH").args(["c1199", "three"]).fetch::<u32>().await? > 0 {}
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn transactions_watch_keys_and_blocking_commands_have_a_connection_of_their_own() {
+    let Some(server) = RedisServer::start("dedicated", None) else { return };
+    let client = server.client();
+    run(async move {
+        let client = client.start();
+        let results =
+            client.transaction([words("SET a 1"), words("INCR a"), words("LPUSH a x")]).await?.expect("no watch");
+        assert_eq!(results[..2], [OwnedValue::Simple("OK".into()), OwnedValue::Integer(2)]);
+        assert!(matches!(&results[2], OwnedValue::Error(text) if text.starts_with(b"WRONGTYPE")));
+        let Err(ClientError::Reply(error)) = client.transaction([words("GET")]).await else { panic!("an error") };
+        assert_eq!(error.code(), b"EXECABORT");
+
+        let watching = client.dedicated();
+        watching.cmd("WATCH").arg("a").await?;
+        client.cmd("INCR").arg("a").await?;
+        assert_eq!(watching.transaction([words("SET a 9")]).await?, None);
+        let id: i64 = watching.cmd("CLIENT").arg("ID").fetch().await?;
+        watching.release();
+
+        // The shared connection goes on while the other waits.
+        let popping = client.dedicated();
+        assert_eq!(popping.cmd("CLIENT").arg("ID").fetch::<i64>().await?, id, "it came from the pool");
+        let popped = popping.cmd("BLPOP").args(["jobs", "30"]).send();
+        while !client.cmd("CLIENT").arg("LIST").fetch::<String>().await?.contains("cmd=blpop") {}
+        client.cmd("LPUSH").args(["jobs", "job"]).await?;
+        let popped = popped.await?;
+        assert_eq!(<(String, String) as tidegate_redis::FromReply>::from_reply(popped)?.1, "job");
+        let other = client.dedicated();
+        assert_ne!(other.cmd("CLIENT").arg("ID").fetch::<i64>().await?, id);
+        client.cmd("CLIENT").args(["KILL", "ID", &id.to_string()]).await?;
+        while popping.is_connected() {
+            task::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(matches!(popping.cmd("PING").await, Err(ClientError::NotSent(_))), "it does not come back");
+        Ok(())
+    });
+}
+
+#[test]
+fn scripts_are_called_by_hash_and_iterations_end() {
+    let Some(server) = RedisServer::start("scripts", None) else { return };
+    let client = server.client();
+    run(async move {
+        let client = client.start();
+        let add = Script::new("return redis.call('INCRBY', KEYS[1], ARGV[1])");
+        assert_eq!(add.run(&client, ["a"], ["400"]).await?, OwnedValue::Integer(400));
+        client.cmd("SCRIPT").arg("FLUSH").await?;
+        assert_eq!(add.run(&client, ["a"], ["12"]).await?, OwnedValue::Integer(412));
+        assert_eq!(add.run(&client, ["a"], ["0"]).await?, OwnedValue::Integer(412));
+
+        for number in 0..1000 {
+            client.cmd("SET").args([format!("key:{number}"), String::new()]).post();
+        }
+        let (mut keys, mut scan) = (std::collections::BTreeSet::new(), client.scan().matching("key:*").count(100));
+        while let Some(batch) = scan.next_batch::<Vec<String>>().await? {
+            keys.extend(batch);
+        }
+        assert_eq!(keys.len(), 1000);
+        client.cmd("HSET").args(["h", "one", "1"]).await?;
+        let fields = client.hscan("h").next_batch::<HashMap<String, u32>>().await?;
+        assert_eq!(fields.map(|fields| fields["one"]), Some(1));
+        Ok(())
+    });
+}
+
+#[test]
+fn methods_have_the_types_of_their_replies() {
+    let Some(server) = RedisServer::start("typed", None) else { return };
+    let builder = server.client();
+    run(async move {
+        for builder in [builder.clone(), builder.resp2()] {
+            let client = builder.start();
+            client.flushdb().await?;
+            client.set("a", 412).await?;
+            let height: u32 = client.get("a").await?;
+            let none: Option<String> = client.get("none").await?;
+            assert_eq!((height, none), (412, None));
+            client.mset([("b", "1"), ("c", "2")]).await?;
+            assert_eq!(client.mget::<Option<u32>>(["a", "b", "none"]).await?, [Some(412), Some(1), None]);
+            assert_eq!((client.incrbyfloat("b", 0.5).await?, client.exists(["a", "b"]).await?), (1.5, 2));
+            assert!(client.expire("a", 100).await? && client.ttl("a").await? > 90);
+            assert_eq!(client.hset("h", [("one", 1), ("two", 2)]).await?, 2);
+            let fields: HashMap<String, u32> = client.hgetall("h").await?;
+            assert_eq!(fields["two"], 2);
+            assert_eq!(client.rpush("l", ["x", "y"]).await?, 2);
+            assert_eq!(client.lrange::<String>("l", 0, -1).await?, ["x", "y"]);
+            assert_eq!(client.sadd("s", ["m"]).await?, 1);
+            assert!(client.sismember("s", "m").await? && client.smembers("s").await?.contains("m"));
+            client.zadd("z", [(1.5, "one"), (2.0, "two")]).await?;
+            assert_eq!((client.zscore("z", "one").await?, client.zrank("z", "none").await?), (Some(1.5), None));
+            let id = client.xadd("x", "*", [("field", "value")]).await?;
+            let entries: Vec<(String, HashMap<String, String>)> = client.xrange("x", "-", "+").await?;
+            assert_eq!((&entries[0].0, &*entries[0].1["field"]), (&id, "value"));
+            assert_eq!(client.pubsub_numsub(["none"]).await?["none"], 0);
+            assert!(client.time().await?.0 > 0);
         }
         Ok(())
     });
