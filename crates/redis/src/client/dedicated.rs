@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::client::handle::{Client, ClientHandle};
 use crate::client::queue::CommandQueue;
 use crate::client::slot::lock;
-use crate::client::{Client, ClientHandle};
 
 /// A connection that no other caller uses: for blocking commands such as BLPOP, and for WATCH.
 ///

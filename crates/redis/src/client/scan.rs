@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::client::error::ClientError;
 use crate::client::from_reply::FromReply;
-use crate::client::{Call, Client};
+use crate::client::handle::{Call, Client};
 use crate::owned::OwnedValue;
 
 /// An iteration over SCAN, SSCAN, HSCAN or ZSCAN. The server may return an element more than once.

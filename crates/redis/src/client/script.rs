@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::client::Client;
 use crate::client::error::ClientError;
+use crate::client::handle::Client;
 use crate::owned::OwnedValue;
 
 /// A script in Lua. The first call loads it, and later ones send its hash alone. A server that has forgotten it gets the

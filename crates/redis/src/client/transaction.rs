@@ -1,9 +1,9 @@
 //! Transactions: MULTI, commands and EXEC as one group, which is sent whole or not at all.
 
 use crate::client::error::{ClientError, ErrorReply, Failure, WrongType};
+use crate::client::handle::{Client, ReplyFuture};
 use crate::client::queue::{CommandGroup, PendingCommand};
 use crate::client::slot::reply_slot;
-use crate::client::{Client, ReplyFuture};
 use crate::outgoing_command::CommandBuffer;
 use crate::owned::OwnedValue;
 
@@ -51,7 +51,7 @@ impl Client {
             is_sent: false,
             group: Some(Box::new(CommandGroup { commands, rest, replies: Vec::new() })),
         });
-        ReplyFuture { waiting, _client: self.clone() }
+        ReplyFuture::new(waiting, self.clone())
     }
 }
 

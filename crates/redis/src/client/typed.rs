@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use crate::client::error::ClientError;
 use crate::client::from_reply::FromReply;
-use crate::client::{Call, Client, ReplyFuture};
+use crate::client::handle::{Call, Client, ReplyFuture};
 
 /// An argument of a command: bytes, text, a number, or a pair of them.
 pub trait Argument {

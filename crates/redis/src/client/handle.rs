@@ -1,0 +1,206 @@
+//! `Client`: the handles of a client, and `Call`, a command that is being written.
+
+use std::fmt;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::client::config::ClientLimits;
+use crate::client::error::ClientError;
+use crate::client::from_reply::FromReply;
+use crate::client::queue::{CommandQueue, PendingCommand};
+use crate::client::slot::{CommandResult, ReplyWait, reply_slot};
+use crate::outgoing_command::CommandBuffer;
+
+/// A client of one server, for any thread and for tasks of any runtime. Clones share its connection.
+///
+/// Commands are sent in the order of their calls, and all those of one turn of the loop together. Each has a deadline. If
+/// the connection breaks, the client connects again; a command that was sent before then has an error that says so, unless
+/// it is [idempotent](Call::idempotent).
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use tidegate::redis::Client;
+///
+/// let client = Client::to("127.0.0.1:6379")?.start();
+/// client.cmd("SET").arg("brest").arg("412").await?;
+/// let height: u32 = client.cmd("GET").arg("brest").idempotent().fetch().await?;
+/// # assert_eq!(height, 412);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) handle: Arc<ClientHandle>,
+}
+
+/// The last one that is dropped ends the connection.
+pub(crate) struct ClientHandle {
+    pub(crate) queue: Arc<CommandQueue>,
+    pub(crate) timeout: Duration,
+    pub(crate) limits: ClientLimits,
+    /// Connections of their own that are not in use.
+    pub(crate) idle: Mutex<Vec<Client>>,
+}
+
+impl Drop for ClientHandle {
+    fn drop(&mut self) {
+        self.queue.end_handles();
+    }
+}
+
+impl Client {
+    /// A command, whose arguments follow.
+    pub fn cmd(&self, name: impl AsRef<[u8]>) -> Call {
+        self.call(CommandBuffer::new(name))
+    }
+
+    /// A command with its arguments.
+    pub fn call(&self, command: CommandBuffer) -> Call {
+        Call { timeout: self.handle.timeout, client: self.clone(), command, is_idempotent: false }
+    }
+
+    /// Waits until the queue takes another command. A caller that has an endless supply of them waits before each.
+    pub async fn ready(&self) {
+        poll_fn(|cx| self.handle.queue.poll_room(cx)).await;
+    }
+
+    /// Whether a connection takes commands at present.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.handle.queue.is_connected()
+    }
+
+    /// How many commands wait to be sent or for their replies, and how many bytes they have.
+    #[must_use]
+    pub fn pending(&self) -> (usize, usize) {
+        self.handle.queue.counts()
+    }
+
+    /// Why the last connection ended, or could not be made.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<String> {
+        self.handle.queue.last_failure()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("redis::Client").field("is_connected", &self.is_connected()).finish_non_exhaustive()
+    }
+}
+
+/// A command that is being written. Awaiting it sends it, and yields the reply.
+#[derive(Debug)]
+#[must_use = "a command does nothing until it is sent"]
+pub struct Call {
+    client: Client,
+    command: CommandBuffer,
+    timeout: Duration,
+    is_idempotent: bool,
+}
+
+impl Call {
+    /// Adds an argument, of any bytes.
+    pub fn arg(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.command = self.command.arg(bytes);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args(self, arguments: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
+        arguments.into_iter().fold(self, Self::arg)
+    }
+
+    /// Adds an argument that is not copied, if it is long.
+    pub fn shared_arg(mut self, bytes: Bytes) -> Self {
+        self.command = self.command.shared_arg(bytes);
+        self
+    }
+
+    /// How long this command may take.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The command has the same effect if it is executed twice: it is sent again if the connection breaks before its
+    /// reply.
+    pub fn idempotent(mut self) -> Self {
+        self.is_idempotent = true;
+        self
+    }
+
+    /// Sends the command now. The future yields the reply; dropping it gives up, and a command that was not sent yet is
+    /// not sent then.
+    pub fn send(self) -> ReplyFuture {
+        self.enqueue(false)
+    }
+
+    /// Sends the command, and ignores the reply.
+    pub fn post(self) {
+        drop(self.enqueue(true));
+    }
+
+    /// Sends the command, and converts the reply.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Type`] if the reply is no `T`.
+    pub async fn fetch<T: FromReply>(self) -> Result<T, ClientError> {
+        let reply = self.send().await?;
+        Ok(T::from_reply(reply)?)
+    }
+
+    fn enqueue(self, is_detached: bool) -> ReplyFuture {
+        let (slot, waiting) = reply_slot();
+        let charge = self.command.memory() + size_of::<PendingCommand>();
+        self.client.handle.queue.push(PendingCommand {
+            charge,
+            wire: Some(self.command),
+            timeout: self.timeout,
+            deadline: None,
+            is_idempotent: self.is_idempotent,
+            is_detached,
+            slot: Some(slot),
+            is_sent: false,
+            group: None,
+        });
+        ReplyFuture::new(waiting, self.client)
+    }
+}
+
+impl IntoFuture for Call {
+    type Output = CommandResult;
+    type IntoFuture = ReplyFuture;
+
+    fn into_future(self) -> ReplyFuture {
+        self.send()
+    }
+}
+
+/// The reply to a command, when it has come.
+#[derive(Debug)]
+#[must_use = "dropping the reply gives up; post() sends a command whose reply is ignored"]
+pub struct ReplyFuture {
+    waiting: ReplyWait,
+    /// The connection lasts until the reply has come.
+    _client: Client,
+}
+
+impl ReplyFuture {
+    pub(crate) fn new(waiting: ReplyWait, client: Client) -> Self {
+        Self { waiting, _client: client }
+    }
+}
+
+impl Future for ReplyFuture {
+    type Output = CommandResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CommandResult> {
+        Pin::new(&mut self.waiting).poll(cx)
+    }
+}
