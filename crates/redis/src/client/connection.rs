@@ -147,6 +147,28 @@ impl ConnectionHandler {
         }
     }
 
+    /// Gives each command in flight its result, or returns it to the queue, and reports the end.
+    fn finish(&mut self) {
+        let mut again = VecDeque::new();
+        for sent in self.in_flight.drain(..) {
+            let InFlightKind::Command(command) = sent.kind else { continue };
+            let has_expired = matches!((sent.deadline, self.timed_out_at), (Some(at), Some(now)) if at <= now);
+            if command.is_idempotent && command.wire.is_some() && !has_expired {
+                again.push_back(command);
+                continue;
+            }
+            self.queue.release(command.charge);
+            command.fail(if has_expired { Failure::Deadline } else { Failure::ConnectionLost });
+        }
+        self.queue.put_back(again.into_iter());
+        self.unlink();
+        let mut end = self.end.borrow_mut();
+        end.is_over = true;
+        if let Some(waker) = end.waker.take() {
+            waker.wake();
+        }
+    }
+
     /// Requests a call at this time, unless one comes earlier.
     fn arm<P: ReplyPipeline>(&mut self, at: Option<Instant>, cx: &mut Cx<'_, P>) {
         if self.armed.is_none() || at.is_some_and(|at| self.armed.is_some_and(|armed| at < armed)) {
@@ -239,6 +261,13 @@ impl<P: Pipeline<In = IncomingReply, Out = OutgoingCommand>> ReplyPipeline for P
 
 type Cx<'a, P> = Context<'a, P, WakeUp>;
 
+/// The loop drops a handler that has panicked without a call.
+impl Drop for ConnectionHandler {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
 impl<P: ReplyPipeline> Handler<P> for ConnectionHandler {
     type Post = WakeUp;
 
@@ -274,24 +303,7 @@ impl<P: ReplyPipeline> Handler<P> for ConnectionHandler {
 
     fn closed(&mut self, reason: &CloseReason) {
         self.queue.set_last_failure(self.dropped_for.map_or_else(|| reason.to_string(), str::to_owned));
-        let mut again = VecDeque::new();
-        for sent in self.in_flight.drain(..) {
-            let InFlightKind::Command(command) = sent.kind else { continue };
-            let has_expired = matches!((sent.deadline, self.timed_out_at), (Some(at), Some(now)) if at <= now);
-            if command.is_idempotent && command.wire.is_some() && !has_expired {
-                again.push_back(command);
-                continue;
-            }
-            self.queue.release(command.charge);
-            command.fail(if has_expired { Failure::Deadline } else { Failure::ConnectionLost });
-        }
-        self.queue.put_back(again.into_iter());
-        self.unlink();
-        let mut end = self.end.borrow_mut();
-        end.is_over = true;
-        if let Some(waker) = end.waker.take() {
-            waker.wake();
-        }
+        self.finish();
     }
 }
 

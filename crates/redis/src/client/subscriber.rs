@@ -203,11 +203,10 @@ impl SubscriberQueue {
     }
 
     /// The connection has ended.
-    pub(crate) fn down(&self, was_up: bool, failure: String) {
+    pub(crate) fn down(&self, was_up: bool) {
         let mut state = lock(&self.0);
         state.link = None;
         state.changes.clear();
-        state.last_failure = Some(failure);
         if was_up {
             state.push(SubscriberEvent::Down);
         }

@@ -59,6 +59,21 @@ impl SubscriptionHandler {
         }
     }
 
+    /// Reports the end.
+    fn finish(&mut self) {
+        if let Some(failure) = self.failure.take() {
+            self.queue.set_last_failure(failure);
+        }
+        if std::mem::take(&mut self.is_ready) {
+            self.queue.down(std::mem::take(&mut self.is_up));
+        }
+        let mut end = self.end.borrow_mut();
+        end.is_over = true;
+        if let Some(waker) = end.waker.take() {
+            waker.wake();
+        }
+    }
+
     fn send<P: ReplyPipeline>(&mut self, command: CommandBuffer, cx: &mut Cx<'_, P>) -> Outcome<P> {
         self.due = cx.now().checked_add(self.config.timeout);
         self.arm(cx);
@@ -235,13 +250,15 @@ impl<P: ReplyPipeline> Handler<P> for SubscriptionHandler {
     }
 
     fn closed(&mut self, reason: &CloseReason) {
-        let failure = self.failure.take().unwrap_or_else(|| reason.to_string());
-        self.queue.down(self.is_up, failure);
-        let mut end = self.end.borrow_mut();
-        end.is_over = true;
-        if let Some(waker) = end.waker.take() {
-            waker.wake();
-        }
+        self.failure.get_or_insert_with(|| reason.to_string());
+        self.finish();
+    }
+}
+
+/// The loop drops a handler that has panicked without a call.
+impl Drop for SubscriptionHandler {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 
