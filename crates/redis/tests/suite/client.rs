@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use tidegate_codec::{Codec, Input, Output, Step as CodecStep};
 use tidegate_engine::task;
-use tidegate_redis::{Client, ClientBuilder, ClientError, ClientLimits, Failure, OwnedValue};
+use tidegate_redis::{
+    Client, ClientBuilder, ClientCodec, ClientError, ClientLimits, Failure, IncomingReply, OutgoingCommand, OwnedValue,
+    RedisError,
+};
 
 use crate::scripted::{Step, expect, greeted, on_each_network, send, wire, words};
 
@@ -334,6 +338,44 @@ fn a_reply_above_the_limit_ends_the_connection() {
         Box::pin(async move {
             let value = started(builder).cmd("GET").arg("a").fetch::<OwnedValue>().await;
             assert!(matches!(value, Ok(OwnedValue::Bulk(bytes)) if bytes.len() == 3000));
+        })
+    });
+}
+
+/// A client's codec, which panics where a reply is an integer.
+#[derive(Default)]
+struct Panicking(ClientCodec);
+
+impl Codec for Panicking {
+    type In = IncomingReply;
+    type Out = OutgoingCommand;
+    type Error = RedisError;
+
+    fn protocol(&self) -> &'static str {
+        "Redis"
+    }
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<CodecStep<IncomingReply>, RedisError> {
+        assert!(!input.bytes().starts_with(b":"), "on purpose");
+        self.0.decode(input, reply)
+    }
+
+    fn encode(&mut self, command: OutgoingCommand, out: &mut Output<'_>) -> Result<(), RedisError> {
+        self.0.encode(command, out)
+    }
+}
+
+#[test]
+fn a_panic_of_the_codec_costs_one_connection() {
+    let first = greeted([expect("INCR a"), send(":1\r\n"), Step::Hang]);
+    let second = greeted([expect("GET a"), send("$1\r\n1\r\n"), Step::Hang]);
+    on_each_network(&[first, second], |builder| {
+        Box::pin(async move {
+            let client =
+                builder.backoff(Duration::from_millis(1), Duration::from_millis(5)).start_with(Panicking::default);
+            assert_eq!(client.cmd("INCR").arg("a").await, lost());
+            assert_eq!(client.cmd("GET").arg("a").await, bulk("1"));
+            assert_eq!(client.pending(), (0, 0));
         })
     });
 }
