@@ -31,7 +31,7 @@
 //! | `outgoing_reply.rs` | `OutgoingReply`: a server's messages, checked and written |
 //! | `outgoing_command.rs` | `OutgoingCommand`: a client's messages |
 //! | `error.rs` | errors by blame |
-//! | `client/` | `Client`: its handles and calls: `handle.rs`, how it starts: `builder.rs`, configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; connections of their own: `dedicated.rs`; transactions: `transaction.rs`; scripts: `script.rs`; iterators: `scan.rs`; a method for each usual command: `typed.rs`; a subscriber: `subscriber.rs`, its connection: `subscription.rs`; results: `slot.rs`, `error.rs`, `from_reply.rs` |
+//! | `client/` | `Client`: its handles and calls: `handle.rs`, how it starts: `builder.rs`, configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; connections of their own: `dedicated.rs`; transactions: `transaction.rs`; scripts: `script.rs`; iterators: `scan.rs`; a method for each usual command: `typed.rs`; values that the client keeps: `cache.rs`; a subscriber: `subscriber.rs`, its connection: `subscription.rs`; results: `slot.rs`, `error.rs`, `from_reply.rs` |
 //! | `server/` | the application on one connection: `handler.rs`, its state: `session.rs`; commands of the connection: `connection_commands.rs`, `subcommands.rs`; the order of replies: `queue.rs`; MULTI: `transaction.rs`; channels: `channels.rs`, `subscriptions.rs`, `glob.rs`; the trait of applications: `service.rs` |
 
 #![forbid(unsafe_code)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_engine::{Backend, Backoff, ConnectError, EventLoop, task};
 
+use crate::client::cache::ReplyCache;
 use crate::client::config::{ClientConfig, ClientLimits};
 use crate::client::connection::ReplyPipeline;
 use crate::client::handle::{Client, ClientHandle};
@@ -82,6 +83,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Keeps values that [`Client::get_cached`] has read, in at most so many bytes, until the server reports that they have
+    /// changed. It needs RESP3. A connection that is lost without a sign is noticed after `ping_after` and `timeout`; until
+    /// then a value may be out of date.
+    pub fn cache(mut self, bytes_max: usize) -> Self {
+        self.config.cache = Some(Arc::new(ReplyCache::new(bytes_max)));
+        self
+    }
+
     /// The pauses before the client connects again; from 50 ms to 5 s unless set.
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
         self.config.backoff = Backoff::new(min, max);
@@ -140,7 +149,8 @@ impl ClientBuilder {
     #[must_use]
     pub fn subscriber_with<P: ReplyPipeline>(self, make: impl Fn() -> P + 'static) -> Subscriber {
         let queue = Arc::new(SubscriberQueue::default());
-        drop(task::spawn(supervisor::supervise_subscriber(Arc::new(self.config), queue.clone(), make)));
+        let config = Arc::new(ClientConfig { cache: None, ..self.config });
+        drop(task::spawn(supervisor::supervise_subscriber(config, queue.clone(), make)));
         Subscriber::new(queue)
     }
 
@@ -176,8 +186,13 @@ impl ClientBuilder {
 
     fn client(self) -> (Client, Arc<ClientConfig>) {
         let queue = Arc::new(CommandQueue::new(self.config.limits));
-        let handle =
-            ClientHandle { queue, timeout: self.config.timeout, limits: self.config.limits, idle: Mutex::default() };
+        let handle = ClientHandle {
+            queue,
+            timeout: self.config.timeout,
+            limits: self.config.limits,
+            cache: self.config.cache.clone(),
+            idle: Mutex::default(),
+        };
         (Client { handle: Arc::new(handle) }, Arc::new(self.config))
     }
 }

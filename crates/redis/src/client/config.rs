@@ -1,9 +1,11 @@
 //! `ClientLimits`, and the configuration that the connections of a client share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_engine::Backoff;
 
+use crate::client::cache::ReplyCache;
 use crate::limits::ProtocolLimits;
 
 /// How much waits for a server. A command that exceeds a bound fails at once with
@@ -35,6 +37,8 @@ pub(crate) struct ClientConfig {
     pub(crate) timeout: Duration,
     /// The silence before a probe; each kind of connection has its own default.
     pub(crate) ping_after: Option<Duration>,
+    /// Values of keys, if the main connection tracks them.
+    pub(crate) cache: Option<Arc<ReplyCache>>,
     pub(crate) backoff: Backoff,
     pub(crate) limits: ClientLimits,
     pub(crate) protocol_limits: ProtocolLimits,
@@ -51,6 +55,7 @@ impl ClientConfig {
             speaks_resp3: true,
             timeout: TIMEOUT,
             ping_after: None,
+            cache: None,
             backoff: Backoff::new(DELAY_MIN, DELAY_MAX),
             limits: ClientLimits::default(),
             protocol_limits: ProtocolLimits { whole_bytes_max: REPLY_BYTES_MAX, ..ProtocolLimits::default() },

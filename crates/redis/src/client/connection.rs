@@ -56,6 +56,8 @@ pub(crate) struct ConnectionHandler {
     queue: Arc<CommandQueue>,
     in_flight: VecDeque<InFlight>,
     is_ready: bool,
+    /// The server reports changes of keys that this connection has read.
+    is_tracking: bool,
     /// When a reply came last.
     heard_at: Option<Instant>,
     /// The deadline of the connection.
@@ -74,6 +76,7 @@ impl ConnectionHandler {
             queue,
             in_flight: VecDeque::new(),
             is_ready: false,
+            is_tracking: false,
             heard_at: None,
             armed: None,
             timed_out_at: None,
@@ -142,6 +145,11 @@ impl ConnectionHandler {
 
     /// Takes no further command.
     fn unlink(&mut self) {
+        if std::mem::take(&mut self.is_tracking)
+            && let Some(cache) = &self.config.cache
+        {
+            cache.clear();
+        }
         if std::mem::take(&mut self.is_ready) {
             self.queue.set_link(None);
         }
@@ -196,24 +204,36 @@ impl ConnectionHandler {
                     }
                     result = Ok(OwnedValue::Aggregate(AggregateKind::Array, std::mem::take(&mut group.replies)));
                 }
+                if let (true, Some(key), Some(cache), Ok(value)) =
+                    (self.is_tracking, &command.cache_key, &self.config.cache, &result)
+                {
+                    cache.store(key, value);
+                }
                 self.queue.release(command.charge);
                 command.finish(result);
             }
             InFlightKind::Ping => {}
-            InFlightKind::Startup(step) => match next_step(step, reply.value(), &self.config) {
-                Ok(Some((step, command))) => {
-                    if !self.send_own(command, InFlightKind::Startup(step), cx) {
-                        return Outcome::Abort;
-                    }
-                }
-                Ok(None) => return self.ready(cx),
-                Err(refused) => {
-                    self.end.borrow_mut().refused = Some(refused);
-                    return Outcome::Abort;
-                }
-            },
+            InFlightKind::Startup(step) => {
+                self.is_tracking |= step == StartupStep::Tracking && reply.value().error().is_none();
+                return self.startup(step, reply, cx);
+            }
         }
         if self.in_flight.is_empty() { self.outcome(cx) } else { Outcome::Continue }
+    }
+
+    /// A reply of the startup.
+    fn startup<P: ReplyPipeline>(&mut self, step: StartupStep, reply: &Reply, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        match next_step(step, reply.value(), &self.config) {
+            Ok(Some((step, command))) => {
+                let is_sent = self.send_own(command, InFlightKind::Startup(step), cx);
+                if is_sent { Outcome::Continue } else { Outcome::Abort }
+            }
+            Ok(None) => self.ready(cx),
+            Err(refused) => {
+                self.end.borrow_mut().refused = Some(refused);
+                Outcome::Abort
+            }
+        }
     }
 
     /// The startup is over: commands of the application are sent from now on.
@@ -280,7 +300,12 @@ impl<P: ReplyPipeline> Handler<P> for ConnectionHandler {
     fn message(&mut self, message: IncomingReply, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match message {
             IncomingReply::Reply(reply) => self.reply(&reply, cx),
-            IncomingReply::Push(_) => Outcome::Continue,
+            IncomingReply::Push(push) => {
+                if let Some(cache) = &self.config.cache {
+                    cache.invalidate(push.value());
+                }
+                Outcome::Continue
+            }
             // The reply is longer than the caller has allowed.
             IncomingReply::Piece(_) => self.drop_connection("a reply is longer than the limit"),
         }

@@ -45,7 +45,7 @@ impl Client {
             let queue = Arc::new(CommandQueue::new(self.handle.limits));
             self.handle.queue.request_connection(queue.clone());
             let (timeout, limits) = (self.handle.timeout, self.handle.limits);
-            Client { handle: Arc::new(ClientHandle { queue, timeout, limits, idle: Vec::new().into() }) }
+            Client { handle: Arc::new(ClientHandle { queue, timeout, limits, cache: None, idle: Vec::new().into() }) }
         });
         Dedicated { connection, owner: self.clone() }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::client::cache::ReplyCache;
 use crate::client::config::ClientLimits;
 use crate::client::error::ClientError;
 use crate::client::from_reply::FromReply;
@@ -43,6 +44,7 @@ pub(crate) struct ClientHandle {
     pub(crate) queue: Arc<CommandQueue>,
     pub(crate) timeout: Duration,
     pub(crate) limits: ClientLimits,
+    pub(crate) cache: Option<Arc<ReplyCache>>,
     /// Connections of their own that are not in use.
     pub(crate) idle: Mutex<Vec<Client>>,
 }
@@ -61,7 +63,7 @@ impl Client {
 
     /// A command with its arguments.
     pub fn call(&self, command: CommandBuffer) -> Call {
-        Call { timeout: self.handle.timeout, client: self.clone(), command, is_idempotent: false }
+        Call { timeout: self.handle.timeout, client: self.clone(), command, is_idempotent: false, cache_key: None }
     }
 
     /// Waits until the queue takes another command. A caller that has an endless supply of them waits before each.
@@ -102,6 +104,7 @@ pub struct Call {
     command: CommandBuffer,
     timeout: Duration,
     is_idempotent: bool,
+    cache_key: Option<Bytes>,
 }
 
 impl Call {
@@ -155,6 +158,12 @@ impl Call {
         Ok(T::from_reply(reply)?)
     }
 
+    /// The reply is stored in the cache under this key.
+    pub(crate) fn cached_as(mut self, key: Bytes) -> Self {
+        self.cache_key = Some(key);
+        self
+    }
+
     fn enqueue(self, is_detached: bool) -> ReplyFuture {
         let (slot, waiting) = reply_slot();
         let charge = self.command.memory() + size_of::<PendingCommand>();
@@ -168,6 +177,7 @@ impl Call {
             slot: Some(slot),
             is_sent: false,
             group: None,
+            cache_key: self.cache_key,
         });
         ReplyFuture::new(waiting, self.client)
     }

@@ -5,6 +5,7 @@
 //! subscriber (`subscriber.rs`) has a connection of its own.
 
 mod builder;
+mod cache;
 mod config;
 mod connection;
 mod dedicated;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tidegate_engine::Remote;
 
 use crate::client::config::ClientLimits;
@@ -41,6 +42,8 @@ pub(crate) struct PendingCommand {
     pub(crate) slot: Option<ReplySlot>,
     /// It was sent, over this connection or an earlier one.
     pub(crate) is_sent: bool,
+    /// The cache keeps the reply under this key.
+    pub(crate) cache_key: Option<Bytes>,
     /// Commands that follow it at once.
     pub(crate) group: Option<Box<CommandGroup>>,
 }

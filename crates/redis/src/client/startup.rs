@@ -13,6 +13,8 @@ use crate::value::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartupStep {
     Hello,
+    /// Only after HELLO: without RESP3 the invalidations have no way to come.
+    Tracking,
     Auth,
     Name,
     Select,
@@ -53,11 +55,11 @@ pub(crate) fn next_step(
 ) -> Result<Option<(StartupStep, CommandBuffer)>, StartupRefused> {
     let refused = |text: &[u8]| Err(StartupRefused(Bytes::copy_from_slice(text)));
     match (step, reply.error()) {
-        (StartupStep::Hello, None) if reply.elements().is_some() => Ok(step_from(StartupStep::Select, config)),
+        (StartupStep::Hello, None) if reply.elements().is_some() => Ok(step_from(StartupStep::Tracking, config)),
         (StartupStep::Hello, None) => refused(b"HELLO has another reply than a map"),
         (StartupStep::Hello, Some(text)) if is_unknown(text) => Ok(step_from(StartupStep::Auth, config)),
-        // A name is for operators only, so no client fails for want of it.
-        (StartupStep::Name, _) => Ok(step_from(StartupStep::Select, config)),
+        // A name is for operators only, and without tracking each value comes from the server: neither is necessary.
+        (StartupStep::Tracking | StartupStep::Name, _) => Ok(step_from(StartupStep::Select, config)),
         (_, Some(text)) => refused(text),
         (StartupStep::Auth, None) => Ok(step_from(StartupStep::Name, config)),
         (StartupStep::Select, None) => Ok(None),
@@ -66,6 +68,9 @@ pub(crate) fn next_step(
 
 /// This step, or the first one after it that the configuration needs.
 fn step_from(step: StartupStep, config: &ClientConfig) -> Option<(StartupStep, CommandBuffer)> {
+    if step == StartupStep::Tracking && config.cache.is_some() {
+        return Some((StartupStep::Tracking, CommandBuffer::new("CLIENT").arg("TRACKING").arg("ON")));
+    }
     if step == StartupStep::Auth
         && let Some(password) = &config.password
     {
@@ -73,7 +78,7 @@ fn step_from(step: StartupStep, config: &ClientConfig) -> Option<(StartupStep, C
         let auth = if let Some(user) = &config.user { auth.arg(&**user) } else { auth };
         return Some((StartupStep::Auth, auth.arg(password)));
     }
-    if step != StartupStep::Select
+    if matches!(step, StartupStep::Auth | StartupStep::Name)
         && let Some(name) = &config.name
     {
         return Some((StartupStep::Name, CommandBuffer::new("CLIENT").arg("SETNAME").arg(&**name)));

@@ -54,6 +54,8 @@ async fn serve_dedicated<P: ReplyPipeline>(
 ) {
     let ending = LoopGuard(queue);
     let queue = &ending.0;
+    // Only the shared connection tracks keys.
+    let config = Arc::new(ClientConfig { cache: None, ..(*config).clone() });
     // A connection of this kind has none of its own.
     let start = |other: Arc<CommandQueue>| other.end(Failure::ConnectionLost);
     with_expiry(queue, &start, run_for_commands(&config, queue, &*make)).await;

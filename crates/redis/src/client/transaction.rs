@@ -49,6 +49,7 @@ impl Client {
             is_detached: false,
             slot: Some(slot),
             is_sent: false,
+            cache_key: None,
             group: Some(Box::new(CommandGroup { commands, rest, replies: Vec::new() })),
         });
         ReplyFuture::new(waiting, self.clone())

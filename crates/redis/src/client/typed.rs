@@ -133,6 +133,20 @@ impl<T> fmt::Debug for TypedReply<T> {
     }
 }
 
+impl Client {
+    /// The value of a key by GET, or from the [cache](crate::ClientBuilder::cache) if the client has one.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn get_cached<T: FromReply>(&self, key: impl Into<Bytes>) -> Result<T, ClientError> {
+        let key = key.into();
+        if let Some(value) = self.handle.cache.as_ref().and_then(|cache| cache.get(&key)) {
+            return Ok(T::from_reply(value)?);
+        }
+        self.cmd("GET").arg(&key).idempotent().cached_as(key).fetch().await
+    }
+}
+
 macro_rules! of_effect {
     (reads $call:ident) => {
         $call.idempotent()

@@ -238,3 +238,46 @@ fn methods_have_the_types_of_their_replies() {
         Ok(())
     });
 }
+
+#[test]
+fn a_cached_value_lasts_until_it_changes_or_the_connection_is_lost() {
+    let Some(server) = RedisServer::start("cache", None) else { return };
+    let builder = server.client();
+    run(async move {
+        let other = builder.clone().start();
+        let client = builder.clone().cache(1 << 20).start();
+        other.set("a", "one").await?;
+        let reads = async || {
+            let info: String = other.cmd("INFO").arg("commandstats").fetch().await?;
+            let calls = info.split("cmdstat_get:calls=").nth(1).and_then(|rest| rest.split(',').next());
+            Ok::<u32, ClientError>(calls.map_or(0, |calls| calls.parse().unwrap_or_default()))
+        };
+        for _ in 0..100 {
+            assert_eq!(client.get_cached::<String>("a").await?, "one");
+        }
+        assert_eq!(reads().await?, 1);
+        for value in ["two", "three"] {
+            other.set("a", value).await?;
+            while client.get_cached::<String>("a").await? != value {
+                task::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let id: i64 = client.cmd("CLIENT").arg("ID").fetch().await?;
+        other.cmd("CLIENT").args(["KILL", "ID", &id.to_string()]).await?;
+        other.set("a", "four").await?;
+        while client.get_cached::<String>("a").await? != "four" {
+            task::sleep(Duration::from_millis(1)).await;
+        }
+        other.flushdb().await?;
+        while client.get_cached::<Option<String>>("a").await?.is_some() {
+            task::sleep(Duration::from_millis(1)).await;
+        }
+        let before = reads().await?;
+        let small = builder.cache(1000).start();
+        for number in (0..50).chain(0..50) {
+            assert_eq!(small.get_cached::<Option<String>>(format!("k{number}")).await?, None);
+        }
+        assert!(reads().await? > before + 50, "the oldest values make room");
+        Ok(())
+    });
+}
