@@ -8,9 +8,14 @@ use crate::error::RedisError;
 /// single quotes has `\'` only. A closing quote is followed by a space or the end.
 pub(crate) fn words(line: &[u8]) -> Result<(Vec<u8>, u32), RedisError> {
     let (mut wire, mut count, mut word) = (Vec::new(), 0, Vec::new());
-    let mut rest = line;
+    // Redis does not look behind a zero byte.
+    let mut rest = line.split(|byte| *byte == 0).next().unwrap_or_default();
     loop {
-        rest = rest.trim_ascii_start();
+        while let [byte, after @ ..] = rest
+            && is_space(*byte)
+        {
+            rest = after;
+        }
         if rest.is_empty() {
             return Ok((wire, count));
         }
@@ -28,7 +33,7 @@ fn one<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], RedisErro
     loop {
         match rest {
             [] => return Ok(rest),
-            [byte, ..] if is_space(*byte) || *byte == 0 => return Ok(&rest[1..]),
+            [byte, ..] if is_space(*byte) => return Ok(&rest[1..]),
             [quote @ (b'"' | b'\''), after @ ..] => {
                 let after = quoted(*quote, after, word)?;
                 if after.first().is_some_and(|&byte| !is_space(byte)) {
@@ -101,6 +106,9 @@ mod tests {
         assert_eq!(split(r#"SET "a b" 'c\'d'"#), Ok((r"$3 SET $3 a b $3 c\'d ".into(), 3)));
         assert_eq!(split(r#"ECHO "\x41\t\q""#), Ok((r"$4 ECHO $3 A\tq ".into(), 2)));
         assert_eq!(split(r#"ECHO """#), Ok(("$4 ECHO $0  ".into(), 2)));
+        assert_eq!(split("\x0B\x0C PING\x0B"), Ok(("$4 PING ".into(), 1)));
+        assert_eq!(split("PING\0 a \""), Ok(("$4 PING ".into(), 1)));
+        assert_eq!(split("GET \"a\0\""), Err(RedisError::Quotes));
         for wrong in [r#"GET "a"#, "GET 'a", r#"GET "a"b"#, "\"", r#"GET "a\""#] {
             assert_eq!(split(wrong), Err(RedisError::Quotes), "{wrong}");
         }

@@ -142,6 +142,7 @@ impl ReplyEncoder {
             OutgoingReply::All(messages) => return self.encode_all(messages, out),
             OutgoingReply::Data(bytes) => return self.encode_data(bytes, out),
             _ if self.data_left.is_some() => return Err(RedisError::NotDue),
+            OutgoingReply::Version(_) if self.open.is_some() => return Err(RedisError::NotDue),
             // Always whole and always right: the usual reply.
             OutgoingReply::Bulk(_) if self.open.is_none() => {}
             _ => {
@@ -269,8 +270,8 @@ fn check(message: &OutgoingReply, version: Version, nesting: &mut Nesting) -> Re
         OutgoingReply::Chunk(bytes) => Token::Chunk(bytes.as_ref().len() as u64),
         OutgoingReply::ChunksEnd => Token::Chunk(0),
         OutgoingReply::StreamEnd => Token::StreamEnd,
-        OutgoingReply::Version(_) if !nesting.is_open() => return Ok(()),
-        OutgoingReply::Data(_) | OutgoingReply::All(_) | OutgoingReply::Version(_) => return Err(RedisError::NotDue),
+        OutgoingReply::Version(_) => return Ok(()),
+        OutgoingReply::Data(_) | OutgoingReply::All(_) => return Err(RedisError::NotDue),
         _ => Token::Scalar,
     };
     nesting.advance(token, &UNLIMITED).map(drop).map_err(caller)

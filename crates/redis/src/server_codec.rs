@@ -181,7 +181,12 @@ impl ServerCodec {
                 None => return Ok(None),
             },
         };
-        let count = number::length(&bytes[1..end]).map_err(arguments)?;
+        let count = match number::length(&bytes[1..end]) {
+            Ok(count) => count,
+            // Redis ignores a negative number as it ignores zero.
+            Err(_) if number::plain_integer(&bytes[1..end]).is_some_and(i64::is_negative) => 0,
+            Err(error) => return Err(arguments(error)),
+        };
         let max = self.limits.elements_max.min(u32::MAX.into());
         if count > max {
             return Err(RedisError::TooManyElements { max });

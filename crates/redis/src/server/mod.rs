@@ -11,6 +11,8 @@ mod glob;
 mod handler;
 mod queue;
 mod service;
+mod session;
+mod subcommands;
 mod subscriptions;
 mod transaction;
 

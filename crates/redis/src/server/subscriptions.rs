@@ -9,7 +9,6 @@ use tidegate_engine::{Context, Outcome};
 use crate::command::Command;
 use crate::outgoing_reply::{OutgoingReply, Version};
 use crate::server::channels::{Channels, TopicKind};
-use crate::server::service::error_for_count;
 use crate::server_codec::IncomingCommand;
 use crate::token::AggregateKind;
 
@@ -40,9 +39,9 @@ impl SubscriptionCommand {
         Some(Self { kind, subscribes })
     }
 
-    /// The error for a command without channels, if it needs some.
-    pub(super) fn check(self, command: &Command) -> Result<(), OutgoingReply> {
-        if self.subscribes && command.count() < 2 { Err(error_for_count(command)) } else { Ok(()) }
+    /// How few arguments it has, its name included.
+    pub(super) const fn count_min(self) -> usize {
+        if self.subscribes { 2 } else { 1 }
     }
 
     const fn word(self) -> &'static str {
@@ -81,9 +80,6 @@ impl Subscriptions {
         channels: &Channels<C>,
         cx: &mut Context<'_, C>,
     ) -> Vec<OutgoingReply> {
-        if let Err(error) = what.check(command) {
-            return vec![error];
-        }
         let mut names: Vec<_> = command.iter().skip(1).map(Bytes::copy_from_slice).collect();
         if names.is_empty() {
             names = self.of(what.kind).iter().cloned().collect();

@@ -14,7 +14,17 @@ fn client(wire: &str) -> String {
     seen.error().unwrap_or("none").to_owned()
 }
 
-const WRONG_LENGTHS: [&str; 8] = ["9223372036854775808", "18446744073709551616", "-2", "-0", "01", "+1", "", "1a"];
+const WRONG_LENGTHS: [&str; 7] = ["9223372036854775808", "18446744073709551616", "-0", "01", "+1", "", "1a"];
+
+/// Redis ignores `*-1`, `*0` and empty lines between commands.
+#[test]
+fn commands_without_arguments_are_ignored() {
+    for nothing in ["*0\r\n", "*-1\r\n", "*-9223372036854775808\r\n", "\r\n", "\n", " \x0b\r\n"] {
+        let seen = contract::check(ServerCodec::default, format!("{nothing}{nothing}PING\r\n{nothing}").as_bytes());
+        assert!(!seen.has_failed(), "{nothing:?}: {seen}");
+        assert_eq!(seen.messages, [r#"Whole(["PING"])"#], "{nothing:?}");
+    }
+}
 
 #[test]
 fn lengths_of_commands_have_one_spelling() {
@@ -24,8 +34,8 @@ fn lengths_of_commands_have_one_spelling() {
         let (error, reply) = server(&format!("*1\r\n${wrong}\r\n"));
         assert_eq!((&*error, &*reply), ("Length", "-ERR Protocol error: invalid bulk length\r\n"), "{wrong}");
     }
-    assert_eq!(server("*-1\r\n").0, "Arguments");
     assert_eq!(server("*1\r\n$-1\r\n").0, "Length");
+    assert_eq!(server("*-9223372036854775809\r\n").0, "Arguments");
 }
 
 #[test]
@@ -35,6 +45,7 @@ fn lengths_of_replies_have_one_spelling() {
             let seen = client(&format!("{kind}{wrong}\r\n"));
             assert_eq!(seen, "Length", "{kind}{wrong}");
         }
+        assert_eq!(client(&format!("{kind}-2\r\n")), "Length");
     }
     // Two values for each entry do not fit either.
     assert_eq!(client("%9223372036854775807\r\n"), "TooManyElements { max: 1048576 }");

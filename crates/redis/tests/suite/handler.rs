@@ -244,3 +244,109 @@ fn a_client_that_never_reads_is_not_read_either() {
     assert!(!pipe.is_receiving());
     assert!(pipe.pool().ledger().used() < 1 << 20, "{} bytes", pipe.pool().ledger().used());
 }
+
+/// Answers every command.
+struct Greedy;
+
+impl Service for Greedy {
+    fn call(&mut self, _: &Command, _: &CallContext) -> Answer {
+        OutgoingReply::Simple("mine".into()).into()
+    }
+}
+
+#[test]
+fn a_service_does_not_get_the_commands_that_change_the_connection() {
+    let mut pipe: Embedded<()> = Embedded::new(ServerCodec::default(), Handler::new(Greedy));
+    let seen = talk(&mut pipe, "MULTI\nGET a\nEXEC\nPING\nAUTH x\nHELLO 2\nSUBSCRIBE a\nUNSUBSCRIBE a\nRESET\nQUIT\n");
+    assert!(seen.starts_with("+OK +QUEUED *1 +mine +mine -ERR AUTH <password> called without"), "{seen}");
+    let end = "*3 $9 subscribe $1 a :1 *3 $11 unsubscribe $1 a :0 +RESET +OK ";
+    assert!(seen.contains("*14 $6 server ") && seen.ends_with(end), "{seen}");
+}
+
+#[test]
+fn hello_and_auth_are_queued_in_a_transaction_and_subscribe_is_refused() {
+    let mut pipe = pipe();
+    let seen =
+        talk(&mut pipe, "MULTI\nCLIENT GETNAME\nHELLO 3 SETNAME me\nCLIENT GETNAME\nAUTH x\nEXEC\nCLIENT GETNAME\n");
+    assert!(seen.starts_with("+OK +QUEUED +QUEUED +QUEUED +QUEUED *4 $-1 %7 $6 server "), "{seen}");
+    assert!(seen.contains("$5 proto :3 ") && seen.contains("*0 $2 me -ERR AUTH <password> called"), "{seen}");
+    assert!(seen.ends_with(" $2 me "), "{seen}");
+    let broken = "-EXECABORT Transaction discarded because of previous errors. ";
+    for refused in ["SUBSCRIBE a", "UNSUBSCRIBE", "PSUBSCRIBE a b"] {
+        let seen = talk(&mut pipe, &format!("MULTI\n{refused}\nEXEC\n"));
+        assert_eq!(seen, format!("+OK -ERR Command not allowed inside a transaction {broken}"));
+    }
+}
+
+#[test]
+fn a_wrong_number_of_arguments_breaks_a_transaction() {
+    let mut pipe = pipe();
+    let count = |name: &str| format!("-ERR wrong number of arguments for '{name}' command ");
+    let broken = "-EXECABORT Transaction discarded because of previous errors. ";
+    for (command, name) in [("MULTI x", "multi"), ("DISCARD x", "discard"), ("RESET x", "reset"), ("AUTH", "auth")] {
+        assert_eq!(talk(&mut pipe, &format!("{command}\n")), count(name));
+        let seen = talk(&mut pipe, &format!("MULTI\nINCR\n{command}\nEXEC\n"));
+        assert_eq!(seen, format!("+OK +QUEUED {}{broken}", count(name)));
+    }
+    let exec = "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command ";
+    assert_eq!(talk(&mut pipe, "EXEC x\n"), exec);
+    let seen = talk(&mut pipe, "MULTI\nINCR\nEXEC x\nEXEC\nINCR\n");
+    assert_eq!(seen, format!("+OK +QUEUED {exec}-ERR EXEC without MULTI :1 "));
+    // As in Redis, PING has any number of arguments until it is executed.
+    assert_eq!(talk(&mut pipe, "MULTI\nPING a b\nEXEC\n"), format!("+OK +QUEUED *1 {}", count("ping")));
+}
+
+#[test]
+fn a_transaction_with_a_command_above_the_limit_fails() {
+    let limits = tidegate_redis::ProtocolLimits { whole_bytes_max: 64, ..Default::default() };
+    let mut pipe = Embedded::new(ServerCodec::new(limits), Handler::new(Counter::default()));
+    pipe.receive(b"MULTI\r\nINCR\r\n");
+    pipe.receive(&[b"*2\r\n$4\r\nINCR\r\n$100\r\n", &[b'x'; 100][..], b"\r\nEXEC\r\nINCR\r\n"].concat());
+    let broken = "-EXECABORT Transaction discarded because of previous errors. ";
+    assert_eq!(
+        written(&mut pipe),
+        format!("+OK +QUEUED -ERR the command is longer than this server accepts {broken}:1 ")
+    );
+}
+
+/// A page in a browser can make it send requests of HTTP to this port.
+#[test]
+fn lines_of_http_close_the_connection() {
+    for wire in
+        ["POST / HTTP/1.1\n\nINCR\n", "Host: a\nINCR\n", "MULTI\npost a\nINCR\n", "SUBSCRIBE a\nhost: a\nINCR\n"]
+    {
+        let mut pipe = pipe();
+        let seen = talk(&mut pipe, wire);
+        assert!(!seen.contains(":1 ") || wire.starts_with("SUB"), "{seen}");
+        assert!(!seen.contains('-') && !seen.contains("QUEUED"), "{seen}");
+        assert!(pipe.is_closed() || pipe.is_write_closed(), "{wire}");
+    }
+}
+
+#[test]
+fn subcommands_have_the_errors_of_redis() {
+    let mut pipe = pipe();
+    for (command, name) in [
+        ("CLIENT ID x", "client|id"),
+        ("client setname", "client|setname"),
+        ("COMMAND COUNT x", "command|count"),
+        ("CONFIG GET", "config|get"),
+        ("PUBSUB NUMPAT x", "pubsub|numpat"),
+        ("CLIENT", "client"),
+        ("PUBSUB", "pubsub"),
+        ("PING a b", "ping"),
+        ("SUBSCRIBE", "subscribe"),
+    ] {
+        let seen = talk(&mut pipe, &format!("{command}\n"));
+        assert_eq!(seen, format!("-ERR wrong number of arguments for '{name}' command "));
+    }
+    for (command, what) in [("CLIENT TRACKING on", "TRACKING"), ("client foo", "foo"), ("CLIENT REPLY off", "REPLY")] {
+        let seen = talk(&mut pipe, &format!("{command}\n"));
+        assert_eq!(seen, format!("-ERR unknown subcommand '{what}'. Try CLIENT HELP. "));
+    }
+    assert_eq!(talk(&mut pipe, "CLIENT NO-EVICT on\nCLIENT NO-EVICT x\n"), "+OK -ERR syntax error ");
+    assert!(talk(&mut pipe, "INFO\n").contains("role:master"));
+    let replication = talk(&mut pipe, "INFO replication\n");
+    assert!(replication.starts_with("$48 # Replication role:master "), "{replication}");
+    assert_eq!(talk(&mut pipe, "INFO foo\n"), "$0  ");
+}
