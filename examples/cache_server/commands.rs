@@ -42,6 +42,8 @@ impl Cache {
 pub(crate) struct CacheService {
     cache: Arc<Cache>,
     watched: Option<Box<Watched>>,
+    /// The last turn, and its time in milliseconds: many commands come in one turn.
+    turn: (Instant, u64),
 }
 
 /// Keys that WATCH has named, and how often they had changed.
@@ -50,7 +52,16 @@ struct Watched(Vec<(Box<[u8]>, u64)>);
 
 impl CacheService {
     pub(crate) fn new(cache: Arc<Cache>) -> Self {
-        Self { cache, watched: None }
+        let turn = (cache.started, 0);
+        Self { cache, watched: None, turn }
+    }
+
+    /// The time of a turn.
+    fn millis(&mut self, now: Instant) -> u64 {
+        if self.turn.0 != now {
+            self.turn = (now, self.cache.millis(now));
+        }
+        self.turn.1
     }
 }
 
@@ -66,7 +77,7 @@ impl Service for CacheService {
         if let Err(error) = what.check(command) {
             return error.into();
         }
-        let now = self.cache.millis(cx.now);
+        let now = self.millis(cx.now);
         let mut keyspace = self.cache.keyspace();
         match what {
             CacheCommand::Watch
@@ -76,7 +87,7 @@ impl Service for CacheService {
             }
             CacheCommand::Watch => {
                 let watch = |key: &[u8]| (key.into(), keyspace.watch(key, now));
-                self.watched.get_or_insert_default().0.extend(command.iter().skip(1).map(watch));
+                self.watched.get_or_insert_default().0.extend(command.arguments().map(watch));
                 OutgoingReply::ok().into()
             }
             CacheCommand::Unwatch => {
@@ -93,7 +104,7 @@ impl Service for CacheService {
     }
 
     fn exec(&mut self, transaction: Transaction<'_>) -> OutgoingReply {
-        let now = self.cache.millis(transaction.context().now);
+        let now = self.millis(transaction.context().now);
         let mut keyspace = self.cache.keyspace();
         if self
             .watched
@@ -182,13 +193,13 @@ impl CacheCommand {
 
 /// Executes a command whose number of arguments is right.
 fn execute(what: CacheCommand, command: &Command, keyspace: &mut Keyspace, now: u64) -> OutgoingReply {
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     let key = arguments.next().unwrap_or_default();
     match what {
         CacheCommand::Get => keyspace.get(key, now).map_or(OutgoingReply::Null, OutgoingReply::bulk),
         CacheCommand::Set => set(command, keyspace, now).unwrap_or_else(|error| error),
         CacheCommand::Mget => {
-            let values = command.iter().skip(1);
+            let values = command.arguments();
             OutgoingReply::array(
                 values.map(|key| keyspace.get(key, now).map_or(OutgoingReply::Null, OutgoingReply::bulk)),
             )
@@ -198,10 +209,10 @@ fn execute(what: CacheCommand, command: &Command, keyspace: &mut Keyspace, now: 
         CacheCommand::Strlen => number(keyspace.get(key, now).map_or(0, |value| value.len())),
         CacheCommand::Type => OutgoingReply::Simple(if keyspace.has(key, now) { "string" } else { "none" }.into()),
         CacheCommand::Del => {
-            let there = command.iter().skip(1).filter(|key| keyspace.has(key, now) && keyspace.remove(key));
+            let there = command.arguments().filter(|key| keyspace.has(key, now) && keyspace.remove(key));
             number(there.count())
         }
-        CacheCommand::Exists => number(command.iter().skip(1).filter(|key| keyspace.has(key, now)).count()),
+        CacheCommand::Exists => number(command.arguments().filter(|key| keyspace.has(key, now)).count()),
         CacheCommand::Incr => add(key, Ok(1), keyspace, now),
         CacheCommand::Decr => add(key, Ok(-1), keyspace, now),
         CacheCommand::Incrby => add(key, integer(arguments.next().unwrap_or_default()), keyspace, now),
@@ -233,7 +244,7 @@ fn execute(what: CacheCommand, command: &Command, keyspace: &mut Keyspace, now: 
 
 /// SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | KEEPTTL]
 fn set(command: &Command, keyspace: &mut Keyspace, now: u64) -> Result<OutgoingReply, OutgoingReply> {
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     let (key, value) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
     let (mut only_new, mut only_old, mut gets, mut keeps, mut life) = (false, false, false, false, None);
     while let Some(option) = arguments.next() {
@@ -276,7 +287,7 @@ fn mset(command: &Command, keyspace: &mut Keyspace) -> OutgoingReply {
     if command.count().is_multiple_of(2) {
         return error_for_count(command);
     }
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     while let (Some(key), Some(value)) = (arguments.next(), arguments.next()) {
         if let Err(error) = keyspace.set(key, Bytes::copy_from_slice(value), None) {
             return out_of_memory(error);
@@ -314,7 +325,7 @@ fn expire(
     keyspace: &mut Keyspace,
     now: u64,
 ) -> Result<OutgoingReply, OutgoingReply> {
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     let (key, time) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
     let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
     for option in arguments {
@@ -373,7 +384,7 @@ fn flush_all(command: &Command, keyspace: &mut Keyspace) -> OutgoingReply {
 
 /// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
 fn scan(command: &Command, keyspace: &Keyspace, now: u64) -> Result<OutgoingReply, OutgoingReply> {
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     let cursor = arguments.next().and_then(|text| std::str::from_utf8(text).ok()?.parse::<usize>().ok());
     let cursor = cursor.ok_or_else(|| OutgoingReply::error("ERR invalid cursor"))?;
     let (mut pattern, mut count, mut has_type) = (&b"*"[..], 10, true);

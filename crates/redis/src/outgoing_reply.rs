@@ -143,8 +143,18 @@ impl ReplyEncoder {
             OutgoingReply::Data(bytes) => return self.encode_data(bytes, out),
             _ if self.data_left.is_some() => return Err(RedisError::NotDue),
             OutgoingReply::Version(_) if self.open.is_some() => return Err(RedisError::NotDue),
-            // Always whole and always right: the usual reply.
-            OutgoingReply::Bulk(_) if self.open.is_none() => {}
+            // Always whole and always right: the usual replies.
+            OutgoingReply::Bulk(_)
+            | OutgoingReply::Integer(_)
+            | OutgoingReply::Double(_)
+            | OutgoingReply::Boolean(_)
+            | OutgoingReply::Null
+            | OutgoingReply::NullArray
+            | OutgoingReply::Verbatim(..)
+                if self.open.is_none() => {}
+            OutgoingReply::Simple(ref text) | OutgoingReply::Error(ref text) if self.open.is_none() => {
+                checked_line(text.as_ref())?;
+            }
             _ => {
                 let mut nesting = self.open.as_deref().cloned().unwrap_or_default();
                 check(&message, self.version, &mut nesting)?;

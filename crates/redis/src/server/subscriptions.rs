@@ -80,7 +80,7 @@ impl Subscriptions {
         channels: &Channels<C>,
         cx: &mut Context<'_, C>,
     ) -> Vec<OutgoingReply> {
-        let mut names: Vec<_> = command.iter().skip(1).map(Bytes::copy_from_slice).collect();
+        let mut names: Vec<_> = command.arguments().map(Bytes::copy_from_slice).collect();
         if names.is_empty() {
             names = self.of(what.kind).iter().cloned().collect();
         }
