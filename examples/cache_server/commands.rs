@@ -14,26 +14,22 @@ use crate::keyspace::{Keyspace, OutOfMemory};
 #[derive(Debug)]
 pub(crate) struct Cache {
     keyspace: Mutex<Keyspace>,
-    started: Instant,
 }
 
 impl Cache {
     pub(crate) fn new(memory_bytes_max: usize) -> Self {
-        Self { keyspace: Mutex::new(Keyspace::new(memory_bytes_max)), started: Instant::now() }
+        Self { keyspace: Mutex::new(Keyspace::new(memory_bytes_max)) }
     }
 
     /// Removes at most `max` expired keys.
     pub(crate) fn expire(&self, max: usize) -> usize {
-        let now = self.millis(Instant::now());
-        self.keyspace().expire(now, max)
+        let mut keyspace = self.keyspace();
+        let now = keyspace.millis(Instant::now());
+        keyspace.expire(now, max)
     }
 
     fn keyspace(&self) -> MutexGuard<'_, Keyspace> {
         self.keyspace.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn millis(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.started).as_millis() as u64
     }
 }
 
@@ -42,8 +38,6 @@ impl Cache {
 pub(crate) struct CacheService {
     cache: Arc<Cache>,
     watched: Option<Box<Watched>>,
-    /// The last turn, and its time in milliseconds: many commands come in one turn.
-    turn: (Instant, u64),
 }
 
 /// Keys that WATCH has named, and how often they had changed.
@@ -52,16 +46,7 @@ struct Watched(Vec<(Box<[u8]>, u64)>);
 
 impl CacheService {
     pub(crate) fn new(cache: Arc<Cache>) -> Self {
-        let turn = (cache.started, 0);
-        Self { cache, watched: None, turn }
-    }
-
-    /// The time of a turn.
-    fn millis(&mut self, now: Instant) -> u64 {
-        if self.turn.0 != now {
-            self.turn = (now, self.cache.millis(now));
-        }
-        self.turn.1
+        Self { cache, watched: None }
     }
 }
 
@@ -77,8 +62,8 @@ impl Service for CacheService {
         if let Err(error) = what.check(command) {
             return error.into();
         }
-        let now = self.millis(cx.now);
         let mut keyspace = self.cache.keyspace();
+        let now = keyspace.millis(cx.now);
         match what {
             CacheCommand::Watch
                 if self.watched.as_deref().map_or(0, |watched| watched.0.len()) + command.count() > WATCHED_MAX =>
@@ -104,8 +89,8 @@ impl Service for CacheService {
     }
 
     fn exec(&mut self, transaction: Transaction<'_>) -> OutgoingReply {
-        let now = self.millis(transaction.context().now);
         let mut keyspace = self.cache.keyspace();
+        let now = keyspace.millis(transaction.context().now);
         if self
             .watched
             .as_deref()

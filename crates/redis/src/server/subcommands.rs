@@ -69,7 +69,7 @@ pub(super) fn pubsub<C: Broadcast>(command: &Command, channels: &Channels<C>) ->
     match Subcommand::of(command) {
         what if what.is("CHANNELS", 2, 3) => {
             let active = channels.active(command.argument(2).unwrap_or(b"*"));
-            OutgoingReply::array(active.into_iter().map(OutgoingReply::bulk))
+            OutgoingReply::array(active.iter().map(|name| OutgoingReply::bulk(name.to_vec())))
         }
         what if what.is("NUMPAT", 2, 2) => OutgoingReply::Integer(channels.pattern_count() as i64),
         what if what.is("NUMSUB", 2, usize::MAX) => {

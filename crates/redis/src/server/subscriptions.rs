@@ -2,21 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use tidegate_codec::Broadcast;
 use tidegate_engine::{Context, Outcome};
 
 use crate::command::Command;
 use crate::outgoing_reply::{OutgoingReply, Version};
-use crate::server::channels::{Channels, TopicKind};
+use crate::server::channels::{Channels, TopicKind, TopicName};
 use crate::server_codec::IncomingCommand;
 use crate::token::AggregateKind;
 
 /// The channels and patterns of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
-    channels: BTreeSet<Bytes>,
-    patterns: BTreeSet<Bytes>,
+    channels: BTreeSet<TopicName>,
+    patterns: BTreeSet<TopicName>,
 }
 
 /// SUBSCRIBE, UNSUBSCRIBE, PSUBSCRIBE or PUNSUBSCRIBE.
@@ -63,7 +62,7 @@ impl Subscriptions {
         self.len() == 0
     }
 
-    fn of(&mut self, kind: TopicKind) -> &mut BTreeSet<Bytes> {
+    fn of(&mut self, kind: TopicKind) -> &mut BTreeSet<TopicName> {
         match kind {
             TopicKind::Channel => &mut self.channels,
             TopicKind::Pattern => &mut self.patterns,
@@ -80,25 +79,23 @@ impl Subscriptions {
         channels: &Channels<C>,
         cx: &mut Context<'_, C>,
     ) -> Vec<OutgoingReply> {
-        let mut names: Vec<_> = command.arguments().map(Bytes::copy_from_slice).collect();
-        if names.is_empty() {
-            names = self.of(what.kind).iter().cloned().collect();
-        }
+        let own: Vec<_> = if command.count() == 1 { self.of(what.kind).iter().cloned().collect() } else { Vec::new() };
+        let names: Vec<&[u8]> = own.iter().map(|name| &**name).chain(command.arguments()).collect();
         if names.is_empty() {
             return acknowledgement(what, OutgoingReply::Null, self.len());
         }
         let mut all = Vec::new();
         for name in names {
-            if what.subscribes && self.len() >= max && !self.of(what.kind).contains(&name) {
+            if what.subscribes && self.len() >= max && !self.of(what.kind).contains(name) {
                 all.push(OutgoingReply::error("ERR too many subscriptions"));
                 continue;
             }
             if what.subscribes {
-                self.add(what.kind, &name, version, channels, cx);
+                self.add(what.kind, name, version, channels, cx);
             } else {
-                self.remove(what.kind, &name, channels, cx);
+                self.remove(what.kind, name, channels, cx);
             }
-            all.extend(acknowledgement(what, OutgoingReply::bulk(name), self.len()));
+            all.extend(acknowledgement(what, OutgoingReply::bulk(name.to_vec()), self.len()));
         }
         all
     }
@@ -106,17 +103,19 @@ impl Subscriptions {
     fn add<C: Broadcast>(
         &mut self,
         kind: TopicKind,
-        name: &Bytes,
+        name: &[u8],
         version: Version,
         channels: &Channels<C>,
         cx: &mut Context<'_, C>,
     ) {
-        if self.of(kind).insert(name.clone()) {
-            cx.join(&channels.subscribe(kind, name, version));
+        if !self.of(kind).contains(name) {
+            let (name, group) = channels.subscribe(kind, name, version);
+            self.of(kind).insert(name);
+            cx.join(&group);
         }
     }
 
-    fn remove<C: Broadcast>(&mut self, kind: TopicKind, name: &Bytes, channels: &Channels<C>, cx: &mut Context<'_, C>) {
+    fn remove<C: Broadcast>(&mut self, kind: TopicKind, name: &[u8], channels: &Channels<C>, cx: &mut Context<'_, C>) {
         if self.of(kind).remove(name) {
             channels.unsubscribe(kind, name).iter().flatten().for_each(|group| cx.leave(group));
         }
