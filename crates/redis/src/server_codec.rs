@@ -386,4 +386,4 @@ fn write_protocol_error(error: RedisError, reply: &mut Output<'_>) {
     reply.write(b"\r\n");
 }
 
-const _: () = assert!(size_of::<ServerCodec>() <= 80);
+const _: () = assert!(size_of::<ServerCodec>() <= 64);

@@ -164,3 +164,32 @@ fn acknowledgement(what: SubscriptionCommand, name: OutgoingReply, count: usize)
 pub(super) fn sent<C: Broadcast<Out = OutgoingReply>>(cx: &mut Context<'_, C>, reply: OutgoingReply) -> Outcome<C> {
     cx.send(reply).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_testkit::allocations::Region;
+
+    use super::*;
+    use crate::server_codec::ServerCodec;
+
+    /// A million may be on one server. The loop has 16 bytes for each beside these.
+    #[test]
+    fn a_subscription_to_a_channel_that_others_have_takes_at_most_50_bytes() {
+        let names: Vec<_> = (0..1_000).map(|number| format!("a channel with a long name, number {number}")).collect();
+        let channels: Channels<ServerCodec> = Channels::new();
+        let subscribe = || {
+            let mut own = Subscriptions::default();
+            for name in &names {
+                let (name, _) = channels.subscribe(TopicKind::Channel, name.as_bytes(), Version::Resp2);
+                own.of(TopicKind::Channel).insert(name);
+            }
+            own
+        };
+        let first = subscribe();
+        let region = Region::new();
+        let others: Vec<_> = (0..100).map(|_| subscribe()).collect();
+        let each = region.change().bytes_in_use() / 100_000;
+        assert!(each <= 50, "{each} bytes");
+        assert_eq!((first.len(), others.len()), (1_000, 100));
+    }
+}
