@@ -234,9 +234,10 @@ mod tests {
 
     #[test]
     fn a_job_that_costs_a_user_more_is_reported() {
-        assert_eq!(costly_to_users(&with(1_399.0), &with(1_000.0)), [""; 0]);
-        let lines = costly_to_users(&with(1_401.0), &with(1_000.0));
-        assert_eq!(lines[1], "close-15000: 1401.0, but 1000.0: 1.401");
+        let bar = 1_000.0 * USERS_RATIO_MAX;
+        assert_eq!(costly_to_users(&with(bar - 1.0), &with(1_000.0)), [""; 0]);
+        let lines = costly_to_users(&with(bar + 1.0), &with(1_000.0));
+        assert_eq!(lines[1], format!("close-15000: {:.1}, but 1000.0: {:.3}", bar + 1.0, USERS_RATIO_MAX + 0.001));
     }
 
     #[test]

@@ -185,10 +185,13 @@ pub(super) async fn connect(
         header: header.as_deref(),
     };
     let connected = shared.connector.connect(&target).await;
+    let failed = |text: String| ConnectError::Failed(upstream.address.clone(), io::Error::other(text));
     connected.map_err(|error| match error {
         UpstreamError::Connect(error) => error,
         UpstreamError::Timeout(_) => ConnectError::Timeout(upstream.address.ip()),
-        error => ConnectError::Failed(upstream.address.clone(), io::Error::other(error.to_string())),
+        // The reason alone: the text says already that there is no connection.
+        UpstreamError::Closed(reason) => failed(reason.to_string()),
+        error => failed(error.to_string()),
     })
 }
 

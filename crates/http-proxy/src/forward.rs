@@ -6,29 +6,19 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_codec::framing::Raw;
 use tidegate_engine::{ConnectError, task};
-use tidegate_http::Request;
-use tidegate_http::Response;
-use tidegate_http::gateway::InterimWriter;
-use tidegate_http::gateway::PipelineSlot;
-use tidegate_http::gateway::UpstreamNote;
-use tidegate_http_message::Upgrade;
-use tidegate_http_message::{Body, Data};
+use tidegate_http::gateway::{InterimWriter, PipelineSlot, UpstreamNote};
+use tidegate_http::{Request, Response};
 use tidegate_http_upstream::{Connected, is_idempotent};
-use tidegate_http1::client::Incoming;
-use tidegate_http1::{BodyLength, Fields, Method, ResponseHead, Status};
+use tidegate_http1::{ResponseHead, Status};
 
 use super::attempts::{Attempts, FailedAttempt};
 use super::balance::{Balance, Balancer, Candidate, hash_of};
 use super::cancellations::{Admission, Cancellations, Requester};
 use super::connection::{ClientAddresses, Connection, connect, may_be_http2};
-use super::download::Download;
 use super::error::{Failure, SendFailure};
-use super::fields;
 use super::forwarded::{Forwarding, client_ip, origin_ip};
 use super::head_wait::{HeadWait, Reuse, Stop};
 use super::lease::Lease;
@@ -37,10 +27,10 @@ use super::pipeline::Pipelines;
 use super::pool::Pool;
 use super::rate;
 use super::request_head::ForwardPlan;
-use super::tunnel::Tunnel;
 use super::upload::Upload;
+use super::upstream_response::{ClientSide, UpstreamResponse};
 use super::upstreams::{Shared, Upstream, UpstreamLimits};
-use super::websocket::{Handshake, answer_to};
+use super::websocket::answer_to;
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
 pub(super) struct LoopUpstreams {
@@ -68,22 +58,26 @@ enum UpstreamChoice {
 }
 
 /// The connection for a request that has a place among others of its client.
-enum ConnectionChoice {
+enum ConnectionChoice<'a> {
     /// One that was there.
     Connection(Box<dyn Connection>),
     /// It gets one of its own.
     Own,
     /// It waits until another request is in turn.
-    Waits,
+    Waits(&'a PipelineSlot),
 }
 
-/// A response head, and the exchange that has brought it.
-struct UpstreamResponse {
-    head: ResponseHead,
-    connection: Box<dyn Connection>,
-    lease: Lease,
-    /// The answer to an HTTP/1.1 client's key, if the upstream has got an extended CONNECT.
-    handshake_answer: Option<String>,
+/// A request on its way, whichever upstream gets it.
+struct RequestContext<'a> {
+    request: &'a Request,
+    plan: &'a ForwardPlan,
+    options: &'a Rc<Options>,
+    interims: &'a InterimWriter,
+    /// The key of the balance.
+    key: u64,
+    /// The client address whose share of an upstream it takes.
+    address: Option<u64>,
+    note: Option<UpstreamNote>,
 }
 
 impl LoopUpstreams {
@@ -108,8 +102,8 @@ impl LoopUpstreams {
         options: &Rc<Options>,
         interims: InterimWriter,
     ) -> Response {
-        let asked = match ForwardPlan::of(&request, options) {
-            Ok(asked) => asked,
+        let plan = match ForwardPlan::of(&request, options) {
+            Ok(plan) => plan,
             Err(response) => return response,
         };
         if let Some(rate) = &options.rate
@@ -124,89 +118,113 @@ impl LoopUpstreams {
         let body = std::mem::take(request.body_mut());
         let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
         self.shared.budget.earn();
-        let key = self.key(&request, &options.hash_key);
-        let address = self.client(&request);
-        let is_idempotent = is_idempotent(request.head().method_text());
+        let context = RequestContext {
+            key: self.key(&request, &options.hash_key),
+            address: self.client(&request),
+            note: request.extensions().get::<UpstreamNote>().cloned(),
+            request: &request,
+            plan: &plan,
+            options,
+            interims: &interims,
+        };
+        match self.try_upstreams(&context, &mut upload, &mut admission).await {
+            Ok(answer) => answer.into_response(ClientSide {
+                request: &request,
+                plan: &plan,
+                options,
+                place: interims.place(),
+                upload,
+                admission,
+                pool: &self.pool,
+                tunnel_idle_timeout: self.shared.limits.tunnel_idle_timeout,
+            }),
+            Err(response) => response,
+        }
+    }
+
+    /// Sends a request to one upstream after the other, until one has answered; otherwise the response is that of the
+    /// failure.
+    async fn try_upstreams(
+        &self,
+        context: &RequestContext<'_>,
+        upload: &mut Upload,
+        admission: &mut Admission,
+    ) -> Result<UpstreamResponse, Response> {
+        let is_idempotent = is_idempotent(context.request.head().method_text());
         let mut attempts = Attempts::default();
-        let note = request.extensions().get::<UpstreamNote>().cloned();
         let mut last = None;
-        let mut place = interims.place();
+        let mut place = context.interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
-            let upstream = match self.pick(key, &attempts, address) {
-                UpstreamChoice::Upstream(upstream) => upstream,
+            let Some(upstream) = self.next_upstream(context, &mut attempts, place).await else {
+                admission.fail();
+                return Err(self.give_up(last, context.note.as_ref()));
+            };
+            upload.restart(context.plan.expects);
+            if let Some(note) = &context.note {
+                note.set(upstream.name.clone(), None);
+            }
+            let lease = Lease::new(self.shared.clone(), upstream.clone(), context.address);
+            let pooled = match self.connection_for(place, &lease, &attempts) {
+                ConnectionChoice::Connection(connection) => Some(connection),
+                ConnectionChoice::Own => None,
+                ConnectionChoice::Waits(place) => {
+                    drop(lease);
+                    place.advanced().await;
+                    continue;
+                }
+            };
+            admission.begin();
+            let (failure, reuse) = match self.attempt(context, upload, lease, pooled).await {
+                Ok(answer) => return Ok(answer),
+                Err(Stop::Client(response)) => {
+                    if !upload.has_begun() {
+                        admission.fail();
+                    }
+                    return Err(response);
+                }
+                Err(Stop::NotProcessed) => {
+                    // It is sent again, since its method is safe, and no more behind others (RFC 9112 §9.3.2).
+                    in_turn(place.take()).await;
+                    continue;
+                }
+                Err(Stop::Upstream { failure, reuse }) => (failure, reuse),
+            };
+            tracing::debug!(subsystem = "proxy", upstream = upstream.name, error = failure.text(), "attempt failed");
+            upstream.counts.on_failure(failure.kind());
+            let Reuse { is_pooled, has_answered } = reuse;
+            let failed = FailedAttempt { upstream: upstream.id, failure: &failure, is_pooled, has_answered };
+            let times = (task::now(), self.shared.limits.response_timeout);
+            if !attempts.may_follow(&failed, (is_idempotent, upload.may_restart()), &self.shared.budget, times) {
+                admission.fail();
+                return Err(self.give_up(Some((upstream, failure)), context.note.as_ref()));
+            }
+            last = Some((upstream, failure));
+        }
+    }
+
+    /// The upstream for the next attempt; `None` if there is none, or none has room in time. A request that is not in
+    /// turn waits for its turn instead.
+    async fn next_upstream(
+        &self,
+        context: &RequestContext<'_>,
+        attempts: &mut Attempts,
+        place: Option<&PipelineSlot>,
+    ) -> Option<Arc<Upstream>> {
+        loop {
+            match self.pick(context.key, attempts, context.address) {
+                UpstreamChoice::Upstream(upstream) => return Some(upstream),
                 _ if place.is_some_and(|place| !place.is_in_turn()) => {
                     if let Some(place) = place {
                         place.advanced().await;
                     }
-                    continue;
                 }
-                UpstreamChoice::Full => match Box::pin(self.wait_for_room(key, &attempts, address)).await {
-                    Some(upstream) => upstream,
-                    None => {
-                        admission.fail();
-                        return self.give_up(last, note.as_ref());
-                    }
-                },
-                UpstreamChoice::None if attempts.readmit() => continue,
-                UpstreamChoice::None => {
-                    admission.fail();
-                    return self.give_up(last, note.as_ref());
+                UpstreamChoice::Full => {
+                    return Box::pin(self.wait_for_room(context.key, attempts, context.address)).await;
                 }
-            };
-            upload.restart(asked.expects);
-            if let Some(note) = &note {
-                note.set(upstream.name.clone(), None);
+                UpstreamChoice::None if attempts.readmit() => {}
+                UpstreamChoice::None => return None,
             }
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), address);
-            let id = lease.id();
-            let may_be_pooled = !self.shared.sends_proxy_header && attempts.may_be_pooled(id);
-            let pooled = match place {
-                Some(place) if may_be_pooled => match self.placed(place, &lease) {
-                    ConnectionChoice::Connection(connection) => Some(connection),
-                    ConnectionChoice::Own => None,
-                    ConnectionChoice::Waits => {
-                        drop(lease);
-                        place.advanced().await;
-                        continue;
-                    }
-                },
-                _ if may_be_pooled => self.pool.take(id, None),
-                _ => None,
-            };
-            admission.begin();
-            let (failure, Reuse { is_pooled, has_answered }) =
-                match self.attempt(&request, &asked, options, &mut upload, &interims, lease, pooled).await {
-                    Ok(answer) => {
-                        let place = interims.place();
-                        return self.respond(&request, answer, upload, admission, &asked, options, place);
-                    }
-                    Err(Stop::Client(response)) => {
-                        if !upload.has_begun() {
-                            admission.fail();
-                        }
-                        return response;
-                    }
-                    Err(Stop::NotProcessed) => {
-                        // It is sent again, since its method is safe, and no more behind others (RFC 9112 §9.3.2).
-                        if let Some(place) = place.take() {
-                            while !place.is_in_turn() {
-                                place.advanced().await;
-                            }
-                        }
-                        continue;
-                    }
-                    Err(Stop::Upstream { failure, reuse }) => (failure, reuse),
-                };
-            tracing::debug!(subsystem = "proxy", upstream = upstream.name, error = failure.text(), "attempt failed");
-            upstream.counts.on_failure(failure.kind());
-            let failed = FailedAttempt { upstream: id, failure: &failure, is_pooled, has_answered };
-            let times = (task::now(), self.shared.limits.response_timeout);
-            if !attempts.may_follow(&failed, (is_idempotent, upload.may_restart()), &self.shared.budget, times) {
-                admission.fail();
-                return self.give_up(Some((upstream, failure)), note.as_ref());
-            }
-            last = Some((upstream, failure));
         }
     }
 
@@ -232,9 +250,25 @@ impl LoopUpstreams {
         failure.response()
     }
 
+    /// The connection for an attempt.
+    fn connection_for<'a>(
+        &self,
+        place: Option<&'a PipelineSlot>,
+        lease: &Lease,
+        attempts: &Attempts,
+    ) -> ConnectionChoice<'a> {
+        if self.shared.sends_proxy_header || !attempts.may_be_pooled(lease.id()) {
+            return ConnectionChoice::Own;
+        }
+        match place {
+            Some(place) => self.placed(place, lease),
+            None => self.pool.take(lease.id(), None).map_or(ConnectionChoice::Own, ConnectionChoice::Connection),
+        }
+    }
+
     /// The connection for a request that has a place among others of its client. Ahead of its turn it makes none, and
     /// leaves half of an upstream's requests in progress to others: clients that pipeline take no other's place.
-    fn placed(&self, place: &PipelineSlot, lease: &Lease) -> ConnectionChoice {
+    fn placed<'a>(&self, place: &'a PipelineSlot, lease: &Lease) -> ConnectionChoice<'a> {
         let upstream = lease.id();
         let limits = &self.shared.limits;
         let may_pipeline = limits.pipelined_requests_max > 1 && lease.upstream.may_pipeline(|| lease.now());
@@ -244,7 +278,7 @@ impl LoopUpstreams {
         }
         let is_busy = lease.upstream.active.load(Relaxed) > limits.requests_max / 2;
         if is_busy && !place.is_in_turn() {
-            return ConnectionChoice::Waits;
+            return ConnectionChoice::Waits(place);
         }
         match (self.pool.take(upstream, Some(place.client())), pipelines) {
             // It has answered a request and stayed open, so it is likely to answer several.
@@ -254,30 +288,27 @@ impl LoopUpstreams {
             }
             (Some(connection), None) => ConnectionChoice::Connection(connection),
             (None, _) if place.is_in_turn() || self.pool.has_session(upstream) => ConnectionChoice::Own,
-            (None, _) => ConnectionChoice::Waits,
+            (None, _) => ConnectionChoice::Waits(place),
         }
     }
 
     /// Sends a request to an upstream, and waits for the head of its response.
-    #[expect(clippy::too_many_arguments, reason = "it is one step of `forward`, with all that this has")]
     async fn attempt(
         &self,
-        request: &Request,
-        asked: &ForwardPlan,
-        options: &Options,
+        context: &RequestContext<'_>,
         upload: &mut Upload,
-        interims: &InterimWriter,
         lease: Lease,
         pooled: Option<Box<dyn Connection>>,
     ) -> Result<UpstreamResponse, Stop> {
+        let RequestContext { request, plan, options, interims, .. } = *context;
         let failed = Stop::of_failure;
         let is_new = Reuse::default();
-        let is_translated = lease.upstream.is_http2 && asked.is_websocket_of_http1();
+        let is_translated = lease.upstream.is_http2 && plan.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
-        let mut outgoing = asked.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
+        let mut outgoing = plan.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
         // If the upstream speaks nothing but HTTP/2.
-        let is_extended = lease.upstream.is_http2 && (asked.handshake.is_some() || handshake_answer.is_some());
-        let needs_http1 = asked.needs_http1 && !is_extended;
+        let is_extended = lease.upstream.is_http2 && (plan.handshake.is_some() || handshake_answer.is_some());
+        let needs_http1 = plan.needs_http1 && !is_extended;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
             None if needs_http1 && lease.upstream.is_http2 => {
@@ -294,8 +325,8 @@ impl LoopUpstreams {
                 return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
             }
         }
-        if connection.is_http2() && (asked.takes_trailers || is_extended) {
-            outgoing = asked.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
+        if connection.is_http2() && (plan.takes_trailers || is_extended) {
+            outgoing = plan.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
         }
         let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };
         if !upload.is_done() {
@@ -387,136 +418,6 @@ impl LoopUpstreams {
         }
         let error = io::Error::other("the upstream takes no stream of HTTP/2");
         Err(ConnectError::Failed(upstream.address.clone(), error))
-    }
-
-    /// The response to the client.
-    #[expect(clippy::too_many_arguments, reason = "it is one step of `forward`, with all that this has")]
-    fn respond(
-        &self,
-        request: &Request,
-        answer: UpstreamResponse,
-        mut upload: Upload,
-        mut admission: Admission,
-        asked: &ForwardPlan,
-        options: &Rc<Options>,
-        place: Option<&PipelineSlot>,
-    ) -> Response {
-        let UpstreamResponse { head, connection, lease, handshake_answer } = answer;
-        let status = head.status();
-        if matches!(status.code(), 502..=504) {
-            lease.fail();
-        }
-        let is_connect = asked.is_connect(request.head());
-        let is_extended = asked.upgrade.is_some() && connection.is_http2();
-        let is_success = (200..300).contains(&status.code());
-        if status == Status::SWITCHING_PROTOCOLS || ((is_connect || is_extended) && is_success) {
-            admission.complete();
-            return self.tunnel(&head, connection, lease, asked, options, handshake_answer);
-        }
-        let mut response = Response::with(status).fields(response_fields(&head, options, asked));
-        if upload.awaits_continue() {
-            // The client keeps its body, and the codec closes the connection.
-            response = response.close();
-            upload.give_up();
-        }
-        let (pool, options) = (self.pool.clone(), options.clone());
-        let mut download = Download { connection, upload, lease, pool, options, admission };
-        if !head.has_body() {
-            if request.head().method() == Method::Head && !matches!(status.code(), 204 | 304) {
-                // The head that a GET would get: a length only if the upstream has told one (RFC 9110 §8.6).
-                let body = Body::produce(async |_| Ok(()));
-                response = response.body(match length_of(&head) {
-                    Some(length) => body.with_length(length),
-                    None => body,
-                });
-            }
-            if download.upload.is_done() {
-                download.finish();
-                return response;
-            }
-            // The codec of the client's side skips the rest of the request, or closes.
-            download.admission.complete();
-            return response;
-        }
-        let length = match head.body() {
-            BodyLength::Known(length) => Some(length),
-            _ => None,
-        };
-        // A short body has usually come with its head.
-        if download.upload.is_done()
-            && let Some(length) = length
-            && place.is_none_or(|place| place.keep(usize::try_from(length).unwrap_or(usize::MAX)))
-        {
-            let cx = &mut Context::from_waker(std::task::Waker::noop());
-            if let Poll::Ready(Ok(Some(Incoming::Data(data)))) = download.connection.poll_recv(cx) {
-                // One that waits must not keep the loop's memory.
-                let data = if place.is_none_or(PipelineSlot::is_in_turn) { data } else { data.detach() };
-                if data.len() as u64 == length {
-                    if let Poll::Ready(Ok(Some(Incoming::End))) = download.connection.poll_recv(cx) {
-                        download.finish();
-                    } else {
-                        download.admission.complete();
-                    }
-                    return response.body(Data::from(data));
-                }
-                let body = Body::produce(move |writer| async move {
-                    let ahead = data.len();
-                    writer.push(Data::from(data).fit())?;
-                    download.pass_on(writer, ahead).await
-                });
-                return response.body(body.with_length(length));
-            }
-        }
-        let body = Body::produce(move |writer| download.pass_on(writer, 0));
-        response.body(match length {
-            Some(length) => body.with_length(length),
-            None => body,
-        })
-    }
-
-    /// The response that switches to another protocol, which goes through the proxy as bytes.
-    fn tunnel(
-        &self,
-        head: &ResponseHead,
-        connection: Box<dyn Connection>,
-        lease: Lease,
-        asked: &ForwardPlan,
-        options: &Options,
-        handshake_answer: Option<String>,
-    ) -> Response {
-        let mut fields = response_fields(head, options, asked);
-        if let Some(answer) = handshake_answer {
-            fields.remove("sec-websocket-accept");
-            Handshake::add_answer(&mut fields, &answer);
-        }
-        let mut status = head.status();
-        if let Some(protocol) = asked.upgrade.as_ref().filter(|_| connection.is_http2()) {
-            // A 2xx accepts there; towards the client's side the response is a switch (RFC 8441 §5).
-            status = Status::SWITCHING_PROTOCOLS;
-            fields::push(&mut fields, b"Upgrade", protocol.as_bytes());
-        } else if status == Status::SWITCHING_PROTOCOLS {
-            let protocol = head.header("upgrade").unwrap_or_default();
-            let is_asked = asked.upgrade.as_ref().is_some_and(|asked| protocol.eq_ignore_ascii_case(asked.as_bytes()));
-            let is_answered = asked.handshake.as_ref().is_none_or(|handshake| handshake.is_accepted_by(head));
-            if !is_asked || !is_answered {
-                lease.fail();
-                return Failure::WrongProtocol.response();
-            }
-            fields::push(&mut fields, b"Upgrade", protocol);
-        }
-        lease.succeed();
-        let idle_timeout = self.shared.limits.tunnel_idle_timeout;
-        match connection.into_tunnel() {
-            Ok(upstream) => {
-                let upgrade = Upgrade::channel(Raw, move |channel| async move {
-                    let joined = Tunnel::new(channel).join(upstream, idle_timeout).await;
-                    drop(lease);
-                    joined
-                });
-                Response::with(status).fields(fields).with_upgrade(upgrade)
-            }
-            Err(error) => Failure::Closed(Some(error)).response(),
-        }
     }
 
     fn key(&self, request: &Request, key: &HashKey) -> u64 {
@@ -616,22 +517,12 @@ fn requester(request: &Request, forwarding: &Forwarding) -> Option<Requester> {
     Some(Requester { client, port })
 }
 
-fn response_fields(head: &ResponseHead, options: &Options, asked: &ForwardPlan) -> Fields {
-    let is_dropped = |name: &[u8]| asked.handshake.is_some() && Handshake::has(name);
-    let mut fields = fields::passed_on_of_response(head, &options.response_edits, is_dropped);
-    if head.status() == Status::UPGRADE_REQUIRED {
-        // The response names the protocol that the client has to switch to (RFC 9110 §15.5.22).
-        for (name, value) in head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")) {
-            fields::push(&mut fields, name, value);
-        }
+/// Waits until a request is in turn that has a place among others of its client.
+async fn in_turn(place: Option<&PipelineSlot>) {
+    let Some(place) = place else { return };
+    while !place.is_in_turn() {
+        place.advanced().await;
     }
-    fields::add_edits(&mut fields, &options.response_edits);
-    fields
-}
-
-/// The `Content-Length` of the response to a HEAD.
-fn length_of(head: &ResponseHead) -> Option<u64> {
-    std::str::from_utf8(head.header("content-length")?).ok()?.parse().ok()
 }
 
 /// How long the upstream of a pipeline may be silent when the next response is due; a quarter of

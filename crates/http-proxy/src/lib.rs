@@ -43,6 +43,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `forward.rs` | the way of one request, to an upstream or to another one, and back |
+//! | `upstream_response.rs` | `UpstreamResponse`: from the response of an upstream to that to the client, or to a tunnel |
 //! | `head_wait.rs` | `HeadWait`: the wait for the head of a response, while the body of the request is sent |
 //! | `attempts.rs` | where one request has been tried, and whether it may be tried again |
 //! | `waiting.rs` | the requests that wait until an upstream has room |
@@ -105,6 +106,7 @@ mod session;
 mod shares;
 mod tunnel;
 mod upload;
+mod upstream_response;
 mod upstreams;
 mod url;
 mod waiting;

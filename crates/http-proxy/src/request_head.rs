@@ -103,14 +103,16 @@ impl ForwardPlan {
         let head = request.head();
         let is_connect = self.is_connect(head);
         let target = if is_connect { head.target_bytes().into() } else { target(head, options)? };
-        let fields = self.fields(request, options, is_http2);
+        // Finding it is a search.
+        let kept = request.host();
+        let fields = self.fields(request, kept, options, is_http2);
         let host = match &options.host {
             _ if is_connect => None,
             // `:authority` is never empty, and an HTTP/2 server needs a host (RFC 9113 §8.3.1).
-            HostRule::Keep if request.host().is_empty() && is_http2 => Some(&*upstream.authority),
+            HostRule::Keep if kept.is_empty() && is_http2 => Some(&*upstream.authority),
             // An empty `Host` stays one, and an HTTP/1.0 request without it has an empty one for HTTP/1.1 (RFC 9112
             // §3.2).
-            HostRule::Keep => Some(request.host()),
+            HostRule::Keep => Some(kept),
             HostRule::OfUpstream => Some(&*upstream.authority),
             HostRule::Fixed(host) => Some(&**host),
         };
@@ -122,8 +124,8 @@ impl ForwardPlan {
         outgoing.map_err(|_| Response::of_error(Status::BAD_REQUEST))
     }
 
-    /// The fields of the request to the upstream, without its host.
-    fn fields(&self, request: &Request, options: &Options, is_http2: bool) -> Fields {
+    /// The fields of the request to the upstream, without its host. `host` is that of the request.
+    fn fields(&self, request: &Request, host: &str, options: &Options, is_http2: bool) -> Fields {
         let head = request.head();
         let is_trusted = options.forwarding.trusts(request);
         let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
@@ -131,7 +133,7 @@ impl ForwardPlan {
                 || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
                 || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
         });
-        options.forwarding.add(&mut fields, request, request.host(), is_trusted);
+        options.forwarding.add(&mut fields, request, host, is_trusted);
         options.pseudonym.add(&mut fields, request, self.present.via);
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());

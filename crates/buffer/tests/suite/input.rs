@@ -771,24 +771,33 @@ impl World {
             }
             Operation::Escape(input, on) => self.inputs[input].0.set_escaping(on),
             Operation::ReleaseScratch => self.scratch.release(),
-            Operation::Change(input, copies) => {
-                self.seed += 1;
-                let (real, model) = &mut self.inputs[input];
-                let unread = if copies { Some(real.make_mut(&self.pool)) } else { real.bytes_mut() };
-                if let Some(unread) = unread {
-                    *model = bytes(self.seed, model.len());
-                    unread.copy_from_slice(model);
-                }
-            }
-            Operation::Move(from, to, skipped, length) => {
-                let [(wire, from), (plain, to)] = self.inputs.get_disjoint_mut([from, to]).expect("two inputs");
-                let start = skipped.min(from.len());
-                let end = (start + length).min(from.len());
-                wire.move_to(start..end, plain, &self.pool);
-                to.extend(&from[start..end]);
-                from.drain(..end);
-            }
+            Operation::Change(input, copies) => self.change(input, copies),
+            Operation::Move(from, to, skipped, length) => self.move_bytes(from, to, skipped, length),
         }
+        self.check()
+    }
+
+    fn change(&mut self, input: usize, copies: bool) {
+        self.seed += 1;
+        let (real, model) = &mut self.inputs[input];
+        let unread = if copies { Some(real.make_mut(&self.pool)) } else { real.bytes_mut() };
+        if let Some(unread) = unread {
+            *model = bytes(self.seed, model.len());
+            unread.copy_from_slice(model);
+        }
+    }
+
+    fn move_bytes(&mut self, from: usize, to: usize, skipped: usize, length: usize) {
+        let [(wire, from), (plain, to)] = self.inputs.get_disjoint_mut([from, to]).expect("two inputs");
+        let start = skipped.min(from.len());
+        let end = (start + length).min(from.len());
+        wire.move_to(start..end, plain, &self.pool);
+        to.extend(&from[start..end]);
+        from.drain(..end);
+    }
+
+    /// Compares the inputs and the views that are kept with their models.
+    fn check(&self) -> Result<(), TestCaseError> {
         for (real, model) in &self.inputs {
             prop_assert_eq!((real.len(), real.is_empty()), (model.len(), model.is_empty()));
             prop_assert_eq!(real.bytes(), &model[..]);

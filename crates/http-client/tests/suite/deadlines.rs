@@ -1,12 +1,13 @@
 //! Deadlines of a request, and servers that let it wait.
 
 use std::io;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate::http::client::{ClientError, ClientLimits, Phase, Resolve, Resolving};
 use tidegate::http::{BodyError, Client};
+use tidegate::tls::{ClientConfig, Provider};
 
 use crate::support::{Scripted, read_head, run};
 
@@ -107,6 +108,36 @@ fn dropping_a_request_in_flight_closes_its_connection() {
         assert_eq!(client.connections(), 0);
         assert_eq!(client.get(&uri).send().await?.text().await?, "ebb");
         client.close_idle();
+        Ok(())
+    });
+}
+
+#[test]
+fn a_handshake_that_never_ends_counts_as_connecting_whatever_the_version_is() {
+    let server = Scripted::start(|_, stream| {
+        // The client says hello, and leaves, perhaps by a reset.
+        let mut hello = [0];
+        stream.read_exact(&mut hello).expect("a handshake begins");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let uri = format!("https://{}/", server.address());
+    run(async move {
+        let tls = ClientConfig::dangerous_builder_without_verification(&Provider::ring()).build()?;
+        for offers_http2 in [true, false] {
+            let mut limits = ClientLimits::default();
+            limits.connections_per_origin_max = 1;
+            let client = Client::builder().tls(tls.clone()).http2(offers_http2).limits(limits.clone()).build();
+            let request = client.get(&uri).send();
+            assert!(tidegate::task::timeout(Duration::from_millis(30), request).await.is_err());
+            assert_eq!(client.connections(), 0, "a request that is dropped meanwhile returns its place");
+            limits.connect_timeout = Duration::from_millis(30);
+            let client = Client::builder().tls(tls.clone()).http2(offers_http2).limits(limits).build();
+            for _ in 0..2 {
+                let error = client.get(&uri).send().await.expect_err("there is no handshake");
+                assert!(matches!(error, ClientError::Timeout(Phase::Connect)) && error.is_connect(), "{error}");
+                assert_eq!(client.connections(), 0);
+            }
+        }
         Ok(())
     });
 }

@@ -7,6 +7,7 @@ mod connect_http2;
 mod failures;
 mod forwarding;
 mod http2;
+mod https_upstream;
 mod idle_bytes;
 mod interims;
 mod names;

@@ -11,8 +11,6 @@ const LINES_MAX: usize = 60;
 /// Longer functions, by their crates. The list may only shrink.
 const LONGER: &[(&str, usize)] = &[
     ("crates/http: messages_of_web_sockets_are_compressed_and_decompressed_within_the_bound_of_a_turn", 64),
-    ("crates/http-proxy: forward", 107),
-    ("crates/http-proxy: respond", 82),
     ("crates/http2: find_name", 112),
     ("crates/http2: heads_are_those_of_a_decoder_without_memory", 70),
 ];
