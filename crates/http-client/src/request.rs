@@ -195,7 +195,7 @@ impl RequestBuilder {
     }
 
     /// Asks for another protocol on the connection (RFC 9110 §7.8), such as `websocket`. A server that agrees answers with
-    /// 101: then [`Response::into_channel`] continues with that protocol. The body has to be in memory.
+    /// 101: then [`Response::into_channel`](crate::Response::into_channel) continues with that protocol. The body has to be in memory.
     pub fn upgrade(self, protocol: impl Into<String>) -> Self {
         self.change(|request| {
             request.upgrade = Some(protocol.into());

@@ -26,7 +26,7 @@ use crate::serving::stall_label;
 /// or the rest of one, and `{*name}` for all that is left, slashes included; a route has at most eight such parameters. A
 /// segment without parameters comes before one with them.
 ///
-/// A path whose bytes are not UTF-8 is answered with 400, unless a [`Proxy`](crate::proxy::Proxy) passes it on.
+/// A path whose bytes are not UTF-8 is answered with 400, unless a gateway passes it on.
 ///
 /// A path without a function of its method is answered with 405 and `Allow`. A HEAD request gets the head of the
 /// response to GET, unless HEAD has a function of its own; OPTIONS is answered with 204 and `Allow`. Any other path is
@@ -87,7 +87,7 @@ impl Default for Table {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Slashes {
-    /// As `Keep`, and a request that a [`Proxy`](crate::proxy::Proxy) would pass on is matched as `Merge` has it: its
+    /// As `Keep`, and a request that a gateway would pass on is matched as `Merge` has it: its
     /// upstream may merge and decode slashes, and must not find the path of another route then.
     #[default]
     MergeForProxies,

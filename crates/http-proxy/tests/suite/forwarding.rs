@@ -566,6 +566,27 @@ fn a_proxy_header_names_the_client_and_the_address_that_it_has_connected_to() {
 }
 
 #[test]
+fn a_connection_that_begins_with_a_proxy_header_becomes_a_tunnel() {
+    let upstream = Upstream::new();
+    let upstreams = Upstreams::builder().server(upstream.url().parse().unwrap()).send_proxy_header().build().unwrap();
+    let proxy = start(move || Router::new().fallback(Proxy::new(&upstreams)));
+    let mut client = client(&proxy);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    let mut server = upstream.accept();
+    server.0.read_exact(&mut [0; 28]).unwrap();
+    assert!(server.head().starts_with("GET / "));
+    server.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst");
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+    assert_eq!(client.until("first"), "first");
+    client.send("ping");
+    client.0.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.rest(), (b"ping".to_vec(), false));
+    server.send("last");
+    drop(server);
+    assert_eq!(client.rest(), (b"last".to_vec(), false));
+}
+
+#[test]
 fn a_proxy_header_repeats_the_report_of_a_trusted_proxy() {
     let upstream = Upstream::new();
     let upstreams = Upstreams::builder().server(upstream.url().parse().unwrap()).send_proxy_header().build().unwrap();

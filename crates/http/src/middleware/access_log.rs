@@ -38,7 +38,7 @@ pub enum LogFormat {
     Combined,
     /// A JSON object in one line, with the microseconds until the response, and ids of the request if
     /// [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) have found some. Of a request that
-    /// a [`Proxy`](crate::proxy::Proxy) has passed on it has `upstream`, the last one that was tried, and
+    /// a gateway has passed on it has `upstream`, the last one that was tried, and
     /// `upstream_error`, the reason why there is no response of it.
     Json,
 }

@@ -1,8 +1,10 @@
 //! Middleware, nested routers and hosts, without a network.
 
+use std::cell::Cell;
+
 use tidegate::http::{
-    BasicAuth, Config, HttpHandler, IntoResponse, Middleware, Request, RequestId, RequestIds, RequestInfo, Response,
-    Router, StatusCode, TraceContext, TraceContexts,
+    BasicAuth, Body, Config, Fields, HttpHandler, IntoResponse, Middleware, Request, RequestId, RequestIds,
+    RequestInfo, Response, Router, StatusCode, TraceContext, TraceContexts,
 };
 use tidegate::http1::Server;
 use tidegate_testkit::Embedded;
@@ -53,6 +55,58 @@ fn middleware_sees_responses_in_reverse_order_and_those_of_refusals() {
     let refused = ask(router().with(Refuse).with(Letter('c')), &[&get("/", "")]);
     assert!(refused[0].starts_with("HTTP/1.1 403 ") && refused[0].contains("\r\nTrail: ba\r\n"), "{}", refused[0]);
     assert!(!refused[0].contains("Trail: c"), "middleware behind the refusal has not seen the request");
+}
+
+/// Makes the body of each 404.
+struct Page(fn() -> Body);
+
+impl Middleware for Page {
+    fn after(&self, _: &RequestInfo, response: &mut Response) {
+        if response.status_code() == StatusCode::NOT_FOUND {
+            *response = std::mem::take(response).body((self.0)());
+        }
+    }
+}
+
+thread_local! {
+    /// How often a body was produced.
+    static PRODUCED: Cell<u32> = const { Cell::new(0) };
+}
+
+fn produced() -> Body {
+    Body::produce(async |writer| {
+        PRODUCED.set(PRODUCED.get() + 1);
+        writer.write("a page").await
+    })
+}
+
+#[test]
+fn a_head_without_a_route_gets_the_head_of_a_get_and_no_body_is_produced() {
+    let bodies: [(fn() -> Body, u32); 4] = [
+        (|| "a page".into(), 0),
+        (|| Body::with_trailers("a page", Fields::new()), 0),
+        (produced, 1),
+        (|| produced().with_length(6), 1),
+    ];
+    for (number, (body, by_get)) in bodies.into_iter().enumerate() {
+        let router = || {
+            let long = || Response::new().body(Body::produce(async |writer| writer.write("long").await));
+            Router::new().get("/", || "root").get("/long", long).with(Page(body))
+        };
+        let head = "HEAD /nowhere HTTP/1.1\r\nHost: sea\r\n\r\n";
+        PRODUCED.set(0);
+        let page = ask(router(), &[&get("/nowhere", "")]).remove(0);
+        let end = page.find("\r\n\r\n").expect("a head") + 4;
+        let expected = &page[..end];
+        assert!(expected.starts_with("HTTP/1.1 404 ") && page.contains("a page"), "{number}: {page}");
+        // On its own, and behind a response that a task has sent.
+        assert_eq!(ask(router(), &[head])[0], expected, "{number}");
+        let answer = ask(router(), &[&[&get("/long", ""), head, head, &get("/", "")].concat()]).remove(0);
+        let (_, behind) = answer.split_once("\r\n0\r\n\r\n").expect("the end of the chunks");
+        let behind = behind.strip_prefix(expected).and_then(|behind| behind.strip_prefix(expected)).expect(behind);
+        assert!(behind.starts_with("HTTP/1.1 200 ") && behind.ends_with("\r\n\r\nroot"), "{number}: {behind}");
+        assert_eq!(PRODUCED.get(), by_get, "{number}");
+    }
 }
 
 #[test]
