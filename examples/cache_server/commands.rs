@@ -14,26 +14,22 @@ use crate::keyspace::{Keyspace, OutOfMemory};
 #[derive(Debug)]
 pub(crate) struct Cache {
     keyspace: Mutex<Keyspace>,
-    started: Instant,
 }
 
 impl Cache {
     pub(crate) fn new(memory_bytes_max: usize) -> Self {
-        Self { keyspace: Mutex::new(Keyspace::new(memory_bytes_max)), started: Instant::now() }
+        Self { keyspace: Mutex::new(Keyspace::new(memory_bytes_max)) }
     }
 
     /// Removes at most `max` expired keys.
     pub(crate) fn expire(&self, max: usize) -> usize {
-        let now = self.millis(Instant::now());
-        self.keyspace().expire(now, max)
+        let mut keyspace = self.keyspace();
+        let now = keyspace.millis(Instant::now());
+        keyspace.expire(now, max)
     }
 
     fn keyspace(&self) -> MutexGuard<'_, Keyspace> {
         self.keyspace.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn millis(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.started).as_millis() as u64
     }
 }
 
@@ -66,8 +62,8 @@ impl Service for CacheService {
         if let Err(error) = what.check(command) {
             return error.into();
         }
-        let now = self.cache.millis(cx.now);
         let mut keyspace = self.cache.keyspace();
+        let now = keyspace.millis(cx.now);
         match what {
             CacheCommand::Watch
                 if self.watched.as_deref().map_or(0, |watched| watched.0.len()) + command.count() > WATCHED_MAX =>
@@ -76,7 +72,7 @@ impl Service for CacheService {
             }
             CacheCommand::Watch => {
                 let watch = |key: &[u8]| (key.into(), keyspace.watch(key, now));
-                self.watched.get_or_insert_default().0.extend(command.iter().skip(1).map(watch));
+                self.watched.get_or_insert_default().0.extend(command.arguments().map(watch));
                 OutgoingReply::ok().into()
             }
             CacheCommand::Unwatch => {
@@ -93,8 +89,8 @@ impl Service for CacheService {
     }
 
     fn exec(&mut self, transaction: Transaction<'_>) -> OutgoingReply {
-        let now = self.cache.millis(transaction.context().now);
         let mut keyspace = self.cache.keyspace();
+        let now = keyspace.millis(transaction.context().now);
         if self
             .watched
             .as_deref()
@@ -182,13 +178,13 @@ impl CacheCommand {
 
 /// Executes a command whose number of arguments is right.
 fn execute(what: CacheCommand, command: &Command, keyspace: &mut Keyspace, now: u64) -> OutgoingReply {
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     let key = arguments.next().unwrap_or_default();
     match what {
         CacheCommand::Get => keyspace.get(key, now).map_or(OutgoingReply::Null, OutgoingReply::bulk),
         CacheCommand::Set => set(command, keyspace, now).unwrap_or_else(|error| error),
         CacheCommand::Mget => {
-            let values = command.iter().skip(1);
+            let values = command.arguments();
             OutgoingReply::array(
                 values.map(|key| keyspace.get(key, now).map_or(OutgoingReply::Null, OutgoingReply::bulk)),
             )
@@ -198,10 +194,10 @@ fn execute(what: CacheCommand, command: &Command, keyspace: &mut Keyspace, now: 
         CacheCommand::Strlen => number(keyspace.get(key, now).map_or(0, |value| value.len())),
         CacheCommand::Type => OutgoingReply::Simple(if keyspace.has(key, now) { "string" } else { "none" }.into()),
         CacheCommand::Del => {
-            let there = command.iter().skip(1).filter(|key| keyspace.has(key, now) && keyspace.remove(key));
+            let there = command.arguments().filter(|key| keyspace.has(key, now) && keyspace.remove(key));
             number(there.count())
         }
-        CacheCommand::Exists => number(command.iter().skip(1).filter(|key| keyspace.has(key, now)).count()),
+        CacheCommand::Exists => number(command.arguments().filter(|key| keyspace.has(key, now)).count()),
         CacheCommand::Incr => add(key, Ok(1), keyspace, now),
         CacheCommand::Decr => add(key, Ok(-1), keyspace, now),
         CacheCommand::Incrby => add(key, integer(arguments.next().unwrap_or_default()), keyspace, now),
@@ -233,7 +229,7 @@ fn execute(what: CacheCommand, command: &Command, keyspace: &mut Keyspace, now: 
 
 /// SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | KEEPTTL]
 fn set(command: &Command, keyspace: &mut Keyspace, now: u64) -> Result<OutgoingReply, OutgoingReply> {
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     let (key, value) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
     let (mut only_new, mut only_old, mut gets, mut keeps, mut life) = (false, false, false, false, None);
     while let Some(option) = arguments.next() {
@@ -276,7 +272,7 @@ fn mset(command: &Command, keyspace: &mut Keyspace) -> OutgoingReply {
     if command.count().is_multiple_of(2) {
         return error_for_count(command);
     }
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     while let (Some(key), Some(value)) = (arguments.next(), arguments.next()) {
         if let Err(error) = keyspace.set(key, Bytes::copy_from_slice(value), None) {
             return out_of_memory(error);
@@ -314,7 +310,7 @@ fn expire(
     keyspace: &mut Keyspace,
     now: u64,
 ) -> Result<OutgoingReply, OutgoingReply> {
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     let (key, time) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
     let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
     for option in arguments {
@@ -373,7 +369,7 @@ fn flush_all(command: &Command, keyspace: &mut Keyspace) -> OutgoingReply {
 
 /// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
 fn scan(command: &Command, keyspace: &Keyspace, now: u64) -> Result<OutgoingReply, OutgoingReply> {
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     let cursor = arguments.next().and_then(|text| std::str::from_utf8(text).ok()?.parse::<usize>().ok());
     let cursor = cursor.ok_or_else(|| OutgoingReply::error("ERR invalid cursor"))?;
     let (mut pattern, mut count, mut has_type) = (&b"*"[..], 10, true);

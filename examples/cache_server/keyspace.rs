@@ -4,6 +4,7 @@
 //! second table, ordered by time, so that removing them touches no other key.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Instant;
 
 use foldhash::quality::RandomState;
 use indexmap::IndexMap;
@@ -19,6 +20,9 @@ pub(crate) struct Keyspace {
     bytes_max: usize,
     /// Counts uses of keys.
     clock: u32,
+    started: Instant,
+    /// The last turn, and its time in milliseconds: many commands come in one turn.
+    turn: (Instant, u64),
     /// The keys that connections watch.
     watched: HashMap<Box<[u8]>, WatchedKey>,
     /// The state of the sampling.
@@ -47,12 +51,15 @@ pub(crate) struct OutOfMemory;
 impl Keyspace {
     /// No keys, and room for so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
+        let started = Instant::now();
         Self {
             entries: IndexMap::default(),
             expiries: BTreeSet::new(),
             bytes: 0,
             bytes_max,
             clock: 0,
+            started,
+            turn: (started, 0),
             watched: HashMap::new(),
             random: 0x9E37_79B9_7F4A_7C15,
         }
@@ -60,6 +67,14 @@ impl Keyspace {
 
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// The time of a turn.
+    pub(crate) fn millis(&mut self, now: Instant) -> u64 {
+        if self.turn.0 != now {
+            self.turn = (now, now.saturating_duration_since(self.started).as_millis() as u64);
+        }
+        self.turn.1
     }
 
     /// The value of a key that has not expired.

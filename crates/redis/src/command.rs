@@ -1,6 +1,6 @@
 //! `Command`: the arguments of a command, as a view of the received bytes.
 //!
-//! Invariant: `wire` holds `count` bulk strings, `$3\r\nGET\r\n` and so on, that the codec has checked. An inline command
+//! Invariants: `name_end` is where the first argument ends. `wire` holds `count` bulk strings, `$3\r\nGET\r\n` and so on, that the codec has checked. An inline command
 //! is brought into that form.
 
 use std::fmt;
@@ -18,6 +18,8 @@ use crate::number;
 pub struct Command {
     wire: CommandBytes,
     count: u32,
+    /// Where the name begins and ends. Both the handler and the application look at it.
+    name: (u32, u32),
 }
 
 #[derive(Clone)]
@@ -30,18 +32,27 @@ enum CommandBytes {
 
 impl Command {
     pub(crate) fn new(wire: Slice, count: u32) -> Self {
-        Self { wire: CommandBytes::View(wire), count }
+        Self::with(CommandBytes::View(wire), count)
     }
 
     pub(crate) fn owned(wire: Bytes, count: u32) -> Self {
-        Self { wire: CommandBytes::Owned(wire), count }
+        Self::with(CommandBytes::Owned(wire), count)
+    }
+
+    #[inline]
+    fn with(wire: CommandBytes, count: u32) -> Self {
+        let mut all = Arguments { rest: wire.bytes(), left: count };
+        let length = all.next().unwrap_or_default().len();
+        let end = (wire.bytes().len() - all.rest.len()).saturating_sub(2);
+        Self { wire, count, name: ((end - length) as u32, end as u32) }
     }
 
     /// The name, as the peer has written it.
     #[must_use]
     #[inline]
     pub fn name(&self) -> &[u8] {
-        self.iter().next().unwrap_or_default()
+        let (start, end) = self.name;
+        &self.wire()[start as usize..end as usize]
     }
 
     /// How many arguments there are, the name included; one at least.
@@ -54,7 +65,10 @@ impl Command {
     /// The argument at a place; the name is at 0.
     #[must_use]
     pub fn argument(&self, at: usize) -> Option<&[u8]> {
-        self.iter().nth(at)
+        match at {
+            0 => Some(self.name()),
+            at => self.arguments().nth(at - 1),
+        }
     }
 
     /// All arguments, the name first.
@@ -64,14 +78,18 @@ impl Command {
         Arguments { rest: self.wire(), left: self.count }
     }
 
+    /// The arguments behind the name.
+    #[must_use]
+    #[inline]
+    pub fn arguments(&self) -> Arguments<'_> {
+        Arguments { rest: &self.wire()[self.name.1 as usize + 2..], left: self.count - 1 }
+    }
+
     /// The bulk strings as they were received, without the head of the array.
     #[must_use]
     #[inline]
     pub fn wire(&self) -> &[u8] {
-        match &self.wire {
-            CommandBytes::View(slice) => slice,
-            CommandBytes::Owned(bytes) => bytes,
-        }
+        self.wire.bytes()
     }
 
     /// The same command in memory that may be kept on this loop: see [`Slice::detach`].
@@ -81,7 +99,17 @@ impl Command {
             CommandBytes::View(slice) => CommandBytes::View(slice.detach()),
             owned @ CommandBytes::Owned(_) => owned,
         };
-        Self { wire, count: self.count }
+        Self { wire, ..self }
+    }
+}
+
+impl CommandBytes {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::View(slice) => slice,
+            Self::Owned(bytes) => bytes,
+        }
     }
 }
 

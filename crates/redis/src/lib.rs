@@ -70,3 +70,7 @@ pub use server::{
 pub use server_codec::{IncomingCommand, ServerCodec};
 pub use token::{AggregateKind, BulkKind};
 pub use value::{Chunks, Elements, Reply, Value};
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: tidegate_testkit::allocations::CountingAllocator = tidegate_testkit::allocations::CountingAllocator;

@@ -123,17 +123,29 @@ impl OutgoingReply {
 /// The state of the outbound half of a server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReplyEncoder {
-    /// The nesting of the reply that is under way: of those that are sent in several messages.
-    open: Option<Box<Nesting>>,
+    /// The reply that is under way, of those that are sent in several messages: boxed to keep idle connections small.
+    open: Option<Box<PartialReply>>,
+    pub(crate) version: Version,
+}
+
+/// A reply that is not complete.
+#[derive(Debug, Clone, Default)]
+struct PartialReply {
+    nesting: Nesting,
     /// Bytes that are missing from the string whose head was written.
     data_left: Option<NonZeroU64>,
-    pub(crate) version: Version,
+}
+
+impl PartialReply {
+    fn is_partial(&self) -> bool {
+        self.data_left.is_some() || self.nesting.is_open()
+    }
 }
 
 impl ReplyEncoder {
     /// Whether a reply is under way: a push has to wait.
     pub(crate) fn is_within(&self) -> bool {
-        self.data_left.is_some() || self.open.is_some()
+        self.open.is_some()
     }
 
     #[inline]
@@ -141,17 +153,27 @@ impl ReplyEncoder {
         match message {
             OutgoingReply::All(messages) => return self.encode_all(messages, out),
             OutgoingReply::Data(bytes) => return self.encode_data(bytes, out),
-            _ if self.data_left.is_some() => return Err(RedisError::NotDue),
+            _ if self.open.as_deref().is_some_and(|open| open.data_left.is_some()) => return Err(RedisError::NotDue),
             OutgoingReply::Version(_) if self.open.is_some() => return Err(RedisError::NotDue),
-            // Always whole and always right: the usual reply.
-            OutgoingReply::Bulk(_) if self.open.is_none() => {}
+            // Always whole and always right: the usual replies.
+            OutgoingReply::Bulk(_)
+            | OutgoingReply::Integer(_)
+            | OutgoingReply::Double(_)
+            | OutgoingReply::Boolean(_)
+            | OutgoingReply::Null
+            | OutgoingReply::NullArray
+            | OutgoingReply::Verbatim(..)
+                if self.open.is_none() => {}
+            OutgoingReply::Simple(ref text) | OutgoingReply::Error(ref text) if self.open.is_none() => {
+                checked_line(text.as_ref())?;
+            }
             _ => {
-                let mut nesting = self.open.as_deref().cloned().unwrap_or_default();
-                check(&message, self.version, &mut nesting)?;
-                self.open = nesting.is_open().then(|| Box::new(nesting));
+                let mut open = self.open.as_deref().cloned().unwrap_or_default();
+                check(&message, self.version, &mut open.nesting)?;
                 if let OutgoingReply::BulkHead(bytes) = message {
-                    self.data_left = NonZeroU64::new(bytes);
+                    open.data_left = NonZeroU64::new(bytes);
                 }
+                self.open = open.is_partial().then(|| Box::new(open));
             }
         }
         self.write(message, out);
@@ -183,9 +205,13 @@ impl ReplyEncoder {
     }
 
     fn encode_data(&mut self, bytes: Payload, out: &mut Output<'_>) -> Result<(), RedisError> {
-        let left = self.data_left.ok_or(RedisError::NotDue)?.get();
+        let open = self.open.as_deref_mut().ok_or(RedisError::NotDue)?;
+        let left = open.data_left.ok_or(RedisError::NotDue)?.get();
         let left = left.checked_sub(bytes.as_ref().len() as u64).ok_or(RedisError::NotDue)?;
-        self.data_left = NonZeroU64::new(left);
+        open.data_left = NonZeroU64::new(left);
+        if !open.is_partial() {
+            self.open = None;
+        }
         write_payload(bytes, out);
         if left == 0 {
             out.write(b"\r\n");

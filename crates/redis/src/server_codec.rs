@@ -130,7 +130,7 @@ impl ServerCodec {
                     Some(b'*') => {
                         let Some(command) = self.array_head(input)? else { return Ok(Step::NeedMore) };
                         if let Some(command) = command {
-                            self.state = CommandState::Whole(command);
+                            return self.whole(command, input);
                         }
                     }
                     Some(_) => self.state = CommandState::Line { scanned: 0 },
@@ -252,8 +252,9 @@ impl ServerCodec {
     }
 
     /// Writes the pushes that waited for the end of a reply.
+    #[cold]
     fn write_waiting(&mut self, out: &mut Output<'_>) {
-        if self.waiting.is_some() && !self.encoder.is_within() {
+        if !self.encoder.is_within() {
             let waiting = self.waiting.take().map_or_else(Vec::new, |waiting| waiting.0);
             waiting.into_iter().for_each(|bytes| out.link_shared(bytes));
         }
@@ -280,7 +281,9 @@ impl Codec for ServerCodec {
     #[inline]
     fn encode(&mut self, reply: OutgoingReply, out: &mut Output<'_>) -> Result<(), RedisError> {
         self.encoder.encode(reply, out)?;
-        self.write_waiting(out);
+        if self.waiting.is_some() {
+            self.write_waiting(out);
+        }
         Ok(())
     }
 
@@ -292,11 +295,13 @@ impl Codec for ServerCodec {
         }
     }
 
+    #[inline]
     fn status(&self) -> CodecStatus {
         let waiting = self.waiting.as_deref().map_or(0, |waiting| waiting.0.iter().map(|bytes| bytes.len()).sum());
         CodecStatus { buffered_bytes: waiting, ..CodecStatus::default() }
     }
 
+    #[inline]
     fn bulk_bytes(&self) -> u64 {
         match self.state {
             CommandState::Data { bytes_left, .. } => bytes_left,
@@ -332,7 +337,13 @@ impl Broadcast for ServerCodec {
 #[inline]
 fn argument_head(bytes: &[u8], limits: &ProtocolLimits) -> Result<Option<(u64, usize)>, RedisError> {
     let end = match bytes {
-        [b'$', digit, b'\r', b'\n', ..] if digit.is_ascii_digit() => 2,
+        // The usual lengths have one or two digits.
+        [b'$', digit @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return checked_length(u64::from(digit - b'0'), 4, limits);
+        }
+        [b'$', ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return checked_length(u64::from(ten - b'0') * 10 + u64::from(one - b'0'), 5, limits);
+        }
         [b'$', ..] => match token::line_end(bytes, 1, SHORT_LINE_BYTES_MAX, false)? {
             Some(end) => end,
             None => return Ok(None),
@@ -341,6 +352,12 @@ fn argument_head(bytes: &[u8], limits: &ProtocolLimits) -> Result<Option<(u64, u
         [] => return Ok(None),
     };
     Ok(Some((token::checked_bulk(&bytes[1..end], limits)?, end + 2)))
+}
+
+#[inline]
+fn checked_length(length: u64, head: usize, limits: &ProtocolLimits) -> Result<Option<(u64, usize)>, RedisError> {
+    let bytes_max = limits.bulk_bytes_max;
+    if length > bytes_max { Err(RedisError::BulkTooLong { bytes_max }) } else { Ok(Some((length, head))) }
 }
 
 #[inline]
@@ -369,4 +386,4 @@ fn write_protocol_error(error: RedisError, reply: &mut Output<'_>) {
     reply.write(b"\r\n");
 }
 
-const _: () = assert!(size_of::<ServerCodec>() <= 80);
+const _: () = assert!(size_of::<ServerCodec>() <= 64);

@@ -319,6 +319,8 @@ impl Loops {
     /// The entry of a loop, which is added if there is none.
     fn of(&mut self, mailbox: &Arc<Mailbox>) -> &mut MemberLoop {
         let at = self.0.iter().position(|there| Arc::ptr_eq(&there.mailbox, mailbox)).unwrap_or_else(|| {
+            // Most groups have members on one loop only.
+            self.0.reserve_exact(1);
             self.0.push(MemberLoop { mailbox: mailbox.clone(), has_members: false, joining: 0 });
             self.0.len() - 1
         });

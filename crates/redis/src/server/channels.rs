@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use tidegate_codec::{Broadcast, Encoded};
 use tidegate_engine::{Group, Slow};
 
@@ -24,9 +23,12 @@ pub struct Channels<C = ServerCodec> {
 }
 
 struct Tables<C> {
-    channels: HashMap<Bytes, Subscribers<C>>,
-    patterns: HashMap<Bytes, Subscribers<C>>,
+    channels: HashMap<TopicName, Subscribers<C>>,
+    patterns: HashMap<TopicName, Subscribers<C>>,
 }
+
+/// The name of a channel or a pattern. The subscribers share its bytes with the table, to save memory.
+pub(super) type TopicName = Arc<[u8]>;
 
 /// The subscribers of a channel or a pattern.
 struct Subscribers<C> {
@@ -65,20 +67,22 @@ impl<C: Broadcast> Channels<C> {
         receivers
     }
 
-    /// The group of a channel's or pattern's subscribers, with one subscriber more.
-    pub(super) fn subscribe(&self, kind: TopicKind, name: &Bytes, version: Version) -> Group<C> {
+    /// The name and the group of a channel's or pattern's subscribers, with one subscriber more.
+    pub(super) fn subscribe(&self, kind: TopicKind, name: &[u8], version: Version) -> (TopicName, Group<C>) {
         let mut tables = self.tables();
-        let subscribers = tables.of(kind).entry(name.clone()).or_insert_with(Subscribers::none);
+        let table = tables.of(kind);
+        let name = table.get_key_value(name).map_or_else(|| TopicName::from(name), |(name, _)| name.clone());
+        let subscribers = table.entry(name.clone()).or_insert_with(Subscribers::none);
         subscribers.count += 1;
         let group = match version {
             Version::Resp2 => &mut subscribers.resp2,
             Version::Resp3 => &mut subscribers.resp3,
         };
-        group.get_or_insert_with(|| Group::new(Slow::Shed)).clone()
+        (name, group.get_or_insert_with(|| Group::new(Slow::Shed)).clone())
     }
 
     /// The groups with one subscriber less, of which the connection leaves both.
-    pub(super) fn unsubscribe(&self, kind: TopicKind, name: &Bytes) -> [Option<Group<C>>; 2] {
+    pub(super) fn unsubscribe(&self, kind: TopicKind, name: &[u8]) -> [Option<Group<C>>; 2] {
         let mut tables = self.tables();
         let table = tables.of(kind);
         let Some(subscribers) = table.get_mut(name) else { return [None, None] };
@@ -91,7 +95,7 @@ impl<C: Broadcast> Channels<C> {
     }
 
     /// The channels with subscribers that match a pattern.
-    pub(super) fn active(&self, pattern: &[u8]) -> Vec<Bytes> {
+    pub(super) fn active(&self, pattern: &[u8]) -> Vec<TopicName> {
         self.tables().channels.keys().filter(|name| matches(pattern, name)).cloned().collect()
     }
 
@@ -109,7 +113,7 @@ impl<C: Broadcast> Channels<C> {
 }
 
 impl<C> Tables<C> {
-    fn of(&mut self, kind: TopicKind) -> &mut HashMap<Bytes, Subscribers<C>> {
+    fn of(&mut self, kind: TopicKind) -> &mut HashMap<TopicName, Subscribers<C>> {
         match kind {
             TopicKind::Channel => &mut self.channels,
             TopicKind::Pattern => &mut self.patterns,

@@ -145,7 +145,7 @@ pub(super) struct Hello {
 
 /// The arguments of HELLO.
 pub(super) fn hello(command: &Command, password: Option<&[u8]>, was_in: bool) -> Result<Hello, OutgoingReply> {
-    let mut arguments = command.iter().skip(1);
+    let mut arguments = command.arguments();
     let (mut hello, mut is_in) = (Hello::default(), was_in);
     if let Some(version) = arguments.next() {
         hello.version = Some(match number::plain_integer(version) {

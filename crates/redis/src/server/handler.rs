@@ -173,19 +173,19 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         command: &Command,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        if command.name().eq_ignore_ascii_case(b"WATCH") {
-            return sent(cx, OutgoingReply::error("ERR WATCH inside MULTI is not allowed"));
-        }
+        let not_allowed = || OutgoingReply::error("ERR Command not allowed inside a transaction");
         let checked = match what {
             // The array of EXEC has one reply for each command, and SUBSCRIBE has one for each channel.
-            Some(ConnectionCommand::Subscription(_)) => {
-                Err(OutgoingReply::error("ERR Command not allowed inside a transaction"))
-            }
+            Some(what @ ConnectionCommand::Subscription(_)) => what.check(command).and_then(|()| Err(not_allowed())),
             Some(what) => what.check(command),
-            None => self
-                .service
-                .check(command)
-                .and_then(|is_known| if is_known { Ok(()) } else { Err(error_for_unknown(command)) }),
+            None => match self.service.check(command) {
+                Ok(_) if command.name().eq_ignore_ascii_case(b"WATCH") => {
+                    return sent(cx, OutgoingReply::error("ERR WATCH inside MULTI is not allowed"));
+                }
+                Ok(false) => Err(error_for_unknown(command)),
+                Ok(true) => Ok(()),
+                Err(error) => Err(error),
+            },
         };
         let bytes_max = self.session.config.transaction_bytes_max;
         let Some(queue) = self.session.more().transaction.as_mut() else { return Outcome::Continue };
@@ -266,9 +266,9 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
             self.session.break_transaction();
             return sent(cx, error);
         }
-        if self.session.more().transaction.take().is_some() {
-            self.service.discard();
-        }
+        // As in Redis, it also ends watching before MULTI.
+        self.session.more().transaction = None;
+        self.service.discard();
         let reason = "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
         sent(cx, OutgoingReply::error(reason))
     }

@@ -112,7 +112,7 @@ pub fn error_for_count(command: &Command) -> OutgoingReply {
 #[must_use]
 pub fn error_for_unknown(command: &Command) -> OutgoingReply {
     let mut arguments = String::new();
-    for argument in command.iter().skip(1) {
+    for argument in command.arguments() {
         if arguments.len() >= QUOTED_BYTES_MAX {
             break;
         }

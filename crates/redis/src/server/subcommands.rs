@@ -7,6 +7,7 @@ use crate::command::Command;
 use crate::outgoing_reply::OutgoingReply;
 use crate::server::channels::Channels;
 use crate::server::connection_commands::Identity;
+use crate::server::glob::matches;
 use crate::server::service::{CallContext, on_one_line};
 use crate::token::AggregateKind;
 
@@ -23,17 +24,28 @@ pub(super) fn info(command: &Command, identity: &Identity) -> OutgoingReply {
         let is = |name: &[u8]| name.eq_ignore_ascii_case(section.as_bytes());
         let is_all =
             |name: &[u8]| [&b"all"[..], b"default", b"everything"].iter().any(|all| name.eq_ignore_ascii_case(all));
-        command.count() == 1 || command.iter().skip(1).any(|name| is(name) || is_all(name))
+        command.count() == 1 || command.arguments().any(|name| is(name) || is_all(name))
     };
     let sections: Vec<_> = sections.iter().filter(|(name, _)| is_wanted(name)).collect();
     let text: Vec<_> = sections.iter().map(|(name, lines)| format!("# {name}\r\n{lines}")).collect();
     OutgoingReply::Verbatim(*b"txt", text.join("\r\n").into())
 }
 
-/// CONFIG GET: the server has no parameter.
+/// CONFIG GET: the parameters that redis-benchmark reads.
 pub(super) fn config(command: &Command) -> OutgoingReply {
+    const PARAMETERS: [(&str, &str); 2] = [("appendonly", "no"), ("save", "")];
     match Subcommand::of(command) {
-        config if config.is("GET", 3, usize::MAX) => OutgoingReply::Aggregate(AggregateKind::Map, 0),
+        config if config.is("GET", 3, usize::MAX) => {
+            let is_wanted = |name: &str| {
+                let mut patterns = command.iter().skip(2);
+                patterns.any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+            };
+            let found = PARAMETERS.into_iter().filter(|(name, _)| is_wanted(name));
+            OutgoingReply::aggregate(
+                AggregateKind::Map,
+                found.flat_map(|(name, value)| [OutgoingReply::bulk(name), OutgoingReply::bulk(value)]),
+            )
+        }
         config => config.error("GET"),
     }
 }
@@ -57,7 +69,7 @@ pub(super) fn pubsub<C: Broadcast>(command: &Command, channels: &Channels<C>) ->
     match Subcommand::of(command) {
         what if what.is("CHANNELS", 2, 3) => {
             let active = channels.active(command.argument(2).unwrap_or(b"*"));
-            OutgoingReply::array(active.into_iter().map(OutgoingReply::bulk))
+            OutgoingReply::array(active.iter().map(|name| OutgoingReply::bulk(name.to_vec())))
         }
         what if what.is("NUMPAT", 2, 2) => OutgoingReply::Integer(channels.pattern_count() as i64),
         what if what.is("NUMSUB", 2, usize::MAX) => {

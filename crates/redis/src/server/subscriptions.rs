@@ -2,21 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use tidegate_codec::Broadcast;
 use tidegate_engine::{Context, Outcome};
 
 use crate::command::Command;
 use crate::outgoing_reply::{OutgoingReply, Version};
-use crate::server::channels::{Channels, TopicKind};
+use crate::server::channels::{Channels, TopicKind, TopicName};
 use crate::server_codec::IncomingCommand;
 use crate::token::AggregateKind;
 
 /// The channels and patterns of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
-    channels: BTreeSet<Bytes>,
-    patterns: BTreeSet<Bytes>,
+    channels: BTreeSet<TopicName>,
+    patterns: BTreeSet<TopicName>,
 }
 
 /// SUBSCRIBE, UNSUBSCRIBE, PSUBSCRIBE or PUNSUBSCRIBE.
@@ -63,7 +62,7 @@ impl Subscriptions {
         self.len() == 0
     }
 
-    fn of(&mut self, kind: TopicKind) -> &mut BTreeSet<Bytes> {
+    fn of(&mut self, kind: TopicKind) -> &mut BTreeSet<TopicName> {
         match kind {
             TopicKind::Channel => &mut self.channels,
             TopicKind::Pattern => &mut self.patterns,
@@ -80,25 +79,23 @@ impl Subscriptions {
         channels: &Channels<C>,
         cx: &mut Context<'_, C>,
     ) -> Vec<OutgoingReply> {
-        let mut names: Vec<_> = command.iter().skip(1).map(Bytes::copy_from_slice).collect();
-        if names.is_empty() {
-            names = self.of(what.kind).iter().cloned().collect();
-        }
+        let own: Vec<_> = if command.count() == 1 { self.of(what.kind).iter().cloned().collect() } else { Vec::new() };
+        let names: Vec<&[u8]> = own.iter().map(|name| &**name).chain(command.arguments()).collect();
         if names.is_empty() {
             return acknowledgement(what, OutgoingReply::Null, self.len());
         }
         let mut all = Vec::new();
         for name in names {
-            if what.subscribes && self.len() >= max && !self.of(what.kind).contains(&name) {
+            if what.subscribes && self.len() >= max && !self.of(what.kind).contains(name) {
                 all.push(OutgoingReply::error("ERR too many subscriptions"));
                 continue;
             }
             if what.subscribes {
-                self.add(what.kind, &name, version, channels, cx);
+                self.add(what.kind, name, version, channels, cx);
             } else {
-                self.remove(what.kind, &name, channels, cx);
+                self.remove(what.kind, name, channels, cx);
             }
-            all.extend(acknowledgement(what, OutgoingReply::bulk(name), self.len()));
+            all.extend(acknowledgement(what, OutgoingReply::bulk(name.to_vec()), self.len()));
         }
         all
     }
@@ -106,17 +103,19 @@ impl Subscriptions {
     fn add<C: Broadcast>(
         &mut self,
         kind: TopicKind,
-        name: &Bytes,
+        name: &[u8],
         version: Version,
         channels: &Channels<C>,
         cx: &mut Context<'_, C>,
     ) {
-        if self.of(kind).insert(name.clone()) {
-            cx.join(&channels.subscribe(kind, name, version));
+        if !self.of(kind).contains(name) {
+            let (name, group) = channels.subscribe(kind, name, version);
+            self.of(kind).insert(name);
+            cx.join(&group);
         }
     }
 
-    fn remove<C: Broadcast>(&mut self, kind: TopicKind, name: &Bytes, channels: &Channels<C>, cx: &mut Context<'_, C>) {
+    fn remove<C: Broadcast>(&mut self, kind: TopicKind, name: &[u8], channels: &Channels<C>, cx: &mut Context<'_, C>) {
         if self.of(kind).remove(name) {
             channels.unsubscribe(kind, name).iter().flatten().for_each(|group| cx.leave(group));
         }
@@ -164,4 +163,33 @@ fn acknowledgement(what: SubscriptionCommand, name: OutgoingReply, count: usize)
 /// The outcome of sending.
 pub(super) fn sent<C: Broadcast<Out = OutgoingReply>>(cx: &mut Context<'_, C>, reply: OutgoingReply) -> Outcome<C> {
     cx.send(reply).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_testkit::allocations::Region;
+
+    use super::*;
+    use crate::server_codec::ServerCodec;
+
+    /// A million may be on one server. The loop has 16 bytes for each beside these.
+    #[test]
+    fn a_subscription_to_a_channel_that_others_have_takes_at_most_50_bytes() {
+        let names: Vec<_> = (0..1_000).map(|number| format!("a channel with a long name, number {number}")).collect();
+        let channels: Channels<ServerCodec> = Channels::new();
+        let subscribe = || {
+            let mut own = Subscriptions::default();
+            for name in &names {
+                let (name, _) = channels.subscribe(TopicKind::Channel, name.as_bytes(), Version::Resp2);
+                own.of(TopicKind::Channel).insert(name);
+            }
+            own
+        };
+        let first = subscribe();
+        let region = Region::new();
+        let others: Vec<_> = (0..100).map(|_| subscribe()).collect();
+        let each = region.change().bytes_in_use() / 100_000;
+        assert!(each <= 50, "{each} bytes");
+        assert_eq!((first.len(), others.len()), (1_000, 100));
+    }
 }

@@ -205,7 +205,9 @@ fn what_clients_send_when_they_connect_is_answered() {
     let mut pipe = pipe();
     assert_eq!(talk(&mut pipe, "CLIENT SETINFO LIB-NAME x\nCLIENT GETNAME\n"), "+OK $-1 ");
     assert!(talk(&mut pipe, "CLIENT ID\n").starts_with(':'));
-    assert_eq!(talk(&mut pipe, "COMMAND DOCS\nCOMMAND\nCONFIG GET save\n"), "*0 *0 *0 ");
+    assert_eq!(talk(&mut pipe, "COMMAND DOCS\nCOMMAND\nCONFIG GET none\n"), "*0 *0 *0 ");
+    // redis-benchmark reads these.
+    assert_eq!(talk(&mut pipe, "CONFIG GET save\nCONFIG GET append*\n"), "*2 $4 save $0  *2 $10 appendonly $2 no ");
     assert_eq!(
         talk(&mut pipe, "SELECT 0\nSELECT 1\nSELECT x\n"),
         "+OK -ERR DB index is out of range -ERR value is not \
