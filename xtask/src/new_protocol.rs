@@ -136,13 +136,15 @@ impl<'r> Protocol<'r> {
 
     fn edit_documents(&self) -> Result<(), Failure> {
         let Self { name, .. } = self;
-        self.edit("ARCHITECTURE.md", |text| {
+        self.edit("docs/imports.md", |text| {
             let imports = format!("| `tidegate-{name}` | `tidegate-codec` | `tidegate` `tidegate-testkit` |");
             let text = insert_after(text, "| `tidegate-socks` |", &imports)?;
             let text = add_import(&text, "tidegate", name)?;
-            let text = add_import(&text, "tidegate-fuzz", name)?;
+            add_import(&text, "tidegate-fuzz", name)
+        })?;
+        self.edit("ARCHITECTURE.md", |text| {
             let wrong = format!("| a frame of {name} that is refused | `crates/{name}/src/codec.rs` |");
-            insert_after(&text, "| a handshake of SOCKS,", &wrong)
+            insert_after(text, "| a handshake of SOCKS,", &wrong)
         })?;
         self.edit("docs/README.md", |text| {
             let row = format!(
@@ -229,7 +231,7 @@ fn count_up(text: &str, start: &str) -> Result<String, Failure> {
     replace(text, &format!("{start}{number}"), &format!("{start}{}", count + 1))
 }
 
-/// Adds the crate to the imports of a package in ARCHITECTURE.md, in their order.
+/// Adds the crate to the imports of a package in docs/imports.md, in their order.
 fn add_import(text: &str, package: &str, name: &str) -> Result<String, Failure> {
     let start = format!("| `{package}` |");
     let row = text.lines().find(|line| line.starts_with(&start));
@@ -338,9 +340,10 @@ mod tests {
         assert!(targets("tidegate-fuzz").contains(&TRIED.to_owned()));
         assert!(targets("tidegate-examples").contains(&TRIED.to_owned()));
         let places = [
-            ("ARCHITECTURE.md", 4),
+            ("ARCHITECTURE.md", 1),
             ("CHANGELOG.md", 1),
             ("docs/README.md", 2),
+            ("docs/imports.md", 3),
             ("crates/tidegate/src/lib.rs", 3),
             ("fuzz/coverage.py", 1),
             ("fuzz/src/lib.rs", 5),
