@@ -17,6 +17,8 @@
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
 //! | see all requests and responses | [`Middleware`] |
+//! | wait before a function, or after it | [`Router::wrap`], [`Next`] |
+//! | give one route limits of its own | [`route`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
 //! async function begins there as well, and where it waits it goes on as a task on the loop of its connection. While a
@@ -37,6 +39,7 @@
 //! | `request.rs` | `Request` |
 //! | `response.rs` | `Response`, `IntoResponse` |
 //! | `route.rs` | the pattern that a path matches, and where the values of its parameters are |
+//! | `route_limits.rs` | `route`: the limits of one route |
 //! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
 //! | `endpoint.rs` | `RequestFunction`: functions, async or not, without their types |
@@ -72,6 +75,7 @@ mod normal_path;
 mod request;
 mod response;
 mod route;
+mod route_limits;
 mod router;
 mod server;
 mod serving;
@@ -88,7 +92,9 @@ pub use cookie::{self, Cookie, SameSite};
 pub use extract::Cookies;
 #[cfg(feature = "json")]
 pub use extract::Json;
-pub use extract::{BodyUse, ConnectionState, Extension, FromRequest, Host, Path, Peer, State};
+pub use extract::{
+    Argument, BodyUse, ConnectionState, Extension, FromRequest, FromRequestAsync, Host, Path, Peer, State,
+};
 #[cfg(feature = "form")]
 pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
@@ -107,12 +113,13 @@ pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCod
 pub use limits::Limits;
 pub use line_log::LineLog;
 pub use middleware::{
-    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RefusedRequest, RequestId, RequestIds, RequestInfo,
-    TraceContext, TraceContexts,
+    AccessLog, AsyncMiddleware, BasicAuth, ErrorPages, LogFormat, Middleware, Next, NextResponse, RefusedRequest,
+    RequestId, RequestIds, RequestInfo, TraceContext, TraceContexts, Wrapper,
 };
 pub use normal_path::normal_path;
 pub use request::Request;
 pub use response::{IntoResponse, Response};
+pub use route_limits::{RouteFunction, WithRouteLimits, route};
 pub use router::{Router, Slashes};
 pub use server::{Config, Server, serve};
 pub use serving::{HttpHandler, StreamClient};

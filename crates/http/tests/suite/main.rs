@@ -29,6 +29,7 @@ mod targets;
 mod tasks;
 mod upgrade;
 mod websocket;
+mod wrap;
 
 use tidegate_testkit::allocations::CountingAllocator;
 
