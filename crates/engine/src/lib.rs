@@ -63,6 +63,7 @@
 //! | `remote.rs` | `Remote`: posting to a connection from any thread |
 //! | `limits.rs` | `Limits` with defaults, and the bounds of a dispatch and a turn |
 //! | `close_reason.rs` | `CloseReason`: why a connection closed |
+//! | `portable_error.rs` | `PortableError`: the texts of an error, for other threads |
 //! | `counters.rs` | `Counts`, `TurnTimes` |
 //! | `log.rs` | one log line for each close reason, one for many that end in their handshake, and a bound on their rate |
 
@@ -95,6 +96,7 @@ mod memory_guard;
 mod pages;
 mod peer_deadlines;
 mod phase;
+mod portable_error;
 mod protocols;
 mod remote;
 mod server;
@@ -134,6 +136,7 @@ pub use ipnet::IpNet;
 pub use limits::Limits;
 pub use load_balancing::LoadBalancing;
 pub use peer_deadlines::Deadlines;
+pub use portable_error::PortableError;
 pub use protocols::{Protocol, ProtocolIndex, Protocols, SharedProtocols, SniffHandler};
 pub use remote::{PostError, Remote};
 pub use server::{Ended, Listener, RunningListener, ServedListener, Server, ServerHandle, Superseded};

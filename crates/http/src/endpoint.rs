@@ -169,7 +169,9 @@ impl Endpoint {
 /// dropped where it waits; see [`Router::half_close`](crate::Router::half_close).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a function from a request to a response",
-    note = "its arguments implement `FromRequest`, or the last one is the `Request`; its result implements `IntoResponse`"
+    label = "an argument or the result of this function is not one of a router whose state is `{S}`",
+    note = "its arguments implement `FromRequest`, or the last one is the `Request`; its result implements `IntoResponse`",
+    note = "`#[tidegate::debug_function]` at the function names the argument that is wrong"
 )]
 pub trait RequestFunction<S, M> {
     /// The function, without its type.

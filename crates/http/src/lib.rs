@@ -34,6 +34,8 @@
 //! | `limits.rs` | `Limits`, from the socket to the function |
 //! | `line_log.rs` | `LineLog`: lines that a thread of its own writes |
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |
+//! | `debug_function.rs` | the checks of `#[tidegate::debug_function]` |
+//! | `make_router.rs` | `MakeRouter`: the closure that makes the router of each loop |
 //! | `counting.rs` | counts the requests of a loop |
 //! | `upstream_note.rs` | the upstream of a proxied request, for its access log |
 //! | `request.rs` | `Request` |
@@ -61,6 +63,8 @@ mod codec;
 #[cfg(feature = "compress")]
 mod compression;
 mod counting;
+#[doc(hidden)]
+pub mod debug_function;
 mod endpoint;
 mod event_stream;
 mod extract;
@@ -70,6 +74,7 @@ mod files;
 pub mod gateway;
 mod limits;
 mod line_log;
+mod make_router;
 mod middleware;
 mod normal_path;
 mod request;
@@ -112,6 +117,7 @@ pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use limits::Limits;
 pub use line_log::LineLog;
+pub use make_router::MakeRouter;
 pub use middleware::{
     AccessLog, AsyncMiddleware, BasicAuth, ErrorPages, LogFormat, Middleware, Next, NextResponse, RefusedRequest,
     RequestId, RequestIds, RequestInfo, TraceContext, TraceContexts, Wrapper,

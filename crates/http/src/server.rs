@@ -23,6 +23,7 @@ use crate::app::{App, Reload};
 use crate::codec::HttpCodec;
 use crate::endpoint::RequestFunction;
 use crate::limits::Limits;
+use crate::make_router::MakeRouter;
 use crate::router::{Router, Table};
 use crate::serving::HttpHandler;
 use crate::serving::sessions::Sessions;
@@ -221,12 +222,9 @@ impl Server {
     ///
     /// # Panics
     /// If `router` does: it is called once here before the loops start.
-    pub fn start<S: 'static>(
-        self,
-        router: impl Fn() -> Router<S> + Send + Sync + 'static,
-    ) -> Result<ServerHandle, StartError> {
-        drop(router());
-        self.run(Arc::new(move || router().into_table()))
+    pub fn start<S: 'static>(self, router: impl MakeRouter<S>) -> Result<ServerHandle, StartError> {
+        drop(router.make_router());
+        self.run(Arc::new(move || router.make_router().into_table()))
     }
 
     /// Starts the loops with one function for all requests.
@@ -359,13 +357,9 @@ impl Config {
     }
 
     /// Serves a listener with the router that `router` makes for each loop.
-    pub fn serve<S: 'static>(
-        self,
-        listener: Listener,
-        router: impl Fn() -> Router<S> + Send + Sync + 'static,
-    ) -> ServedListener {
+    pub fn serve<S: 'static>(self, listener: Listener, router: impl MakeRouter<S>) -> ServedListener {
         let limits = self.limits.engine();
-        self.served(listener.limits(limits), Arc::new(move || router().into_table()))
+        self.served(listener.limits(limits), Arc::new(move || router.make_router().into_table()))
     }
 
     /// The service of one connection without TLS and PROXY headers: a codec and a handler, for a test without a network

@@ -115,6 +115,7 @@ impl<S, T: FromRequestAsync<S>> Argument<S, Awaited> for T {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<S> Argument<S, ()> for () {
     const BODY: BodyUse = BodyUse::Unused;
     const IS_READY: bool = true;
@@ -132,6 +133,7 @@ impl<S> Argument<S, ()> for () {
 /// Several arguments, in their order.
 macro_rules! tuples {
     ($($part:ident $marker:ident)*) => {
+        #[diagnostic::do_not_recommend]
         impl<S, $($part: Argument<S, $marker>, $marker,)*> Argument<S, ($($marker,)*)> for ($($part,)*) {
             const BODY: BodyUse = {
                 let mut most = BodyUse::Unused;

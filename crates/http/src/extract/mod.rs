@@ -113,7 +113,8 @@ use crate::response::Response;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no part of a request with the state `{S}`",
-    note = "arguments are `Path`, `Query`, `Json`, `Form`, `State` and others that implement `FromRequest`; `Request` may only be the last"
+    note = "arguments are `Path`, `Query`, `Json`, `Form`, `State` and others that implement `FromRequest`; `Request` may only be the last",
+    note = "one that implements `FromRequestAsync` is for async functions"
 )]
 pub trait FromRequest<S>: Sized {
     /// Whether the body is collected first, or read.
@@ -140,6 +141,7 @@ fn has_no_body(request: &Request) -> bool {
 /// Several parts, in their order.
 macro_rules! tuples {
     ($($part:ident)*) => {
+        #[diagnostic::do_not_recommend]
         impl<S, $($part: FromRequest<S>,)*> FromRequest<S> for ($($part,)*) {
             const BODY: BodyUse = {
                 let mut most = BodyUse::Unused;

@@ -24,7 +24,8 @@ use crate::serving::too_long;
 /// returns a value that becomes a response.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no async middleware",
-    note = "it is an `async fn(Request, Next)`, with up to four arguments before them that implement `FromRequest`; its result implements `IntoResponse`"
+    note = "it is an `async fn(Request, Next)`, with up to four arguments before them that implement `FromRequest`; its result implements `IntoResponse`",
+    note = "`#[tidegate::debug_function]` at the function names the argument that is wrong"
 )]
 pub trait AsyncMiddleware<S, M> {
     /// The middleware, without its type.

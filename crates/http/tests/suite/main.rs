@@ -20,6 +20,7 @@ mod idle_bytes;
 mod long_work;
 mod metrics;
 mod middleware;
+mod mistakes;
 mod network;
 mod route_paths;
 mod serving;
