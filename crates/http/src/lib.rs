@@ -51,7 +51,7 @@
 //! | `event_stream.rs` | the end of any event stream when the server drains |
 //! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
 //! | `compression/` | content codings of responses and requests |
-//! | `middleware/` | `Middleware`; access log, request ids, trace contexts, basic authentication, error pages |
+//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts, basic authentication, error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`) |
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
@@ -119,8 +119,9 @@ pub use limits::Limits;
 pub use line_log::LineLog;
 pub use make_router::MakeRouter;
 pub use middleware::{
-    AccessLog, AsyncMiddleware, BasicAuth, ErrorPages, LogFormat, Middleware, Next, NextResponse, RefusedRequest,
-    RequestId, RequestIds, RequestInfo, TraceContext, TraceContexts, Wrapper,
+    AccessLog, AsyncMiddleware, BasicAuth, Cors, CorsBuilder, CorsError, ErrorPages, LogFormat, Middleware, Next,
+    NextResponse, RefusedRequest, RequestId, RequestIds, RequestInfo, SecurityFields, TraceContext, TraceContexts,
+    Wrapper,
 };
 pub use normal_path::normal_path;
 pub use request::Request;

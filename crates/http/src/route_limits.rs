@@ -73,9 +73,9 @@ impl<F> RouteFunction<F> {
     }
 
     /// From the last piece of a request that was received to the head of the response; beyond it 503. It takes the place
-    /// of [`Limits::request_timeout`]. A function that is not async runs to its end.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.limits.timeout = Some(timeout);
+    /// of [`Router::timeout`](crate::Router::timeout) and [`Limits::request_timeout`]. A function that is not async runs to its end.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.limits.timeout.set(Some(timeout));
         self
     }
 
@@ -100,7 +100,7 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, WithRouteLimits<M>> for 
 #[derive(Default)]
 pub(crate) struct RouteLimits {
     body_bytes_max: Cell<Option<u64>>,
-    timeout: Option<Duration>,
+    timeout: Cell<Option<Duration>>,
     rate: Option<Rc<dyn Middleware>>,
 }
 
@@ -126,6 +126,12 @@ impl Endpoint {
         most.set(most.get().or(Some(bytes)));
     }
 
+    /// Bounds the time for the response, unless the route has a bound.
+    pub(crate) fn settle_timeout(&self, timeout: Duration) {
+        let own = &self.limits.get_or_init(Rc::default).timeout;
+        own.set(own.get().or(Some(timeout)));
+    }
+
     /// The bytes of a body, if the route has a bound.
     pub(crate) fn body_bytes_max(&self) -> Option<u64> {
         self.limits.get()?.body_bytes_max.get()
@@ -139,7 +145,7 @@ impl Endpoint {
 
     /// The time for the response.
     pub(crate) fn timeout(&self, limits: &Limits) -> Duration {
-        self.limits.get().and_then(|limits| limits.timeout).unwrap_or(limits.request_timeout)
+        self.limits.get().and_then(|limits| limits.timeout.get()).unwrap_or(limits.request_timeout)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use http::Method;
 use tidegate_engine::activity::Activity;
@@ -75,6 +76,8 @@ pub(crate) struct Table {
     half_close: Option<bool>,
     /// Bytes of a body, for routes without a bound of their own.
     body_bytes_max: Option<u64>,
+    /// The time for a response, for routes without a time of their own.
+    timeout: Option<Duration>,
     /// The routes of some hosts, by name in lower case.
     hosts: HashMap<String, Self>,
     slashes: Slashes,
@@ -84,7 +87,7 @@ impl Default for Table {
     fn default() -> Self {
         let (paths, exact, routes, fallback, hosts) = Default::default();
         let (middleware, connection_state, slashes) = (Rc::default(), None, Slashes::default());
-        let (wrappers, unrouted, half_close, body_bytes_max) = (Vec::new(), None, None, None);
+        let (wrappers, unrouted, half_close, body_bytes_max, timeout) = (Vec::new(), None, None, None, None);
         Self {
             paths,
             exact,
@@ -96,6 +99,7 @@ impl Default for Table {
             connection_state,
             half_close,
             body_bytes_max,
+            timeout,
             hosts,
             slashes,
         }
@@ -318,6 +322,16 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// From the last piece of a request that was received to the head of its response, for the routes that have no
+    /// [time of their own](crate::route), those of nested routers included; beyond it 503. It takes the place of
+    /// [`Limits::request_timeout`](crate::Limits::request_timeout), and includes async middleware. A function that is not
+    /// async runs to its end. Hosts have their own.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.table.timeout = Some(timeout);
+        self
+    }
+
     /// The routes of a host: requests that name it are for `router` alone. Those that name another host are for this
     /// router. Case and a port do not matter.
     ///
@@ -335,6 +349,9 @@ impl<S: 'static> Router<S> {
     pub(crate) fn into_table(mut self) -> Table {
         if let Some(bytes) = self.table.body_bytes_max {
             self.table.endpoints().for_each(|endpoint| endpoint.settle_body_bytes_max(bytes));
+        }
+        if let Some(timeout) = self.table.timeout {
+            self.table.endpoints().for_each(|endpoint| endpoint.settle_timeout(timeout));
         }
         self.table.wrap();
         self.table

@@ -124,8 +124,8 @@ pub use tidegate_engine::{
     Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
     ConnectionCharge, ConnectionRate, Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener,
     LoadBalancing, Member, Outcome, PortableError, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate,
-    ReadHalf, Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerHandle, Session, Shaping, Slow,
-    StartError, Visit, WriteHalf, blocking, task,
+    ReadHalf, Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerEnd, ServerHandle, ServiceManager,
+    Session, Shaping, Slow, StartError, Supervisor, Visit, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

@@ -2,8 +2,10 @@
 
 mod access_log;
 mod basic_auth;
+mod cors;
 mod error_pages;
 mod request_id;
+mod security_fields;
 mod trace_context;
 mod wrap;
 
@@ -17,8 +19,10 @@ use tidegate_sys::Address;
 
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
+pub use self::cors::{Cors, CorsBuilder, CorsError};
 pub use self::error_pages::ErrorPages;
 pub use self::request_id::{RequestId, RequestIds};
+pub use self::security_fields::SecurityFields;
 pub use self::trace_context::{TraceContext, TraceContexts};
 pub use self::wrap::{AsyncMiddleware, Next, NextResponse, Wrapper};
 
