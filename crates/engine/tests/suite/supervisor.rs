@@ -11,15 +11,14 @@ use rustix::process::{Signal, getpid, kill_process};
 use tidegate::framing::Lines;
 use tidegate::{Channel, ChannelError, Server, ServerEnd, ServerHandle, ServiceManager, Supervisor};
 
-/// Echoes lines, even while the server drains.
+/// Echoes lines, even while the server drains: the first `None` is that of the drain.
 async fn echo(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
-    loop {
-        match channel.recv().await? {
-            Some(line) => drop(channel.send(line.into())?),
-            None if channel.is_draining() => {}
-            None => return Ok(()),
+    for _ in 0..2 {
+        while let Some(line) = channel.recv().await? {
+            channel.send(line.into())?;
         }
     }
+    Ok(())
 }
 
 fn start() -> ServerHandle {
