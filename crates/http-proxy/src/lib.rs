@@ -54,7 +54,7 @@
 //! | `download.rs` | a response on its way, with the rest of the request |
 //! | `tunnel.rs` | two connections that have left HTTP, joined |
 //! | `request_head.rs` | `ForwardPlan`: the request for an upstream: target, host, fields; which requests are refused |
-//! | `fields.rs` | which fields are for the next hop, and `Edit` |
+//! | `fields.rs` | which fields are for the next hop, after edits |
 //! | `forwarded.rs` | `Forwarding`: fields about the client; `Via`, and how a loop is found |
 //! | `options.rs` | the settings of a route |
 //! | `upstreams.rs` | `Upstreams`: the state that loops share; `UpstreamLimits` |
@@ -120,7 +120,6 @@ use tidegate_http::{BoxResponseFuture, Endpoint, RequestFunction, gateway};
 
 pub use self::balance::Balance;
 pub use self::check::HealthCheck;
-pub use self::fields::Edit;
 use self::forward::LoopUpstreams;
 pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
@@ -132,6 +131,8 @@ pub use self::rate::RateLimit;
 pub use self::retry::Retries;
 pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
 pub use self::url::{InvalidUrl, UpstreamUrl};
+#[doc(inline)]
+pub use tidegate_http::Edit;
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).
 ///
@@ -202,7 +203,11 @@ impl Proxy {
     }
 
     /// Changes the fields of requests.
+    ///
+    /// # Panics
+    /// If the value has parts of a response: [`Edit::needs_response`].
     pub fn edit_request(mut self, edit: Edit) -> Self {
+        assert!(!edit.needs_response(), "`{}` of a request has no part of its response", edit.name());
         self.options.request_edits.push(edit);
         self
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::fields::Edit;
+use tidegate_http::Edit;
+
 use super::forwarded::{Forwarding, Pseudonym};
 use super::rate::RateLimit;
 

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use tidegate_http::Request;
-use tidegate_http::Response;
+use tidegate_http::{Request, Response, TemplateValues};
 use tidegate_http1::client::{InvalidRequest, Outgoing};
 use tidegate_http1::{self as http1, BodyLength, Fields, Method, RequestHead, Status};
 
@@ -142,7 +141,9 @@ impl ForwardPlan {
         if let Some(handshake) = self.handshake.as_ref().filter(|_| !is_http2) {
             handshake.add(&mut fields);
         }
-        fields::add_edits(&mut fields, &options.request_edits);
+        fields::add_edits(&mut fields, &options.request_edits, || {
+            TemplateValues::new(request).trusting_networks(&options.forwarding.trusted)
+        });
         if is_http2 && self.takes_trailers {
             // The proxy passes trailers on in any case; some gRPC servers insist on the field.
             fields.push_te_trailers();

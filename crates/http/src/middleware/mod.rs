@@ -3,7 +3,9 @@
 mod access_log;
 mod basic_auth;
 mod error_pages;
+mod network_rules;
 mod request_id;
+mod response_fields;
 mod trace_context;
 
 use std::rc::Rc;
@@ -17,7 +19,9 @@ use tidegate_sys::Address;
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
 pub use self::error_pages::ErrorPages;
+pub use self::network_rules::NetworkRules;
 pub use self::request_id::{RequestId, RequestIds};
+pub use self::response_fields::ResponseFields;
 pub use self::trace_context::{TraceContext, TraceContexts};
 
 use crate::counting::{RequestCount, RequestCounter};
