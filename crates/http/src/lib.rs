@@ -35,6 +35,8 @@
 //! | `line_log.rs` | `LineLog`: lines that a thread of its own writes |
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |
 //! | `client_address.rs` | `TrustedProxies`: the client of a request behind proxies in front |
+//! | `condition.rs` | `Condition`: a test of a request beside its host and path |
+//! | `conditional.rs` | the routes of a table that have conditions |
 //! | `cookie_value.rs` | one cookie of a request |
 //! | `counting.rs` | counts the requests of a loop |
 //! | `upstream_note.rs` | the upstream of a proxied request, for its access log |
@@ -67,6 +69,8 @@ mod client_address;
 mod codec;
 #[cfg(feature = "compress")]
 mod compression;
+mod condition;
+mod conditional;
 mod cookie_value;
 mod counting;
 mod edit;
@@ -114,6 +118,7 @@ pub use client_address::{ClientAddress, TrustedProxies};
 pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
+pub use condition::Condition;
 pub use edit::{Edit, EditValue};
 pub use endpoint::{
     AsyncFunction, BoxResponseFuture, Endpoint, HalfClose, RequestFunction, SyncFunction, WithHalfClose, WithRequest,
