@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tidegate_engine::{ConnectError, task};
-use tidegate_http::gateway::{InterimWriter, PipelineSlot, UpstreamNote};
+use tidegate_http::gateway::{InterimWriter, PipelineSlot, UpstreamNote, address_key};
 use tidegate_http::{Request, Response};
 use tidegate_http_upstream::{Connected, is_idempotent};
 use tidegate_http1::{ResponseHead, Status};
@@ -25,7 +25,6 @@ use super::lease::Lease;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
-use super::rate;
 use super::request_head::ForwardPlan;
 use super::upload::Upload;
 use super::upstream_response::{ClientSide, UpstreamResponse};
@@ -436,7 +435,7 @@ impl LoopUpstreams {
     fn client(&self, request: &Request) -> Option<u64> {
         let limits = &self.shared.limits;
         let is_bounded = limits.requests_per_address_max < limits.requests_max;
-        if is_bounded { client_ip(request).map(rate::key) } else { None }
+        if is_bounded { client_ip(request).map(address_key) } else { None }
     }
 
     /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all of these are
@@ -512,7 +511,7 @@ impl LoopUpstreams {
 
 /// The client of a request, with its connection unless that is one of a proxy in front.
 fn requester(request: &Request, forwarding: &Forwarding) -> Option<Requester> {
-    let client = rate::key(origin_ip(request, forwarding)?);
+    let client = address_key(origin_ip(request, forwarding)?);
     let port = request.peer().ip().filter(|_| !forwarding.trusts(request)).map_or(0, |address| address.port());
     Some(Requester { client, port })
 }

@@ -67,7 +67,6 @@
 //! | `names.rs` | the names of upstreams, each resolved by itself |
 //! | `resolver.rs` | `Resolver`: resolves names; the first addresses of a set |
 //! | `retry.rs` | `Retries`, and their budget |
-//! | `rate.rs` | `RateLimit`: requests of each client address |
 //! | `cancellations.rs` | `Cancellations`: the budget of each client for requests that it cancels |
 //! | `lease.rs` | a request that an upstream has in progress |
 //! | `connection.rs` | `Connection`: a connection to an upstream without its type; `connect` makes one |
@@ -98,7 +97,6 @@ mod names;
 mod options;
 mod pipeline;
 mod pool;
-mod rate;
 mod request_head;
 mod resolver;
 mod retry;
@@ -127,12 +125,11 @@ pub use self::health::Ejection;
 pub use self::maintenance::Maintenance;
 pub use self::options::HashKey;
 use self::options::{HostRule, Options};
-pub use self::rate::RateLimit;
 pub use self::retry::Retries;
 pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
 pub use self::url::{InvalidUrl, UpstreamUrl};
 #[doc(inline)]
-pub use tidegate_http::Edit;
+pub use tidegate_http::{Edit, RateLimit};
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).
 ///
@@ -238,7 +235,7 @@ impl Proxy {
         self
     }
 
-    /// Bounds the requests of each client address, for this proxy; as middleware a [`RateLimit`] bounds those of a router.
+    /// Bounds the requests of each client for this proxy, which costs less than a [`RateLimit`] as middleware.
     pub fn rate_limit(mut self, limit: &RateLimit) -> Self {
         self.options.rate = Some(limit.clone());
         self

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_http::Edit;
+use tidegate_http::{Edit, RateLimit};
 
 use super::forwarded::{Forwarding, Pseudonym};
-use super::rate::RateLimit;
 
 /// The key that decides which upstream gets a request, with
 /// [`Balance::ConsistentHash`](super::Balance::ConsistentHash).

@@ -8,6 +8,7 @@ use crate::endpoint::Call;
 pub use crate::endpoint::{InterimHandler, InterimWriter};
 use crate::extract::BodyUse;
 pub use crate::field_names::{has_prefix, is_of_connection, is_same};
+pub use crate::middleware::address_key;
 pub use crate::normal_path::strip_prefix;
 pub use crate::serving::order::PipelineSlot;
 pub use crate::upstream_note::UpstreamNote;

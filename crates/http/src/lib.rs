@@ -130,7 +130,7 @@ pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCod
 pub use limits::Limits;
 pub use line_log::LineLog;
 pub use middleware::{
-    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, NetworkRules, RefusedRequest, RequestId, RequestIds,
+    AccessLog, BasicAuth, ConcurrencyLimit, ErrorPages, LogFormat, Middleware, NetworkRules, RateKey, RateLimit, RefusedRequest, RequestId, RequestIds,
     RequestInfo, ResponseFields, TraceContext, TraceContexts,
 };
 pub use normal_path::normal_path;
