@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_buffer::Slice;
 use tidegate_codec::framing::Raw;
-use tidegate_http::gateway::PipelineSlot;
+use tidegate_http::gateway::{self, PipelineSlot};
 use tidegate_http::{Request, Response, StatusCode, TemplateValues};
 use tidegate_http_message::{Body, Data, Upgrade};
 use tidegate_http1::client::Incoming;
@@ -63,7 +63,7 @@ impl UpstreamResponse {
             client.admission.complete();
             return self.tunnel(&client);
         }
-        let mut response = Response::with(status).fields(response_fields(
+        let mut response = gateway::forwarded(Response::with(status)).fields(response_fields(
             &self.head,
             &self.lease.upstream,
             (client.request, client.options, plan),

@@ -12,7 +12,7 @@ pub use crate::middleware::address_key;
 pub use crate::normal_path::strip_prefix;
 pub use crate::serving::order::PipelineSlot;
 pub use crate::upstream_note::UpstreamNote;
-use crate::{BoxResponseFuture, Endpoint, Request};
+use crate::{BoxResponseFuture, Endpoint, Request, Response};
 
 /// A function that passes requests on to other servers, and their interim responses back. Paths reach it as they were sent.
 ///
@@ -29,4 +29,11 @@ pub fn endpoint(
 /// A request as its codec yields it, of a client without TLS.
 pub fn request(head: RequestHead, peer: Address) -> Request {
     Request::new(head, peer, false, None)
+}
+
+/// Marks a response as that of an upstream, which this server has not made.
+#[must_use]
+pub fn forwarded(mut response: Response) -> Response {
+    response.is_forwarded = true;
+    response
 }

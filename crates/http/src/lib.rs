@@ -130,8 +130,9 @@ pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCod
 pub use limits::Limits;
 pub use line_log::LineLog;
 pub use middleware::{
-    AccessLog, BasicAuth, ConcurrencyLimit, ErrorPages, LogFormat, Middleware, NetworkRules, RateKey, RateLimit, RefusedRequest, RequestId, RequestIds,
-    RequestInfo, ResponseFields, TraceContext, TraceContexts,
+    AccessLog, BasicAuth, ConcurrencyLimit, ErrorPage, ErrorPages, LogFormat, Middleware, NetworkRules, PageText,
+    RateKey, RateLimit, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields, TraceContext,
+    TraceContexts,
 };
 pub use normal_path::normal_path;
 pub use redirect::{FixedResponse, InvalidRedirect, Redirect, ResponseFunction};

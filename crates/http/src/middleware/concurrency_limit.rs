@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tidegate_http1::Status;
 use tidegate_http_message::body::{Body, BodyKind};
+use tidegate_http1::Status;
 
 use super::{Middleware, RequestInfo};
 use crate::request::Request;

@@ -21,7 +21,7 @@ use tidegate_sys::Address;
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
 pub use self::concurrency_limit::ConcurrencyLimit;
-pub use self::error_pages::ErrorPages;
+pub use self::error_pages::{ErrorPage, ErrorPages, PageText};
 pub use self::network_rules::NetworkRules;
 pub use self::rate_limit::{RateKey, RateLimit, address_key};
 pub use self::request_id::{RequestId, RequestIds};

@@ -230,7 +230,12 @@ mod tests {
         for (key, one, same, other) in [
             (&header, "X-Key: 1\r\n", "x-key: 1\r\nX-Key: 2\r\n", "X-Key: 2\r\n"),
             (&cookie, "Cookie: sid=1\r\n", "Cookie: a=b; sid=1\r\n", "Cookie: sid=2\r\n"),
-            (&RateKey::Bearer, "Authorization: Bearer 1\r\n", "Authorization: bearer  1\r\n", "Authorization: Bearer 2\r\n"),
+            (
+                &RateKey::Bearer,
+                "Authorization: Bearer 1\r\n",
+                "Authorization: bearer  1\r\n",
+                "Authorization: Bearer 2\r\n",
+            ),
         ] {
             assert_eq!(number(key, one), number(key, same), "{one}");
             assert_ne!(number(key, one), number(key, other), "{one}");
