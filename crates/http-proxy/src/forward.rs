@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tidegate_engine::{ConnectError, task};
-use tidegate_http::gateway::{InterimWriter, PipelineSlot, UpstreamNote, address_key};
+use tidegate_http::gateway::{self, InterimWriter, PipelineSlot, UpstreamNote, address_key};
 use tidegate_http::{Request, Response};
 use tidegate_http_upstream::{Connected, is_idempotent};
 use tidegate_http1::{ResponseHead, Status};
@@ -26,6 +26,7 @@ use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
 use super::request_head::ForwardPlan;
+use super::sticky::StickyCookie;
 use super::upload::Upload;
 use super::upstream_response::{ClientSide, UpstreamResponse};
 use super::upstreams::{Shared, Upstream, UpstreamLimits};
@@ -72,11 +73,19 @@ struct RequestContext<'a> {
     plan: &'a ForwardPlan,
     options: &'a Rc<Options>,
     interims: &'a InterimWriter,
+    preference: Preference<'a>,
+    note: Option<UpstreamNote>,
+}
+
+/// The part of a request that decides which upstream it gets.
+#[derive(Clone, Copy)]
+struct Preference<'a> {
     /// The key of the balance.
     key: u64,
     /// The client address whose share of an upstream it takes.
     address: Option<u64>,
-    note: Option<UpstreamNote>,
+    /// The cookie that names an upstream, and the id in it.
+    sticky: Option<(&'a StickyCookie, u64)>,
 }
 
 impl LoopUpstreams {
@@ -110,6 +119,9 @@ impl LoopUpstreams {
         {
             return response;
         }
+        if request.content_length().is_some_and(|length| length > options.request_body_bytes_max) {
+            return Response::of_error(Status::CONTENT_TOO_LARGE);
+        }
         let requester = requester(&request, &options.forwarding);
         let Some(mut admission) = self.cancellations.admit(requester).await else {
             return Response::of_error(Status::TOO_MANY_REQUESTS);
@@ -118,8 +130,7 @@ impl LoopUpstreams {
         let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
         self.shared.budget.earn();
         let context = RequestContext {
-            key: self.key(&request, &options.hash_key),
-            address: self.client(&request),
+            preference: self.preference(&request, options),
             note: request.extensions().get::<UpstreamNote>().cloned(),
             request: &request,
             plan: &plan,
@@ -163,7 +174,7 @@ impl LoopUpstreams {
             if let Some(note) = &context.note {
                 note.set(upstream.name.clone(), None);
             }
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), context.address);
+            let lease = Lease::new(self.shared.clone(), upstream.clone(), context.preference.address);
             let pooled = match self.connection_for(place, &lease, &attempts) {
                 ConnectionChoice::Connection(connection) => Some(connection),
                 ConnectionChoice::Own => None,
@@ -211,7 +222,7 @@ impl LoopUpstreams {
         place: Option<&PipelineSlot>,
     ) -> Option<Arc<Upstream>> {
         loop {
-            match self.pick(context.key, attempts, context.address) {
+            match self.pick(context.preference, attempts) {
                 UpstreamChoice::Upstream(upstream) => return Some(upstream),
                 _ if place.is_some_and(|place| !place.is_in_turn()) => {
                     if let Some(place) = place {
@@ -219,7 +230,7 @@ impl LoopUpstreams {
                     }
                 }
                 UpstreamChoice::Full => {
-                    return Box::pin(self.wait_for_room(context.key, attempts, context.address)).await;
+                    return Box::pin(self.wait_for_room(context.preference, attempts)).await;
                 }
                 UpstreamChoice::None if attempts.readmit() => {}
                 UpstreamChoice::None => return None,
@@ -419,6 +430,15 @@ impl LoopUpstreams {
         Err(ConnectError::Failed(upstream.address.clone(), error))
     }
 
+    #[inline]
+    fn preference<'a>(&self, request: &Request, options: &'a Options) -> Preference<'a> {
+        Preference {
+            key: self.key(request, &options.hash_key),
+            address: self.client(request),
+            sticky: options.sticky.as_ref().and_then(|cookie| Some((cookie, cookie.id_in(request)?))),
+        }
+    }
+
     fn key(&self, request: &Request, key: &HashKey) -> u64 {
         if self.shared.balance != Balance::ConsistentHash {
             return 0;
@@ -428,6 +448,7 @@ impl LoopUpstreams {
             HashKey::Client => of_client(),
             HashKey::Target => hash_of(request.target()),
             HashKey::Header(name) => request.header(name).map_or_else(of_client, hash_of),
+            HashKey::Cookie(name) => gateway::cookie(request, name).map_or_else(of_client, hash_of),
         }
     }
 
@@ -440,19 +461,19 @@ impl LoopUpstreams {
 
     /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all of these are
     /// away, one that is.
-    fn pick(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> UpstreamChoice {
+    fn pick(&self, preference: Preference<'_>, attempts: &Attempts) -> UpstreamChoice {
         let mut candidates = self.candidates.take();
         candidates.clear();
-        let picked = self.pick_from(&mut candidates, key, attempts, client);
+        let picked = self.pick_from(&mut candidates, preference, attempts);
         self.candidates.replace(candidates);
         picked
     }
 
     /// Waits until an upstream has room.
     #[cold]
-    async fn wait_for_room(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Option<Arc<Upstream>> {
+    async fn wait_for_room(&self, preference: Preference<'_>, attempts: &Attempts) -> Option<Arc<Upstream>> {
         let UpstreamLimits { queued_requests_max, queue_timeout, .. } = self.shared.limits;
-        let find = || match self.pick(key, attempts, client) {
+        let find = || match self.pick(preference, attempts) {
             UpstreamChoice::Upstream(upstream) => Some(Some(upstream)),
             UpstreamChoice::Full => None,
             UpstreamChoice::None => Some(None),
@@ -463,10 +484,10 @@ impl LoopUpstreams {
     fn pick_from(
         &self,
         candidates: &mut Vec<Candidate>,
-        key: u64,
+        preference: Preference<'_>,
         attempts: &Attempts,
-        client: Option<u64>,
     ) -> UpstreamChoice {
+        let Preference { key, address: client, sticky } = preference;
         let members = self.members();
         let now = self.shared.millis(task::now());
         let limits = &self.shared.limits;
@@ -480,6 +501,12 @@ impl LoopUpstreams {
                 && (attempts.are_none() || !attempts.leaves_out(member.id))
                 && member.has_room(client, limits),
         }));
+        if let Some((cookie, id)) = sticky {
+            let mut own = members.iter().zip(&*candidates).filter(|(_, candidate)| candidate.is_eligible);
+            if let Some((member, _)) = own.find(|(member, _)| cookie.id_of(member.hash) == id) {
+                return UpstreamChoice::Upstream(member.clone());
+            }
+        }
         if let Some(place) = pick(candidates) {
             return UpstreamChoice::Upstream(members[place].clone());
         }

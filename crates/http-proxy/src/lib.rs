@@ -28,6 +28,7 @@
 //! |---|---|
 //! | 400 | the path has a dot segment, or the request cannot be passed on |
 //! | 405 | TRACE; CONNECT, unless it is [passed on](Proxy::pass_connect) |
+//! | 413 | the body is longer than [`request_body_bytes_max`](Proxy::request_body_bytes_max) |
 //! | 429 | more requests than a [`RateLimit`] allows, or too many that the client has cancelled before |
 //! | 501 | an HTTP/2 extended CONNECT for another protocol than WebSocket |
 //! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without that upgrade |
@@ -68,6 +69,8 @@
 //! | `resolver.rs` | `Resolver`: resolves names; the first addresses of a set |
 //! | `retry.rs` | `Retries`, and their budget |
 //! | `cancellations.rs` | `Cancellations`: the budget of each client for requests that it cancels |
+//! | `rewrite.rs` | `Rewrite`: another path for the upstream |
+//! | `sticky.rs` | `StickyCookie`: a client stays with one upstream |
 //! | `lease.rs` | a request that an upstream has in progress |
 //! | `connection.rs` | `Connection`: a connection to an upstream without its type; `connect` makes one |
 //! | `pipeline.rs` | `Pipeline`: a connection with several requests of one client in progress |
@@ -100,8 +103,10 @@ mod pool;
 mod request_head;
 mod resolver;
 mod retry;
+mod rewrite;
 mod session;
 mod shares;
+mod sticky;
 mod tunnel;
 mod upload;
 mod upstream_response;
@@ -126,6 +131,8 @@ pub use self::maintenance::Maintenance;
 pub use self::options::HashKey;
 use self::options::{HostRule, Options};
 pub use self::retry::Retries;
+pub use self::rewrite::{InvalidRewrite, Rewrite};
+pub use self::sticky::StickyCookie;
 pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
 pub use self::url::{InvalidUrl, UpstreamUrl};
 #[doc(inline)]
@@ -196,6 +203,27 @@ impl Proxy {
     pub fn strip_prefix(mut self, prefix: &str) -> Self {
         assert!(prefix.starts_with('/') && !prefix.ends_with('/'), "a prefix begins with a slash and ends without one");
         self.options.strip_prefix = Some(prefix.to_owned());
+        self
+    }
+
+    /// Changes the path that upstreams get, after [`strip_prefix`](Self::strip_prefix) and earlier rewrites. A path that is
+    /// none then gets a 400.
+    pub fn rewrite(mut self, rewrite: Rewrite) -> Self {
+        self.options.rewrites.push(rewrite);
+        self
+    }
+
+    /// Keeps a client at the upstream that has answered it first, as long as that one is available and has room, whichever
+    /// [`Balance`] there is. Then the client gets another one, and its cookie.
+    pub fn sticky(mut self, cookie: StickyCookie) -> Self {
+        self.options.sticky = Some(cookie);
+        self
+    }
+
+    /// The longest body of a request, in bytes: a longer one gets a 413. One whose length is not known before is passed on
+    /// as far as that.
+    pub fn request_body_bytes_max(mut self, bytes_max: u64) -> Self {
+        self.options.request_body_bytes_max = bytes_max;
         self
     }
 

@@ -24,6 +24,8 @@ pub(super) struct Upload {
     kept: Option<Box<SentPieces>>,
     /// How the request is passed on; `None` if it has no body.
     options: Option<Rc<Options>>,
+    /// How many bytes may still come from the client.
+    bytes_left: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,11 +61,19 @@ pub(super) enum UploadError {
 impl Upload {
     /// The upload of a request that has no body.
     pub(super) fn nothing() -> Self {
-        Self { body: Body::empty(), state: UploadState::Done, has_begun: false, kept: None, options: None }
+        Self {
+            body: Body::empty(),
+            state: UploadState::Done,
+            has_begun: false,
+            kept: None,
+            options: None,
+            bytes_left: 0,
+        }
     }
 
     pub(super) fn new(body: Body, options: Rc<Options>) -> Self {
-        Self { body, state: UploadState::Sending, has_begun: false, kept: None, options: Some(options) }
+        let bytes_left = options.request_body_bytes_max;
+        Self { body, state: UploadState::Sending, has_begun: false, kept: None, options: Some(options), bytes_left }
     }
 
     /// Begins again, on another connection.
@@ -188,6 +198,12 @@ impl Upload {
             return Poll::Ready(next);
         }
         self.has_begun = true;
+        if let Some(Ok(data)) = &next {
+            match self.bytes_left.checked_sub(data.len() as u64) {
+                Some(left) => self.bytes_left = left,
+                None => return Poll::Ready(Some(Err(BodyError::TooLong))),
+            }
+        }
         match (&mut self.kept, &next) {
             (Some(kept), Some(Ok(data))) => {
                 kept.bytes += data.len();

@@ -203,6 +203,9 @@ fn response_fields(
         let values = TemplateValues::new(request).trusting_networks(&options.forwarding.trusted);
         values.with_upstream(address_of(upstream)).with_status(status_code(head.status()))
     });
+    if let Some(sticky) = &options.sticky {
+        sticky.add_to(&mut fields, request, upstream.hash);
+    }
     fields
 }
 

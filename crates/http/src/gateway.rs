@@ -9,7 +9,7 @@ pub use crate::endpoint::{InterimHandler, InterimWriter};
 use crate::extract::BodyUse;
 pub use crate::field_names::{has_prefix, is_of_connection, is_same};
 pub use crate::middleware::address_key;
-pub use crate::normal_path::strip_prefix;
+pub use crate::normal_path::{normal_path_of, strip_prefix};
 pub use crate::serving::order::PipelineSlot;
 pub use crate::upstream_note::UpstreamNote;
 use crate::{BoxResponseFuture, Endpoint, Request, Response};
