@@ -22,6 +22,7 @@ use super::error::{Failure, SendFailure};
 use super::forwarded::{Forwarding, client_ip, origin_ip};
 use super::head_wait::{HeadWait, Reuse, Stop};
 use super::lease::Lease;
+use super::mirror::LoopMirror;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
@@ -107,7 +108,7 @@ impl LoopUpstreams {
     pub(super) async fn forward(
         &self,
         mut request: Request,
-        options: &Rc<Options>,
+        (options, mirror): (&Rc<Options>, Option<&Rc<LoopMirror>>),
         interims: InterimWriter,
     ) -> Response {
         let plan = match ForwardPlan::of(&request, options) {
@@ -128,6 +129,9 @@ impl LoopUpstreams {
         };
         let body = std::mem::take(request.body_mut());
         let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
+        if let Some(copy) = mirror.and_then(|mirror| mirror.copy(&request, &plan)) {
+            upload.copy_to(copy);
+        }
         self.shared.budget.earn();
         let context = RequestContext {
             preference: self.preference(&request, options),
@@ -149,6 +153,27 @@ impl LoopUpstreams {
                 tunnel_idle_timeout: self.shared.limits.tunnel_idle_timeout,
             }),
             Err(response) => response,
+        }
+    }
+
+    /// Sends a copy of a request, and drops the response. Nothing of it is an error of a client.
+    pub(super) async fn send_copy(&self, request: Request, body: Vec<u8>, options: &Rc<Options>) {
+        let interims = gateway::no_interims();
+        let Ok(plan) = ForwardPlan::of(&request, options) else { return };
+        let Some(mut admission) = self.cancellations.admit(None).await else { return };
+        let has_body = request.head().has_body();
+        let mut upload = if has_body { Upload::new(body.into(), options.clone()) } else { Upload::nothing() };
+        self.shared.budget.earn();
+        let context = RequestContext {
+            preference: self.preference(&request, options),
+            note: None,
+            request: &request,
+            plan: &plan,
+            options,
+            interims: &interims,
+        };
+        if let Ok(answer) = self.try_upstreams(&context, &mut upload, &mut admission).await {
+            answer.discard(upload, admission, &self.pool, options).await;
         }
     }
 

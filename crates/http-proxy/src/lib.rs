@@ -69,6 +69,7 @@
 //! | `resolver.rs` | `Resolver`: resolves names; the first addresses of a set |
 //! | `retry.rs` | `Retries`, and their budget |
 //! | `cancellations.rs` | `Cancellations`: the budget of each client for requests that it cancels |
+//! | `mirror.rs` | `Mirror`: copies of requests for other upstreams |
 //! | `rewrite.rs` | `Rewrite`: another path for the upstream |
 //! | `sticky.rs` | `StickyCookie`: a client stays with one upstream |
 //! | `lease.rs` | a request that an upstream has in progress |
@@ -96,6 +97,7 @@ mod health;
 mod lease;
 mod maintenance;
 mod metrics;
+mod mirror;
 mod names;
 mod options;
 mod pipeline;
@@ -128,6 +130,8 @@ pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
 pub use self::health::Ejection;
 pub use self::maintenance::Maintenance;
+use self::mirror::LoopMirror;
+pub use self::mirror::Mirror;
 pub use self::options::HashKey;
 use self::options::{HostRule, Options};
 pub use self::retry::Retries;
@@ -220,6 +224,12 @@ impl Proxy {
         self
     }
 
+    /// Sends copies of a share of the requests to other upstreams, with the same changes, and drops their responses.
+    pub fn mirror(mut self, mirror: Mirror) -> Self {
+        self.options.mirror = Some(mirror);
+        self
+    }
+
     /// The longest body of a request, in bytes: a longer one gets a 413. One whose length is not known before is passed on
     /// as far as that.
     pub fn request_body_bytes_max(mut self, bytes_max: u64) -> Self {
@@ -284,11 +294,12 @@ pub struct ProxyFunction;
 impl<S> RequestFunction<S, ProxyFunction> for Proxy {
     fn into_endpoint(self, _: Rc<S>) -> Endpoint {
         let Self { upstreams, options } = self;
+        let mirror = options.mirror.clone().map(|mirror| Rc::new(LoopMirror::new(mirror, &options)));
         let options = Rc::new(options);
         let needs_destination = upstreams.sends_proxy_header();
         let call = move |request, interims| -> BoxResponseFuture {
-            let (upstreams, options) = (upstreams.clone(), options.clone());
-            Box::pin(async move { upstreams.forward(request, &options, interims).await })
+            let (upstreams, options, mirror) = (upstreams.clone(), options.clone(), mirror.clone());
+            Box::pin(async move { upstreams.forward(request, (&options, mirror.as_ref()), interims).await })
         };
         gateway::endpoint(call, needs_destination)
     }

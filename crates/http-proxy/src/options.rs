@@ -5,6 +5,7 @@ use std::time::Duration;
 use tidegate_http::{Edit, RateLimit};
 
 use super::forwarded::{Forwarding, Pseudonym};
+use super::mirror::Mirror;
 use super::rewrite::Rewrite;
 use super::sticky::StickyCookie;
 
@@ -45,6 +46,7 @@ pub(super) struct Options {
     pub(super) response_edits: Vec<Edit>,
     pub(super) hash_key: HashKey,
     pub(super) sticky: Option<StickyCookie>,
+    pub(super) mirror: Option<Mirror>,
     /// The longest body of a request, in bytes.
     pub(super) request_body_bytes_max: u64,
     /// The protocols that requests may switch to.
@@ -76,6 +78,7 @@ impl Default for Options {
             response_edits: Vec::new(),
             hash_key: HashKey::default(),
             sticky: None,
+            mirror: None,
             request_body_bytes_max: u64::MAX,
             upgrades: vec!["websocket".into()],
             connect: false,

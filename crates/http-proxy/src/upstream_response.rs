@@ -84,6 +84,21 @@ impl UpstreamResponse {
         }
     }
 
+    /// Receives the response and drops it, so that the connection may serve another request.
+    pub(super) async fn discard(self, upload: Upload, admission: Admission, pool: &Rc<Pool>, options: &Rc<Options>) {
+        let Self { head, connection, lease, .. } = self;
+        if matches!(head.status().code(), 502..=504) {
+            lease.fail();
+        }
+        let (pool, options) = (pool.clone(), options.clone());
+        let download = Download { connection, upload, lease, pool, options, admission };
+        if head.has_body() {
+            download.discard().await;
+        } else if download.upload.is_done() {
+            download.finish();
+        }
+    }
+
     /// The response that switches to another protocol, which goes through the proxy as bytes.
     fn tunnel(self, client: &ClientSide<'_>) -> Response {
         let Self { head, connection, lease, handshake_answer } = self;

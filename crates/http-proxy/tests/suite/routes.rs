@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use tidegate::ConnectionRate;
-use tidegate::http::proxy::{Edit, Proxy, RateLimit, Rewrite, StickyCookie};
+use tidegate::http::proxy::{Edit, Mirror, Proxy, RateLimit, Rewrite, StickyCookie};
 use tidegate::http::{
     ConcurrencyLimit, ErrorPage, ErrorPages, RateKey, ResponseCompression, Router, StatusCode, Template,
     with_middleware,
@@ -348,4 +348,66 @@ fn an_edit_of_a_request_has_no_part_of_its_response() {
     let edit = Edit::set("X", template("{upstream.address}")).unwrap();
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| proxy.edit_request(edit)));
     assert!(caught.is_err());
+}
+
+#[test]
+fn a_mirror_gets_the_same_request_and_delays_none() {
+    let (upstream, other) = (Upstream::new(), Upstream::new());
+    let (main, copies) = (upstreams(&[&upstream]), upstreams(&[&other]));
+    let server = start(move || {
+        let proxy = Proxy::new(&main).via("gate").mirror(Mirror::new(&copies).body_bytes_max(8));
+        let proxy = proxy.edit_request(Edit::set("X-For", template("{client.ip}")).unwrap());
+        Router::new().fallback(proxy.rewrite(Rewrite::add_prefix("/v2").unwrap()))
+    });
+    let mut client = client(&server);
+    client.send("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n");
+    let mut peer = upstream.accept();
+    let head = peer.head();
+    peer.until("ab\r\n");
+    client.send("2\r\ncd\r\n0\r\n\r\n");
+    peer.until("0\r\n\r\n");
+    let mut copy = other.accept();
+    // The copy is never answered, and its request is.
+    assert_eq!(copy.head(), head);
+    assert!(copy.until("0\r\n\r\n").replace("\r\n", "").contains("abcd"));
+    peer.send(OK);
+    client.head();
+    client.until("ok");
+    copy.send("HTTP/1.1 500 No\r\nConnection: close\r\nContent-Length: 3\r\n\r\nnot");
+    client.send(get("/b", ""));
+    let head = peer.head();
+    let mut second = other.accept();
+    assert_eq!(second.head(), head);
+    peer.send(OK);
+    client.head();
+    client.until("ok");
+    // A longer body is not copied.
+    client.send("POST /long HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n123456789");
+    peer.until("123456789");
+    peer.send(OK);
+    client.head();
+    client.until("ok");
+    client.send(get("/last", ""));
+    peer.head();
+    peer.send(OK);
+    client.head();
+    let mut last = other.accept();
+    assert!(last.head().starts_with("GET /v2/last "), "the long request had no copy");
+}
+
+#[test]
+fn a_mirror_that_is_gone_fails_no_request() {
+    let upstream = Upstream::new();
+    let (main, copies) = (upstreams(&[&upstream]), upstreams(&[&Upstream::new()]));
+    let server = start(move || Router::new().fallback(Proxy::new(&main).mirror(Mirror::new(&copies))));
+    let mut client = client(&server);
+    let mut peer = None::<Peer>;
+    for _ in 0..4 {
+        client.send(get("/", ""));
+        let peer = peer.get_or_insert_with(|| upstream.accept());
+        peer.head();
+        peer.send(OK);
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        client.until("ok");
+    }
 }
