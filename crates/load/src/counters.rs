@@ -1,6 +1,7 @@
 //! `WorkerStats`: the counts of one loop, and `SharedStats`: those that all loops share.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,12 @@ use super::role::Role;
 #[derive(Debug)]
 pub(crate) struct WorkerStats {
     shared: Arc<SharedStats>,
+    /// All complete responses.
     requests: Cell<u64>,
+    /// Those that were good.
+    good: Cell<u64>,
+    /// Responses by status.
+    statuses: RefCell<Vec<u64>>,
     bytes_read: Cell<u64>,
     errors: Cell<Errors>,
     unanswered: Cell<u64>,
@@ -45,6 +51,8 @@ pub(crate) struct SharedStats {
     length: AtomicU64,
     /// Whether responses may differ in their lengths.
     any_length: bool,
+    /// The requests that are left to send, if their number is given.
+    left: Option<AtomicU64>,
     /// Broadcasts are stamped with the time since then.
     epoch: Instant,
     author: u64,
@@ -61,11 +69,15 @@ pub(crate) enum Verdict {
     Status,
     /// Its body is longer or shorter than that of the first.
     Length,
+    /// It is an error reply of Redis.
+    Reply,
 }
 
 impl SharedStats {
-    pub(crate) fn new(any_length: bool) -> Self {
+    /// `total` is the number of requests of all loops, if it is given.
+    pub(crate) fn new(any_length: bool, total: Option<u64>) -> Self {
         Self {
+            left: total.map(AtomicU64::new),
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             connected: AtomicU64::new(0),
@@ -83,7 +95,32 @@ impl SharedStats {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Good responses so far, and errors.
+    /// Whether the number of requests is given.
+    pub(crate) fn has_total(&self) -> bool {
+        self.left.is_some()
+    }
+
+    /// The requests that are left to send, if their number is given.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.left.as_ref().map(|left| left.load(Ordering::Relaxed))
+    }
+
+    /// Takes up to `count` of the requests that are left.
+    pub(crate) fn take_requests(&self, count: u32) -> u32 {
+        let Some(left) = &self.left else { return count };
+        let taken = |left: u64| Some(left - left.min(count.into()));
+        let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).unwrap_or(0);
+        before.min(count.into()) as u32
+    }
+
+    /// Gives requests back that the server has not processed.
+    pub(crate) fn return_requests(&self, count: u32) {
+        if let Some(left) = &self.left {
+            left.fetch_add(count.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Responses so far, and errors.
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.requests.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed))
     }
@@ -104,6 +141,8 @@ impl WorkerStats {
         Self {
             shared,
             requests: Cell::default(),
+            good: Cell::default(),
+            statuses: RefCell::default(),
             bytes_read: Cell::default(),
             errors: Cell::default(),
             unanswered: Cell::default(),
@@ -133,6 +172,21 @@ impl WorkerStats {
     /// Counts received bytes.
     pub(crate) fn received(&self, bytes: usize) {
         self.bytes_read.set(self.bytes_read.get() + bytes as u64);
+    }
+
+    /// Counts complete responses with this status.
+    pub(crate) fn count_status(&self, status: u16, count: u32) {
+        let (mut statuses, index) = (self.statuses.borrow_mut(), usize::from(status));
+        if statuses.len() <= index {
+            statuses.resize(index + 1, 0);
+        }
+        statuses[index] += u64::from(count);
+    }
+
+    /// The complete responses by status, without zeros.
+    pub(crate) fn statuses(&self) -> BTreeMap<u16, u64> {
+        let statuses = self.statuses.borrow();
+        (0..).zip(statuses.iter().copied()).filter(|(_, count)| *count > 0).collect()
     }
 
     /// The verdict on a response with this status, and with this length if it is known.
@@ -165,13 +219,15 @@ impl WorkerStats {
             Verdict::Good => {}
             Verdict::Status => self.count(|errors| errors.status += u64::from(count)),
             Verdict::Length => self.count(|errors| errors.length += u64::from(count)),
+            Verdict::Reply => self.count(|errors| errors.reply += u64::from(count)),
         }
     }
 
-    /// Counts good responses, each with this latency.
-    pub(crate) fn count_responses(&self, count: u32, after: Duration) {
-        self.requests.set(self.requests.get() + u64::from(count));
-        self.took(count.into(), nanoseconds(after));
+    /// Counts complete responses, each with this latency, and how many of them are good.
+    pub(crate) fn count_responses(&self, all: u32, good: u32, after: Duration) {
+        self.requests.set(self.requests.get() + u64::from(all));
+        self.good.set(self.good.get() + u64::from(good));
+        self.took(all.into(), nanoseconds(after));
     }
 
     /// Counts requests that had waited for this long when the load ended. A wait below the shortest latency is not
@@ -296,6 +352,10 @@ impl WorkerStats {
         self.requests.get()
     }
 
+    pub(crate) fn good(&self) -> u64 {
+        self.good.get()
+    }
+
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.get()
     }
@@ -347,7 +407,7 @@ mod tests {
 
     #[test]
     fn the_server_is_unreachable_only_if_no_thread_has_connected() {
-        let shared = Arc::new(SharedStats::new(false));
+        let shared = Arc::new(SharedStats::new(false, None));
         let (one, other) = (WorkerStats::new(shared.clone()), WorkerStats::new(shared.clone()));
         one.unconnected();
         assert!(!shared.is_hopeless(2), "the other thread has not tried");
@@ -358,9 +418,19 @@ mod tests {
     }
 
     #[test]
+    fn the_requests_that_are_left_are_taken_once() {
+        let shared = SharedStats::new(false, Some(10));
+        assert_eq!([8, 8, 8].map(|count| shared.take_requests(count)), [8, 2, 0]);
+        shared.return_requests(3);
+        assert_eq!((shared.take_requests(2), shared.take_requests(2), shared.left()), (2, 1, Some(0)));
+        let endless = SharedStats::new(false, None);
+        assert_eq!((endless.take_requests(8), endless.left()), (8, None));
+    }
+
+    #[test]
     fn an_unanswered_request_counts_if_it_waited_as_long_as_a_response_took() {
-        let stats = WorkerStats::new(Arc::new(SharedStats::new(false)));
-        stats.count_responses(3, Duration::from_millis(5));
+        let stats = WorkerStats::new(Arc::new(SharedStats::new(false, None)));
+        stats.count_responses(3, 3, Duration::from_millis(5));
         stats.count_unanswered(2, Duration::from_millis(1));
         stats.count_unanswered(4, Duration::from_secs(1));
         assert_eq!(stats.requests(), 3);
@@ -368,7 +438,7 @@ mod tests {
         assert_eq!((latency.len(), latency.min() / 1_000_000), (7, 4));
         assert!(latency.max() >= 1_000_000_000);
         // Without any response, all waits count.
-        let stats = WorkerStats::new(Arc::new(SharedStats::new(false)));
+        let stats = WorkerStats::new(Arc::new(SharedStats::new(false, None)));
         stats.count_unanswered(1, Duration::from_secs(2));
         stats.count_unanswered(1, Duration::from_secs(1));
         assert_eq!(stats.take_latency().len(), 2);

@@ -1,0 +1,4 @@
+//! Loads of whole servers in this process: the figures that a load writes as JSON.
+
+mod redis;
+mod support;
