@@ -12,6 +12,7 @@ use super::options::Options;
 use super::redis::{CommandMix, CommandPlan, CommandTemplate, PublishPlan, parse_commands};
 use super::request::RequestTemplate;
 use super::results::Protocol;
+use super::sources::RequestSource;
 use super::stamp::STAMP_BYTES;
 use super::traffic::TrafficPlan;
 use super::url::Url;
@@ -58,6 +59,7 @@ pub(crate) fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> 
         tls: tls(options)?,
         backend: options.backend,
         duration: options.duration(),
+        ramp: options.ramp.unwrap_or_default(),
         timeout: options.timeout,
         never_read: options.never_read,
         broadcast: options.broadcast,
@@ -75,6 +77,12 @@ fn check(options: &Options) -> Result<(), String> {
     if let Some(other) = options.urls.iter().find(|other| other.server() != url.server()) {
         return Err(format!("a load is on one server: '{url}' and '{other}' are on two"));
     }
+    if let Some(other) = options.sources.iter().map(|source| &source.url).find(|other| other.server() != url.server()) {
+        return Err(format!("a load is on one server: '{url}' and '{other}' are on two"));
+    }
+    if !options.sources.is_empty() && protocol != Protocol::Http {
+        return Err("--requests, --har and --curl are for HTTP: give a URL of http or https".into());
+    }
     let is_several = options.urls.len() > 1;
     if is_several && (protocol != Protocol::Http || options.urls.iter().any(|url| url.protocol() != protocol)) {
         return Err("several URLs are for HTTP: give one of ws or redis".into());
@@ -83,6 +91,9 @@ fn check(options: &Options) -> Result<(), String> {
         && total < connections as u64
     {
         return Err(format!("{total} requests (-n) need no {connections} connections: use -c {total} or fewer"));
+    }
+    if options.ramp.is_some_and(|ramp| ramp > options.duration()) {
+        return Err("--ramp is longer than the load: give a longer --duration".into());
     }
     let is_redis = protocol == Protocol::Redis;
     let redis_flags = [
@@ -135,6 +146,9 @@ fn requests(options: &Options) -> Result<Vec<RequestTemplate>, Box<dyn Error>> {
         bytes if is_websocket && options.body.is_none() => vec![b'x'; bytes as usize],
         _ => body,
     };
+    if !options.sources.is_empty() {
+        return Ok(options.sources.iter().map(|source| of_source(options, source)).collect());
+    }
     // Several requests are written one by one.
     let depth = if options.urls.len() > 1 { 1 } else { options.pipeline };
     let template = |url: &Url| RequestTemplate {
@@ -146,6 +160,18 @@ fn requests(options: &Options) -> Result<Vec<RequestTemplate>, Box<dyn Error>> {
         is_http2: options.http2,
     };
     Ok(options.urls.iter().map(template).collect())
+}
+
+/// A request of a file or of a line of curl, with the fields of all requests.
+fn of_source(options: &Options, source: &RequestSource) -> RequestTemplate {
+    RequestTemplate {
+        url: source.url.clone(),
+        method: source.method.clone(),
+        headers: options.headers.iter().chain(&source.headers).cloned().collect(),
+        body: source.body.clone(),
+        depth: if options.sources.len() > 1 { 1 } else { options.pipeline },
+        is_http2: options.http2,
+    }
 }
 
 /// The commands of Redis, or the messages to publish.
@@ -175,6 +201,9 @@ fn commands(options: &Options) -> Result<CommandPlan, String> {
 /// The method of the requests, unless each has its own.
 pub(crate) fn method(options: &Options) -> &str {
     let has_body = options.body.is_some() && options.url().protocol() != Protocol::WebSocket;
+    if let [source, others @ ..] = &*options.sources {
+        return if others.is_empty() { &source.method } else { "Several" };
+    }
     options.method.as_deref().unwrap_or(if has_body { "POST" } else { "GET" })
 }
 

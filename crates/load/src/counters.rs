@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -56,8 +56,20 @@ pub(crate) struct SharedStats {
     /// Broadcasts are stamped with the time since then.
     epoch: Instant,
     author: u64,
-    /// WebSockets that are open.
+    /// Connections that receive messages.
     opened: AtomicU64,
+    /// A live table is shown.
+    is_watched: AtomicBool,
+    /// The figures so far, by the number of the loop.
+    live: Mutex<BTreeMap<usize, LiveFigures>>,
+}
+
+/// The figures so far, for the live table.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LiveFigures {
+    pub(crate) latency: Option<Histogram<u64>>,
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) errors: Errors,
 }
 
 /// The verdict on a response.
@@ -87,10 +99,12 @@ impl SharedStats {
             epoch: Instant::now(),
             author: RandomState::new().hash_one(0),
             opened: AtomicU64::new(0),
+            is_watched: AtomicBool::new(false),
+            live: Mutex::default(),
         }
     }
 
-    /// How many WebSockets have been opened.
+    /// How many connections that receive messages have been opened.
     pub(crate) fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
@@ -118,6 +132,28 @@ impl SharedStats {
         if let Some(left) = &self.left {
             left.fetch_add(count.into(), Ordering::Relaxed);
         }
+    }
+
+    /// Whether loops publish their figures for a live table.
+    pub(crate) fn set_watched(&self, is_watched: bool) {
+        self.is_watched.store(is_watched, Ordering::Relaxed);
+    }
+
+    /// The figures that the loops have published last.
+    pub(crate) fn live(&self) -> LiveFigures {
+        let mut sum = LiveFigures::default();
+        for one in self.live.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            match (&mut sum.latency, &one.latency) {
+                // Both have the same precision, so that one can be added to the other.
+                (Some(latency), Some(other)) => drop(latency.add(other)),
+                (latency, other) => *latency = other.clone(),
+            }
+            for (status, count) in &one.statuses {
+                *sum.statuses.entry(*status).or_default() += count;
+            }
+            sum.errors += one.errors;
+        }
+        sum
     }
 
     /// Responses so far, and errors.
@@ -164,7 +200,7 @@ impl WorkerStats {
         self.shared.author
     }
 
-    /// Counts a WebSocket that is open.
+    /// Counts a connection that is open to receive messages.
     pub(crate) fn opened(&self) {
         self.shared.opened.fetch_add(1, Ordering::Relaxed);
     }
@@ -366,6 +402,15 @@ impl WorkerStats {
         self.shared.requests.fetch_add(now.0 - shown.0, Ordering::Relaxed);
         self.shared.errors.fetch_add(now.1 - shown.1, Ordering::Relaxed);
         *shown = now;
+    }
+
+    /// Publishes the figures of the loop with this number, if a live table is shown.
+    pub(crate) fn show_live(&self, index: usize) {
+        if self.shared.is_watched.load(Ordering::Relaxed) {
+            let (latency, errors) = (Some(self.latency.borrow().clone()), self.errors.get());
+            let live = LiveFigures { latency, statuses: self.statuses(), errors };
+            self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).insert(index, live);
+        }
     }
 
     /// Ends an interval.

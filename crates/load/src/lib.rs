@@ -1,4 +1,4 @@
-//! `tidegate load`: a load generator for HTTP/1.1, HTTP/2 and WebSocket, with wrk's flags and table, and features that
+//! `tidegate load`: a load generator for HTTP/1.1, HTTP/2, WebSocket and Redis, with wrk's flags and table, and features that
 //! wrk lacks.
 //!
 //! Its connections are those of the client: `Client` of the engine makes them, over TLS as well, and the codecs of the
@@ -8,7 +8,9 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `lib.rs` | the flags, the threads, and the sums over them |
+//! | `lib.rs` | the threads, and the sums over them |
+//! | `options.rs`, `config.rs` | the flags, and the configuration of the threads that they make |
+//! | `sources/` | requests from a file, a HAR file or a line of curl; `words.rs` splits such a line |
 //! | `worker.rs` | one thread: its loop and its share of the connections |
 //! | `role.rs` | the purpose of a connection |
 //! | `connection.rs` | the handler of a connection |
@@ -16,8 +18,12 @@
 //! | `messages.rs` | the codec of a connection that is a WebSocket: its handshake, messages, broadcasts |
 //! | `frames.rs` | its messages, encoded |
 //! | `http2/` | the same two for HTTP/2 |
+//! | `redis/` | commands of Redis: their mix, and the codec of a connection |
+//! | `stamp.rs` | the time in a message that is delivered to others |
 //! | `request.rs`, `url.rs` | the request, as the flags describe it and encoded; the server and the target |
+//! | `traffic.rs` | which of these the connections of a loop send |
 //! | `schedule.rs` | `--rate`: when each batch is due |
+//! | `budget.rs` | `-n`: the requests that are left |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
 //! | `start_barrier.rs`, `cpu_time.rs` | all threads begin at one moment; the CPU time of a process |
 //! | `counters.rs`, `results.rs` | the counters of a loop, and the results of all threads |
@@ -44,6 +50,7 @@ mod results;
 mod role;
 mod schedule;
 mod sockets;
+mod sources;
 mod stamp;
 mod start_barrier;
 mod traffic;
@@ -65,6 +72,7 @@ use self::cpu_time::cpu_time;
 pub use self::cpu_time::cpu_time_of;
 use self::outputs::Outputs;
 pub use self::options::{Options, duration};
+use self::report::baseline::Baseline;
 use self::report::progress::ProgressDisplay;
 pub use self::report::units;
 pub use self::results::CpuTime;
@@ -77,16 +85,19 @@ use self::worker::{Count, Part, WorkerConfig};
 /// # Errors
 /// Those that the user can correct.
 pub fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+    let options = &sources::resolved(options)?;
     let config = config(options)?;
     let threads = threads(options)?;
     allow_descriptors(options.connections() + options.idle + options.subscribers.unwrap_or(0) + threads * DESCRIPTORS_OF_LOOP + DESCRIPTORS_SPARE)?;
+    let baseline = options.baseline.as_deref().map(|path| Baseline::read(path, options.url().protocol())).transpose()?;
     let outputs = Outputs::open(options.latency, options.json.as_deref(), options.html.as_deref())?;
     for signal in [SIGINT, SIGTERM] {
         // The second signal exits at once.
         signal_hook::flag::register_conditional_shutdown(signal, SIGNALLED + signal, config.stop.clone())?;
         signal_hook::flag::register(signal, config.stop.clone())?;
     }
-    let (figures, unreachable) = measure(options, &config, threads)?;
+    let (mut figures, unreachable) = measure(options, &config, threads)?;
+    figures.baseline = baseline;
 
     let (no_responses, has_table) = (report::no_responses(&figures), outputs.has_table());
     let is_good = figures.errors.total() + figures.idle.lost + figures.stuck.lost == 0 && no_responses.is_none();
@@ -117,7 +128,8 @@ fn measure(
     config: &WorkerConfig,
     threads: usize,
 ) -> Result<(LoadResults, Option<String>), Box<dyn Error>> {
-    let mut progress = ProgressDisplay::start(options.duration());
+    let mut progress = ProgressDisplay::start(options.duration(), options.total);
+    config.shared.set_watched(progress.has_table());
     let start = Arc::new(StartBarrier::default());
     let runners = start.runners(threads);
     let counts = thread::scope(|scope| {
@@ -136,7 +148,7 @@ fn measure(
             // Before that, the threads open the idle connections.
             if let Some(begun) = start.begun() {
                 let (requests, errors) = config.shared.read();
-                progress.update(begun.at.elapsed(), requests, errors);
+                progress.update(begun.at.elapsed(), requests, errors, || config.shared.live());
             }
         }
         progress.finish();
@@ -165,6 +177,7 @@ fn part(options: &Options, index: usize, threads: usize) -> Part {
     Part {
         index,
         connections,
+        connections_before: before(options.connections(), index),
         listeners,
         idle: share(options.idle),
         idle_before: before(options.idle, index),
@@ -177,7 +190,7 @@ fn part(options: &Options, index: usize, threads: usize) -> Part {
 
 /// The URL in the reports.
 fn shown_url(options: &Options) -> String {
-    match options.urls.len() - 1 {
+    match options.urls.len().max(options.sources.len()) - 1 {
         0 => options.url().to_string(),
         others => format!("{} and {others} more", options.url()),
     }

@@ -7,16 +7,29 @@ use std::time::Duration;
 use clap::Args;
 use tidegate::Backend;
 
+use super::sources::RequestSource;
 use super::url::Url;
 
 /// The flags of `load`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Options {
     /// The URL to request: http://HOST[:PORT]/PATH, or https; several of one server are requested in turn. With ws or
     /// wss, messages are sent on WebSockets, and the server is expected to send them back. With
     /// redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss, commands of Redis are sent
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required_unless_present_any = ["requests", "har", "curl"])]
     pub(crate) urls: Vec<Url>,
+    /// Requests of HTTP from a file, in turn: lines of METHOD URL [BODY], or of JSON: {"method": "PUT", "url":
+    /// "/a", "headers": {"A": "b"}, "body": "c"}. A URL of a path alone is one of the URL of the load
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["har", "curl", "method", "body"])]
+    pub(crate) requests: Option<PathBuf>,
+    /// The requests of a HAR file, in turn, as browsers save it: those to the server of the URL, or of the first request
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["curl", "method", "body"])]
+    pub(crate) har: Option<PathBuf>,
+    /// The request of a line of curl, as browsers copy it: 'curl https://…'
+    #[arg(long, value_name = "LINE", conflicts_with_all = ["urls", "method", "body"])]
+    pub(crate) curl: Option<String>,
+    #[arg(skip)]
+    pub(crate) sources: Vec<RequestSource>,
     /// With https or wss: trust every server, whatever its certificate is
     #[arg(long, conflicts_with = "root")]
     pub(crate) insecure: bool,
@@ -85,6 +98,10 @@ pub struct Options {
     /// starts at the scheduled send time, unanswered requests included [default: closed loop, as fast as it goes]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<f64>,
+    /// Reach the rate of --rate or --publish evenly within this time; without one of them, open the connections evenly
+    /// over it
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["never_read", "broadcast"])]
+    pub(crate) ramp: Option<Duration>,
     /// Timeout of connecting, and of the responses to the requests that were sent at once
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub(crate) timeout: Duration,
@@ -108,6 +125,9 @@ pub struct Options {
     /// Write the results to a file as JSON; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Compare with the results in a file that an earlier --json wrote: each figure with its ratio, and a verdict
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
     /// Write an HTML page with charts to a file; - prints it instead of the table
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::redis::RedisCounts;
+use super::report::baseline::Baseline;
 
 /// The results of a load, over all its threads.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(crate) struct LoadResults {
     pub(crate) connecting: u64,
     /// With a rate: requests that were due before the end and not sent, since every connection waited for responses.
     pub(crate) unsent: u64,
+    /// The results of an earlier load to compare with.
+    pub(crate) baseline: Option<Baseline>,
 }
 
 impl LoadResults {
@@ -72,6 +75,7 @@ impl LoadResults {
             unanswered: 0,
             connecting: 0,
             unsent: 0,
+            baseline: None,
         }
     }
 }

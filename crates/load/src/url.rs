@@ -80,6 +80,14 @@ impl Url {
         &self.target
     }
 
+    /// The same server with this target, which begins with `/`.
+    pub(crate) fn with_target(&self, target: &str) -> Self {
+        let start = self.text.find("://").map_or(0, |at| at + 3);
+        let end = self.text[start..].find(['/', '?', '#']).map_or(self.text.len(), |at| start + at);
+        let target = target.split('#').next().unwrap_or_default().to_owned();
+        Self { text: format!("{}{target}", &self.text[..end]), target, ..self.clone() }
+    }
+
     /// Resolves the host with the system's resolver.
     pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, BadUrl> {
         if let Some((ip, zone)) = parse_zoned(&self.host) {
@@ -173,7 +181,7 @@ fn login_in(text: &str) -> Option<Login> {
 }
 
 /// Decodes `%XX`. `None` if that is no text.
-pub(crate) fn decoded(text: &str) -> Option<String> {
+fn decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
     for part in parts {
@@ -246,6 +254,14 @@ mod tests {
         ] {
             assert_eq!(parts(text), expected(authority, host, port, target), "{text}");
         }
+    }
+
+    #[test]
+    fn a_url_has_other_targets_on_the_same_server() {
+        let url: Url = "https://[::1]:81/a?b".parse().expect("a URL");
+        let other = url.with_target("/c?d#e");
+        assert_eq!((&*other.to_string(), other.target()), ("https://[::1]:81/c?d", "/c?d"));
+        assert_eq!(other.server(), url.server());
     }
 
     #[test]

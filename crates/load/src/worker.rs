@@ -43,6 +43,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) backend: Backend,
     pub(crate) duration: Duration,
+    /// The time within which the rate is reached, or the connections are opened.
+    pub(crate) ramp: Duration,
     pub(crate) timeout: Duration,
     pub(crate) never_read: bool,
     /// One connection sends messages on WebSockets, and all others receive them.
@@ -70,6 +72,8 @@ pub(crate) struct Part {
     /// The number of the thread.
     pub(crate) index: usize,
     pub(crate) connections: usize,
+    /// Such connections of the threads before this one.
+    pub(crate) connections_before: usize,
     /// Connections that receive messages and send none.
     pub(crate) listeners: usize,
     pub(crate) idle: usize,
@@ -169,14 +173,14 @@ impl Worker {
         let client = Client::at_each(addresses).connect_timeout(config.timeout).limits(limits);
         let traffic = config.traffic.encode()?;
         let mut exchange = Exchange::new(WorkerStats::new(config.shared.clone()), part.index);
-        exchange.broadcasts = config.listeners > 0;
+        exchange.broadcasts = config.broadcast || config.listeners > 0;
         exchange.redis.replace(traffic.redis_counts());
         Ok(Self {
             exchange: Rc::new(exchange),
             traffic,
             depth: config.depth,
             budget: RequestBudget::new(config.shared.clone()),
-            schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.depth))),
+            schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.depth), config.ramp)),
             timeout: config.timeout,
             streams: config.streams,
             client,
@@ -348,7 +352,7 @@ impl Worker {
 async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Runner) -> RunResult {
     let stats = &worker.exchange.stats;
     idle::open_all(&worker, config, part).await;
-    if config.listeners > 0 && !config.is_stopped() {
+    if (config.broadcast || config.listeners > 0) && !config.is_stopped() {
         worker.open_listeners(config, part).await;
     }
     let begun = runner.ready().await;
@@ -366,13 +370,7 @@ async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Run
             }
         });
     }
-    for index in 0..connections {
-        if !config.broadcast {
-            task::spawn(worker.clone().keep(if config.never_read { Role::NeverRead } else { Role::Active }));
-        } else if index == 0 && part.index == 0 {
-            task::spawn(worker.clone().keep_author(config.shared.clone(), config.listeners));
-        }
-    }
+    start_connections(&worker, config, part, connections, begun);
 
     let ticks_per_interval = (config.duration.as_millis() / TICK.as_millis()).div_ceil(INTERVALS_MAX).max(1);
     let (mut over_time, mut rates, mut shown) = (Vec::new(), Vec::new(), (0, 0));
@@ -391,6 +389,9 @@ async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Run
             (last, last_requests) = (now, requests);
         }
         stats.show(&mut shown);
+        if ticks % LIVE_TICKS == 0 {
+            stats.show_live(part.index);
+        }
         if is_over {
             let (elapsed, bytes_read) = (now.saturating_duration_since(begun), stats.bytes_read() - bytes_before);
             let (connecting, unsent) = (worker.connecting.get(), worker.end(now));
@@ -399,6 +400,30 @@ async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Run
         if u128::from(ticks) % ticks_per_interval == 0 {
             over_time.push(stats.take_interval(now - begun));
         }
+    }
+}
+
+/// Opens the connections that send requests: at once, or evenly over the ramp if no rate has it.
+fn start_connections(worker: &Rc<Worker>, config: &WorkerConfig, part: Part, connections: usize, begun: Instant) {
+    let ramp = if part.rate.is_some() { Duration::ZERO } else { config.ramp };
+    for index in 0..connections {
+        let worker = worker.clone();
+        if config.broadcast {
+            if index == 0 && part.index == 0 {
+                task::spawn(worker.keep_author(config.shared.clone(), config.listeners));
+            }
+            continue;
+        }
+        let role = if config.never_read { Role::NeverRead } else { Role::Active };
+        if ramp.is_zero() {
+            task::spawn(worker.keep(role));
+            continue;
+        }
+        let share = (part.connections_before + index) as f64 / config.connections as f64;
+        task::spawn(async move {
+            task::sleep_until(begun + ramp.mul_f64(share)).await;
+            worker.keep(role).await;
+        });
     }
 }
 
@@ -444,6 +469,9 @@ pub(crate) const CONNECTING_MAX: usize = 64;
 
 /// The sampling interval, which is wrk's.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// The live table is updated after so many ticks.
+const LIVE_TICKS: u32 = 5;
 
 /// The maximum number of intervals in the charts over time.
 const INTERVALS_MAX: u128 = 100;

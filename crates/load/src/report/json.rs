@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::variation::Variation;
-use super::{PERCENTILES, errors_by_kind, per_second};
+use super::{PERCENTILES, baseline, errors_by_kind, per_second};
 use crate::redis::CommandCounts;
 use crate::results::{HeldConnections, Interval, LoadResults, Protocol};
 
@@ -56,6 +56,7 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
             "user": figures.cpu.user.as_secs_f64(),
             "system": figures.cpu.system.as_secs_f64(),
         },
+        "baseline": baseline::to_json(figures),
         "over_time": figures.over_time.iter().map(interval).collect::<Vec<_>>(),
         "histogram": coarse(&figures.latency),
     })
@@ -156,8 +157,9 @@ mod tests {
     use super::super::samples::{busy, empty};
     use super::*;
 
-    const KEYS: [&str; 31] = [
+    const KEYS: [&str; 32] = [
         "backend",
+        "baseline",
         "bytes_per_second",
         "bytes_read",
         "connecting",

@@ -42,6 +42,7 @@ pub(super) fn empty() -> LoadResults {
         unanswered: 0,
         connecting: 0,
         unsent: 0,
+        baseline: None,
         cpu: CpuTime::default(),
         over_time: Vec::new(),
         thread_rates: Vec::new(),

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::super::samples::{busy, empty, quick, redis};
 use super::*;
+use crate::report::baseline::Baseline;
 use crate::results::{CpuTime, Errors};
 
 /// LoadResults with every option and every kind of error.
@@ -93,6 +94,18 @@ fn statuses_and_commands_have_a_table_of_their_own() {
     let page = page(&figures);
     assert!(page.contains("<h2>Commands</h2>") && page.contains(">GET &lt;b&gt;</th>"), "{page}");
     assert!(page.contains(">WRONGTYPE Operation against") && page.contains("commands a second"), "{page}");
+}
+
+#[test]
+fn a_baseline_has_a_table_with_its_verdict() {
+    let mut figures = full();
+    let file = std::env::temp_dir().join(format!("tidegate-load-<b>-{}", std::process::id()));
+    std::fs::write(&file, super::super::json(&busy()).to_string()).expect("it is written");
+    figures.baseline = Baseline::read(&file, Protocol::Http).map_err(|error| panic!("{error}")).ok();
+    std::fs::remove_file(&file).expect("it is there");
+    let page = page(&figures);
+    assert_well_formed(&page);
+    assert!(page.contains("-&lt;b&gt;-") && page.contains("<p>worse: there are more errors (requests a second 1.00"), "{page}");
 }
 
 /// For manual review: `TIDEGATE_PAGES=DIRECTORY` writes the pages to that directory.

@@ -119,8 +119,8 @@ fn statuses_are_counted_in_a_table() {
     let text = table(&figures, false);
     assert!(text.contains("\n  14004 requests in 2.00s, 0.00B read\nRequests/sec:   7002.00\n"), "{text}");
     let expected = "Status      Responses     Share   A second
-  200                4     0.03%       2.00
-  401           14,000    99.97%      7.00k
+  200               4     0.03%       2.00
+  401          14,000    99.97%      7.00k
 ";
     assert!(text.ends_with(expected), "{text}");
     figures.good = 0;
