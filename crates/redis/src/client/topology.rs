@@ -3,7 +3,8 @@
 //! It asks when a command has no server, after each redirect, when a connection ends, and when a sentinel reports another
 //! master. A question has a connection of its own, so that it never waits behind commands.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -87,10 +88,14 @@ fn start_node<P: ReplyPipeline>(
 
 async fn find_servers<P: ReplyPipeline, F: Fn() -> P + 'static>(finder: &mut Finder<F>, router: &Arc<Router>) {
     let (mut failures, mut unsettled) = (0, 0_u32);
+    let reads_replicas = finder.config.reads_replicas;
     loop {
+        // No server reports that there is another replica.
+        let mut regular = pin!(task::sleep(REFRESH_AFTER));
         poll_fn(|cx| {
             let reports = finder.watch.poll_reports(cx);
-            if router.poll_refresh(cx).is_ready() || reports { Poll::Ready(()) } else { Poll::Pending }
+            let is_due = reads_replicas && router.slot_faults().is_some() && regular.as_mut().poll(cx).is_ready();
+            if router.poll_refresh(cx).is_ready() || reports || is_due { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
         match finder.find(router).await {
@@ -260,5 +265,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_DOUBLINGS: u32 = 5;
 /// The pause while a server with commands has no connection.
 const STRANDED_PAUSE: Duration = Duration::from_millis(250);
+/// A client that reads from replicas asks so often which there are.
+const REFRESH_AFTER: Duration = Duration::from_secs(10);
 /// A server that does not answer by then is passed over.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(1);

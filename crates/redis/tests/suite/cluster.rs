@@ -45,6 +45,8 @@ impl Cluster {
     async fn join(nodes: &[Client], ports: &[u16]) -> Result<(), ClientError> {
         for (number, node) in nodes.iter().enumerate() {
             node.call(words(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1))).await?;
+        }
+        for node in nodes {
             for port in ports {
                 node.call(words(&format!("CLUSTER MEET 127.0.0.1 {port}"))).await?;
             }
