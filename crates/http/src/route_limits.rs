@@ -25,8 +25,7 @@ use crate::serving::too_long;
 /// use std::time::Duration;
 ///
 /// use tidegate::ConnectionRate;
-/// use tidegate::http::proxy::RateLimit;
-/// use tidegate::http::{Limits, Router, Server, route};
+/// use tidegate::http::{Limits, RateLimit, Router, Server, route};
 ///
 /// let mut limits = Limits::default();
 /// limits.body_bytes_max = 1 << 30; // the most that a route may allow

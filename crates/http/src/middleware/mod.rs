@@ -2,9 +2,13 @@
 
 mod access_log;
 mod basic_auth;
+mod concurrency_limit;
 mod cors;
 mod error_pages;
+mod network_rules;
+mod rate_limit;
 mod request_id;
+mod response_fields;
 mod security_fields;
 mod trace_context;
 mod wrap;
@@ -19,9 +23,13 @@ use tidegate_sys::Address;
 
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
+pub use self::concurrency_limit::ConcurrencyLimit;
 pub use self::cors::{Cors, CorsBuilder, CorsError};
-pub use self::error_pages::ErrorPages;
+pub use self::error_pages::{ErrorPage, ErrorPages, PageText};
+pub use self::network_rules::NetworkRules;
+pub use self::rate_limit::{RateKey, RateLimit, address_key};
 pub use self::request_id::{RequestId, RequestIds};
+pub use self::response_fields::ResponseFields;
 pub use self::security_fields::SecurityFields;
 pub use self::trace_context::{TraceContext, TraceContexts};
 pub use self::wrap::{AsyncMiddleware, Next, NextResponse, Wrapper};

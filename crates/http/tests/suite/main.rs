@@ -5,6 +5,7 @@
 mod access_log;
 mod collected_memory;
 mod compression;
+mod conditions;
 mod connection_state;
 mod drain;
 mod exchanges;
@@ -22,6 +23,7 @@ mod metrics;
 mod middleware;
 mod mistakes;
 mod network;
+mod redirects;
 mod route_paths;
 mod serving;
 mod stream_bytes;

@@ -5,10 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::ConnectionRate;
-use tidegate::http::proxy::RateLimit;
 use tidegate::http::{
     Body, BodyError, Config, Extension, FromRequestAsync, HttpHandler, IntoResponse, Json, Limits, Middleware, Next,
-    Peer, Request, RequestInfo, Response, Router, State, StatusCode, route,
+    Peer, RateLimit, Request, RequestInfo, Response, Router, State, StatusCode, route,
 };
 use tidegate::http1::Server;
 use tidegate::task;
