@@ -1,8 +1,9 @@
 //! The way of one request: to an upstream, perhaps to another one, and its response back.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +23,7 @@ use super::error::{Failure, SendFailure};
 use super::forwarded::{Forwarding, client_ip, origin_ip};
 use super::head_wait::{HeadWait, Reuse, Stop};
 use super::lease::Lease;
-use super::mirror::LoopMirror;
+use super::mirror::{CopySender, LoopMirror, Mirror};
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
@@ -129,7 +130,9 @@ impl LoopUpstreams {
         };
         let body = std::mem::take(request.body_mut());
         let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
-        if let Some(copy) = mirror.and_then(|mirror| mirror.copy(&request, &plan)) {
+        if let Some(copy) =
+            mirror.and_then(|mirror| mirror.copy(&request, plan.needs_http1 || plan.handshake.is_some()))
+        {
             upload.copy_to(copy);
         }
         self.shared.budget.earn();
@@ -157,7 +160,7 @@ impl LoopUpstreams {
     }
 
     /// Sends a copy of a request, and drops the response. Nothing of it is an error of a client.
-    pub(super) async fn send_copy(&self, request: Request, body: Vec<u8>, options: &Rc<Options>) {
+    async fn send_copy(&self, request: Request, body: Vec<u8>, options: &Rc<Options>) {
         let interims = gateway::no_interims();
         let Ok(plan) = ForwardPlan::of(&request, options) else { return };
         let Some(mut admission) = self.cancellations.admit(None).await else { return };
@@ -558,6 +561,26 @@ impl LoopUpstreams {
             self.pool.retain(|id| list.iter().any(|member| member.id == id));
         }
         members.list.clone()
+    }
+}
+
+/// The upstreams that get copies of requests.
+pub(super) struct CopyUpstreams {
+    upstreams: LoopUpstreams,
+    options: Rc<Options>,
+}
+
+impl CopyUpstreams {
+    /// Those of a mirror, for the copies of requests with some settings.
+    pub(super) fn new(mirror: &Mirror, options: &Options) -> Self {
+        let upstreams = LoopUpstreams::new(mirror.upstreams.0.clone());
+        Self { upstreams, options: Rc::new(options.of_copies()) }
+    }
+}
+
+impl CopySender for CopyUpstreams {
+    fn send_copy(&self, request: Request, body: Vec<u8>) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(self.upstreams.send_copy(request, body, &self.options))
     }
 }
 
