@@ -1,9 +1,8 @@
 //! The way of one request: to an upstream, perhaps to another one, and its response back.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +22,7 @@ use super::error::{Failure, SendFailure};
 use super::forwarded::{Forwarding, client_ip, origin_ip};
 use super::head_wait::{HeadWait, Reuse, Stop};
 use super::lease::Lease;
-use super::mirror::{CopySender, LoopMirror, Mirror};
+use super::mirror::LoopMirror;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
@@ -36,13 +35,13 @@ use super::websocket::answer_to;
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
 pub(super) struct LoopUpstreams {
-    shared: Arc<Shared>,
-    pool: Rc<Pool>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) pool: Rc<Pool>,
     balancer: RefCell<Balancer>,
     members: RefCell<Members>,
     /// The memory in which candidates are listed.
     candidates: RefCell<Vec<Candidate>>,
-    cancellations: Rc<Cancellations>,
+    pub(super) cancellations: Rc<Cancellations>,
 }
 
 struct Members {
@@ -70,18 +69,18 @@ enum ConnectionChoice<'a> {
 }
 
 /// A request on its way, whichever upstream gets it.
-struct RequestContext<'a> {
-    request: &'a Request,
-    plan: &'a ForwardPlan,
-    options: &'a Rc<Options>,
-    interims: &'a InterimWriter,
-    preference: Preference<'a>,
-    note: Option<UpstreamNote>,
+pub(super) struct RequestContext<'a> {
+    pub(super) request: &'a Request,
+    pub(super) plan: &'a ForwardPlan,
+    pub(super) options: &'a Rc<Options>,
+    pub(super) interims: &'a InterimWriter,
+    pub(super) preference: Preference<'a>,
+    pub(super) note: Option<UpstreamNote>,
 }
 
 /// The part of a request that decides which upstream it gets.
 #[derive(Clone, Copy)]
-struct Preference<'a> {
+pub(super) struct Preference<'a> {
     /// The key of the balance.
     key: u64,
     /// The client address whose share of an upstream it takes.
@@ -159,30 +158,9 @@ impl LoopUpstreams {
         }
     }
 
-    /// Sends a copy of a request, and drops the response. Nothing of it is an error of a client.
-    async fn send_copy(&self, request: Request, body: Vec<u8>, options: &Rc<Options>) {
-        let interims = gateway::no_interims();
-        let Ok(plan) = ForwardPlan::of(&request, options) else { return };
-        let Some(mut admission) = self.cancellations.admit(None).await else { return };
-        let has_body = request.head().has_body();
-        let mut upload = if has_body { Upload::new(body.into(), options.clone()) } else { Upload::nothing() };
-        self.shared.budget.earn();
-        let context = RequestContext {
-            preference: self.preference(&request, options),
-            note: None,
-            request: &request,
-            plan: &plan,
-            options,
-            interims: &interims,
-        };
-        if let Ok(answer) = self.try_upstreams(&context, &mut upload, &mut admission).await {
-            answer.discard(upload, admission, &self.pool, options).await;
-        }
-    }
-
     /// Sends a request to one upstream after the other, until one has answered; otherwise the response is that of the
     /// failure.
-    async fn try_upstreams(
+    pub(super) async fn try_upstreams(
         &self,
         context: &RequestContext<'_>,
         upload: &mut Upload,
@@ -459,7 +437,7 @@ impl LoopUpstreams {
     }
 
     #[inline]
-    fn preference<'a>(&self, request: &Request, options: &'a Options) -> Preference<'a> {
+    pub(super) fn preference<'a>(&self, request: &Request, options: &'a Options) -> Preference<'a> {
         Preference {
             key: self.key(request, &options.hash_key),
             address: self.client(request),
@@ -561,26 +539,6 @@ impl LoopUpstreams {
             self.pool.retain(|id| list.iter().any(|member| member.id == id));
         }
         members.list.clone()
-    }
-}
-
-/// The upstreams that get copies of requests.
-pub(super) struct CopyUpstreams {
-    upstreams: LoopUpstreams,
-    options: Rc<Options>,
-}
-
-impl CopyUpstreams {
-    /// Those of a mirror, for the copies of requests with some settings.
-    pub(super) fn new(mirror: &Mirror, options: &Options) -> Self {
-        let upstreams = LoopUpstreams::new(mirror.upstreams.0.clone());
-        Self { upstreams, options: Rc::new(options.of_copies()) }
-    }
-}
-
-impl CopySender for CopyUpstreams {
-    fn send_copy(&self, request: Request, body: Vec<u8>) -> Pin<Box<dyn Future<Output = ()> + '_>> {
-        Box::pin(self.upstreams.send_copy(request, body, &self.options))
     }
 }
 

@@ -71,6 +71,7 @@
 //! | `retry.rs` | `Retries`, and their budget |
 //! | `cancellations.rs` | `Cancellations`: the budget of each client for requests that it cancels |
 //! | `mirror.rs` | `Mirror`: copies of requests for other upstreams |
+//! | `copies.rs` | the way of a request's copy |
 //! | `rewrite.rs` | `Rewrite`: another path for the upstream |
 //! | `sticky.rs` | `StickyCookie`: a client stays with one upstream |
 //! | `lease.rs` | a request that an upstream has in progress |
@@ -87,6 +88,7 @@ mod balance;
 mod cancellations;
 mod check;
 mod connection;
+mod copies;
 mod counts;
 mod dot_segments;
 mod download;
@@ -127,7 +129,8 @@ use tidegate_http::{BoxResponseFuture, Endpoint, RequestFunction, gateway};
 
 pub use self::balance::Balance;
 pub use self::check::HealthCheck;
-use self::forward::{CopyUpstreams, LoopUpstreams};
+use self::copies::CopyUpstreams;
+use self::forward::LoopUpstreams;
 pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
 pub use self::health::Ejection;
