@@ -36,6 +36,7 @@ pub fn request(head: RequestHead, peer: Address) -> Request {
 
 /// Marks a response as that of an upstream, which this server has not made.
 #[must_use]
+#[inline]
 pub fn forwarded(mut response: Response) -> Response {
     response.is_forwarded = true;
     response
