@@ -60,7 +60,12 @@ pub struct InterimHandler {
     pub(crate) needs_destination: bool,
     /// Requests with safe methods may be in progress side by side on one connection.
     pub(crate) is_pipelined: bool,
+    /// Answers some requests within the dispatch in which they come, without the call.
+    pub(crate) at_once: Option<Box<AnswerAtOnce>>,
 }
+
+/// A response that is there at once, or none.
+pub(crate) type AnswerAtOnce = dyn Fn(&Request) -> Option<Response>;
 
 /// Sends interim responses of one exchange.
 pub enum InterimWriter {
@@ -79,6 +84,8 @@ pub enum InterimWriter {
         /// The slot of the request.
         slot: Option<PipelineSlot>,
     },
+    /// No client waits: interim responses are dropped.
+    Detached,
 }
 
 /// The interim responses that a future has sent while it was polled, for the handler of its connection. A loop has one: each
@@ -100,6 +107,7 @@ impl InterimWriter {
         match self {
             Self::Exchange { exchange, number } => drop(exchange.send(*number, Outgoing::Interim(interim))),
             Self::Handler { interims, .. } => interims.0.borrow_mut().push(interim),
+            Self::Detached => {}
         }
     }
 
@@ -109,7 +117,7 @@ impl InterimWriter {
     pub fn destination(&self) -> Option<Address> {
         match self {
             Self::Exchange { exchange, number } => exchange.destination(*number),
-            Self::Handler { .. } => None,
+            Self::Handler { .. } | Self::Detached => None,
         }
     }
 
@@ -118,7 +126,7 @@ impl InterimWriter {
     pub fn is_held_back(&self) -> bool {
         match self {
             Self::Handler { interims, slot: Some(slot) } => !slot.is_in_turn() && !interims.0.borrow().is_empty(),
-            Self::Handler { .. } | Self::Exchange { .. } => false,
+            Self::Handler { .. } | Self::Exchange { .. } | Self::Detached => false,
         }
     }
 
@@ -127,7 +135,7 @@ impl InterimWriter {
     pub fn place(&self) -> Option<&PipelineSlot> {
         match self {
             Self::Handler { slot, .. } => slot.as_ref(),
-            Self::Exchange { .. } => None,
+            Self::Exchange { .. } | Self::Detached => None,
         }
     }
 }
