@@ -65,6 +65,7 @@ fn a_response_that_is_not_storable_has_the_others_go_on_by_themselves() {
     sea.pipe.receive(GET);
     clients.iter_mut().for_each(|client| client.receive(GET));
     sea.advance(2);
+    clients.iter_mut().for_each(Embedded::run);
     clients.iter_mut().for_each(|client| client.advance(Duration::from_secs(2)));
     assert!(answers(&mut clients).iter().all(|answer| answer.body == "mine"));
     assert_eq!(sea.requests(), 5);

@@ -115,7 +115,7 @@ fn a_body_that_ends_early_is_not_stored() {
 
 #[test]
 fn a_body_beyond_the_limit_goes_to_the_client_alone() {
-    let body = vec![b'a'; 300_000];
+    let body = vec![b'z'; 300_000];
     for response in [
         response(body.len(), &body),
         [&b"HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nConnection: close\r\n\r\n"[..], &body].concat(),
@@ -125,7 +125,8 @@ fn a_body_beyond_the_limit_goes_to_the_client_alone() {
         let upstream = Upstream::new(response);
         let gateway = Gateway::new(&cache, &upstream, 1);
         for _ in 0..2 {
-            assert!(gateway.get().ends_with(&body));
+            // The second one is chunked.
+            assert_eq!(gateway.get().iter().filter(|byte| **byte == b'z').count(), body.len());
         }
         assert_eq!((upstream.requests.load(Relaxed), cache.counts().stored), (2, 0));
     }

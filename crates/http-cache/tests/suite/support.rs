@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use tidegate::http::cache::{Cache, CacheBuilder};
-use tidegate::http::{Config, Request, Response, Router, StatusCode};
+use tidegate::http::{Config, Limits, Request, Response, Router, StatusCode};
 use tidegate::task;
 use tidegate_testkit::Embedded;
 
@@ -38,8 +38,8 @@ impl Origin {
         };
         let mut response = Response::status(StatusCode::from_u16(status).expect("a status")).body(body);
         for line in lines.lines() {
-            let (name, value) = line.split_once(": ").expect("a field");
-            response.add_header(name, value).expect("a field");
+            let (name, value) = line.split_once(':').expect("a field");
+            response.add_header(name, value.trim()).expect("a field");
         }
         response
     }
@@ -82,7 +82,10 @@ pub(crate) fn router(cache: &Cache, origin: &Rc<Origin>) -> Router {
 }
 
 pub(crate) fn pipe(cache: &Cache, origin: &Rc<Origin>) -> Embedded<()> {
-    let (codec, handler) = Config::new().connections(router(cache, origin))();
+    let mut limits = Limits::default();
+    // Time passes on a connection that stays open.
+    limits.idle_timeout = Duration::from_secs(864_000);
+    let (codec, handler) = Config::new().limits(limits).connections(router(cache, origin))();
     Embedded::new(codec, handler)
 }
 
