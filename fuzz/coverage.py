@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "target/fuzz/coverage"
 FILES = [
-    *(f"crates/codec/src/framing/{name}.rs" for name in "delimiter fixed length_field lines mod raw".split()),
+    *(f"crates/codec/src/framing/{name}.rs" for name in "delimiter fixed json length_field lines mod raw varint".split()),
     "crates/codec/src/over.rs",
     *(f"crates/websocket/src/{name}.rs" for name in "codec frame mask utf8 permessage_deflate".split()),
     *(f"crates/socks/src/{name}.rs" for name in "client server v4 v5".split()),

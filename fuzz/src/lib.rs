@@ -2,7 +2,7 @@
 //!
 //! | target | meaning of the bytes | file |
 //! |---|---|---|
-//! | `lines` `delimiter` `fixed` `length_field` | a framing's options, then its wire | `framings.rs` |
+//! | `lines` `delimiter` `fixed` `length_field` `varint` `json` | a framing's options, then its wire | `framings.rs` |
 //! | `filters` | a stack of filters, then its wire, or the plain bytes above it | `filters.rs` |
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
 //! | `http2` `hpack` | frames to a connection; field blocks | `http2.rs` |
@@ -82,7 +82,7 @@ mod websocket;
 pub use compress::compress;
 pub use connections::connections;
 pub use filters::filters;
-pub use framings::{delimiter, fixed, length_field, lines};
+pub use framings::{delimiter, fixed, json, length_field, lines, varint};
 pub use http1::http1;
 pub use http2::{hpack, http2};
 pub use outbound::outbound;
@@ -104,11 +104,13 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 24] = [
+pub const TARGETS: [(&str, Target); 26] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
     ("length_field", length_field),
+    ("varint", varint),
+    ("json", json),
     ("filters", filters),
     ("http1", http1),
     ("http2", http2),
