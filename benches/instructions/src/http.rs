@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use tidegate_engine::Limits;
 use tidegate_http::{Config, ContentType, Response, Router};
+use tidegate_http_cache::Cache;
 use tidegate_http_proxy::{Proxy, Upstreams};
 use tidegate_http2::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
 use tidegate_sys::Socket;
@@ -49,6 +50,32 @@ fn awaits_polls<const DEPTH: usize>(waits: u32, rounds: usize) {
         hello()
     };
     serve(Router::new().get("/plaintext", waits), DEPTH, rounds);
+}
+
+/// The same by a response that a cache has stored.
+pub(crate) fn cached<const DEPTH: usize>(rounds: usize) {
+    let cache = Cache::new();
+    let stored = async || hello().header("Cache-Control", "max-age=86400").expect("a field");
+    let router = Router::new().fallback(cache.wrap(stored));
+    let (mut event_loop, peer) = wired(REQUEST.repeat(DEPTH), 0);
+    let (codec, handler) = Config::new().connections(router)();
+    let adopted = event_loop.adopt(Socket::Simulated(0), &address(), Limits::default(), codec, handler);
+    adopted.expect("it takes any stream");
+    peer.deliver();
+    // The first request stores the response.
+    for _ in 0..4 * DEPTH + 4 {
+        event_loop.turn(None).expect("nothing fails on a wire");
+    }
+    let mut received = peer.received();
+    for _ in 0..rounds {
+        peer.pass(BETWEEN);
+        peer.deliver();
+        count_this(|| event_loop.turn(None)).expect("nothing fails on a wire");
+        assert!(peer.received() > received + (DEPTH * HELLO.len()) as u64, "each turn answers all requests");
+        received = peer.received();
+    }
+    let counts = cache.counts();
+    assert_eq!((counts.hits + 1) as usize, (rounds + 1) * DEPTH, "{counts:?}");
 }
 
 /// Requests on `STREAMS` streams of one HTTP/2 connection in one turn, answered as in [`sync`].

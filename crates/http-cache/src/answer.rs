@@ -20,7 +20,11 @@ pub(crate) fn respond(
 ) -> Response {
     let is_plain = request.range.is_none() && !request.is_conditional();
     if is_plain || entry.status != Status::OK {
-        let fields = with_age(entry.fields.clone(), entry, now, status, name);
+        let fields = if status.is_plain_hit() {
+            entry.hit_fields(now, || with_age(entry.fields.clone(), entry, now, status, name))
+        } else {
+            with_age(entry.fields.clone(), entry, now, status, name)
+        };
         return Response::with(entry.status).fields(fields).body(entry.body.clone());
     }
     let (etag, modified) = (entry.etag(), entry.last_modified());

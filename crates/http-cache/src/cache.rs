@@ -68,8 +68,9 @@ impl Clock {
     }
 
     fn now(&self) -> Millis {
-        let since = task::now().saturating_duration_since(self.start).as_millis() as u64;
-        self.start_millis + since
+        let since = task::now().saturating_duration_since(self.start);
+        // In 64 bits, which hold more years than a program runs.
+        self.start_millis + since.as_secs() * 1000 + u64::from(since.subsec_millis())
     }
 }
 
@@ -87,6 +88,9 @@ impl Cache {
 
     /// A function whose responses are stored: a [`Proxy`](https://docs.rs/tidegate/latest/tidegate/http/proxy), or any
     /// other function of a [`Router`](tidegate_http::Router).
+    ///
+    /// The URL decides which response a request gets. So functions that serve the same URLs, such as those of routes that differ
+    /// in the fields of their requests, need a cache each.
     ///
     /// A stored response is sent within the dispatch in which its request comes, unless the function belongs to a nested
     /// router with middleware of its own: then a task sends it.
@@ -145,11 +149,11 @@ impl CacheShared {
     }
 
     /// Stores a response in memory and in the folder. Returns whether it is in memory.
-    pub(crate) fn put(&self, lead: Lead, entry: Arc<Entry>) -> bool {
+    pub(crate) fn put(&self, lead: Lead, entry: &Arc<Entry>) -> bool {
         let is_stored = lead.store(|key| {
             let is_stored = self.store.put(key, entry.clone());
             if let Some(disk) = &self.disk {
-                disk.put(key, &entry);
+                disk.put(key, entry);
             }
             is_stored
         });
@@ -171,6 +175,14 @@ impl CacheShared {
             disk.remove(key);
         }
         self.store.remove(key)
+    }
+
+    /// Removes the responses for a key that another one has replaced which is not stored.
+    pub(crate) fn forget(&self, key: &[u8]) {
+        self.store.remove(key);
+        if let Some(disk) = &self.disk {
+            disk.remove(key);
+        }
     }
 
     fn invalidate_where(&self, is_chosen: impl Fn(&[u8]) -> bool) -> usize {

@@ -55,6 +55,9 @@ pub struct CacheCounts {
     pub disk_bytes: u64,
 }
 
+/// A label beside the name of the cache, and a value.
+type Sample = (Option<[&'static str; 2]>, u64);
+
 impl CacheCounts {
     /// Writes the figures of some caches, each by its name: the counters `tidegate_cache_requests_total`, by outcome,
     /// `tidegate_cache_stored_total`, `tidegate_cache_revalidated_total` and `tidegate_cache_evictions_total`, and the gauges
@@ -71,7 +74,7 @@ impl CacheCounts {
     /// ```
     pub fn write_metrics(caches: &[(&str, &Cache)], text: &mut MetricsText) {
         let all: Vec<_> = caches.iter().map(|(name, cache)| (*name, cache.counts())).collect();
-        let mut family = |name: &str, kind, help: &str, samples: &dyn Fn(&Self) -> Vec<(Option<[&'static str; 2]>, u64)>| {
+        let mut family = |name: &str, kind, help: &str, samples: &dyn Fn(&Self) -> Vec<Sample>| {
             text.family(name, kind, help);
             for (cache, counts) in &all {
                 for (label, value) in samples(counts) {

@@ -1,6 +1,7 @@
 //! `Entry`: a stored response.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use tidegate_http1::{Fields, Status};
@@ -18,18 +19,32 @@ pub(crate) struct Entry {
     pub(crate) body: Bytes,
     pub(crate) selector: Selector,
     pub(crate) freshness: Freshness,
-    /// Until then it replaces errors without asking the upstream again.
-    replaces_errors_until: AtomicU64,
+    /// The fields of a hit within this second, which most hits share.
+    hit_fields: Mutex<HitFields>,
+    /// Until then the upstream is not asked again.
+    upstream_rests_until: AtomicU64,
 }
 
 impl Entry {
     pub(crate) fn new(status: Status, fields: Fields, body: Bytes, selector: Selector, freshness: Freshness) -> Self {
-        Self { status, fields, body, selector, freshness, replaces_errors_until: AtomicU64::new(0) }
+        Self { status, fields, body, selector, freshness, hit_fields: Mutex::default(), upstream_rests_until: AtomicU64::new(0) }
+    }
+
+    /// The fields of a hit at a time, by `make` unless the last hit had the same age and lifetime.
+    #[inline]
+    pub(crate) fn hit_fields(&self, now: Millis, make: impl FnOnce() -> Fields) -> Fields {
+        let second = (self.freshness.age(now) / 1000, self.freshness.ttl(now));
+        let mut fields = self.hit_fields.lock().unwrap_or_else(PoisonError::into_inner);
+        if fields.second != Some(second) {
+            *fields = HitFields { second: Some(second), fields: make().into_shared() };
+        }
+        fields.fields.clone()
     }
 
     /// Its bytes in memory without its key.
     pub(crate) fn bytes(&self) -> usize {
-        ENTRY_BYTES + self.fields.bytes().len() + self.body.len() + self.selector.bytes()
+        // The fields are there twice once there was a hit.
+        ENTRY_BYTES + 2 * self.fields.bytes().len() + self.body.len() + self.selector.bytes()
     }
 
     pub(crate) fn field(&self, name: &str) -> Option<&[u8]> {
@@ -52,18 +67,29 @@ impl Entry {
         self.facts().has_validator()
     }
 
-    /// The upstream fails: for a moment requests get this in the place of the error, without asking it.
-    pub(crate) fn replace_errors(&self, now: Millis) {
-        self.replaces_errors_until.store(now + ERROR_PAUSE, Relaxed);
+    /// The upstream fails: for a moment requests that may get this do not ask it.
+    pub(crate) fn leave_upstream_alone(&self, now: Millis) {
+        self.upstream_rests_until.store(now + ERROR_PAUSE, Relaxed);
+    }
+
+    pub(crate) fn leaves_upstream_alone(&self, now: Millis) -> bool {
+        now < self.upstream_rests_until.load(Relaxed)
     }
 
     pub(crate) fn replaces_errors(&self, now: Millis) -> bool {
-        now < self.replaces_errors_until.load(Relaxed) && self.freshness.may_replace_error(now)
+        self.leaves_upstream_alone(now) && self.freshness.may_replace_error(now)
     }
 }
 
+/// The fields of a hit, for an age and a lifetime in seconds.
+#[derive(Debug, Default)]
+struct HitFields {
+    second: Option<(u64, i64)>,
+    fields: Fields,
+}
+
 /// An allocation, its counts, and the places in the table and the queues.
-const ENTRY_BYTES: usize = 256;
+const ENTRY_BYTES: usize = 512;
 
 /// How long an upstream that has failed is left alone, in milliseconds.
 const ERROR_PAUSE: u64 = 1000;

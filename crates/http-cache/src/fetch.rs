@@ -86,23 +86,27 @@ impl Fetch {
         }
         let code = gateway::status(&response).code();
         let facts = RequestFacts::of(self.request.head().headers(), cache.ignores_client_control);
-        if matches!(code, 500 | 502..=504)
-            && let Some(entry) = stale.filter(|entry| entry.freshness.may_replace_error(times.received))
-        {
-            entry.replace_errors(times.received);
+        let is_error = matches!(code, 500 | 502..=504);
+        if let Some(entry) = stale.as_ref().filter(|_| is_error) {
+            entry.leave_upstream_alone(times.received);
+        }
+        if let Some(entry) = stale.as_ref().filter(|entry| is_error && entry.freshness.may_replace_error(times.received)) {
             Counters::add(&cache.counters.stale);
             // Those that wait look again, and get it as well.
             lead.finish(FlightEnd::Stored);
             let ttl = Some(entry.freshness.ttl(times.received));
             let status = CacheStatus { is_hit: true, ttl, detail: Some("stale-if-error"), ..CacheStatus::default() };
             let request = (self.request.head().method(), &facts);
-            return answer::respond(&entry, request, times.received, &status, cache.name.as_deref());
+            return answer::respond(entry, request, times.received, &status, cache.name.as_deref());
         }
         Counters::add(&cache.counters.misses);
         let mut status = CacheStatus { forward_status: Some(code), ..CacheStatus::forwarded(reason) };
         match self.entry_head(&facts, &response, times) {
             Ok(head) => self.store(lead, head, response, status),
             Err(detail) => {
+                if stale.is_some() && code < 500 && !facts.is_authorized {
+                    cache.forget(lead.key());
+                }
                 cache.mark(lead.key());
                 lead.finish(FlightEnd::Unstorable);
                 status.detail = Some(detail);
@@ -148,7 +152,7 @@ impl Fetch {
         let (selector, body) = (entry.selector.clone(), entry.body.clone());
         let fresh = Arc::new(Entry::new(entry.status, fields.clone(), body, selector, freshness));
         Counters::add(&cache.counters.revalidated);
-        let is_stored = admitted.is_ok() && cache.put(lead, fresh.clone());
+        let is_stored = admitted.is_ok() && cache.put(lead, &fresh);
         let forward_status = Some(Status::NOT_MODIFIED.code());
         let status = CacheStatus { forward_status, is_stored, ..CacheStatus::forwarded(reason) };
         let method = self.request.head().method();
@@ -197,7 +201,7 @@ impl Fetch {
                 Ok(bytes) => {
                     // A copy of its own size, which keeps no memory of a loop.
                     let entry = Arc::new(head.with_body(bytes.clone()));
-                    status.is_stored = cache.put(lead, entry.clone());
+                    status.is_stored = cache.put(lead, &entry);
                     let request = RequestFacts::of(self.request.head().headers(), cache.ignores_client_control);
                     if request.is_conditional() && entry.status == Status::OK {
                         let (method, now) = (self.request.head().method(), cache.now());

@@ -66,10 +66,11 @@ impl Fill {
 
     /// The body is complete, and was to have this length.
     fn complete(self, length: Option<u64>) {
-        let Self { cache, lead, head, bytes, reservation } = self;
+        let Self { cache, lead, head, mut bytes, reservation } = self;
         if length.is_none_or(|length| length == bytes.len() as u64) {
             drop(reservation);
-            cache.put(lead, Arc::new(head.with_body(bytes.into())));
+            bytes.shrink_to_fit();
+            cache.put(lead, &Arc::new(head.with_body(bytes.into())));
         }
     }
 }

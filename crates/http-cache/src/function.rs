@@ -21,7 +21,7 @@ use crate::flights::{FlightEnd, Role};
 use crate::key;
 use crate::outcome::CacheStatus;
 use crate::rules::Millis;
-use crate::rules::facts::RequestFacts;
+use crate::rules::facts::{self, RequestFacts};
 use crate::rules::freshness::Use;
 use crate::store::Lookup;
 
@@ -61,10 +61,17 @@ fn answer_at_once(cache: &CacheShared, request: &Request, scratch: &RefCell<Vec<
     if !matches!(head.method(), Method::Get | Method::Head) || head.has_body() {
         return None;
     }
-    let facts = RequestFacts::of(head.headers(), cache.ignores_client_control);
+    let target = head.target_bytes();
     let mut key = scratch.borrow_mut();
-    if facts.is_for_origin || !key::write(request, &mut key) {
-        return None;
+    let mut facts = RequestFacts::default();
+    match facts::host_of_plain(head.headers()) {
+        Some(host) if target.first() == Some(&b'/') => key::write_parts(request.is_secure(), host, target, &mut key),
+        _ => {
+            facts = RequestFacts::of(head.headers(), cache.ignores_client_control);
+            if facts.is_for_origin || facts.has_upgrade || !key::write(request, &mut key) {
+                return None;
+            }
+        }
     }
     let now = cache.now();
     let Lookup::Found(entry) = cache.store.get(&key, &head.headers(), now) else { return None };
@@ -181,7 +188,9 @@ async fn find(fetch: &Fetch, waited: Option<Millis>) -> Found {
     match entry.freshness.usable(&facts.control, now) {
         Use::Fresh | Use::Stale => hit(None),
         Use::WhileRevalidate => {
-            fetch.revalidate(&entry);
+            if !entry.leaves_upstream_alone(now) {
+                fetch.revalidate(&entry);
+            }
             hit(Some("stale-while-revalidate"))
         }
         Use::Validate { is_asked: false } if entry.replaces_errors(now) => hit(Some("stale-if-error")),

@@ -1,4 +1,5 @@
-//! The key of a stored response: the URL in one form.
+//! The key of a stored response: the URL in one form, with a line end behind its host, which no host has: a host that looks like
+//! a path names no other URL.
 
 use tidegate_http::Request;
 
@@ -8,15 +9,22 @@ use tidegate_http::Request;
 /// The path is not normalized: an upstream that reads two spellings as one gets both, and one that distinguishes them is not
 /// confused.
 pub(crate) fn write(request: &Request, key: &mut Vec<u8>) -> bool {
-    key.clear();
-    let target = path_and_query(request.target_bytes());
-    let host = request.host();
-    if host.is_empty() || target.is_none() {
-        return false;
+    let (host, target) = (request.host(), path_and_query(request.target_bytes()));
+    match target {
+        Some(target) if !host.is_empty() => {
+            write_parts(request.is_secure(), host.as_bytes(), target, key);
+            true
+        }
+        _ => false,
     }
-    push_origin(key, request.is_secure(), host.as_bytes());
-    key.extend_from_slice(target.unwrap_or_default());
-    true
+}
+
+/// Writes the key of a host, and of a target that is a path.
+#[inline]
+pub(crate) fn write_parts(is_secure: bool, host: &[u8], target: &[u8], key: &mut Vec<u8>) {
+    key.clear();
+    push_origin(key, is_secure, host);
+    key.extend_from_slice(target);
 }
 
 /// The key of a URL, such as `https://example.org/a?b`.
@@ -30,7 +38,7 @@ pub(crate) fn of_url(url: &str) -> Option<Vec<u8>> {
     let rest = rest.split('#').next().unwrap_or_default();
     let host_end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (host, target) = rest.split_at(host_end);
-    if host.is_empty() {
+    if host.is_empty() || host.contains(['#', '@', ' ']) {
         return None;
     }
     let mut key = Vec::with_capacity(url.len() + 1);
@@ -67,12 +75,12 @@ pub(crate) fn of_reference(key: &[u8], reference: &[u8]) -> Option<Vec<u8>> {
 /// The host of a key, with its port unless that is the default one.
 pub(crate) fn host(key: &[u8]) -> &[u8] {
     let start = scheme_length(key);
-    &key[start..origin_length(key)]
+    &key[start..origin_length(key) - 1]
 }
 
+/// The length of scheme, host and line end.
 fn origin_length(key: &[u8]) -> usize {
-    let start = scheme_length(key);
-    key[start..].iter().position(|&byte| byte == b'/').map_or(key.len(), |at| start + at)
+    key.iter().position(|&byte| byte == HOST_END).map_or(key.len(), |at| at + 1)
 }
 
 fn scheme_length(key: &[u8]) -> usize {
@@ -83,7 +91,10 @@ fn push_origin(key: &mut Vec<u8>, is_secure: bool, host: &[u8]) {
     let (scheme, port) = if is_secure { (HTTPS, &b":443"[..]) } else { (HTTP, &b":80"[..]) };
     let host = host.strip_suffix(port).unwrap_or(host);
     key.extend_from_slice(scheme);
-    key.extend(host.iter().map(u8::to_ascii_lowercase));
+    let start = key.len();
+    key.extend_from_slice(host);
+    key[start..].make_ascii_lowercase();
+    key.push(HOST_END);
 }
 
 /// The path and query of a target, which may have an authority before it.
@@ -99,6 +110,7 @@ fn path_and_query(target: &[u8]) -> Option<&[u8]> {
     }
 }
 
+const HOST_END: u8 = b'\n';
 const HTTP: &[u8] = b"http://";
 const HTTPS: &[u8] = b"https://";
 
@@ -107,7 +119,7 @@ mod tests {
     use super::*;
 
     fn of(url: &str) -> Option<String> {
-        of_url(url).map(|key| String::from_utf8(key).unwrap())
+        of_url(url).map(|key| String::from_utf8(key).unwrap().replace('\n', ""))
     }
 
     #[test]
@@ -124,12 +136,12 @@ mod tests {
         ] {
             assert_eq!(of(url).as_deref(), expected, "{url}");
         }
-        assert_eq!(host(b"https://sea:80/a/b"), b"sea:80");
+        assert_eq!(host(&of_url("https://sea:80/a/b").unwrap()), b"sea:80");
     }
 
     #[test]
     fn a_reference_of_another_origin_has_no_key() {
-        let key = b"http://sea/a/b?c";
+        let key = of_url("http://sea/a/b?c").unwrap();
         for (reference, expected) in [
             ("/x?y#z", Some("http://sea/x?y")),
             ("x", Some("http://sea/a/x")),
@@ -138,7 +150,8 @@ mod tests {
             ("https://sea/x", None),
             ("//ocean/x", None),
         ] {
-            let found = of_reference(key, reference.as_bytes()).map(|key| String::from_utf8(key).unwrap());
+            let found = of_reference(&key, reference.as_bytes());
+            let found = found.map(|key| String::from_utf8(key).unwrap().replace('\n', ""));
             assert_eq!(found.as_deref(), expected, "{reference}");
         }
     }

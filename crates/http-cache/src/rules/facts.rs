@@ -10,6 +10,7 @@ use super::{Millis, date};
 pub(crate) struct RequestFacts<'a> {
     pub(crate) control: Directives,
     pub(crate) is_authorized: bool,
+    pub(crate) has_upgrade: bool,
     pub(crate) range: Option<&'a [u8]>,
     pub(crate) if_range: Option<&'a [u8]>,
     pub(crate) if_none_match: Vec<&'a [u8]>,
@@ -28,6 +29,7 @@ impl<'a> RequestFacts<'a> {
             match name.len() {
                 5 if is("range") => facts.range = Some(value),
                 6 if is("pragma") => is_pragma |= value.eq_ignore_ascii_case(b"no-cache"),
+                7 if is("upgrade") => facts.has_upgrade = true,
                 8 if is("if-range") => facts.if_range = Some(value),
                 8 if is("if-match") => facts.is_for_origin = true,
                 13 if is("cache-control") => facts.control.add(value),
@@ -51,6 +53,22 @@ impl<'a> RequestFacts<'a> {
     pub(crate) fn is_conditional(&self) -> bool {
         self.if_modified_since.is_some() || !self.if_none_match.is_empty()
     }
+}
+
+/// The host of a request without fields that change which stored response it gets, or how: most requests have none. `None` for any
+/// other request.
+#[inline]
+pub(crate) fn host_of_plain<'a>(headers: Headers<'a>) -> Option<&'a [u8]> {
+    let mut host = None;
+    for (name, value) in headers {
+        match (name.len(), name.first().map_or(0, |first| first | 0x20)) {
+            (4, b'h') if name.eq_ignore_ascii_case(b"host") => host = Some(value),
+            // `Range`, `Pragma`, `Upgrade`; `Cache-Control` and those of conditions.
+            (5, b'r') | (6, b'p') | (7, b'u') | (13, b'c') | (8 | 13 | 17 | 19, b'i') => return None,
+            _ => {}
+        }
+    }
+    host
 }
 
 /// The fields of a response that the rules read.

@@ -91,8 +91,9 @@ impl Freshness {
 
     /// The lifetime that is left, in seconds; negative if the response is stale.
     pub(crate) fn ttl(&self, now: Millis) -> i64 {
-        let left = i128::from(self.lifetime) - i128::from(self.age(now));
-        left.div_euclid(1000).clamp(i64::MIN.into(), i64::MAX.into()) as i64
+        let (lifetime, age) = (self.lifetime, self.age(now));
+        let seconds = |millis: u64| i64::try_from(millis / 1000).unwrap_or(i64::MAX);
+        if age <= lifetime { seconds(lifetime - age) } else { -seconds((age - lifetime).saturating_add(999)) }
     }
 
     /// Whether a response may be sent as it is to a request with these directives (RFC 9111 §4, §5.2.1).

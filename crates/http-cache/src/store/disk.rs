@@ -137,7 +137,9 @@ impl Disk {
 
     /// Removes all responses for a key.
     pub(crate) fn remove(&self, key: &[u8]) {
-        self.remove_where(|other| other == key);
+        let mut index = self.index();
+        self.removals.fetch_add(1, Relaxed);
+        self.remove_key(&mut index, key);
     }
 
     /// Removes all responses for keys that are chosen.
@@ -146,11 +148,15 @@ impl Disk {
         self.removals.fetch_add(1, Relaxed);
         let chosen: Vec<_> = index.keys.keys().filter(|key| is_chosen(key)).cloned().collect();
         for key in chosen {
-            for file in index.keys.remove(&key).unwrap_or_default() {
-                index.bytes -= file.bytes;
-                index.files -= 1;
-                self.delete(file.number);
-            }
+            self.remove_key(&mut index, &key);
+        }
+    }
+
+    fn remove_key(&self, index: &mut Index, key: &[u8]) {
+        for file in index.keys.remove(key).unwrap_or_default() {
+            index.bytes -= file.bytes;
+            index.files -= 1;
+            self.delete(file.number);
         }
         index.compact();
     }

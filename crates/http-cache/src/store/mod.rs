@@ -31,8 +31,9 @@ impl Store {
     pub(crate) fn new(limits: &CacheLimits) -> Self {
         let filling_max = limits.memory_bytes_max / 4;
         let stored_max = limits.memory_bytes_max - filling_max;
-        // Each has room for a few of the largest responses.
-        let count = (stored_max / limits.entry_max().saturating_mul(2).max(1)).clamp(1, SHARDS_MAX);
+        // Half of a shard has room for the largest response, with its key and its fields.
+        let entry_max = limits.entry_max() + 2 * limits.header_bytes_max + limits.key_bytes_max + 1024;
+        let count = (stored_max / entry_max.saturating_mul(2)).clamp(1, SHARDS_MAX);
         let shard = || Mutex::new(Shard::new(stored_max / count, limits.variants_max.max(1)));
         Self {
             shards: std::iter::repeat_with(shard).take(count).collect(),

@@ -20,6 +20,8 @@ pub(super) struct Shard {
     bytes_max: usize,
     /// Of those, the bytes of keys in the small queue.
     small_bytes: usize,
+    /// How many responses there are.
+    count: usize,
     variants_max: usize,
     generation: u32,
 }
@@ -36,7 +38,9 @@ struct Record {
     entries: Vec<Arc<Entry>>,
     /// Until then requests do not wait for each other.
     unstorable_until: Millis,
+    /// As the shard has counted them.
     bytes: usize,
+    count: usize,
 }
 
 /// The result of a search.
@@ -59,6 +63,7 @@ impl Shard {
             bytes: 0,
             bytes_max,
             small_bytes: 0,
+            count: 0,
             variants_max,
             generation: 0,
         }
@@ -120,7 +125,7 @@ impl Shard {
     }
 
     pub(super) fn usage(&self) -> (usize, usize) {
-        (self.bytes, self.records.iter().map(|(_, record)| record.entries.len()).sum())
+        (self.bytes, self.count)
     }
 
     /// The place of a key, which is made if there is none.
@@ -134,7 +139,7 @@ impl Shard {
         let key: Box<[u8]> = key.into();
         let generation = self.generation;
         let entries = Vec::new();
-        self.records.insert(Record { key, hash, generation, queue, uses: 0, entries, unstorable_until: 0, bytes: 0 });
+        self.records.insert(Record { key, hash, generation, queue, uses: 0, entries, unstorable_until: 0, bytes: 0, count: 0 });
         let records = &self.records;
         self.table.insert_unique(hash, place, |&place| records[place].hash);
         place
@@ -149,6 +154,8 @@ impl Shard {
         let record = &mut self.records[place];
         let (before, after) = (record.bytes, record_bytes(&record.key) + entries_bytes(record));
         record.bytes = after;
+        self.count = self.count - record.count + record.entries.len();
+        record.count = record.entries.len();
         self.bytes = self.bytes - before + after;
         if record.queue == Queue::Small {
             self.small_bytes = self.small_bytes - before + after;
@@ -161,6 +168,7 @@ impl Shard {
             found.remove();
         }
         self.bytes -= record.bytes;
+        self.count -= record.count;
         if record.queue == Queue::Small {
             self.small_bytes -= record.bytes;
         }

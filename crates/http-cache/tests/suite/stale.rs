@@ -108,3 +108,31 @@ fn a_response_that_forbids_it_is_not_sent_stale() {
         ("", 200, "Cache-Control: max-age=10, stale-while-revalidate=60", 20, "Cache-Control: max-age=60", false),
     ]);
 }
+
+#[test]
+fn an_upstream_that_fails_is_asked_once_a_second() {
+    let mut sea = Sea::new();
+    sea.script(200, "Cache-Control: max-age=10, stale-while-revalidate=600", "old");
+    sea.get("");
+    sea.advance(20);
+    (0..9).for_each(|_| sea.script(503, "", "error"));
+    for second in 0..3 {
+        for _ in 0..10 {
+            assert_eq!(sea.get("").body, "old");
+        }
+        assert_eq!(sea.requests(), 2 + second);
+        sea.advance(1);
+    }
+}
+
+#[test]
+fn a_response_that_may_not_be_stored_any_more_replaces_the_stored_one() {
+    let mut sea = Sea::new();
+    sea.script(200, "Cache-Control: max-age=10, stale-while-revalidate=600", "old");
+    sea.get("");
+    sea.advance(20);
+    sea.script(200, "Cache-Control: private", "unseen");
+    assert_eq!(sea.get("").body, "old");
+    sea.script(200, "Cache-Control: private", "mine");
+    assert_eq!(sea.get("").body, "mine");
+}

@@ -104,3 +104,16 @@ fn other_methods_neither_get_nor_make_a_stored_response() {
         assert_eq!(sea.get("").body, "second", "{method}");
     }
 }
+
+#[test]
+fn a_host_that_looks_like_a_path_names_no_other_url() {
+    let mut sea = Sea::new();
+    sea.script(200, "Cache-Control: max-age=3600", "of another host");
+    sea.pipe.receive(b"GET /b HTTP/1.1\r\nHost: sea/a\r\n\r\n");
+    drop(sea.pipe.take_written());
+    let mut other = Sea::over(&sea);
+    // Whether the codec has refused the host or not.
+    sea.origin.clear();
+    other.script(200, "Cache-Control: max-age=3600", "page");
+    assert_eq!(other.request("GET", "/a/b", "").body, "page");
+}

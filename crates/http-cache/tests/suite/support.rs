@@ -28,6 +28,11 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
+    /// Forgets the responses that are left.
+    pub(crate) fn clear(&self) {
+        self.script.borrow_mut().clear();
+    }
+
     async fn answer(self: Rc<Self>, request: Request) -> Response {
         self.requests.borrow_mut().push(String::from_utf8_lossy(request.head_bytes()).into_owned());
         if !self.delay.get().is_zero() {
@@ -98,6 +103,13 @@ impl Sea {
         let (cache, origin) = (builder.build().expect("a cache"), Rc::<Origin>::default());
         let pipe = pipe(&cache, &origin);
         Self { cache, origin, pipe, advanced: Duration::ZERO }
+    }
+
+    /// Another client of the same cache and origin.
+    pub(crate) fn over(other: &Self) -> Self {
+        let (cache, origin) = (other.cache.clone(), other.origin.clone());
+        let pipe = pipe(&cache, &origin);
+        Self { cache, origin, pipe, advanced: other.advanced }
     }
 
     /// The next response of the origin. `{-60}` in its fields is the date of a minute ago.
