@@ -96,6 +96,8 @@ pub(crate) const JOBS: &[Job] = &[
     job("http-async-1", "1 request, by an async function", 1, http::async_::<1>),
     job("http-awaits-1", "1 request, by an async function that waits once", 1, http::awaits::<1>),
     job("http-suspends-1", "1 request, by an async function that its task waits for", 1, http::suspends::<1>),
+    job("http-fields", "1 of 16 pipelined requests, by a function with the fields of a stored response", 16, http::fields::<16>),
+    job("http-fields-1", "1 request, by a function with the fields of a stored response", 1, http::fields::<1>),
     job("cache-hit", "1 of 16 pipelined requests, by a stored response", 16, http::cached::<16>),
     job("cache-hit-1", "1 request, by a stored response", 1, http::cached::<1>),
     job("ws-5", "1 message of 5 bytes over WebSocket, sent back", 1, websocket::echo::<5, 1>),

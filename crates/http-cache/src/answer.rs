@@ -10,6 +10,18 @@ use crate::rules::facts::RequestFacts;
 use crate::rules::range::{self, Requested};
 use crate::rules::{Millis, conditions, date};
 
+/// The response to a plain request from a fresh stored one, of the cache `name`.
+#[inline]
+pub(crate) fn plain_hit(entry: &Entry, now: Millis, name: Option<&str>) -> Response {
+    let make = || {
+        let ttl = Some(entry.freshness.ttl(now));
+        let status = CacheStatus { is_hit: true, ttl, ..CacheStatus::default() };
+        with_age(entry.fields.clone(), entry, now, &status, name)
+    };
+    let fields = entry.hit_fields(now, make);
+    Response::with(entry.status).fields(fields).body(entry.body.clone())
+}
+
 /// The response to a request with this method from a stored response. `status` is its `Cache-Status`, of the cache `name`.
 pub(crate) fn respond(
     entry: &Entry,
@@ -20,11 +32,7 @@ pub(crate) fn respond(
 ) -> Response {
     let is_plain = request.range.is_none() && !request.is_conditional();
     if is_plain || entry.status != Status::OK {
-        let fields = if status.is_plain_hit() {
-            entry.hit_fields(now, || with_age(entry.fields.clone(), entry, now, status, name))
-        } else {
-            with_age(entry.fields.clone(), entry, now, status, name)
-        };
+        let fields = with_age(entry.fields.clone(), entry, now, status, name);
         return Response::with(entry.status).fields(fields).body(entry.body.clone());
     }
     let (etag, modified) = (entry.etag(), entry.last_modified());

@@ -12,7 +12,6 @@ use tidegate_http_message::body::{BodyKind, BodyWriter};
 use tidegate_http1::{Fields, Method, Status};
 
 use crate::answer;
-use crate::cache::CacheShared;
 use crate::counts::Counters;
 use crate::entry::Entry;
 use crate::fill::{self, EntryHead, Fill, NoClient};
@@ -23,6 +22,7 @@ use crate::rules::facts::{RequestFacts, ResponseFacts};
 use crate::rules::freshness::ExchangeTimes;
 use crate::rules::vary::Selector;
 use crate::rules::{storing, update};
+use crate::shared::CacheShared;
 
 /// A request, and the function that passes it on.
 pub(crate) struct Fetch {

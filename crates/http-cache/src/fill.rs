@@ -13,11 +13,11 @@ use tidegate_http_message::exchange::{Exchange, Piece};
 use tidegate_http1::{Body, Fields, Outgoing, Status};
 use tidegate_sys::Address;
 
-use crate::cache::CacheShared;
 use crate::entry::Entry;
 use crate::flights::{FlightEnd, Lead};
 use crate::rules::freshness::Freshness;
 use crate::rules::vary::Selector;
+use crate::shared::CacheShared;
 use crate::store::Reservation;
 
 /// A response whose body comes. Dropping it before its end stores nothing.

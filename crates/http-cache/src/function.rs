@@ -4,6 +4,7 @@
 //! waits for another request of the same key, or leads, which is in `fetch.rs`.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,7 +14,6 @@ use tidegate_http::{BoxResponseFuture, Endpoint, Request, RequestFunction, Respo
 use tidegate_http1::{Method, Status};
 
 use crate::answer;
-use crate::cache::{Cache, CacheShared};
 use crate::counts::Counters;
 use crate::entry::Entry;
 use crate::fetch::Fetch;
@@ -23,19 +23,26 @@ use crate::outcome::CacheStatus;
 use crate::rules::Millis;
 use crate::rules::facts::{self, RequestFacts};
 use crate::rules::freshness::Use;
+use crate::shared::CacheShared;
 use crate::store::Lookup;
 
-/// A function whose responses are stored: see [`Cache::wrap`].
-#[derive(Debug, Clone)]
+/// A function whose responses are stored: see [`Cache::wrap`](crate::Cache::wrap).
+#[derive(Clone)]
 #[must_use = "it does nothing until it is a function of a router"]
 pub struct Cached<F> {
-    cache: Cache,
+    cache: Arc<CacheShared>,
     function: F,
 }
 
 impl<F> Cached<F> {
-    pub(crate) fn new(cache: Cache, function: F) -> Self {
-        Self { cache, function }
+    pub(crate) fn new(cache: &Arc<CacheShared>, function: F) -> Self {
+        Self { cache: cache.clone(), function }
+    }
+}
+
+impl<F: fmt::Debug> fmt::Debug for Cached<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cached").field("function", &self.function).finish_non_exhaustive()
     }
 }
 
@@ -46,7 +53,7 @@ pub struct CachedFunction<M>(M);
 impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, CachedFunction<M>> for Cached<F> {
     fn into_endpoint(self, state: Rc<S>) -> Endpoint {
         let endpoint = self.function.into_endpoint(state);
-        let (front, cache) = (self.cache.0.clone(), self.cache.0);
+        let (front, cache) = (self.cache.clone(), self.cache);
         let scratch = RefCell::default();
         let answer = move |request: &Request| answer_at_once(&front, request, &scratch);
         gateway::in_front(endpoint, answer, move |request, behind, interims| -> BoxResponseFuture {
@@ -57,31 +64,49 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, CachedFunction<M>> for C
 
 /// The response to a request for which a fresh one is stored. `scratch` is memory for the key.
 fn answer_at_once(cache: &CacheShared, request: &Request, scratch: &RefCell<Vec<u8>>) -> Option<Response> {
-    let head = request.head();
+    let (head, target) = (request.head(), request.target_bytes());
     if !matches!(head.method(), Method::Get | Method::Head) || head.has_body() {
         return None;
     }
-    let target = head.target_bytes();
     let mut key = scratch.borrow_mut();
-    let mut facts = RequestFacts::default();
-    match facts::host_of_plain(head.headers()) {
-        Some(host) if target.first() == Some(&b'/') => key::write_parts(request.is_secure(), host, target, &mut key),
-        _ => {
-            facts = RequestFacts::of(head.headers(), cache.ignores_client_control);
-            if facts.is_for_origin || facts.has_upgrade || !key::write(request, &mut key) {
-                return None;
-            }
+    match facts::host_of_plain(head.bytes()) {
+        Some(host) if target.first() == Some(&b'/') => {
+            key::write_parts(request.is_secure(), host, target, &mut key);
+            cache.plain_hit(&key, request)
         }
-    }
-    let now = cache.now();
-    let Lookup::Found(entry) = cache.store.get(&key, &head.headers(), now) else { return None };
-    match entry.freshness.usable(&facts.control, now) {
-        Use::Fresh | Use::Stale => Some(cache.hit(&entry, (head.method(), &facts), now, None)),
-        Use::WhileRevalidate | Use::Validate { .. } => None,
+        _ => cache.hit_at_once(&mut key, request),
     }
 }
 
 impl CacheShared {
+    /// The response to a request without fields that matter, from a fresh stored one.
+    #[inline]
+    fn plain_hit(&self, key: &[u8], request: &Request) -> Option<Response> {
+        let now = self.now();
+        let Lookup::Found(entry) = self.store.get(key, &request.head().headers(), now) else { return None };
+        if !entry.freshness.is_fresh(now) {
+            return None;
+        }
+        Counters::add(&self.counters.hits);
+        Some(answer::plain_hit(&entry, now, self.name.as_deref()))
+    }
+
+    /// The response to any other request, from a stored one that it may have.
+    #[inline(never)]
+    fn hit_at_once(&self, key: &mut Vec<u8>, request: &Request) -> Option<Response> {
+        let head = request.head();
+        let facts = RequestFacts::of(head.headers(), self.ignores_client_control);
+        if facts.is_for_origin || facts.has_upgrade || !key::write(request, key) {
+            return None;
+        }
+        let now = self.now();
+        let Lookup::Found(entry) = self.store.get(key, &head.headers(), now) else { return None };
+        match entry.freshness.usable(&facts.control, now) {
+            Use::Fresh | Use::Stale => Some(self.hit(&entry, (head.method(), &facts), now, None)),
+            Use::WhileRevalidate | Use::Validate { .. } => None,
+        }
+    }
+
     /// The response to a request from a stored one that the upstream was not asked about.
     fn hit(
         &self,

@@ -42,7 +42,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `cache.rs` | `Cache`, `CacheBuilder`: the state that loops share, and its settings; purges |
+//! | `cache.rs` | `Cache`, `CacheBuilder`: settings; purges |
+//! | `shared.rs` | the state that loops share |
 //! | `limits.rs` | `CacheLimits` |
 //! | `function.rs` | `Cached`: the function, and the way of a request through the cache |
 //! | `fetch.rs` | a request that goes to the upstream, and its response; revalidations |
@@ -52,7 +53,8 @@
 //! | `entry.rs` | a stored response |
 //! | `key.rs` | the URL in one form |
 //! | `outcome.rs` | `Outcome`, and `Cache-Status` |
-//! | `counts.rs` | `CacheCounts`, and its metrics |
+//! | `counts.rs` | `CacheCounts` |
+//! | `metrics.rs` | the same as text for Prometheus |
 //! | `rules/` | RFC 9111 free of I/O: directives (`control.rs`), the fields that rules read (`facts.rs`), lifetimes (`freshness.rs`), storing, `Vary`, conditions, ranges, updates by a 304 |
 //! | `store/` | responses in memory, in shards (`shard.rs`) with an order of eviction (`queues.rs`); in a folder (`disk.rs`) of files (`file.rs`) |
 
@@ -68,8 +70,10 @@ mod flights;
 mod function;
 mod key;
 mod limits;
+mod metrics;
 mod outcome;
 mod rules;
+mod shared;
 mod store;
 
 pub use self::cache::{Cache, CacheBuilder};

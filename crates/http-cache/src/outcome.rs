@@ -98,11 +98,6 @@ impl CacheStatus {
         Self { forward: Some(reason), ..Self::default() }
     }
 
-    /// Whether nothing but the lifetime tells it from other hits.
-    pub(crate) fn is_plain_hit(&self) -> bool {
-        self.is_hit && self.detail.is_none()
-    }
-
     /// Adds the member of a cache of this name to fields.
     pub(crate) fn add_to(&self, fields: &mut Fields, name: &str) {
         fields.push_valid("Cache-Status", self.text(name).as_bytes());

@@ -57,18 +57,35 @@ impl<'a> RequestFacts<'a> {
 
 /// The host of a request without fields that change which stored response it gets, or how: most requests have none. `None` for any
 /// other request.
+///
+/// `head` is the whole head, which a parser has accepted. A field is recognised by its first letter and its length alone.
 #[inline]
-pub(crate) fn host_of_plain<'a>(headers: Headers<'a>) -> Option<&'a [u8]> {
+pub(crate) fn host_of_plain(head: &[u8]) -> Option<&[u8]> {
     let mut host = None;
-    for (name, value) in headers {
-        match (name.len(), name.first().map_or(0, |first| first | 0x20)) {
-            (4, b'h') if name.eq_ignore_ascii_case(b"host") => host = Some(value),
-            // `Range`, `Pragma`, `Upgrade`; `Cache-Control` and those of conditions.
-            (5, b'r') | (6, b'p') | (7, b'u') | (13, b'c') | (8 | 13 | 17 | 19, b'i') => return None,
-            _ => {}
+    let mut rest = &head[memchr::memchr(b'\n', head)? + 1..];
+    loop {
+        let ends_at = |length: usize| rest.get(length) == Some(&b':');
+        let is_special = match rest.first()? | 0x20 {
+            b'h' if ends_at(4) => rest[..4].eq_ignore_ascii_case(b"host") && host.is_some(),
+            // `Range`, `Pragma`, `Upgrade`, `Cache-Control`; those of conditions.
+            b'r' => ends_at(5),
+            b'p' => ends_at(6),
+            b'u' => ends_at(7),
+            b'c' => ends_at(13),
+            b'i' => ends_at(8) || ends_at(13) || ends_at(17) || ends_at(19),
+            // The empty line, as `\r | 0x20` is.
+            b'-' => return host,
+            _ => false,
+        };
+        if is_special {
+            return None;
         }
+        let end = memchr::memchr(b'\n', rest)?;
+        if host.is_none() && ends_at(4) && rest[..4].eq_ignore_ascii_case(b"host") {
+            host = Some(rest[5..end].trim_ascii());
+        }
+        rest = &rest[end + 1..];
     }
-    host
 }
 
 /// The fields of a response that the rules read.
@@ -127,4 +144,33 @@ fn age(value: &[u8]) -> u64 {
     std::str::from_utf8(first).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())).map_or(0, |text| {
         if text.is_empty() { 0 } else { text.parse().unwrap_or(super::control::SECONDS_MAX) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_request_has_a_host_and_no_field_that_matters() {
+        let start = "GET / HTTP/1.1\r\n";
+        for (lines, expected) in [
+            ("Host: sea\r\n", Some("sea")),
+            ("A: 1\r\nhOST:  sea:80 \r\nUser-Agent: x\r\nConnection: close\r\nAccept: */*\r\n", Some("sea:80")),
+            ("If: 1\r\nHost: sea\r\n", Some("sea")),
+            ("A: 1\r\n", None),
+            ("", None),
+            ("Host: sea\r\nRange: bytes=0-1\r\n", None),
+            ("Pragma: no-cache\r\nHost: sea\r\n", None),
+            ("Host: sea\r\nUpgrade: websocket\r\n", None),
+            ("Host: sea\r\ncache-control: no-cache\r\n", None),
+            ("Host: sea\r\nIf-Range: \"a\"\r\n", None),
+            ("Host: sea\r\nIf-Match: \"a\"\r\n", None),
+            ("Host: sea\r\nIF-NONE-MATCH: \"a\"\r\n", None),
+            ("Host: sea\r\nIf-Modified-Since: x\r\n", None),
+            ("Host: sea\r\nIf-Unmodified-Since: x\r\n", None),
+        ] {
+            let head = format!("{start}{lines}\r\n");
+            assert_eq!(host_of_plain(head.as_bytes()), expected.map(str::as_bytes), "{lines}");
+        }
+    }
 }

@@ -89,6 +89,12 @@ impl Freshness {
         self.initial_age.saturating_add(now.saturating_sub(self.received))
     }
 
+    /// Whether it may be sent to any request that asks for nothing else.
+    #[inline]
+    pub(crate) fn is_fresh(&self, now: Millis) -> bool {
+        !self.needs_validation && self.lifetime > self.age(now)
+    }
+
     /// The lifetime that is left, in seconds; negative if the response is stale.
     pub(crate) fn ttl(&self, now: Millis) -> i64 {
         let (lifetime, age) = (self.lifetime, self.age(now));
