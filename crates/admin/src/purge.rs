@@ -44,4 +44,5 @@ fn purge_all(caches: &[Cache], purge: &Purge) -> Response {
     }
 }
 
-const MALFORMED: &str = "Name one of: url, a URL such as https://example.org/a; prefix, the beginning of such ones; host; all=true.\n";
+const MALFORMED: &str =
+    "Name one of: url, a URL such as https://example.org/a; prefix, the beginning of such ones; host; all=true.\n";

@@ -1,6 +1,6 @@
 //! The response to a client from a stored one: whole, a range, or 304.
 
-use tidegate_http::Response;
+use tidegate_http::{Response, gateway};
 use tidegate_http_message::Body;
 use tidegate_http1::{Fields, Method, Status};
 
@@ -19,11 +19,26 @@ pub(crate) fn plain_hit(entry: &Entry, now: Millis, name: Option<&str>) -> Respo
         with_age(entry.fields.clone(), entry, now, &status, name)
     };
     let fields = entry.hit_fields(now, make);
-    Response::with(entry.status).fields(fields).body(entry.body.clone())
+    marked(entry, Response::with(entry.status).fields(fields).body(entry.body.clone()))
 }
 
 /// The response to a request with this method from a stored response. `status` is its `Cache-Status`, of the cache `name`.
 pub(crate) fn respond(
+    entry: &Entry,
+    request: (Method, &RequestFacts<'_>),
+    now: Millis,
+    status: &CacheStatus,
+    name: Option<&str>,
+) -> Response {
+    marked(entry, response(entry, request, now, status, name))
+}
+
+/// The response as one of an upstream, if it is one.
+fn marked(entry: &Entry, response: Response) -> Response {
+    if entry.is_forwarded { gateway::forwarded(response) } else { response }
+}
+
+fn response(
     entry: &Entry,
     (method, request): (Method, &RequestFacts<'_>),
     now: Millis,
@@ -36,9 +51,7 @@ pub(crate) fn respond(
         return Response::with(entry.status).fields(fields).body(entry.body.clone());
     }
     let (etag, modified) = (entry.etag(), entry.last_modified());
-    if request.is_conditional()
-        && conditions::is_not_modified(request, etag, modified, entry.freshness.received)
-    {
+    if request.is_conditional() && conditions::is_not_modified(request, etag, modified, entry.freshness.received) {
         let fields = with_age(without_content(&entry.fields), entry, now, status, name);
         return Response::with(Status::NOT_MODIFIED).fields(fields);
     }

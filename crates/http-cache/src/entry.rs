@@ -19,6 +19,8 @@ pub(crate) struct Entry {
     pub(crate) body: Bytes,
     pub(crate) selector: Selector,
     pub(crate) freshness: Freshness,
+    /// An upstream has made it, and not a function of this server.
+    pub(crate) is_forwarded: bool,
     /// The fields of a hit within this second, which most hits share.
     hit_fields: Mutex<HitFields>,
     /// Until then the upstream is not asked again.
@@ -26,8 +28,24 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(status: Status, fields: Fields, body: Bytes, selector: Selector, freshness: Freshness) -> Self {
-        Self { status, fields, body, selector, freshness, hit_fields: Mutex::default(), upstream_rests_until: AtomicU64::new(0) }
+    pub(crate) fn new(
+        status: Status,
+        fields: Fields,
+        body: Bytes,
+        selector: Selector,
+        freshness: Freshness,
+        is_forwarded: bool,
+    ) -> Self {
+        Self {
+            status,
+            fields,
+            body,
+            selector,
+            freshness,
+            is_forwarded,
+            hit_fields: Mutex::default(),
+            upstream_rests_until: AtomicU64::new(0),
+        }
     }
 
     /// The fields of a hit at a time, by `make` unless the last hit had the same age and lifetime.

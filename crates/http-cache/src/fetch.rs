@@ -43,7 +43,7 @@ impl Fetch {
         Counters::add(&cache.counters.bypassed);
         let method = request.head().method();
         let is_safe = matches!(method, Method::Get | Method::Head | Method::Options | Method::Trace | Method::Connect);
-        let response = behind.call(request, interims.unwrap_or(InterimWriter::Detached)).await;
+        let response = behind.call(request, interims.unwrap_or_else(gateway::no_interims)).await;
         if has_key && !is_safe && (200..400).contains(&gateway::status(&response).code()) {
             cache.invalidate(&key);
             for name in ["location", "content-location"] {
@@ -60,7 +60,7 @@ impl Fetch {
     pub(crate) async fn alone(self, reason: &'static str, is_collapsed: bool) -> Response {
         let Self { cache, request, behind, interims, .. } = self;
         Counters::add(&cache.counters.misses);
-        let response = behind.call(request, interims.unwrap_or(InterimWriter::Detached)).await;
+        let response = behind.call(request, interims.unwrap_or_else(gateway::no_interims)).await;
         let forward_status = Some(gateway::status(&response).code());
         let status = CacheStatus { forward_status, is_collapsed, ..CacheStatus::forwarded(reason) };
         cache.with_status(response, &status)
@@ -90,7 +90,9 @@ impl Fetch {
         if let Some(entry) = stale.as_ref().filter(|_| is_error) {
             entry.leave_upstream_alone(times.received);
         }
-        if let Some(entry) = stale.as_ref().filter(|entry| is_error && entry.freshness.may_replace_error(times.received)) {
+        if let Some(entry) =
+            stale.as_ref().filter(|entry| is_error && entry.freshness.may_replace_error(times.received))
+        {
             Counters::add(&cache.counters.stale);
             // Those that wait look again, and get it as well.
             lead.finish(FlightEnd::Stored);
@@ -123,7 +125,7 @@ impl Fetch {
             conditions.extend(entry.last_modified().map(|modified| ("If-Modified-Since", modified)));
         }
         let request = gateway::with_fields(&self.request, |name| !is_condition(name), &conditions, self.is_background);
-        let interims = self.interims.take().unwrap_or(InterimWriter::Detached);
+        let interims = self.interims.take().unwrap_or_else(gateway::no_interims);
         match request {
             Some(request) => self.behind.call(request, interims).await,
             None => Response::of_error(Status::FIELDS_TOO_LARGE),
@@ -150,7 +152,7 @@ impl Fetch {
         let admitted = storing::admit(&request, entry.status.code(), &facts, times, cache.policy);
         let freshness = admitted.unwrap_or(entry.freshness);
         let (selector, body) = (entry.selector.clone(), entry.body.clone());
-        let fresh = Arc::new(Entry::new(entry.status, fields.clone(), body, selector, freshness));
+        let fresh = Arc::new(Entry::new(entry.status, fields.clone(), body, selector, freshness, entry.is_forwarded));
         Counters::add(&cache.counters.revalidated);
         let is_stored = admitted.is_ok() && cache.put(lead, &fresh);
         let forward_status = Some(Status::NOT_MODIFIED.code());
@@ -183,7 +185,8 @@ impl Fetch {
         if response.content_length().is_some_and(|length| length > cache.limits.entry_max() as u64) {
             return Err("too-large");
         }
-        Ok(EntryHead { status, fields: stored, selector, freshness })
+        let is_forwarded = gateway::is_forwarded(response);
+        Ok(EntryHead { status, fields: stored, selector, freshness, is_forwarded })
     }
 
     /// Stores a response now, or as its body passes.

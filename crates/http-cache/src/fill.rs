@@ -35,11 +35,12 @@ pub(crate) struct EntryHead {
     pub(crate) fields: Fields,
     pub(crate) selector: Selector,
     pub(crate) freshness: Freshness,
+    pub(crate) is_forwarded: bool,
 }
 
 impl EntryHead {
     pub(crate) fn with_body(self, body: Bytes) -> Entry {
-        Entry::new(self.status, self.fields, body, self.selector, self.freshness)
+        Entry::new(self.status, self.fields, body, self.selector, self.freshness, self.is_forwarded)
     }
 }
 
@@ -124,9 +125,7 @@ impl Exchange for Tee {
         let has_room = match &message {
             // Its bytes are not here.
             Outgoing::Data(Body::File(_)) => false,
-            Outgoing::Data(piece) => {
-                self.fill.borrow_mut().as_mut().is_none_or(|fill| fill.add(piece.memory()))
-            }
+            Outgoing::Data(piece) => self.fill.borrow_mut().as_mut().is_none_or(|fill| fill.add(piece.memory())),
             Outgoing::Trailers(trailers) => trailers.is_empty(),
             _ => true,
         };

@@ -123,12 +123,7 @@ impl CacheShared {
 }
 
 /// The response to a request that is not answered at once.
-async fn serve(
-    cache: Arc<CacheShared>,
-    request: Request,
-    behind: FunctionBehind,
-    interims: InterimWriter,
-) -> Response {
+async fn serve(cache: Arc<CacheShared>, request: Request, behind: FunctionBehind, interims: InterimWriter) -> Response {
     let mut key = Vec::new();
     let has_key = key::write(&request, &mut key) && key.len() <= cache.limits.key_bytes_max;
     let ignores_control = cache.ignores_client_control;
@@ -180,7 +175,11 @@ async fn serve(
 enum Found {
     Response(Response),
     /// The request has to go to the upstream, for a reason of `Cache-Status`.
-    Nothing { stale: Option<Arc<Entry>>, reason: &'static str, is_unstorable: bool },
+    Nothing {
+        stale: Option<Arc<Entry>>,
+        reason: &'static str,
+        is_unstorable: bool,
+    },
 }
 
 /// Searches for a response. One that was received since a request `waited` is used whatever its freshness is.

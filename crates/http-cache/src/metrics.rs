@@ -53,10 +53,7 @@ impl CacheCounts {
         let evictions = one(|counts| counts.evictions);
         family("tidegate_cache_evictions", Kind::Counter, "Keys that were evicted from memory.", &evictions);
         family("tidegate_cache_bytes", Kind::Gauge, "Bytes of stored responses.", &|counts| {
-            vec![
-                (Some(["place", "memory"]), counts.memory_bytes as u64),
-                (Some(["place", "disk"]), counts.disk_bytes),
-            ]
+            vec![(Some(["place", "memory"]), counts.memory_bytes as u64), (Some(["place", "disk"]), counts.disk_bytes)]
         });
         let entries = one(|counts| counts.entries as u64);
         family("tidegate_cache_entries", Kind::Gauge, "Stored responses in memory.", &entries);

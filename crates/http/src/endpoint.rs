@@ -84,8 +84,6 @@ pub enum InterimWriter {
         /// The slot of the request.
         slot: Option<PipelineSlot>,
     },
-    /// No client waits: interim responses are dropped.
-    Detached,
 }
 
 /// The interim responses that a future has sent while it was polled, for the handler of its connection. A loop has one: each
@@ -107,7 +105,6 @@ impl InterimWriter {
         match self {
             Self::Exchange { exchange, number } => drop(exchange.send(*number, Outgoing::Interim(interim))),
             Self::Handler { interims, .. } => interims.0.borrow_mut().push(interim),
-            Self::Detached => {}
         }
     }
 
@@ -117,7 +114,7 @@ impl InterimWriter {
     pub fn destination(&self) -> Option<Address> {
         match self {
             Self::Exchange { exchange, number } => exchange.destination(*number),
-            Self::Handler { .. } | Self::Detached => None,
+            Self::Handler { .. } => None,
         }
     }
 
@@ -126,7 +123,7 @@ impl InterimWriter {
     pub fn is_held_back(&self) -> bool {
         match self {
             Self::Handler { interims, slot: Some(slot) } => !slot.is_in_turn() && !interims.0.borrow().is_empty(),
-            Self::Handler { .. } | Self::Exchange { .. } | Self::Detached => false,
+            Self::Handler { .. } | Self::Exchange { .. } => false,
         }
     }
 
@@ -135,7 +132,7 @@ impl InterimWriter {
     pub fn place(&self) -> Option<&PipelineSlot> {
         match self {
             Self::Handler { slot, .. } => slot.as_ref(),
-            Self::Exchange { .. } | Self::Detached => None,
+            Self::Exchange { .. } => None,
         }
     }
 }

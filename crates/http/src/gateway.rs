@@ -10,13 +10,17 @@ use tidegate_http_message::Body;
 use tidegate_http1::{Config, Fields, RequestHead};
 use tidegate_sys::Address;
 
+pub use crate::cookie_value::of as cookie;
 use crate::endpoint::Call;
+use crate::endpoint::InterimQueue;
 pub use crate::endpoint::{InterimHandler, InterimWriter};
 use crate::extract::BodyUse;
-pub use crate::normal_path::strip_prefix;
+pub use crate::field_names::{has_prefix, is_of_connection, is_same};
+pub use crate::middleware::address_key;
+pub use crate::normal_path::{normal_path_of, strip_prefix};
 pub use crate::serving::order::PipelineSlot;
 pub use crate::upstream_note::UpstreamNote;
-use crate::{BoxResponseFuture, Endpoint, Request, Response};
+use crate::{BoxResponseFuture, Endpoint, Request, RequestId, Response};
 
 /// A function that passes requests on to other servers, and their interim responses back. Paths reach it as they were sent.
 ///
@@ -84,7 +88,7 @@ impl FunctionBehind {
 }
 
 /// The same request without a body, without the fields that `keeps` leaves out, and with further ones; `None` if it is too
-/// large then. A `detached` one has nothing of its client's connection: for a function that goes on when the client has left.
+/// large then. A `detached` one has nothing of its client's connection but its id: for a function that goes on when the client has left.
 pub fn with_fields(
     request: &Request,
     keeps: impl Fn(&[u8]) -> bool,
@@ -104,7 +108,11 @@ pub fn with_fields(
     text.extend_from_slice(b"\r\n");
     let head = head.with_text(Pool::new().copy(&text), &Config::default()).ok()?;
     let mut other = Request::new(head, request.peer().clone(), request.is_secure(), request.route_parts());
-    if !detached {
+    if detached {
+        if let Some(id) = request.extensions().get::<RequestId>() {
+            other.extensions_mut().insert(id.clone());
+        }
+    } else {
         other.copy_parts_of(request);
     }
     Some(other)
@@ -122,7 +130,37 @@ pub fn status(response: &Response) -> tidegate_http1::Status {
     response.status
 }
 
+/// Whether a response is that of an upstream: see [`forwarded`].
+#[must_use]
+pub fn is_forwarded(response: &Response) -> bool {
+    response.is_forwarded
+}
+
 /// Takes the body of a response.
 pub fn take_body(response: &mut Response) -> Body {
     std::mem::take(&mut response.body)
+}
+
+/// Marks a response as that of an upstream, which this server has not made.
+#[must_use]
+pub fn forwarded(mut response: Response) -> Response {
+    response.is_forwarded = true;
+    response
+}
+
+/// A copy of a request without its body, and without the values that middleware has added but its id.
+#[must_use]
+pub fn copy_of_head(request: &Request) -> Request {
+    let head = request.head().clone().detach();
+    let mut copy = Request::new(head, request.peer().clone(), request.is_secure(), request.route_parts());
+    if let Some(id) = request.extensions().get::<RequestId>() {
+        copy.extensions_mut().insert(id.clone());
+    }
+    copy
+}
+
+/// Drops the interim responses of an exchange without a client.
+#[must_use]
+pub fn no_interims() -> InterimWriter {
+    InterimWriter::Handler { interims: Rc::new(InterimQueue::default()), slot: None }
 }

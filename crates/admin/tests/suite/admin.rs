@@ -369,16 +369,14 @@ fn a_purge_removes_stored_responses_if_a_cache_is_given() {
     let purge = |admin: &AdminHandle, query: &str, origin: bool| {
         let address = admin.address();
         let origin = if origin { format!("Origin: http://{address}\r\n") } else { String::new() };
-        let request = format!("POST /cache/purge?{query} HTTP/1.1\r\nHost: {address}\r\n{origin}Content-Length: 0\r\n\r\n");
+        let request =
+            format!("POST /cache/purge?{query} HTTP/1.1\r\nHost: {address}\r\n{origin}Content-Length: 0\r\n\r\n");
         let (status, _, body) = send(address, &request);
         (status, body)
     };
-    for (query, removed) in [
-        ("url=http%3A%2F%2Fsea%2Fa%3Fb", 1),
-        ("prefix=http://sea/a", 2),
-        ("host=sea", 3),
-        ("all=true", 3),
-    ] {
+    for (query, removed) in
+        [("url=http%3A%2F%2Fsea%2Fa%3Fb", 1), ("prefix=http://sea/a", 2), ("host=sea", 3), ("all=true", 3)]
+    {
         for target in ["/a?b", "/a/c", "/d"] {
             let request = format!("GET {target} HTTP/1.1\r\nHost: sea\r\n\r\n");
             assert_eq!(send(server.address(), &request).0, 200);

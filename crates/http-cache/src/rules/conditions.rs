@@ -12,9 +12,10 @@ pub(crate) fn is_not_modified(
     received: Millis,
 ) -> bool {
     if !request.if_none_match.is_empty() {
-        return request.if_none_match.iter().any(|list| {
-            Members(list).any(|tag| tag == b"*" || etag.is_some_and(|etag| opaque(tag) == opaque(etag)))
-        });
+        return request
+            .if_none_match
+            .iter()
+            .any(|list| Members(list).any(|tag| tag == b"*" || etag.is_some_and(|etag| opaque(tag) == opaque(etag))));
     }
     let Some(since) = request.if_modified_since.and_then(date) else { return false };
     // Without `Last-Modified` the time of arrival counts.
@@ -39,5 +40,6 @@ pub(crate) fn range_applies(
     }
     // A date is a strong validator if the response is at least a second younger (RFC 9110 §8.8.2.2).
     let modified = last_modified.and_then(date);
-    last_modified == Some(value) && modified.zip(date_of_response).is_some_and(|(modified, date)| modified + 1000 <= date)
+    last_modified == Some(value)
+        && modified.zip(date_of_response).is_some_and(|(modified, date)| modified + 1000 <= date)
 }

@@ -110,7 +110,9 @@ fn is_key(name: &[u8]) -> bool {
 
 /// Whether a value begins as an item of a structured field does.
 fn is_item(value: &[u8]) -> bool {
-    value.first().is_some_and(|first| first.is_ascii_alphanumeric() || matches!(first, b'"' | b'?' | b'*' | b':' | b'-'))
+    value
+        .first()
+        .is_some_and(|first| first.is_ascii_alphanumeric() || matches!(first, b'"' | b'?' | b'*' | b':' | b'-'))
 }
 
 fn least(place: &mut Option<u64>, number: u64) {
@@ -123,7 +125,8 @@ fn seconds(value: &[u8]) -> u64 {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return 0;
     }
-    let number = digits.iter().fold(0_u64, |number, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
+    let number =
+        digits.iter().fold(0_u64, |number, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
     number.min(SECONDS_MAX)
 }
 
@@ -219,7 +222,9 @@ mod tests {
         let directives = of(&["no-cache=\"a, b\", private=\"c\""]);
         assert!(!directives.no_cache && !directives.private);
         assert_eq!(directives.withheld, [b"a", b"b", b"c"].map(|name| Box::from(&name[..])));
-        assert!(of(&["no-cache"]).no_cache && of(&["private=\"\""]).private && of(&["no-cache=\"a\", no-cache"]).no_cache);
+        assert!(
+            of(&["no-cache"]).no_cache && of(&["private=\"\""]).private && of(&["no-cache=\"a\", no-cache"]).no_cache
+        );
     }
 
     #[test]

@@ -141,9 +141,10 @@ impl<'a> ResponseFacts<'a> {
 /// The first number of `Age` (RFC 9111 §5.1); a value that is not valid is ignored.
 fn age(value: &[u8]) -> u64 {
     let first = value.split(|&byte| byte == b',').next().unwrap_or_default().trim_ascii();
-    std::str::from_utf8(first).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())).map_or(0, |text| {
-        if text.is_empty() { 0 } else { text.parse().unwrap_or(super::control::SECONDS_MAX) }
-    })
+    std::str::from_utf8(first)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(0, |text| if text.is_empty() { 0 } else { text.parse().unwrap_or(super::control::SECONDS_MAX) })
 }
 
 #[cfg(test)]

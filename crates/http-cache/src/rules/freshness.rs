@@ -48,7 +48,9 @@ pub(crate) enum Use {
     /// It is sent, and revalidated in the background.
     WhileRevalidate,
     /// It has to be validated: the client asks for that (`true`), or it is stale.
-    Validate { is_asked: bool },
+    Validate {
+        is_asked: bool,
+    },
 }
 
 impl Freshness {

@@ -43,9 +43,11 @@ fn number(digits: &[u8]) -> Option<usize> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    Some(digits.iter().fold(0, |number: usize, digit| {
-        number.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
-    }))
+    Some(
+        digits
+            .iter()
+            .fold(0, |number: usize, digit| number.saturating_mul(10).saturating_add(usize::from(digit - b'0'))),
+    )
 }
 
 #[cfg(test)]

@@ -21,9 +21,7 @@ pub(crate) fn updated(stored: &Fields, validated: &Fields, facts: &ResponseFacts
         let is_public = facts.control.public || !name.eq_ignore_ascii_case(b"set-cookie");
         is_stored(name) && !is_of_content(name) && is_public && !withholds(&facts.control, name)
     };
-    let is_replaced = |name: &[u8]| {
-        replaces(name) && validated.iter().any(|(new, _)| new.eq_ignore_ascii_case(name))
-    };
+    let is_replaced = |name: &[u8]| replaces(name) && validated.iter().any(|(new, _)| new.eq_ignore_ascii_case(name));
     let mut fields = Fields::new();
     let pushed = stored.iter().filter(|(name, _)| !is_replaced(name));
     for (name, value) in pushed.chain(validated.iter().filter(|(name, _)| replaces(name))) {

@@ -12,7 +12,8 @@ type SelectingField = (Box<[u8]>, Option<Box<[u8]>>);
 impl Selector {
     /// Of a response with these `Vary` lines to a request with these fields; `None` if it lists too many names.
     pub(crate) fn of(vary: &[&[u8]], request: &Headers<'_>) -> Option<Self> {
-        let mut names: Vec<Box<[u8]>> = members(vary.iter().copied()).map(|name| name.to_ascii_lowercase().into()).collect();
+        let mut names: Vec<Box<[u8]>> =
+            members(vary.iter().copied()).map(|name| name.to_ascii_lowercase().into()).collect();
         names.sort_unstable();
         names.dedup();
         if names.len() > NAMES_MAX {

@@ -53,7 +53,8 @@ impl Disk {
         for item in fs::read_dir(folder)? {
             let path = item?.path();
             let extension = path.extension().and_then(|extension| extension.to_str());
-            let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| u64::from_str_radix(stem, 16).ok());
+            let number =
+                path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| u64::from_str_radix(stem, 16).ok());
             match (extension, number) {
                 (Some(EXTENSION), Some(number)) => found.push((number, path)),
                 // It was not complete when the program ended.

@@ -38,7 +38,8 @@ pub(super) fn encode(key: &[u8], entry: &Entry) -> Vec<u8> {
     }
     bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
     bytes.extend_from_slice(&entry.status.code().to_le_bytes());
-    bytes.push(u8::from(freshness.needs_validation) | u8::from(freshness.forbids_stale) << 1);
+    let flags = [freshness.needs_validation, freshness.forbids_stale, entry.is_forwarded];
+    bytes.push(flags.into_iter().rev().fold(0, |all, flag| all << 1 | u8::from(flag)));
     let Freshness { received, initial_age, lifetime, while_revalidate, if_error, .. } = *freshness;
     for number in [received, initial_age, lifetime, while_revalidate, if_error] {
         bytes.extend_from_slice(&number.to_le_bytes());
@@ -92,7 +93,7 @@ pub(super) fn read(path: &Path, expected: &[u8]) -> Option<Entry> {
         forbids_stale: flags & 2 != 0,
     };
     let status = Status::new(u16::from_le_bytes(bytes[FLAGS_AT - 2..FLAGS_AT].try_into().ok()?))?;
-    Some(Entry::new(status, fields(lines)?, body, decode_selector(selector)?, freshness))
+    Some(Entry::new(status, fields(lines)?, body, decode_selector(selector)?, freshness, flags & 4 != 0))
 }
 
 /// The lengths of the parts of a file.

@@ -139,7 +139,17 @@ impl Shard {
         let key: Box<[u8]> = key.into();
         let generation = self.generation;
         let entries = Vec::new();
-        self.records.insert(Record { key, hash, generation, queue, uses: 0, entries, unstorable_until: 0, bytes: 0, count: 0 });
+        self.records.insert(Record {
+            key,
+            hash,
+            generation,
+            queue,
+            uses: 0,
+            entries,
+            unstorable_until: 0,
+            bytes: 0,
+            count: 0,
+        });
         let records = &self.records;
         self.table.insert_unique(hash, place, |&place| records[place].hash);
         place
@@ -183,8 +193,7 @@ impl Shard {
         // Each round evicts a key, moves one to the main queue, or takes a use from one.
         while self.bytes > self.bytes_max {
             let from_small = self.small_bytes > self.bytes_max / SMALL_PART;
-            let (first, second) =
-                if from_small { (Queue::Small, Queue::Main) } else { (Queue::Main, Queue::Small) };
+            let (first, second) = if from_small { (Queue::Small, Queue::Main) } else { (Queue::Main, Queue::Small) };
             let Some(token) = self.queues.pop(first).or_else(|| self.queues.pop(second)) else { break };
             if !is_live(&self.records, &token) {
                 continue;

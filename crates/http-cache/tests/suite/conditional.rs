@@ -63,7 +63,11 @@ fn the_conditions_of_a_client_do_not_reach_the_origin_of_a_response_that_is_not_
 #[test]
 fn a_stale_response_is_validated_and_a_304_makes_it_fresh_again() {
     let mut sea = Sea::new();
-    sea.script(200, "Cache-Control: max-age=10\nETag: \"a\"\nLast-Modified: {-3000}\nA: 1\nB: 1\nContent-Type: text/css", "body");
+    sea.script(
+        200,
+        "Cache-Control: max-age=10\nETag: \"a\"\nLast-Modified: {-3000}\nA: 1\nB: 1\nContent-Type: text/css",
+        "body",
+    );
     sea.get("");
     sea.advance(20);
     sea.script(304, "Cache-Control: max-age=3600\nETag: \"a\"\nA: 2\nC: 2\nDate: {0}", "");

@@ -28,12 +28,9 @@ fn an_unsafe_method_removes_the_responses_for_its_target_and_those_that_it_names
 
 #[test]
 fn an_error_and_another_origin_remove_nothing() {
-    for (method, status, lines) in [
-        ("POST", 500, ""),
-        ("POST", 404, "Location: /b"),
-        ("OPTIONS", 200, ""),
-        ("GET", 200, "Location: /a"),
-    ] {
+    for (method, status, lines) in
+        [("POST", 500, ""), ("POST", 404, "Location: /b"), ("OPTIONS", 200, ""), ("GET", 200, "Location: /a")]
+    {
         let mut sea = with_stored(&["/a", "/b"]);
         sea.script(status, lines, "");
         sea.request(method, if method == "GET" { "/x" } else { "/a" }, "");

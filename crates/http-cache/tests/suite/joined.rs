@@ -51,7 +51,9 @@ fn requests_that_ask_for_a_validation_get_that_of_one() {
     sea.script(200, "Cache-Control: no-cache\nETag: \"a\"", "body");
     let mut clients = clients(&sea, 3);
     sea.pipe.receive(GET);
-    clients.iter_mut().for_each(|client| client.receive(b"GET / HTTP/1.1\r\nHost: sea\r\nCache-Control: no-cache\r\n\r\n"));
+    clients
+        .iter_mut()
+        .for_each(|client| client.receive(b"GET / HTTP/1.1\r\nHost: sea\r\nCache-Control: no-cache\r\n\r\n"));
     sea.advance(2);
     assert!(answers(&mut clients).iter().all(|answer| answer.body == "body"));
     assert_eq!(sea.requests(), 1);

@@ -44,7 +44,10 @@ fn a_condition_decides_whether_the_range_is_sent() {
         assert_eq!(sea.get(&format!("Range: bytes=0-1\n{lines}")).status, status, "{lines}");
     }
     // A weak tag is no strong validator, and a date is none within its second.
-    assert_eq!(stored("Cache-Control: max-age=9\nETag: W/\"a\"").get("Range: bytes=0-1\nIf-Range: W/\"a\"").status, 200);
+    assert_eq!(
+        stored("Cache-Control: max-age=9\nETag: W/\"a\"").get("Range: bytes=0-1\nIf-Range: W/\"a\"").status,
+        200
+    );
     let mut young = stored("Cache-Control: max-age=9\nLast-Modified: {0}\nDate: {0}");
     assert_eq!(young.get("Range: bytes=0-1\nIf-Range: {0}").status, 200);
 }

@@ -74,7 +74,9 @@ impl Gateway {
 }
 
 fn response(length: usize, body: &[u8]) -> Vec<u8> {
-    let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    );
     [head.as_bytes(), body].concat()
 }
 

@@ -101,12 +101,15 @@ fn the_operator_may_replace_errors_unless_the_response_forbids_it() {
 
 #[test]
 fn a_response_that_forbids_it_is_not_sent_stale() {
-    check(Cache::builder, &[
-        ("", 200, "Cache-Control: max-age=10, stale-while-revalidate=60, must-revalidate", 20, "", false),
-        ("", 200, "Cache-Control: max-age=10, stale-while-revalidate=60, no-cache", 20, "", false),
-        ("", 200, "Cache-Control: max-age=10, stale-while-revalidate=60", 20, "Cache-Control: no-cache", false),
-        ("", 200, "Cache-Control: max-age=10, stale-while-revalidate=60", 20, "Cache-Control: max-age=60", false),
-    ]);
+    check(
+        Cache::builder,
+        &[
+            ("", 200, "Cache-Control: max-age=10, stale-while-revalidate=60, must-revalidate", 20, "", false),
+            ("", 200, "Cache-Control: max-age=10, stale-while-revalidate=60, no-cache", 20, "", false),
+            ("", 200, "Cache-Control: max-age=10, stale-while-revalidate=60", 20, "Cache-Control: no-cache", false),
+            ("", 200, "Cache-Control: max-age=10, stale-while-revalidate=60", 20, "Cache-Control: max-age=60", false),
+        ],
+    );
 }
 
 #[test]

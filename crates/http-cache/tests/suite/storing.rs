@@ -6,21 +6,24 @@ use crate::support::{Sea, check};
 
 #[test]
 fn a_response_says_whether_it_may_be_stored() {
-    check(Cache::builder, &[
-        ("", 200, "Cache-Control: no-store", 0, "", false),
-        ("", 200, "Cache-Control: no-store, max-age=3600", 0, "", false),
-        ("", 200, "Cache-Control: No-StOrE, max-age=3600\nExpires: {3600}", 0, "", false),
-        ("", 200, "Cache-Control: max-age=3600, private", 0, "", false),
-        ("", 200, "Cache-Control: max-age=3600, no-cache", 0, "", false),
-        ("", 200, "Cache-Control: max-age=3600, must-revalidate", 60, "", true),
-        ("", 200, "Cache-Control: max-age=3600, proxy-revalidate", 60, "", true),
-        ("", 200, "Cache-Control: max-age=3600, public", 60, "", true),
-        ("", 200, "Cache-Control: max-age=3600, foobar", 60, "", true),
-        ("", 200, "Pragma: no-cache\nCache-Control: max-age=3600", 60, "", true),
-        ("", 200, "Cache-Control: no-store, must-understand, max-age=3600", 60, "", true),
-        ("", 599, "Cache-Control: no-store, must-understand, max-age=3600", 0, "", false),
-        ("", 599, "Cache-Control: must-understand, max-age=3600", 0, "", false),
-    ]);
+    check(
+        Cache::builder,
+        &[
+            ("", 200, "Cache-Control: no-store", 0, "", false),
+            ("", 200, "Cache-Control: no-store, max-age=3600", 0, "", false),
+            ("", 200, "Cache-Control: No-StOrE, max-age=3600\nExpires: {3600}", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600, private", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600, no-cache", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600, must-revalidate", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600, proxy-revalidate", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600, public", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600, foobar", 60, "", true),
+            ("", 200, "Pragma: no-cache\nCache-Control: max-age=3600", 60, "", true),
+            ("", 200, "Cache-Control: no-store, must-understand, max-age=3600", 60, "", true),
+            ("", 599, "Cache-Control: no-store, must-understand, max-age=3600", 0, "", false),
+            ("", 599, "Cache-Control: must-understand, max-age=3600", 0, "", false),
+        ],
+    );
 }
 
 #[test]
@@ -33,19 +36,22 @@ fn each_final_status_with_a_lifetime_is_stored() {
 #[test]
 fn authorized_responses_and_cookies_are_stored_if_they_say_so() {
     let (authorized, fresh) = ("Authorization: Basic YTpi", "Cache-Control: max-age=3600");
-    check(Cache::builder, &[
-        (authorized, 200, fresh, 0, authorized, false),
-        (authorized, 200, fresh, 0, "", false),
-        ("", 200, fresh, 0, authorized, true),
-        (authorized, 200, "Cache-Control: max-age=3600, public", 60, authorized, true),
-        (authorized, 200, "Cache-Control: max-age=3600, must-revalidate", 60, "", true),
-        (authorized, 200, "Cache-Control: s-maxage=3600", 60, "", true),
-        (authorized, 200, "Cache-Control: max-age=3600, private", 0, authorized, false),
-        ("", 200, "Cache-Control: max-age=3600\nSet-Cookie: a=b", 0, "", false),
-        ("", 200, "Cache-Control: s-maxage=3600\nSet-Cookie: a=b", 0, "", false),
-        ("", 200, "Cache-Control: max-age=3600, public\nSet-Cookie: a=b", 60, "", true),
-        ("", 200, "Cache-Control: max-age=3600, no-cache=\"Set-Cookie\"\nSet-Cookie: a=b", 60, "", true),
-    ]);
+    check(
+        Cache::builder,
+        &[
+            (authorized, 200, fresh, 0, authorized, false),
+            (authorized, 200, fresh, 0, "", false),
+            ("", 200, fresh, 0, authorized, true),
+            (authorized, 200, "Cache-Control: max-age=3600, public", 60, authorized, true),
+            (authorized, 200, "Cache-Control: max-age=3600, must-revalidate", 60, "", true),
+            (authorized, 200, "Cache-Control: s-maxage=3600", 60, "", true),
+            (authorized, 200, "Cache-Control: max-age=3600, private", 0, authorized, false),
+            ("", 200, "Cache-Control: max-age=3600\nSet-Cookie: a=b", 0, "", false),
+            ("", 200, "Cache-Control: s-maxage=3600\nSet-Cookie: a=b", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600, public\nSet-Cookie: a=b", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600, no-cache=\"Set-Cookie\"\nSet-Cookie: a=b", 60, "", true),
+        ],
+    );
 }
 
 #[test]
@@ -77,7 +83,8 @@ fn fields_are_stored_but_for_those_that_the_response_withholds() {
 
 #[test]
 fn a_response_beyond_a_limit_is_passed_on_and_not_stored() {
-    let limits = CacheLimits { entry_bytes_max: 100, header_bytes_max: 1000, key_bytes_max: 50, ..CacheLimits::default() };
+    let limits =
+        CacheLimits { entry_bytes_max: 100, header_bytes_max: 1000, key_bytes_max: 50, ..CacheLimits::default() };
     let mut sea = Sea::with(Cache::builder().limits(limits));
     for (target, lines, body) in [
         ("/", String::new(), "b".repeat(101)),

@@ -75,9 +75,10 @@ impl Answer {
     }
 
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.head.lines().filter_map(|line| line.split_once(": ")).find_map(|(found, value)| {
-            found.eq_ignore_ascii_case(name).then_some(value)
-        })
+        self.head
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .find_map(|(found, value)| found.eq_ignore_ascii_case(name).then_some(value))
     }
 }
 
@@ -173,6 +174,10 @@ pub(crate) fn check(make: impl Fn() -> CacheBuilder, rows: &[(&str, u16, &str, u
         sea.advance(seconds);
         let answer = sea.get(second);
         let found = (sea.requests() == 1, &*answer.body == "first");
-        assert_eq!(found, (is_cached, is_cached), "{first:?} {status} {response:?} after {seconds} s {second:?}: {answer:?}");
+        assert_eq!(
+            found,
+            (is_cached, is_cached),
+            "{first:?} {status} {response:?} after {seconds} s {second:?}: {answer:?}"
+        );
     }
 }

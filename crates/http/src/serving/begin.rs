@@ -28,9 +28,9 @@ pub(crate) struct RouteMatch<'t> {
 
 impl<'t> RouteMatch<'t> {
     #[inline(always)]
-    pub(crate) fn of(table: &'t Table, head: &RequestHead) -> Self {
+    pub(crate) fn of(table: &'t Table, head: &RequestHead, peer: impl Fn() -> Address) -> Self {
         let table = table.of_host(head);
-        Self { table, function: table.find(head) }
+        Self { table, function: table.find_for(head, peer) }
     }
 
     /// The function of the route, if there is one.

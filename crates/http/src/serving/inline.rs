@@ -182,7 +182,8 @@ impl HttpHandler {
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         if let Some(answer) = &function.at_once
-            && let Some(response) = catch_unwind(AssertUnwindSafe(|| answer(&request))).unwrap_or_else(|_| Some(panicked()))
+            && let Some(response) =
+                catch_unwind(AssertUnwindSafe(|| answer(&request))).unwrap_or_else(|_| Some(panicked()))
         {
             return self.respond(response, &middleware, is_head(&request), cx);
         }

@@ -40,7 +40,7 @@ fn entry(body: &str) -> Entry {
     request.push("Accept", "a, b").unwrap();
     let selector = Selector::of(&[b"Accept, Cookie"], &request.iter()).unwrap();
     let fields = Fields::from_static("Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nETag: \"7\"\r\nX:\r\n");
-    Entry::new(Status::NOT_FOUND, fields, Bytes::from(body.to_owned()), selector, freshness)
+    Entry::new(Status::NOT_FOUND, fields, Bytes::from(body.to_owned()), selector, freshness, true)
 }
 
 fn only(disk: &Disk, key: &[u8]) -> Option<u64> {
@@ -59,7 +59,7 @@ fn a_response_is_read_back_after_a_restart() {
     let expected = entry("ebb");
     assert_eq!(read.fields.iter().collect::<Vec<_>>(), expected.fields.iter().collect::<Vec<_>>());
     assert_eq!((read.status, &read.body[..], read.freshness), (Status::NOT_FOUND, &b"ebb"[..], expected.freshness));
-    assert_eq!(read.selector, expected.selector);
+    assert_eq!((read.selector, read.is_forwarded), (expected.selector, true));
     assert!(file::read(&path, b"http://sea/b").is_none());
 }
 

@@ -21,7 +21,7 @@ fn entry(selecting: Option<&str>, length: usize) -> Arc<Entry> {
     }
     let vary: &[&[u8]] = if selecting.is_some() { &[b"x"] } else { &[] };
     let selector = Selector::of(vary, &request.iter()).unwrap();
-    Arc::new(Entry::new(Status::OK, Fields::new(), Bytes::from(vec![0; length]), selector, freshness))
+    Arc::new(Entry::new(Status::OK, Fields::new(), Bytes::from(vec![0; length]), selector, freshness, false))
 }
 
 /// Each key has a hash of its own.
