@@ -119,7 +119,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 27] = [
+const EXAMPLES: [&str; 28] = [
     "axum",
     "behind_proxy",
     "cache_server",

@@ -1,7 +1,8 @@
 //! `Flights`: requests for one key are joined. One of them, the leader, goes to the upstream, and the others wait for it.
 //!
 //! A leader that leaves wakes the others, and the next one leads. A response that is not stored has all of them go on by
-//! themselves. A purge dooms the responses that are on their way: they are passed on, and not stored.
+//! themselves. One whose leader takes too long, as with a client that reads slowly, is joined by no further request, and the
+//! next one leads anew. A purge dooms the responses that are on their way: they are passed on, and not stored.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,8 +15,11 @@ use slab::Slab;
 /// The requests on their way to the upstream, by key.
 #[derive(Default)]
 pub(crate) struct Flights {
-    table: Mutex<HashMap<Box<[u8]>, Arc<Flight>>>,
+    /// The newest last.
+    table: Mutex<FlightTable>,
 }
+
+type FlightTable = HashMap<Box<[u8]>, Vec<Arc<Flight>>>;
 
 /// The request of a leader, and those that wait for it.
 #[derive(Default)]
@@ -26,6 +30,8 @@ struct FlightState {
     end: Option<FlightEnd>,
     waiting: Slab<Option<Waker>>,
     is_doomed: bool,
+    /// No further request joins.
+    is_closed: bool,
 }
 
 /// The end of a leader's request.
@@ -51,16 +57,22 @@ impl Flights {
     /// Joins the request for a key. At most `waiting_max` requests wait.
     pub(crate) fn join(self: &Arc<Self>, key: &[u8], waiting_max: usize) -> Role {
         let mut table = lock(&self.table);
-        if let Some(flight) = table.get(key) {
+        if let Some(flight) = table.get(key).and_then(|flights| flights.last()) {
             let mut state = lock(&flight.0);
-            if state.waiting.len() >= waiting_max {
-                return Role::Full;
+            if !state.is_closed {
+                if state.waiting.len() >= waiting_max {
+                    return Role::Full;
+                }
+                let place = state.waiting.insert(None);
+                return Role::Follower(Follow { flight: flight.clone(), place });
             }
-            let place = state.waiting.insert(None);
-            return Role::Follower(Follow { flight: flight.clone(), place });
         }
         let flight = Arc::<Flight>::default();
-        table.insert(key.into(), flight.clone());
+        let flights = table.entry(key.into()).or_default();
+        if flights.len() >= FLIGHTS_OF_KEY_MAX {
+            return Role::Full;
+        }
+        flights.push(flight.clone());
         Role::Leader(Lead { flights: self.clone(), key: key.into(), flight })
     }
 
@@ -74,10 +86,10 @@ impl Flights {
 
     /// The responses on their way for keys that are chosen are not stored.
     pub(crate) fn doom(&self, is_chosen: impl Fn(&[u8]) -> bool) {
-        lock(&self.table).retain(|key, flight| {
+        lock(&self.table).retain(|key, flights| {
             let is_doomed = is_chosen(key);
             if is_doomed {
-                lock(&flight.0).is_doomed = true;
+                flights.iter().for_each(|flight| flight.doom());
             }
             !is_doomed
         });
@@ -85,13 +97,15 @@ impl Flights {
 
     /// The same for one key.
     pub(crate) fn doom_key(&self, key: &[u8]) {
-        if let Some(flight) = lock(&self.table).remove(key) {
-            lock(&flight.0).is_doomed = true;
-        }
+        lock(&self.table).remove(key).into_iter().flatten().for_each(|flight| flight.doom());
     }
 }
 
 impl Flight {
+    fn doom(&self) {
+        lock(&self.0).is_doomed = true;
+    }
+
     fn end(&self, end: FlightEnd) {
         let waiting = {
             let mut state = lock(&self.0);
@@ -135,8 +149,11 @@ impl Lead {
     /// No further request joins.
     fn leave(&self) {
         let mut table = lock(&self.flights.table);
-        if table.get(&self.key).is_some_and(|flight| Arc::ptr_eq(flight, &self.flight)) {
-            table.remove(&self.key);
+        if let Some(flights) = table.get_mut(&self.key) {
+            flights.retain(|flight| !Arc::ptr_eq(flight, &self.flight));
+            if flights.is_empty() {
+                table.remove(&self.key);
+            }
         }
     }
 }
@@ -152,6 +169,13 @@ impl Drop for Lead {
 pub(crate) struct Follow {
     flight: Arc<Flight>,
     place: usize,
+}
+
+impl Follow {
+    /// It has waited long enough: no further request joins its leader.
+    pub(crate) fn give_up(self) {
+        lock(&self.flight.0).is_closed = true;
+    }
 }
 
 impl Future for Follow {
@@ -178,6 +202,9 @@ impl Drop for Follow {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Leaders of one key at once, of which all but the newest take long.
+const FLIGHTS_OF_KEY_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -212,6 +239,28 @@ mod tests {
             assert!(followers.iter_mut().all(|follow| poll(follow) == Poll::Ready(expected)));
             assert!(flights.lead(b"key").is_some());
         }
+    }
+
+    #[test]
+    fn a_leader_that_takes_too_long_is_joined_no_more_and_a_purge_dooms_it_still() {
+        let flights = Arc::<Flights>::default();
+        let slow = flights.lead(b"key").unwrap();
+        follower(&flights).give_up();
+        let next = flights.lead(b"key").unwrap();
+        assert!(next.store(|_| true));
+        flights.doom_key(b"key");
+        assert!(!slow.store(|_| unreachable!()));
+        // Leaders of one key are bounded.
+        let leaders: Vec<_> = (0..FLIGHTS_OF_KEY_MAX)
+            .map(|_| {
+                let lead = flights.lead(b"key").unwrap();
+                follower(&flights).give_up();
+                lead
+            })
+            .collect();
+        assert!(matches!(flights.join(b"key", 8), Role::Full));
+        drop(leaders);
+        assert!(lock(&flights.table).is_empty());
     }
 
     #[test]

@@ -159,11 +159,19 @@ async fn serve(cache: Arc<CacheShared>, request: Request, behind: FunctionBehind
             Role::Leader(lead) => return fetch.lead(lead, stale, reason).await,
             Role::Full => return fetch.alone(reason, false).await,
             Role::Follower(follow) => {
-                let end = task::timeout(cache.limits.waiting_timeout, follow).await;
+                let mut follow = follow;
+                let end = task::timeout(cache.limits.waiting_timeout, &mut follow).await;
                 match end {
                     Ok(FlightEnd::Stored) => is_collapsed = true,
                     Ok(FlightEnd::Abandoned) => {}
-                    Ok(FlightEnd::Unstorable) | Err(_) => return fetch.alone(reason, false).await,
+                    Ok(FlightEnd::Unstorable) => return fetch.alone(reason, false).await,
+                    Err(_) => {
+                        follow.give_up();
+                        return match cache.flights.lead(&fetch.key) {
+                            Some(lead) => fetch.lead(lead, stale, reason).await,
+                            None => fetch.alone(reason, false).await,
+                        };
+                    }
                 }
             }
         }
@@ -189,10 +197,9 @@ async fn find(fetch: &Fetch, waited: Option<Millis>) -> Found {
     let method = request.head().method();
     let mut lookup = cache.store.get(key, &request.head().headers(), cache.now());
     if let (Lookup::None | Lookup::NoVariant, Some(disk)) = (&lookup, &cache.disk)
-        && let Some(entry) = disk.get(key, request.head().headers()).await
+        && let Some(entry) = disk.get(key, request.head().headers(), |entry| cache.store.put(key, entry)).await
     {
         Counters::add(&cache.counters.disk_hits);
-        cache.store.put(key, entry.clone());
         lookup = Lookup::Found(entry);
     }
     let now = cache.now();

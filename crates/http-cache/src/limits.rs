@@ -28,7 +28,8 @@ pub struct CacheLimits {
     pub variants_max: usize,
     /// Requests that wait for one that is in progress for the same key: 1,024. Further ones go to the upstream.
     pub waiting_max: usize,
-    /// How long a request waits for another one before it goes to the upstream by itself: 5 s.
+    /// How long a request waits for another one before it goes to the upstream itself: 5 s. No further request waits for that
+    /// one then.
     pub waiting_timeout: Duration,
     /// Revalidations in the background at once, over all keys: 64.
     pub revalidations_max: usize,

@@ -119,8 +119,13 @@ impl Disk {
         Ok(())
     }
 
-    /// The response for a request.
-    pub(crate) async fn get(self: &Arc<Self>, key: &[u8], request: Headers<'_>) -> Option<Arc<Entry>> {
+    /// The response for a request. `keep` stores it in memory, before or after a removal as a whole.
+    pub(crate) async fn get(
+        self: &Arc<Self>,
+        key: &[u8],
+        request: Headers<'_>,
+        keep: impl FnOnce(Arc<Entry>) -> bool,
+    ) -> Option<Arc<Entry>> {
         let number = {
             let mut index = self.index();
             let files = index.keys.get_mut(key)?;
@@ -130,10 +135,16 @@ impl Disk {
         };
         let (path, expected) = (self.path(number, EXTENSION), Box::<[u8]>::from(key));
         let entry = tidegate_engine::blocking(move || file::read(&path, &expected)).await.ok()?;
-        if entry.is_none() {
+        let Some(entry) = entry.map(Arc::new) else {
             self.forget(key, number);
+            return None;
+        };
+        let index = self.index();
+        if !index.keys.get(key)?.iter().any(|file| file.number == number) {
+            return None;
         }
-        entry.map(Arc::new)
+        let _has_room = keep(entry.clone());
+        Some(entry)
     }
 
     /// Removes all responses for a key.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate::http::cache::{Cache, CacheLimits};
+use tidegate::http::{Body, Config, Response, Router};
 use tidegate_testkit::Embedded;
 
 use crate::support::{Answer, Sea, pipe};
@@ -105,6 +106,40 @@ fn waiting_ends_in_time_and_has_a_bound() {
     assert_eq!(sea.requests(), 2);
     clients[0].advance(Duration::from_secs(1));
     assert_eq!(sea.requests(), 3);
+}
+
+#[test]
+fn a_client_that_reads_slowly_holds_up_no_other() {
+    let body = "b".repeat(1_000_000);
+    let cache = Cache::new();
+    let long = body.clone();
+    let router = || {
+        let long = long.clone();
+        Router::new().fallback(cache.wrap(async move || {
+            let long = long.clone();
+            let pieces = Body::produce(async move |writer| {
+                for piece in long.as_bytes().chunks(10_000) {
+                    writer.write(piece.to_vec()).await?;
+                }
+                Ok(())
+            });
+            Response::new().body(pieces.with_length(1_000_000)).header("Cache-Control", "max-age=60").expect("a field")
+        }))
+    };
+    let open = || {
+        let (codec, handler) = Config::new().connections(router())();
+        Embedded::new(codec, handler)
+    };
+    let (mut slow, mut first, mut second) = (open(), open(), open());
+    slow.limit_peer_reads(1000);
+    slow.receive(GET);
+    first.receive(GET);
+    assert!(first.take_written().is_empty());
+    first.advance(Duration::from_secs(5));
+    assert!(first.take_written().ends_with(body.as_bytes()));
+    second.receive(GET);
+    assert!(second.take_written().ends_with(body.as_bytes()));
+    assert_eq!((cache.counts().misses, cache.counts().hits), (2, 1));
 }
 
 #[test]
