@@ -6,7 +6,8 @@ use std::task::Poll;
 
 use tidegate_engine::{ConnectionRate, EventLoop, Limits};
 use tidegate_http::{
-    AccessLog, Config, ContentType, Edit, Fields, LineLog, LogFormat, RateLimit, RequestIds, Response, Router, Template,
+    AccessLog, Config, ContentType, Edit, Fields, LineLog, LogFormat, Next, RateLimit, RequestIds, Response, Router,
+    Template,
 };
 use tidegate_http_cache::Cache;
 use tidegate_http_proxy::{Proxy, Upstreams};
@@ -32,6 +33,12 @@ pub(crate) fn routed<const DEPTH: usize>(rounds: usize) {
 /// The same by an async function that is complete when it is polled first.
 pub(crate) fn async_<const DEPTH: usize>(rounds: usize) {
     serve(Router::new().get("/plaintext", async || hello()), DEPTH, rounds);
+}
+
+/// The same in async middleware that passes each request on at once.
+pub(crate) fn wrapped<const DEPTH: usize>(rounds: usize) {
+    let router = Router::new().get("/plaintext", async || hello());
+    serve(router.wrap(async |request, next: Next| next.run(request).await), DEPTH, rounds);
 }
 
 /// The same by an async function that waits once: it is complete when it is polled again.

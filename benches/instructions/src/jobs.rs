@@ -89,11 +89,13 @@ pub(crate) const JOBS: &[Job] = &[
     job("http-sync", "1 of 16 pipelined requests, by a function that is not async", 16, http::sync::<16>),
     job("http-router", "the same behind a router", 16, http::routed::<16>),
     job("http-async", "the same by an async function", 16, http::async_::<16>),
+    job("http-wrapped", "the same in async middleware that does not wait", 16, http::wrapped::<16>),
     job("http-awaits", "the same by an async function that waits once", 16, http::awaits::<16>),
     job("http2-sync", "1 of 100 requests over HTTP/2, by a function that is not async", 100, http::http2::<100>),
     job("http2-sync-1", "1 request over HTTP/2, by a function that is not async", 1, http::http2::<1>),
     job("http-sync-1", "1 request, by a function that is not async", 1, http::sync::<1>),
     job("http-async-1", "1 request, by an async function", 1, http::async_::<1>),
+    job("http-wrapped-1", "1 request, by an async function in async middleware", 1, http::wrapped::<1>),
     job("http-awaits-1", "1 request, by an async function that waits once", 1, http::awaits::<1>),
     job("http-suspends-1", "1 request, by an async function that its task waits for", 1, http::suspends::<1>),
     job(
