@@ -52,10 +52,11 @@ pub fn in_front(
         Call::Interim(function) => (function.needs_destination, function.is_pipelined),
         _ => (false, false),
     };
+    let (limits, collects_late) = (endpoint.limits.clone(), endpoint.collects_late);
     let behind = FunctionBehind(Rc::new(endpoint));
     let call = Box::new(move |request: Request, interims| call(request, behind.clone(), interims));
     let call = InterimHandler { call, needs_destination, is_pipelined, at_once: Some(Box::new(answer)) };
-    let front = Endpoint { is_gateway, ..Endpoint::new(Call::Interim(call), body) };
+    let front = Endpoint { is_gateway, limits, collects_late, ..Endpoint::new(Call::Interim(call), body) };
     front.half_close.set(half_close);
     front
 }
