@@ -322,7 +322,8 @@ fn interim_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
             response
         })
     });
-    Call::Interim(InterimHandler { call, needs_destination, is_pipelined })
+    // Middleware would see a request twice that is not answered at once.
+    Call::Interim(InterimHandler { call, needs_destination, is_pipelined, at_once: None })
 }
 
 fn polled_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
