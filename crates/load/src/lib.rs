@@ -26,7 +26,8 @@
 //! | `budget.rs` | `-n`: the requests that are left |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
 //! | `start_barrier.rs`, `cpu_time.rs` | all threads begin at one moment; the CPU time of a process |
-//! | `counters.rs`, `results.rs` | the counters of a loop, and the results of all threads |
+//! | `permits.rs` | how many connections a thread opens at once |
+//! | `counters.rs`, `shared_stats.rs`, `results.rs` | the counters of a loop, those of all loops, and the results |
 //! | `outputs.rs`, `report/` | the results as a table, JSON, a page with charts, and a progress bar |
 
 #![forbid(unsafe_code)]
@@ -42,6 +43,7 @@ mod idle;
 mod messages;
 mod options;
 mod outputs;
+mod permits;
 mod pipeline;
 mod redis;
 mod report;
@@ -49,6 +51,7 @@ mod request;
 mod results;
 mod role;
 mod schedule;
+mod shared_stats;
 mod sockets;
 mod sources;
 mod stamp;
@@ -70,8 +73,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use self::config::{config, method};
 use self::cpu_time::cpu_time;
 pub use self::cpu_time::cpu_time_of;
-use self::outputs::Outputs;
 pub use self::options::{Options, duration};
+use self::outputs::Outputs;
 use self::report::baseline::Baseline;
 use self::report::progress::ProgressDisplay;
 pub use self::report::units;
@@ -88,8 +91,15 @@ pub fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let options = &sources::resolved(options)?;
     let config = config(options)?;
     let threads = threads(options)?;
-    allow_descriptors(options.connections() + options.idle + options.subscribers.unwrap_or(0) + threads * DESCRIPTORS_OF_LOOP + DESCRIPTORS_SPARE)?;
-    let baseline = options.baseline.as_deref().map(|path| Baseline::read(path, options.url().protocol())).transpose()?;
+    allow_descriptors(
+        options.connections()
+            + options.idle
+            + options.subscribers.unwrap_or(0)
+            + threads * DESCRIPTORS_OF_LOOP
+            + DESCRIPTORS_SPARE,
+    )?;
+    let baseline =
+        options.baseline.as_deref().map(|path| Baseline::read(path, options.url().protocol())).transpose()?;
     let outputs = Outputs::open(options.latency, options.json.as_deref(), options.html.as_deref())?;
     for signal in [SIGINT, SIGTERM] {
         // The second signal exits at once.

@@ -183,7 +183,9 @@ fn total(text: &str) -> Result<u64, String> {
         None => text.strip_suffix(['m', 'M']).map_or((text, 1), |number| (number, 1_000_000)),
     };
     let total: Option<u64> = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
-    total.filter(|total| (1..=TOTAL_MAX).contains(total)).ok_or_else(|| "write a number from 1 on, 100k for instance".into())
+    total
+        .filter(|total| (1..=TOTAL_MAX).contains(total))
+        .ok_or_else(|| "write a number from 1 on, 100k for instance".into())
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -141,7 +141,8 @@ pub(super) fn verdict(baseline: &Baseline, figures: &LoadResults) -> String {
     let has_rate = figures.parameters.rate.is_some();
     let faster = rate.filter(|_| !has_rate).is_some_and(|ratio| ratio > 1.0 + ALIKE)
         || has_rate && tail.is_some_and(|ratio| ratio < 1.0 - ALIKE_TAIL);
-    let slower = rate.is_some_and(|ratio| ratio < 1.0 - ALIKE) || has_rate && tail.is_some_and(|ratio| ratio > 1.0 + ALIKE_TAIL);
+    let slower =
+        rate.is_some_and(|ratio| ratio < 1.0 - ALIKE) || has_rate && tail.is_some_and(|ratio| ratio > 1.0 + ALIKE_TAIL);
     let more_errors = all.iter().any(|one| one.unit == Unit::Count && one.now > one.before);
     let has_responses = rate.is_some() && figures.requests > 0;
     let mut text = match (slower, faster, more_errors) {
@@ -234,7 +235,10 @@ mod tests {
         let before = of(&busy());
         let mut figures = busy();
         figures.requests = figures.requests * 8 / 10;
-        assert_eq!(verdict(&before, &figures), "slower than the baseline (requests a second 0.80, 99% of the latency 1.00)");
+        assert_eq!(
+            verdict(&before, &figures),
+            "slower than the baseline (requests a second 0.80, 99% of the latency 1.00)"
+        );
         figures.requests *= 2;
         figures.parameters.connections = 8;
         let expected = "faster than the baseline (requests a second 1.60, 99% of the latency 1.00); the loads differ in connections";
@@ -246,7 +250,10 @@ mod tests {
         figures.baseline = Some(before);
         let mut text = String::new();
         write(&mut text, &figures).expect("a string");
-        assert!(text.starts_with("Compared with before.json     Before         Now   Ratio\n  requests a second"), "{text}");
+        assert!(
+            text.starts_with("Compared with before.json     Before         Now   Ratio\n  requests a second"),
+            "{text}"
+        );
         assert!(text.lines().any(|line| line.ends_with("           0           1    more")), "{text}");
     }
 

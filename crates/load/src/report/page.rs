@@ -53,8 +53,7 @@ fn parameters_line(figures: &LoadResults) -> String {
         Some(total) => format!("{} requests", human::count(total)),
         None => human::time(parameters.duration.as_secs_f64() * 1e9),
     };
-    let mut line =
-        format!("{} over {}, {length}", EscapedText(what), some(parameters.connections, "connection"));
+    let mut line = format!("{} over {}, {length}", EscapedText(what), some(parameters.connections, "connection"));
     if parameters.subscribers > 0 {
         line.push_str(&format!(", to {}", some(parameters.subscribers, "subscriber")));
     }

@@ -58,7 +58,9 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
     }
     match figures.parameters.protocol {
         Protocol::Redis => match tallies::deliveries(figures) {
-            Some(deliveries) => writeln!(text, "Requests are deliveries ({}): {deliveries}", tallies::version(figures))?,
+            Some(deliveries) => {
+                writeln!(text, "Requests are deliveries ({}): {deliveries}", tallies::version(figures))?;
+            }
             None => writeln!(text, "Requests are commands of Redis ({})", tallies::version(figures))?,
         },
         Protocol::WebSocket if figures.parameters.broadcast => {

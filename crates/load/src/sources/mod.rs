@@ -31,7 +31,8 @@ pub(crate) fn resolved(options: &Options) -> Result<Options, String> {
     let mut resolved = options.clone();
     let base = options.urls.first();
     if let Some(path) = &options.requests {
-        resolved.sources = request_list::parse(&text_of(path)?, base).map_err(|why| format!("'{}' {why}", path.display()))?;
+        resolved.sources =
+            request_list::parse(&text_of(path)?, base).map_err(|why| format!("'{}' {why}", path.display()))?;
     }
     if let Some(path) = &options.har {
         let parsed = har::parse(&bytes_of(path)?, base).map_err(|why| format!("'{}' {why}", path.display()))?;
@@ -79,7 +80,14 @@ fn text_of(path: &Path) -> Result<String, String> {
 /// Whether the load writes a field itself, or it belongs to the connection of a browser (RFC 9110 §7.6.1).
 fn is_of_connection(name: &str) -> bool {
     const NAMES: [&str; 9] = [
-        "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
         "upgrade",
     ];
     name.starts_with(':') || NAMES.iter().any(|other| name.eq_ignore_ascii_case(other))
