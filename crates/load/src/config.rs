@@ -142,7 +142,7 @@ fn check_protocol(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// The requests of HTTP, or the message of a WebSocket.
+/// The HTTP requests, or the message for a WebSocket connection.
 fn requests(options: &Options) -> Result<Vec<RequestTemplate>, Box<dyn Error>> {
     let body = match options.body.as_deref().map(|body| body.strip_prefix('@').ok_or(body)) {
         None => Vec::new(),

@@ -18,7 +18,7 @@ pub struct Options {
     /// redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss, commands of Redis are sent
     #[arg(value_name = "URL", required_unless_present_any = ["requests", "har", "curl"])]
     pub(crate) urls: Vec<Url>,
-    /// Requests of HTTP from a file, in turn: lines of METHOD URL [BODY], or of JSON: {"method": "PUT", "url":
+    /// HTTP requests from a file, in turn: lines of METHOD URL [BODY], or of JSON: {"method": "PUT", "url":
     /// "/a", "headers": {"A": "b"}, "body": "c"}. A URL of a path alone is one of the URL of the load
     #[arg(long, value_name = "FILE", conflicts_with_all = ["har", "curl", "method", "body"])]
     pub(crate) requests: Option<PathBuf>,

@@ -71,7 +71,7 @@ pub(crate) enum Batch {
     Opening,
     /// One: the request of an idle connection.
     One,
-    /// So many: those given with `--pipeline`, or what is left of `-n`.
+    /// So many: those given with `--pipeline`, or the rest of `-n`.
     Run(u32),
 }
 

@@ -103,7 +103,7 @@ impl ProgressDisplay {
         drop(self);
     }
 
-    /// The time that has passed, and what is left.
+    /// The time that has passed, and the rest.
     fn time(&self, elapsed: Duration, requests: u64) -> String {
         let passed = elapsed.as_secs();
         match self.total {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{RequestSource, bytes_of, is_of_connection};
+use super::request_source::{RequestSource, bytes_of, is_of_connection};
 use crate::url::{BadUrl, Url};
 use crate::words;
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{RequestSource, is_of_connection};
+use super::request_source::{RequestSource, is_of_connection};
 use crate::results::Protocol;
 use crate::url::Url;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::RequestSource;
+use super::request_source::RequestSource;
 use crate::url::Url;
 
 /// A line that is an object of JSON.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::samples::{busy, empty, quick, redis};
 use super::*;
-use crate::report::baseline::Baseline;
+use crate::baseline::Baseline;
 use crate::results::{CpuTime, Errors};
 
 /// LoadResults with every option and every kind of error.
@@ -111,7 +111,7 @@ fn a_baseline_has_a_table_with_its_verdict() {
     let mut figures = full();
     let file = std::env::temp_dir().join(format!("tidegate-load-<b>-{}", std::process::id()));
     std::fs::write(&file, super::super::json(&busy()).to_string()).expect("it is written");
-    figures.baseline = Baseline::read(&file, Protocol::Http).map_err(|error| panic!("{error}")).ok();
+    figures.baseline = Baseline::read(&file, "http").map_err(|error| panic!("{error}")).ok();
     std::fs::remove_file(&file).expect("it is there");
     let page = page(&figures);
     assert_well_formed(&page);
