@@ -62,7 +62,6 @@ impl Baseline {
         let parameters = PARAMETERS.map(|name| (name, value[name].clone())).to_vec();
         Ok(Self { name: name.to_owned(), values, parameters })
     }
-
 }
 
 /// The figures that are compared, and where they are in the output of `--json`.

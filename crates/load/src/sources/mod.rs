@@ -8,8 +8,8 @@ mod request_source;
 
 use std::path::Path;
 
-use self::request_source::bytes_of;
 pub(crate) use self::request_source::RequestSource;
+use self::request_source::bytes_of;
 use super::options::Options;
 
 /// The options with the requests of `--requests`, `--har` and `--curl`. Their first URL is the one of the load, unless
