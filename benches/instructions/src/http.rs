@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use tidegate_engine::{ConnectionRate, Limits};
 use tidegate_http::{
-    AccessLog, Config, ContentType, Edit, LineLog, LogFormat, RateLimit, RequestIds, Response, Router, Template,
+    AccessLog, Config, ContentType, Edit, LineLog, LogFormat, Next, RateLimit, RequestIds, Response, Router, Template,
 };
 use tidegate_http_proxy::{Proxy, Upstreams};
 use tidegate_http2::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
@@ -31,6 +31,12 @@ pub(crate) fn routed<const DEPTH: usize>(rounds: usize) {
 /// The same by an async function that is complete when it is polled first.
 pub(crate) fn async_<const DEPTH: usize>(rounds: usize) {
     serve(Router::new().get("/plaintext", async || hello()), DEPTH, rounds);
+}
+
+/// The same in async middleware that passes each request on at once.
+pub(crate) fn wrapped<const DEPTH: usize>(rounds: usize) {
+    let router = Router::new().get("/plaintext", async || hello());
+    serve(router.wrap(async |request, next: Next| next.run(request).await), DEPTH, rounds);
 }
 
 /// The same by an async function that waits once: it is complete when it is polled again.
