@@ -15,4 +15,6 @@ mod replies;
 mod round_trips;
 mod scripted;
 mod sentinel;
+mod several_servers;
 mod subscriber;
+mod tls;
