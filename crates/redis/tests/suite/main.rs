@@ -6,6 +6,7 @@ mod bad_input;
 mod client;
 mod cluster;
 mod commands;
+mod crossing;
 mod faults;
 mod handler;
 mod pieces;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_engine::{Limits, task};
 use tidegate_redis::{
     AggregateKind, Answer, CallContext, Client, ClientBuilder, ClientError, Command, ErrorKind, Failure, Handler,
-    OutgoingReply, OwnedValue, ServerCodec, Service, slot_of,
+    OutgoingReply, ServerCodec, Service, slot_of,
 };
 use tidegate_testkit::network::Network;
 
