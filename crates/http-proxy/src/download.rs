@@ -32,12 +32,12 @@ impl Download {
     pub(super) fn finish(self) {
         let Self { connection, upload, lease, pool, mut admission, .. } = self;
         admission.complete();
-        lease.succeed();
+        lease.complete();
         if upload.is_done()
             && !lease.is_single()
             && let Some(connection) = connection.finish()
         {
-            pool.put(lease.id(), connection);
+            pool.put(&lease.upstream, connection);
         }
     }
 

@@ -153,6 +153,7 @@ impl LoopUpstreams {
         let is_idempotent = is_idempotent(context.request.head().method_text());
         let mut attempts = Attempts::default();
         let mut last = None;
+        let mut is_retry = false;
         let mut place = context.interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
@@ -175,6 +176,7 @@ impl LoopUpstreams {
                 }
             };
             admission.begin();
+            upstream.counts.on_attempt(std::mem::replace(&mut is_retry, true));
             let (failure, reuse) = match self.attempt(context, upload, lease, pooled).await {
                 Ok(answer) => return Ok(answer),
                 Err(Stop::Client(response)) => {
@@ -363,7 +365,7 @@ impl LoopUpstreams {
     ) -> Result<UpstreamResponse, Stop> {
         match head {
             Ok(head) => {
-                lease.upstream.counts.on_response(head.status());
+                lease.upstream.counts.on_head(head.status(), lease.elapsed());
                 upload.release();
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);
@@ -405,14 +407,16 @@ impl LoopUpstreams {
             is_first = false;
             let is_alone = may_share && !self.pool.is_http1(upstream.id);
             let connecting = is_alone.then(|| self.pool.begin_connecting(upstream.id));
-            match connect(&self.shared, upstream, client, needs_http1).await? {
+            let connected = connect(&self.shared, upstream, client, needs_http1).await?;
+            upstream.counts.on_connect();
+            match connected {
                 Connected::Http1(connection) => {
                     if may_share {
                         self.pool.chose_http1(upstream.id);
                     }
                     return Ok((connection, false));
                 }
-                Connected::Http2(session) => self.pool.add(upstream.id, session),
+                Connected::Http2(session) => self.pool.add(upstream, session),
             }
             drop(connecting);
         }

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tidegate_engine::task;
 
@@ -16,6 +17,8 @@ pub(super) struct Lease {
     pub(super) upstream: Arc<Upstream>,
     /// `None` if the request waits in a pipeline, which is counted itself.
     counted: Cell<Option<InProgress>>,
+    /// When the upstream was chosen.
+    began: Instant,
     /// The request has failed: a complete response, as of a 503, is no success then.
     has_failed: Cell<bool>,
 }
@@ -24,7 +27,7 @@ impl Lease {
     pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>, client: Option<u64>) -> Self {
         let share = shared.limits.requests_per_address_max;
         let counted = Cell::new(Some(InProgress::new(upstream.clone(), client, share)));
-        Self { shared, upstream, counted, has_failed: Cell::new(false) }
+        Self { shared, upstream, counted, began: task::now(), has_failed: Cell::new(false) }
     }
 
     /// The present time, as upstreams count it.
@@ -44,6 +47,17 @@ impl Lease {
     /// Whether a connection is for one request alone.
     pub(super) fn is_single(&self) -> bool {
         self.shared.sends_proxy_header
+    }
+
+    /// How long ago the upstream was chosen, by the clock of the loop.
+    pub(super) fn elapsed(&self) -> Duration {
+        task::now().saturating_duration_since(self.began)
+    }
+
+    /// The response is complete.
+    pub(super) fn complete(&self) {
+        self.upstream.counts.on_end(self.elapsed());
+        self.succeed();
     }
 
     pub(super) fn succeed(&self) {
