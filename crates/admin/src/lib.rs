@@ -46,11 +46,11 @@ use std::time::Duration;
 
 use tidegate_engine::{ServerHandle, StartError};
 use tidegate_http::{Limits, Server};
-use tidegate_metrics::{HttpMetrics, MetricsText};
+use tidegate_metrics::{HttpMetrics, MetricsText, UpstreamGroup};
 use tidegate_sys::{Address, ListenOptions};
 
 use crate::guard::Guard;
-use crate::routes::WriteMetrics;
+use crate::routes::{ReadUpstreams, WriteMetrics};
 
 /// The administrative server of a running server.
 ///
@@ -70,6 +70,7 @@ use crate::routes::WriteMetrics;
 pub struct Admin {
     server: ServerHandle,
     requests: HttpMetrics,
+    upstreams: Option<ReadUpstreams>,
     more: Vec<WriteMetrics>,
     hosts: Vec<String>,
     allows_remote: bool,
@@ -88,6 +89,7 @@ impl Admin {
         Self {
             server: server.clone(),
             requests: HttpMetrics::new(),
+            upstreams: None,
             more: Vec::new(),
             hosts: Vec::new(),
             allows_remote: false,
@@ -98,6 +100,26 @@ impl Admin {
     /// Shows these HTTP requests.
     pub fn requests(mut self, metrics: &HttpMetrics) -> Self {
         self.requests = metrics.clone();
+        self
+    }
+
+    /// Shows the upstreams of a gateway, in the metrics and on the page: `read` runs on the thread of the administrative
+    /// server, at most ten times a second.
+    ///
+    /// ```
+    /// use tidegate::admin::Admin;
+    /// use tidegate::http::proxy::{Proxy, Upstreams};
+    /// use tidegate::http::{Router, Server};
+    ///
+    /// let upstreams = Upstreams::new(["http://10.0.0.1:8080"])?;
+    /// let seen = upstreams.clone();
+    /// let server = Server::bind("127.0.0.1:0")?.start(move || Router::new().fallback(Proxy::new(&upstreams)))?;
+    /// let admin = Admin::new(&server).upstreams(move || vec![seen.snapshot("app")]).start(&"127.0.0.1:0".parse()?)?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn upstreams(mut self, read: impl Fn() -> Vec<UpstreamGroup> + Send + Sync + 'static) -> Self {
+        self.upstreams = Some(Arc::new(read));
         self
     }
 
@@ -164,8 +186,13 @@ impl Admin {
         limits.memory_max = MEMORY_MAX;
         limits.body_bytes_max = 0;
         let guard = Guard::new(self.hosts);
-        let (server, requests, more) = (self.server, self.requests, self.more);
-        let router = move || routes::router(&server, &requests, &more, guard.clone());
+        let figures = routes::Figures {
+            server: self.server,
+            requests: self.requests,
+            upstreams: self.upstreams,
+            more: self.more,
+        };
+        let router = move || routes::router(&figures, guard.clone());
         // `nc -N` and the like end their side and wait, and a response does not take long.
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("").half_close(true);
         let options =

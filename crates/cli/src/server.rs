@@ -1,7 +1,6 @@
 //! Shared parts of `serve` and `proxy`: the flags of a server, its signals, its start-up lines, its end.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +15,13 @@ use tidegate::{
     Address, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, StartError, http, http1,
 };
 
+use crate::access_log::{self, AccessLogOptions};
 use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::AdmissionOptions;
 use crate::complain::complain;
 use crate::counts;
 use crate::limits::LimitOptions;
-use crate::log::{self, AccessLogOptions};
+use crate::log;
 use crate::service::Service;
 use crate::tls::{Tls, TlsOptions};
 
@@ -277,13 +277,14 @@ struct Shutdown {
     is_cut_short: AtomicBool,
 }
 
-/// SIGUSR1 prints the counts, SIGHUP reads files again. The first other signal drains the server, and the second closes its
+/// SIGUSR1 prints the counts and opens the file of the access log again, SIGHUP reads files again. The first other signal drains the server, and the second closes its
 /// connections. The third exits, which helps if a loop is stuck.
 fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown, on_hangup: impl Fn()) {
     let mut requests = 0;
     for signal in signals.forever() {
         if signal == SIGUSR1 {
             counts::print(server);
+            access_log::reopen();
             continue;
         }
         if signal == SIGHUP {
@@ -309,17 +310,16 @@ fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdo
 pub(crate) fn announce(running: &ServerHandle, has_tls: bool) {
     let (backend, loops) = (running.backend(), running.loops());
     let plural = if loops == 1 { "" } else { "s" };
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     for address in running.listeners().iter().flat_map(RunningListener::addresses) {
         let scheme = match (address.ip().is_some(), has_tls) {
             (false, _) => "",
             (true, false) => "http://",
             (true, true) => "https://",
         };
-        lines.push_str(&format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})\n"));
+        lines.push(format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})"));
     }
-    // A closed standard output does not stop the server.
-    let _ = io::stdout().write_all(lines.as_bytes());
+    log::announce(&lines.join("\n"));
 }
 
 /// How often the main thread checks that all loops are alive.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tidegate_engine::{ConnectError, task};
-use tidegate_http::gateway::{InterimWriter, PipelineSlot, UpstreamNote};
+use tidegate_http::gateway::{EndCause, ExchangeNote, InterimWriter, PipelineSlot};
 use tidegate_http::{Request, Response};
 use tidegate_http_upstream::{Connected, is_idempotent};
 use tidegate_http1::{ResponseHead, Status};
@@ -77,7 +77,7 @@ struct RequestContext<'a> {
     key: u64,
     /// The client address whose share of an upstream it takes.
     address: Option<u64>,
-    note: Option<UpstreamNote>,
+    note: Option<ExchangeNote>,
 }
 
 impl LoopUpstreams {
@@ -102,6 +102,8 @@ impl LoopUpstreams {
         options: &Rc<Options>,
         interims: InterimWriter,
     ) -> Response {
+        let note = request.extensions().get::<ExchangeNote>().cloned();
+        let shed = || note.iter().for_each(|note| note.set_end(EndCause::Shed));
         let plan = match ForwardPlan::of(&request, options) {
             Ok(plan) => plan,
             Err(response) => return response,
@@ -109,19 +111,24 @@ impl LoopUpstreams {
         if let Some(rate) = &options.rate
             && let Err(response) = rate.check(&request)
         {
+            shed();
             return response;
         }
         let requester = requester(&request, &options.forwarding);
         let Some(mut admission) = self.cancellations.admit(requester).await else {
+            shed();
             return Response::of_error(Status::TOO_MANY_REQUESTS);
         };
         let body = std::mem::take(request.body_mut());
-        let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
+        let mut upload = match request.head().has_body() {
+            true => Upload::new(body, options.clone(), note.clone()),
+            false => Upload::nothing(),
+        };
         self.shared.budget.earn();
         let context = RequestContext {
             key: self.key(&request, &options.hash_key),
             address: self.client(&request),
-            note: request.extensions().get::<UpstreamNote>().cloned(),
+            note,
             request: &request,
             plan: &plan,
             options,
@@ -162,10 +169,7 @@ impl LoopUpstreams {
                 return Err(self.give_up(last, context.note.as_ref()));
             };
             upload.restart(context.plan.expects);
-            if let Some(note) = &context.note {
-                note.set(upstream.name.clone(), None);
-            }
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), context.address);
+            let lease = Lease::new(self.shared.clone(), upstream.clone(), context.address, context.note.clone());
             let pooled = match self.connection_for(place, &lease, &attempts) {
                 ConnectionChoice::Connection(connection) => Some(connection),
                 ConnectionChoice::Own => None,
@@ -177,6 +181,7 @@ impl LoopUpstreams {
             };
             admission.begin();
             upstream.counts.on_attempt(std::mem::replace(&mut is_retry, true));
+            context.note.iter().for_each(|note| note.begin_attempt(&upstream.name));
             let (failure, reuse) = match self.attempt(context, upload, lease, pooled).await {
                 Ok(answer) => return Ok(answer),
                 Err(Stop::Client(response)) => {
@@ -192,7 +197,7 @@ impl LoopUpstreams {
                 }
                 Err(Stop::Upstream { failure, reuse }) => (failure, reuse),
             };
-            tracing::debug!(subsystem = "proxy", upstream = upstream.name, error = failure.text(), "attempt failed");
+            tracing::debug!(subsystem = "proxy", upstream = &*upstream.name, error = failure.text(), "attempt failed");
             upstream.counts.on_failure(failure.kind());
             let Reuse { is_pooled, has_answered } = reuse;
             let failed = FailedAttempt { upstream: upstream.id, failure: &failure, is_pooled, has_answered };
@@ -232,7 +237,7 @@ impl LoopUpstreams {
 
     /// The response to a request that no upstream has answered.
     #[cold]
-    fn give_up(&self, last: Option<(Arc<Upstream>, Failure)>, note: Option<&UpstreamNote>) -> Response {
+    fn give_up(&self, last: Option<(Arc<Upstream>, Failure)>, note: Option<&ExchangeNote>) -> Response {
         let now = self.shared.millis(task::now());
         let Some((upstream, failure)) = last else {
             let failure = Failure::NoUpstream;
@@ -240,14 +245,14 @@ impl LoopUpstreams {
                 tracing::warn!(subsystem = "proxy", error = failure.text(), unlogged, "request failed");
             }
             if let Some(note) = note {
-                note.set(String::new(), Some(failure.text()));
+                note.fail(failure.text(), EndCause::Shed);
             }
             return failure.response();
         };
         let text = failure.text();
         upstream.log_failure(&text, now);
         if let Some(note) = note {
-            note.set(upstream.name.clone(), Some(text));
+            note.fail(text, failure.kind().end());
         }
         failure.response()
     }
@@ -365,7 +370,7 @@ impl LoopUpstreams {
     ) -> Result<UpstreamResponse, Stop> {
         match head {
             Ok(head) => {
-                lease.upstream.counts.on_head(head.status(), lease.elapsed());
+                lease.on_head(head.status());
                 upload.release();
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);

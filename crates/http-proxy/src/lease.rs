@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_engine::task;
+use tidegate_http::gateway::{EndCause, ExchangeNote};
+use tidegate_http1::Status;
 
 use super::error::FailureKind;
 use super::health::Millis;
@@ -17,6 +19,8 @@ pub(super) struct Lease {
     pub(super) upstream: Arc<Upstream>,
     /// `None` if the request waits in a pipeline, which is counted itself.
     counted: Cell<Option<InProgress>>,
+    /// For the access log.
+    note: Option<ExchangeNote>,
     /// When the upstream was chosen.
     began: Instant,
     /// The request has failed: a complete response, as of a 503, is no success then.
@@ -24,10 +28,15 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>, client: Option<u64>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        upstream: Arc<Upstream>,
+        client: Option<u64>,
+        note: Option<ExchangeNote>,
+    ) -> Self {
         let share = shared.limits.requests_per_address_max;
         let counted = Cell::new(Some(InProgress::new(upstream.clone(), client, share)));
-        Self { shared, upstream, counted, began: task::now(), has_failed: Cell::new(false) }
+        Self { shared, upstream, counted, note, began: task::now(), has_failed: Cell::new(false) }
     }
 
     /// The present time, as upstreams count it.
@@ -54,9 +63,22 @@ impl Lease {
         task::now().saturating_duration_since(self.began)
     }
 
+    /// The head of the response has come.
+    pub(super) fn on_head(&self, status: Status) {
+        let took = self.elapsed();
+        self.upstream.counts.on_head(status, took);
+        if let Some(note) = &self.note {
+            note.set_head(status.code(), took);
+        }
+    }
+
     /// The response is complete.
     pub(super) fn complete(&self) {
-        self.upstream.counts.on_end(self.elapsed());
+        let took = self.elapsed();
+        self.upstream.counts.on_end(took);
+        if let Some(note) = &self.note {
+            note.set_whole(took);
+        }
         self.succeed();
     }
 
@@ -73,8 +95,11 @@ impl Lease {
     }
 
     /// The upstream has failed within the body of its response.
-    pub(super) fn fail_in_body(&self) {
+    pub(super) fn fail_in_body(&self, text: &str, end: EndCause) {
         self.upstream.counts.on_failure(FailureKind::Body);
+        if let Some(note) = &self.note {
+            note.fail(text.to_owned(), end);
+        }
         self.fail();
     }
 

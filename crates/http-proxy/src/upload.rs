@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
+use tidegate_http::gateway::ExchangeNote;
 use tidegate_http_message::BodyError;
 use tidegate_http_message::{Body, Data};
 use tidegate_http1::client::Outgoing;
@@ -24,6 +25,9 @@ pub(super) struct Upload {
     kept: Option<Box<SentPieces>>,
     /// How the request is passed on; `None` if it has no body.
     options: Option<Rc<Options>>,
+    /// For the access log, and the bytes that the client has sent so far.
+    note: Option<ExchangeNote>,
+    received: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,11 +63,21 @@ pub(super) enum UploadError {
 impl Upload {
     /// The upload of a request that has no body.
     pub(super) fn nothing() -> Self {
-        Self { body: Body::empty(), state: UploadState::Done, has_begun: false, kept: None, options: None }
+        Self {
+            body: Body::empty(),
+            state: UploadState::Done,
+            has_begun: false,
+            kept: None,
+            options: None,
+            note: None,
+            received: 0,
+        }
     }
 
-    pub(super) fn new(body: Body, options: Rc<Options>) -> Self {
-        Self { body, state: UploadState::Sending, has_begun: false, kept: None, options: Some(options) }
+    pub(super) fn new(body: Body, options: Rc<Options>, note: Option<ExchangeNote>) -> Self {
+        let mut upload = Self::nothing();
+        (upload.body, upload.state, upload.options, upload.note) = (body, UploadState::Sending, Some(options), note);
+        upload
     }
 
     /// Begins again, on another connection.
@@ -188,6 +202,9 @@ impl Upload {
             return Poll::Ready(next);
         }
         self.has_begun = true;
+        if let Some(Ok(data)) = &next {
+            self.received += data.len() as u64;
+        }
         match (&mut self.kept, &next) {
             (Some(kept), Some(Ok(data))) => {
                 kept.bytes += data.len();
@@ -210,6 +227,14 @@ impl Upload {
         match unsent {
             SendFailure::Closed => Ok(()),
             SendFailure::Misuse(_) => Err(UploadError::Upstream(Failure::of_send(unsent))),
+        }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(note) = &self.note {
+            note.set_received(self.received);
         }
     }
 }

@@ -165,7 +165,7 @@ pub(super) struct Upstream {
     pub(super) id: u64,
     pub(super) address: Address,
     /// Its scheme and its address, for logs and metrics.
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     pub(super) counts: UpstreamCounts,
     /// Connections in the pools of the loops.
     pub(super) idle_connections: LoopCounts,
@@ -353,7 +353,7 @@ impl Upstream {
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             hash: hash_of(address.to_string()),
-            name: url.at(&address),
+            name: url.at(&address).into(),
             counts: UpstreamCounts::default(),
             idle_connections: LoopCounts::default(),
             http2_connections: LoopCounts::default(),

@@ -5,10 +5,10 @@ use tidegate_sys::Address;
 
 use crate::endpoint::Call;
 pub use crate::endpoint::{InterimHandler, InterimWriter};
+pub use crate::exchange_note::{EndCause, ExchangeNote};
 use crate::extract::BodyUse;
 pub use crate::normal_path::strip_prefix;
 pub use crate::serving::order::PipelineSlot;
-pub use crate::upstream_note::UpstreamNote;
 use crate::{BoxResponseFuture, Endpoint, Request};
 
 /// A function that passes requests on to other servers, and their interim responses back. Paths reach it as they were sent.

@@ -33,7 +33,8 @@
 //! | `line_log.rs` | `LineLog`: lines that a thread of its own writes |
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |
 //! | `counting.rs` | counts the requests of a loop |
-//! | `upstream_note.rs` | the upstream of a proxied request, for its access log |
+//! | `exchange_note.rs` | `ExchangeNote`: facts of a gateway or a cache for the access log |
+//! | `tls_info.rs` | `TlsInfo`: the parameters of a request's TLS connection |
 //! | `request.rs` | `Request` |
 //! | `response.rs` | `Response`, `IntoResponse` |
 //! | `route.rs` | the pattern that a path matches, and where the values of its parameters are |
@@ -60,6 +61,7 @@ mod compression;
 mod counting;
 mod endpoint;
 mod event_stream;
+mod exchange_note;
 mod extract;
 #[cfg(feature = "files")]
 mod files;
@@ -76,7 +78,7 @@ mod router;
 mod server;
 mod serving;
 mod sse;
-mod upstream_note;
+mod tls_info;
 #[cfg(feature = "websocket")]
 mod websocket;
 
@@ -107,7 +109,7 @@ pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCod
 pub use limits::Limits;
 pub use line_log::LineLog;
 pub use middleware::{
-    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RefusedRequest, RequestId, RequestIds, RequestInfo,
+    AccessLog, BasicAuth, ErrorPages, LogFormat, LogTemplate, LogTemplateError, Middleware, RefusedRequest, RequestId, RequestIds, RequestInfo,
     TraceContext, TraceContexts,
 };
 pub use normal_path::normal_path;
@@ -117,6 +119,7 @@ pub use router::{Router, Slashes};
 pub use server::{Config, Server, serve};
 pub use serving::{HttpHandler, StreamClient};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
+pub use tls_info::TlsInfo;
 #[doc(inline)]
 pub use tidegate_http_message::{Body, BodyError, BodyWriter, Data, Encoding, Upgrade, preferred_encoding};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
