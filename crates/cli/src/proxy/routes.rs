@@ -11,7 +11,7 @@ use tidegate::http::proxy::{
     Ejection, Forwarding, HealthCheck, Maintenance, Proxy, RateLimit, Retries, UpstreamLimits, Upstreams,
 };
 use tidegate::http::{LineLog, Reload, Router, Slashes, StatusCode};
-use tidegate::metrics::UpstreamGroup;
+use tidegate::metrics;
 use tidegate::tls::{ClientConfig, Provider};
 
 use super::config::{Config, GroupLimits, RESPONSE_TIMEOUT_MAX, Route, UpstreamGroup, edits};
@@ -81,7 +81,7 @@ impl Routes {
     }
 
     /// The upstreams in use, for metrics and the live page.
-    pub(super) fn snapshot(&self) -> Vec<UpstreamGroup> {
+    pub(super) fn snapshot(&self) -> Vec<metrics::UpstreamGroup> {
         let prepared = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut groups: Vec<_> = prepared.upstreams.iter().map(|(name, set)| set.snapshot(name)).collect();
         groups.sort_unstable_by(|one, other| one.name.cmp(&other.name));

@@ -24,6 +24,9 @@ pub struct RequestIds {
 pub struct RequestId(Box<str>);
 
 impl RequestId {
+    /// The field that carries an id.
+    pub(crate) const FIELD: &str = FIELD;
+
     /// The id, as the field `X-Request-Id` has it.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -283,3 +283,28 @@ fn a_function_that_fails_within_its_body_is_logged_as_such() {
     let line: serde_json::Value = serde_json::from_str(&logged[0]).expect(&logged[0]);
     assert_eq!((logged.len(), line["end"].as_str(), line["bytes"].as_u64()), (1, Some("failed"), Some(10)), "{line}");
 }
+
+#[test]
+fn a_stream_of_http2_that_is_refused_within_its_body_or_reset_has_one_line() {
+    let written = Written::default();
+    let log = LineLog::new("test", written.clone());
+    let mut limits = tidegate::http::Limits::default();
+    limits.body_bytes_max = 100;
+    let router = router().get("/never", async || std::future::pending::<&str>().await);
+    let logged = router.with(AccessLog::new(LogFormat::Json).to(&log));
+    let (codec, handler) = Config::new().limits(limits).connections(logged)();
+    let mut peer = Peer::new(Embedded::new(codec, handler));
+    peer.request(1, "POST", "/", &[("content-length", "500")], false);
+    peer.read_until(|peer| peer.is_over(1));
+    assert_eq!(peer.stream(1).status(), "413");
+    peer.request(3, "GET", "/never", &[], true);
+    peer.frame(3, 0, 3, &8_u32.to_be_bytes());
+    peer.request(5, "GET", "/", &[], true);
+    peer.read_until(|peer| peer.is_over(5));
+    assert!(log.flush(Duration::from_secs(86_400)));
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let mut ends: Vec<_> = lines.iter().map(|line| (line["status"].as_u64().unwrap(), line["end"].as_str())).collect();
+    ends.sort_unstable();
+    assert_eq!(ends, [(200, None), (413, Some("refused")), (499, Some("client_left"))], "{text}");
+}

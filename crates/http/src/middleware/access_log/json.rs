@@ -42,8 +42,13 @@ pub(super) fn begin(exchange: &LoggedExchange<'_>) -> String {
         object.text("upstream", upstream);
     }
     let extensions = request.extensions();
-    if let Some(id) = extensions.get::<RequestId>() {
-        object.text("request_id", id.as_str());
+    match extensions.get::<RequestId>() {
+        Some(id) => object.text("request_id", id.as_str()),
+        None => {
+            if let Some(id) = request.header(RequestId::FIELD) {
+                object.text("request_id", &String::from_utf8_lossy(id));
+            }
+        }
     }
     if let Some(context) = extensions.get::<TraceContext>() {
         object.text("trace_id", &context.trace_id());

@@ -21,7 +21,8 @@ use crate::tls_info::TlsInfo;
 /// | `request.method`, `request.target`, `request.path`, `request.query`, `request.version` | its parts |
 /// | `request.host`, `request.header.NAME` | a field of the request |
 /// | `request.bytes` | bytes of its body |
-/// | `request.id`, `trace.id` | ids of [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) |
+/// | `request.id` | the id of [`RequestIds`](crate::RequestIds), or the field `X-Request-Id` |
+/// | `trace.id` | the id of [`TraceContexts`](crate::TraceContexts) |
 /// | `request.route` | the pattern of the route |
 /// | `response.status`, `response.header.NAME` | of the response |
 /// | `response.bytes` | bytes of its body that were sent |
@@ -327,7 +328,8 @@ impl LogField {
             Self::Version => line.push_str(json::version(request.version())),
             Self::Host => push_bytes(line, Some(request.host().as_bytes())),
             Self::RequestId => {
-                push_bytes(line, request.extensions().get::<RequestId>().map(|id| id.as_str().as_bytes()));
+                let given = request.extensions().get::<RequestId>().map(|id| id.as_str().as_bytes());
+                push_bytes(line, given.or_else(|| request.header(RequestId::FIELD)));
             }
             Self::TraceId => match request.extensions().get::<TraceContext>() {
                 Some(context) => line.push_str(&context.trace_id()),
