@@ -193,7 +193,8 @@ fn draw_upstreams(text: &mut String, (before, now): (&Value, &Value), seconds: f
     for row in rows.iter().take(ROUTES_SHOWN_MAX) {
         let was = before.iter().find(|one| one["name"] == row["name"] && one["group"] == row["group"]);
         let a_second = was.map_or(0.0, |was| (number(&row["attempts"]) - number(&was["attempts"])).max(0.0) / seconds);
-        let failures: f64 = row["failures"].as_object().into_iter().flatten().map(|(_, count)| number(count)).sum();
+        // The sum of no numbers would be -0.
+        let failures = row["failures"].as_object().into_iter().flatten().fold(0.0, |sum, (_, more)| sum + number(more));
         let latency = difference(was.map_or(&Value::Null, |was| &was["latency"]), &row["latency"]);
         let _ = writeln!(
             text,
