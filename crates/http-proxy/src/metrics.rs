@@ -88,7 +88,8 @@ mod tests {
     #[test]
     fn upstreams_that_leave_go_on_in_one_row_and_none_takes_labels_without_bound() {
         let set = Upstreams::new(["http://10.0.0.1"]).unwrap();
-        let found = |net: u8| (0..200).map(|last| SocketAddr::from(([10, 0, net, last], 80)).into()).collect::<Vec<_>>();
+        let found =
+            |net: u8| (0..200).map(|last| SocketAddr::from(([10, 0, net, last], 80)).into()).collect::<Vec<_>>();
         let mut before = 0;
         for net in 1..20 {
             set.0.set_addresses(&[(0, found(net))]);

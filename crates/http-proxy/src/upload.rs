@@ -13,6 +13,7 @@ use tidegate_http1::client::Outgoing;
 use super::connection::Connection;
 use super::error::{Failure, SendFailure};
 use super::fields;
+use super::mirror::RequestCopy;
 use super::options::Options;
 
 /// The body of a request on its way.
@@ -28,6 +29,10 @@ pub(super) struct Upload {
     /// For the access log, and the bytes that the client has sent so far.
     note: Option<ExchangeNote>,
     received: u64,
+    /// How many bytes may still come from the client.
+    bytes_left: u64,
+    /// Gets the same body.
+    copy: Option<RequestCopy>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +74,8 @@ impl Upload {
             has_begun: false,
             kept: None,
             options: None,
+            bytes_left: 0,
+            copy: None,
             note: None,
             received: 0,
         }
@@ -76,8 +83,17 @@ impl Upload {
 
     pub(super) fn new(body: Body, options: Rc<Options>, note: Option<ExchangeNote>) -> Self {
         let mut upload = Self::nothing();
+        upload.bytes_left = options.request_body_bytes_max;
         (upload.body, upload.state, upload.options, upload.note) = (body, UploadState::Sending, Some(options), note);
         upload
+    }
+
+    /// Gives a copy of the request the same body. It is sent when that is there.
+    pub(super) fn copy_to(&mut self, copy: RequestCopy) {
+        match self.options {
+            None => copy.send(),
+            Some(_) => self.copy = Some(copy),
+        }
     }
 
     /// Begins again, on another connection.
@@ -204,7 +220,12 @@ impl Upload {
         self.has_begun = true;
         if let Some(Ok(data)) = &next {
             self.received += data.len() as u64;
+            match self.bytes_left.checked_sub(data.len() as u64) {
+                Some(left) => self.bytes_left = left,
+                None => return Poll::Ready(Some(Err(BodyError::TooLong))),
+            }
         }
+        self.copy_piece(&next);
         match (&mut self.kept, &next) {
             (Some(kept), Some(Ok(data))) => {
                 kept.bytes += data.len();
@@ -219,6 +240,17 @@ impl Upload {
             (None, _) => {}
         }
         Poll::Ready(next)
+    }
+
+    #[inline]
+    fn copy_piece(&mut self, next: &Option<Result<Data, BodyError>>) {
+        if let Some(mut copy) = self.copy.take() {
+            match next {
+                Some(Ok(data)) if copy.add(data) => self.copy = Some(copy),
+                None => copy.send(),
+                Some(_) => {}
+            }
+        }
     }
 
     /// The upstream takes no more. If it has closed, a response may have come before.

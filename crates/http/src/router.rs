@@ -10,6 +10,8 @@ use tidegate_http1::{self as http1, Fields, RequestHead, Status};
 use tidegate_metrics::HttpRecorder;
 use tidegate_sys::Address;
 
+use crate::condition::Condition;
+use crate::conditional::{Choice, ConditionalRoutes};
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, Middleware, MiddlewareList};
 use crate::normal_path::{self, NormalPath};
@@ -72,6 +74,8 @@ pub(crate) struct Table {
     /// The routes of some hosts, by name in lower case.
     hosts: HashMap<String, Self>,
     slashes: Slashes,
+    /// The routes that have conditions, if there are some.
+    conditional: Option<Box<ConditionalRoutes>>,
 }
 
 impl Table {
@@ -91,8 +95,8 @@ impl Default for Table {
     fn default() -> Self {
         let (paths, exact, routes, fallback, hosts) = Default::default();
         let (middleware, connection_state, slashes) = (Rc::default(), None, Slashes::default());
-        let half_close = None;
-        Self { paths, exact, routes, fallback, middleware, connection_state, half_close, hosts, slashes }
+        let (half_close, conditional) = (None, None);
+        Self { paths, exact, routes, fallback, middleware, connection_state, half_close, hosts, slashes, conditional }
     }
 }
 
@@ -185,6 +189,49 @@ impl<S: 'static> Router<S> {
     pub fn any<M>(mut self, path: &str, function: impl RequestFunction<S, M>) -> Self {
         let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
         self.table.add(path, None, endpoint);
+        self
+    }
+
+    /// A function for the requests for a path that meet all of these conditions, whichever method they have.
+    ///
+    /// Routes of one path are tried in the order in which they were added, those without conditions last. If there are none
+    /// of these, the next less specific path decides: literal bytes come before parameters, and these before `{*rest}`.
+    ///
+    /// ```
+    /// use tidegate::http::{Condition, Method, Router};
+    ///
+    /// let router = Router::new()
+    ///     .any_if("/files/{*path}", [Condition::methods([Method::PUT, Method::DELETE])], || "a change")
+    ///     .any_if("/files/{*path}", [!Condition::cookie("session")], || "sign in first")
+    ///     .any("/files/{*path}", || "a file");
+    /// # drop(router);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`route`](Self::route); a path may have several functions.
+    #[must_use]
+    pub fn any_if<M>(
+        mut self,
+        path: &str,
+        conditions: impl IntoIterator<Item = Condition>,
+        function: impl RequestFunction<S, M>,
+    ) -> Self {
+        let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
+        let conditions = conditions.into_iter().collect();
+        self.table.add_conditional(path, Choice { conditions, endpoint });
+        self
+    }
+
+    /// A function for the requests that meet all of these conditions, and whose path no route matches.
+    #[must_use]
+    pub fn fallback_if<M>(
+        mut self,
+        conditions: impl IntoIterator<Item = Condition>,
+        function: impl RequestFunction<S, M>,
+    ) -> Self {
+        let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
+        let conditions = conditions.into_iter().collect();
+        self.table.conditional.get_or_insert_default().fallbacks.push(Choice { conditions, endpoint });
         self
     }
 
@@ -314,9 +361,13 @@ impl Table {
         route.allow = route.allowed();
     }
 
+    fn add_conditional(&mut self, path: &str, choice: Choice) {
+        let (pattern, normal) = pattern_of(path);
+        self.conditional.get_or_insert_default().add(pattern, normal, choice);
+    }
+
     fn route_of(&mut self, path: &str) -> &mut PathRoute {
-        assert!(path.starts_with('/'), "the path `{path}` has to begin with a slash");
-        let normal = normal_path::normal_pattern(path);
+        let (pattern, normal) = pattern_of(path);
         if let Some(at) = self.routes.iter().position(|route| *route.normal == *normal) {
             return &mut self.routes[at];
         }
@@ -328,10 +379,8 @@ impl Table {
             let place = self.exact.partition_point(|(other, _)| order(other, normal.as_bytes()).is_lt());
             self.exact.insert(place, (normal.as_bytes().into(), at));
         }
-        let names = names(path);
-        assert!(names.len() <= PARAMETERS_MAX, "the path `{path}` has more than {PARAMETERS_MAX} parameters");
         self.routes.push(PathRoute {
-            pattern: Rc::new(Pattern { text: path.into(), names }),
+            pattern: Rc::new(pattern),
             normal: normal.into(),
             methods: Vec::new(),
             extensions: Vec::new(),
@@ -347,9 +396,21 @@ impl Table {
             [] => endpoint,
             _ => Rc::new(middleware::around(endpoint, other.middleware.clone())),
         };
+        let behind = |text: &str| if text == "/" { prefix.to_owned() } else { format!("{prefix}{text}") };
+        if let Some(conditional) = other.conditional {
+            let layered = |choice: Choice| Choice { endpoint: layered(choice.endpoint), ..choice };
+            for route in conditional.routes() {
+                let choices = route.choices.iter().cloned().map(layered);
+                choices.for_each(|choice| self.add_conditional(&behind(&route.pattern.text), choice));
+            }
+            for choice in conditional.fallbacks.into_iter().map(layered) {
+                for path in [prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")] {
+                    self.add_conditional(&path, choice.clone());
+                }
+            }
+        }
         for route in other.routes {
-            let text = &*route.pattern.text;
-            let path = if text == "/" { prefix.to_owned() } else { format!("{prefix}{text}") };
+            let path = behind(&route.pattern.text);
             for (method, endpoint) in route.methods {
                 let method =
                     Method::from_bytes(method.name().unwrap_or_default().as_bytes()).expect("it is registered");
@@ -391,7 +452,8 @@ impl Table {
             let named = route.methods.iter().map(|(_, endpoint)| endpoint);
             named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any)
         });
-        of_routes.chain(&self.fallback)
+        let conditional = self.conditional.iter().flat_map(|conditional| conditional.endpoints());
+        of_routes.chain(&self.fallback).chain(conditional)
     }
 
     /// Gives every function the label that names it for the watchdog of the loop.
@@ -408,6 +470,14 @@ impl Table {
                 endpoint.label.set(activity.label(path));
             }
         }
+        if let Some(conditional) = &self.conditional {
+            for route in conditional.routes() {
+                let label = activity.label(&route.pattern.text);
+                route.choices.iter().for_each(|choice| choice.endpoint.label.set(label));
+            }
+            let fallbacks = conditional.fallbacks.iter();
+            fallbacks.for_each(|choice| choice.endpoint.label.set(activity.label("the function for some requests")));
+        }
         if let Some(endpoint) = &self.fallback {
             let paths =
                 if self.routes.is_empty() { "the function for all paths" } else { "the function for other paths" };
@@ -423,6 +493,14 @@ impl Table {
             let named = route.methods.iter().map(|(_, endpoint)| endpoint);
             let named = named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any);
             named.for_each(|endpoint| drop(endpoint.metrics.set(metrics.clone())));
+        }
+        if let Some(conditional) = &self.conditional {
+            for route in conditional.routes() {
+                let metrics = recorder.route(&route.pattern.text);
+                route.choices.iter().for_each(|choice| drop(choice.endpoint.metrics.set(metrics.clone())));
+            }
+            let fallbacks = conditional.fallbacks.iter();
+            fallbacks.for_each(|choice| drop(choice.endpoint.metrics.set(recorder.route(OTHER_PATHS))));
         }
         if let Some(endpoint) = &self.fallback {
             let _ = endpoint.metrics.set(recorder.route(OTHER_PATHS));
@@ -446,9 +524,56 @@ impl Table {
         self.hosts.get(name).or_else(|| self.hosts.get(&name.to_ascii_lowercase())).unwrap_or(self)
     }
 
-    /// The function for a request.
+    /// The function for a request from a peer.
     #[inline]
-    pub(crate) fn find(&self, head: &RequestHead) -> Found<'_> {
+    pub(crate) fn find_for(&self, head: &RequestHead, peer: impl Fn() -> Address) -> Found<'_> {
+        if let Some(conditional) = &self.conditional
+            && let Some(found) = self.find_conditional(conditional, head, &peer)
+        {
+            return found;
+        }
+        self.find(head)
+    }
+
+    /// The function for a request, if it is one that has conditions.
+    #[inline(never)]
+    fn find_conditional<'t>(
+        &'t self,
+        conditional: &'t ConditionalRoutes,
+        head: &RequestHead,
+        peer: &dyn Fn() -> Address,
+    ) -> Option<Found<'t>> {
+        let path = head.path_bytes();
+        if self.slashes == Slashes::Refuse && normal_path::has_ambiguous_slash(path) {
+            return None;
+        }
+        let unconditional = |text: &str| self.paths.at(text).ok().map(|found| &*self.routes[*found.value].normal);
+        let in_form = |normal: &NormalPath| {
+            let text = normal.text();
+            conditional.find(text, unconditional(text), (head, peer), |at| normal.place(at))
+        };
+        if !head.has_irregular_target() && !normal_path::has_folds(path) {
+            let text = head.path();
+            return conditional.find(text, unconditional(text), (head, peer), same_place).map(Ok);
+        }
+        let found = match self.slashes {
+            Slashes::Merge => in_form(&NormalPath::folded(path)),
+            _ => in_form(&NormalPath::new(path)),
+        }?;
+        match found {
+            (endpoint, _) if endpoint.is_gateway && self.slashes == Slashes::MergeForProxies => {
+                in_form(&NormalPath::folded(path)).map(Ok)
+            }
+            (endpoint, _) if !endpoint.is_gateway && std::str::from_utf8(path).is_err() => {
+                Some(Err(Response::of_error(Status::BAD_REQUEST).into()))
+            }
+            found => Some(Ok(found)),
+        }
+    }
+
+    /// The function for a request that no condition of a route has chosen.
+    #[inline]
+    fn find(&self, head: &RequestHead) -> Found<'_> {
         if head.has_irregular_target() || self.slashes == Slashes::Refuse {
             return self.find_irregular(head);
         }
@@ -617,6 +742,14 @@ fn assert_makes_no_state(inner: &Table) {
 
 fn known(method: &Method) -> http1::Method {
     http1::Method::from_name(method.as_str())
+}
+
+/// The pattern of a path, and the form in which paths are matched.
+fn pattern_of(path: &str) -> (Pattern, String) {
+    assert!(path.starts_with('/'), "the path `{path}` has to begin with a slash");
+    let names = names(path);
+    assert!(names.len() <= PARAMETERS_MAX, "the path `{path}` has more than {PARAMETERS_MAX} parameters");
+    (Pattern { text: path.into(), names }, normal_path::normal_pattern(path))
 }
 
 /// The names of the parameters in a pattern: the texts between braces, without doubled braces.

@@ -168,6 +168,9 @@ pub fn write_upstreams(groups: &[UpstreamGroup], text: &mut MetricsText) {
 /// Writes the samples of one upstream, which has these labels.
 type WriteSamples<'a> = &'a dyn Fn(&mut MetricsText, &[(&str, &str); 2], &UpstreamSnapshot);
 
+/// Reads one count of an upstream.
+type ReadCount = fn(&UpstreamSnapshot) -> u64;
+
 fn each(groups: &[UpstreamGroup], text: &mut MetricsText, write: WriteSamples<'_>) {
     for group in groups {
         for upstream in &group.upstreams {
@@ -177,7 +180,7 @@ fn each(groups: &[UpstreamGroup], text: &mut MetricsText, write: WriteSamples<'_
 }
 
 fn write_counters(groups: &[UpstreamGroup], text: &mut MetricsText) {
-    let counters: [(&str, &str, fn(&UpstreamSnapshot) -> u64); 4] = [
+    let counters: [(&str, &str, ReadCount); 4] = [
         ("tidegate_upstream_attempts", "Requests that upstreams were chosen for.", |upstream| upstream.attempts),
         ("tidegate_upstream_retries", "Attempts behind another one of the same request.", |upstream| upstream.retries),
         ("tidegate_upstream_connects", "Connections to upstreams that were made.", |upstream| upstream.connects),

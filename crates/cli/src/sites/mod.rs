@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate::Bytes;
 use tidegate::http::{
-    AccessLog, BasicAuth, ErrorPages, Files, IntoResponse, LineLog, Reload, Request, Response,
-    ResponseCompression, Router, StatusCode,
+    AccessLog, BasicAuth, ErrorPages, Files, IntoResponse, LineLog, Reload, Request, Response, ResponseCompression,
+    Router, StatusCode,
 };
 
 #[cfg(test)]
 pub(crate) use self::config::place;
-pub(crate) use self::config::{ConfigError, parse_toml, resolve};
 use self::config::{Config, Site};
+pub(crate) use self::config::{ConfigError, parse_toml, resolve};
 pub(crate) use self::flags::SitesOptions;
 pub(crate) use self::literal::{host_key, refuse_host, refuse_variable};
 use crate::access_log::AccessLogFormat;

@@ -113,7 +113,11 @@ fn the_figures_of_upstreams_are_in_the_metrics_on_the_page_and_in_top() {
     assert_eq!(code, Some(0), "{errors:?}");
     let lines = proxy.until_logged("\"target\":\"/plaintext\"", 10);
     let line: serde_json::Value = serde_json::from_str(&lines[0]).expect(&lines[0]);
-    assert_eq!((line["tls_version"].as_str(), line["upstream_status"].as_u64()), (Some("TLSv1.3"), Some(200)), "{line}");
+    assert_eq!(
+        (line["tls_version"].as_str(), line["upstream_status"].as_u64()),
+        (Some("TLSv1.3"), Some(200)),
+        "{line}"
+    );
     assert!(line["tls_cipher"].as_str().is_some_and(|cipher| cipher.starts_with("TLS_")), "{line}");
     let (code, shown, errors) = run(&["top", "--once", &admin]);
     assert_eq!(code, Some(0), "{errors:?}");

@@ -14,6 +14,7 @@ mod metrics;
 mod names;
 mod network;
 mod pipelines;
+mod routes;
 mod rules;
 mod smuggling;
 mod support;

@@ -2,8 +2,12 @@
 
 mod access_log;
 mod basic_auth;
+mod concurrency_limit;
 mod error_pages;
+mod network_rules;
+mod rate_limit;
 mod request_id;
+mod response_fields;
 mod trace_context;
 
 use std::cell::Cell;
@@ -17,8 +21,12 @@ use tidegate_sys::Address;
 
 pub use self::access_log::{AccessLog, LogFormat, LogTemplate, LogTemplateError};
 pub use self::basic_auth::BasicAuth;
-pub use self::error_pages::ErrorPages;
+pub use self::concurrency_limit::ConcurrencyLimit;
+pub use self::error_pages::{ErrorPage, ErrorPages, PageText};
+pub use self::network_rules::NetworkRules;
+pub use self::rate_limit::{RateKey, RateLimit, address_key};
 pub use self::request_id::{RequestId, RequestIds};
+pub use self::response_fields::ResponseFields;
 pub use self::trace_context::{TraceContext, TraceContexts};
 
 use crate::counting::{RequestCount, RequestCounter};

@@ -29,9 +29,9 @@ pub(crate) struct RouteMatch<'t> {
 
 impl<'t> RouteMatch<'t> {
     #[inline(always)]
-    pub(crate) fn of(table: &'t Table, head: &RequestHead) -> Self {
+    pub(crate) fn of(table: &'t Table, head: &RequestHead, peer: impl Fn() -> Address) -> Self {
         let table = table.of_host(head);
-        Self { table, function: table.find(head) }
+        Self { table, function: table.find_for(head, peer) }
     }
 
     /// The function of the route, if there is one.
@@ -99,7 +99,8 @@ pub(crate) fn begin<'t>(
 /// Adds the parameters of the TLS connection, for middleware that reads them.
 #[inline]
 fn add_tls(table: &Table, request: &mut Request, tls: impl FnOnce() -> Option<TlsInfo>) {
-    if request.is_secure() && table.reads_tls()
+    if request.is_secure()
+        && table.reads_tls()
         && let Some(tls) = tls()
     {
         request.extensions_mut().insert(tls);

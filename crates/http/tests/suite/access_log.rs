@@ -205,7 +205,8 @@ fn a_format_of_ones_own_has_its_fields_and_no_peer_can_end_them() {
         assert!(lines.flush(Duration::from_secs(86_400)));
         String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
     };
-    let wire = b"POST /?\" HTTP/1.1\r\nHost: sea\r\nX-Request-Id: id7\r\nX-Sea: a\"b\\c\xff\r\nContent-Length: 3\r\n\r\nebb";
+    let wire =
+        b"POST /?\" HTTP/1.1\r\nHost: sea\r\nX-Request-Id: id7\r\nX-Sea: a\"b\\c\xff\r\nContent-Length: 3\r\n\r\nebb";
     let line = log(AccessLog::template(&template), wire);
     let (_, line) = line.split_once(' ').unwrap();
     assert_eq!(line, "id7 \"POST /?\\\" HTTP/1.1\" 200 3 1 \"a\\\"b\\\\c\\xff\" - - - done {}\n");

@@ -146,7 +146,11 @@ impl Object<'_> {
         self.name(name);
         self.line.push('"');
         let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
-        if text.bytes().all(is_plain) { self.line.push_str(text) } else { self.escape(text) }
+        if text.bytes().all(is_plain) {
+            self.line.push_str(text)
+        } else {
+            self.escape(text)
+        }
         self.line.push('"');
     }
 

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_engine::{Account, ConnectionCharge};
+use tidegate_http_message::BodyError;
 use tidegate_http_message::body::{Body, BodyFuture, BodyKind, BodyWriter, ProducedBody};
 use tidegate_http_message::exchange::{Exchange, Piece};
-use tidegate_http_message::BodyError;
 use tidegate_http1::Outgoing;
 use tidegate_sys::Address;
 

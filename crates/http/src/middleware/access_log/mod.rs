@@ -162,14 +162,14 @@ impl Middleware for AccessLog {
         let is_head = request.method() == Method::HEAD;
         let has_body = !is_head && !matches!(status, 100..=199 | 204 | 304);
         let facts = note.map(ExchangeNote::facts);
-        let exchange =
-            LoggedExchange { request, response: Some(response), status, elapsed: info.elapsed(), facts };
+        let exchange = LoggedExchange { request, response: Some(response), status, elapsed: info.elapsed(), facts };
         if has_body && matches!(response.body.kind(), BodyKind::Produced(_)) {
             let draft = match &self.format {
                 LineFormat::Json => late::Draft::json(json::begin(&exchange)),
                 LineFormat::Template(template) => template.draft(&exchange),
             };
-            let pending = PendingLine::new(self.clone(), draft, note.cloned(), (info.began(), request.content_length()));
+            let pending =
+                PendingLine::new(self.clone(), draft, note.cloned(), (info.began(), request.content_length()));
             follow(response, pending);
             return;
         }

@@ -234,9 +234,8 @@ impl LogTemplate {
     }
 
     pub(super) fn reads_time(&self) -> bool {
-        let is_time = |part: &Part| {
-            matches!(part, Part::Early(LogField::ResponseTime) | Part::Late(LateField::TotalTime))
-        };
+        let is_time =
+            |part: &Part| matches!(part, Part::Early(LogField::ResponseTime) | Part::Late(LateField::TotalTime));
         self.0.iter().any(is_time)
     }
 
@@ -411,8 +410,7 @@ impl fmt::Display for LogTemplateError {
 
 impl std::error::Error for LogTemplateError {}
 
-const COMMON: &str =
-    "{client.ip} - - [{time.common}] \"{request.line}\" {response.status} {response.bytes}";
+const COMMON: &str = "{client.ip} - - [{time.common}] \"{request.line}\" {response.status} {response.bytes}";
 
 /// Room for most lines.
 const LINE_BYTES: usize = 256;
