@@ -25,6 +25,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `guard.rs` | which requests are refused: hosts, origins |
+//! | `figures.rs` | `Figures`: the sources of the numbers |
 //! | `routes.rs` | the paths, and the shared state of their functions |
 //! | `snapshot.rs` | the figures of the live page, as JSON |
 //! | `connections.rs` | the list of connections: searched, sorted |
@@ -33,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 mod connections;
+mod figures;
 mod guard;
 mod page;
 mod routes;
@@ -49,8 +51,8 @@ use tidegate_http::{Limits, Server};
 use tidegate_metrics::{HttpMetrics, MetricsText, UpstreamGroup};
 use tidegate_sys::{Address, ListenOptions};
 
+use crate::figures::{Figures, ReadUpstreams, WriteMetrics};
 use crate::guard::Guard;
-use crate::routes::{ReadUpstreams, WriteMetrics};
 
 /// The administrative server of a running server.
 ///
@@ -186,12 +188,8 @@ impl Admin {
         limits.memory_max = MEMORY_MAX;
         limits.body_bytes_max = 0;
         let guard = Guard::new(self.hosts);
-        let figures = routes::Figures {
-            server: self.server,
-            requests: self.requests,
-            upstreams: self.upstreams,
-            more: self.more,
-        };
+        let figures =
+            Figures { server: self.server, requests: self.requests, upstreams: self.upstreams, more: self.more };
         let router = move || routes::router(&figures, guard.clone());
         // `nc -N` and the like end their side and wait, and a response does not take long.
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("").half_close(true);

@@ -2,42 +2,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tidegate_engine::{ServerHandle, task};
+use tidegate_engine::task;
 use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
-use tidegate_metrics::{
-    Format, HttpMetrics, Kind, MetricsText, UpstreamGroup, write_process, write_server, write_upstreams,
-};
+use tidegate_metrics::{Format, Kind, MetricsText, write_process, write_server, write_upstreams};
 
 use crate::connections::{self, Listing};
+use crate::figures::Figures;
 use crate::guard::Guard;
 use crate::page;
 use crate::snapshot::Snapshot;
-
-/// Writes metrics of the application.
-pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;
-
-/// Reads the upstreams of a gateway.
-pub(crate) type ReadUpstreams = Arc<dyn Fn() -> Vec<UpstreamGroup> + Send + Sync>;
-
-/// The sources of the figures.
-#[derive(Clone)]
-pub(crate) struct Figures {
-    pub(crate) server: ServerHandle,
-    pub(crate) requests: HttpMetrics,
-    pub(crate) upstreams: Option<ReadUpstreams>,
-    pub(crate) more: Vec<WriteMetrics>,
-}
-
-impl Figures {
-    pub(crate) fn groups(&self) -> Vec<UpstreamGroup> {
-        self.upstreams.as_ref().map_or_else(Vec::new, |read| read())
-    }
-}
 
 /// Shared state of the functions.
 pub(crate) struct AdminState {
@@ -221,6 +198,7 @@ const SNAPSHOT: usize = 2;
 #[cfg(test)]
 mod tests {
     use tidegate_http::{Config, Server};
+    use tidegate_metrics::HttpMetrics;
     use tidegate_testkit::Embedded;
 
     use super::*;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidegate_engine::{Counts, Refusal, TurnTimes};
 use tidegate_metrics::{HttpMetrics, LatencySnapshot, UpstreamGroup, UpstreamSnapshot, UpstreamState, closed_by_cause};
 
-use crate::routes::Figures;
+use crate::figures::Figures;
 
 /// The figures of a server.
 #[derive(Debug, Serialize)]

@@ -1,4 +1,4 @@
-//! What metrics and the access log have of requests that a proxy passes on, on a simulated network.
+//! Metrics and access log of requests that a proxy passes on, on a simulated network.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::super::{RefusedRequest, RequestId, TraceContext};
-use super::late::LateFacts;
-use super::{LoggedExchange, text};
+use super::facts::{LateFacts, LoggedExchange};
+use super::text;
 use crate::exchange_note::EndCause;
 use crate::tls_info::TlsInfo;
 
@@ -25,7 +25,7 @@ pub(super) fn begin(exchange: &LoggedExchange<'_>) -> String {
     object.text("method", request.method().as_str());
     object.text("target", request.target());
     object.text("host", request.host());
-    object.text("version", version(request.version()));
+    object.text("version", text::version(request.version()));
     object.number("status", u64::from(*status));
     object.number("microseconds", micros(*elapsed));
     for (name, field) in [("referer", "referer"), ("user_agent", "user-agent")] {
@@ -108,15 +108,6 @@ pub(super) fn refused(request: &RefusedRequest) -> String {
 
 fn micros(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// The name of a version, as its request line has it.
-pub(super) fn version(version: http::Version) -> &'static str {
-    match version {
-        http::Version::HTTP_10 => "HTTP/1.0",
-        http::Version::HTTP_2 => "HTTP/2.0",
-        _ => "HTTP/1.1",
-    }
 }
 
 /// An object, member by member, behind its first one.

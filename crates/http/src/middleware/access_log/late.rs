@@ -1,11 +1,10 @@
 //! The end of an exchange: the facts that are known then, and the line that waits for them.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::error::Error;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidegate_engine::{Account, ConnectionCharge};
 use tidegate_http_message::BodyError;
@@ -14,53 +13,24 @@ use tidegate_http_message::exchange::{Exchange, Piece};
 use tidegate_http1::Outgoing;
 use tidegate_sys::Address;
 
+use super::facts::LateFacts;
+use super::json;
 use super::template::LateField;
-use super::{AccessLog, json};
-use crate::exchange_note::{EndCause, ExchangeNote, NotedFacts};
+use crate::exchange_note::{EndCause, ExchangeNote};
+use crate::line_log::LineLog;
 use crate::middleware::now;
-use crate::request::Request;
 use crate::response::Response;
 
-/// The facts of an exchange that are known at its end.
-#[derive(Debug, Default)]
-pub(super) struct LateFacts {
-    /// Bytes of the response's body, and of the request's; `None` if they are not known.
-    pub(super) sent: Option<u64>,
-    pub(super) received: Option<u64>,
-    pub(super) total: Duration,
-    /// The end came after the head of the response.
-    pub(super) is_later: bool,
-    pub(super) attempts: u32,
-    pub(super) upstream_status: Option<u16>,
-    pub(super) head_time: Option<Duration>,
-    pub(super) whole_time: Option<Duration>,
-    pub(super) upstream_error: Option<String>,
-    pub(super) cache: Option<Cow<'static, str>>,
-    pub(super) end: EndCause,
-}
-
-impl LateFacts {
-    /// Those of a response that is complete with its head.
-    pub(super) fn of(facts: Option<&NotedFacts>, request: &Request, sent: Option<u64>, total: Duration) -> Self {
-        Self { sent, ..Self::noted(facts.cloned().unwrap_or_default(), request.content_length(), total) }
-    }
-
-    fn noted(facts: NotedFacts, request_length: Option<u64>, total: Duration) -> Self {
-        Self {
-            sent: None,
-            received: facts.received.or(request_length),
-            total,
-            is_later: false,
-            attempts: facts.attempts,
-            upstream_status: facts.upstream_status,
-            head_time: facts.head_time,
-            whole_time: facts.whole_time,
-            upstream_error: facts.upstream_error,
-            cache: facts.cache,
-            end: facts.end.unwrap_or_default(),
-        }
+/// Writes a line: to these lines, or else as an event.
+pub(super) fn write(lines: Option<&LineLog>, line: &str) {
+    match lines {
+        Some(lines) => lines.line(line),
+        None => tracing::info!(target: "tidegate::access", "{line}"),
     }
 }
+
+/// The target of events.
+pub(super) const TARGET: &str = "tidegate::access";
 
 /// A line without the facts of its end.
 #[derive(Debug)]
@@ -72,10 +42,6 @@ pub(super) enum Draft {
 }
 
 impl Draft {
-    pub(super) fn json(line: String) -> Self {
-        Self::Json(line)
-    }
-
     fn finish(self, late: &LateFacts) -> String {
         match self {
             Self::Json(mut line) => {
@@ -99,7 +65,7 @@ impl Draft {
 /// The line of an exchange in progress. It is written when this is dropped: if nothing has ended the exchange before, its
 /// connection has.
 pub(super) struct PendingLine {
-    log: AccessLog,
+    lines: Option<LineLog>,
     draft: Option<Draft>,
     note: Option<ExchangeNote>,
     began: Instant,
@@ -112,14 +78,14 @@ pub(super) struct PendingLine {
 
 impl PendingLine {
     pub(super) fn new(
-        log: AccessLog,
+        lines: Option<LineLog>,
         draft: Draft,
         note: Option<ExchangeNote>,
         (began, request_length): (Instant, Option<u64>),
     ) -> Self {
         let sent = Rc::new(Cell::new(0));
         let draft = Some(draft);
-        Self { log, draft, note, began, request_length, sent, exchange: None, end: EndCause::ClientLeft }
+        Self { lines, draft, note, began, request_length, sent, exchange: None, end: EndCause::ClientLeft }
     }
 
     /// The function that writes the body has returned.
@@ -151,7 +117,7 @@ impl Drop for PendingLine {
         let total = now().saturating_duration_since(self.began);
         let late = LateFacts::noted(facts, self.request_length, total);
         let late = LateFacts { sent: Some(self.sent.get()), is_later: true, end, ..late };
-        self.log.write(&draft.finish(&late));
+        write(self.lines.as_ref(), &draft.finish(&late));
     }
 }
 

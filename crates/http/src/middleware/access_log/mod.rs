@@ -4,21 +4,21 @@
 //! once. One that is produced while it is sent carries its line along (`late.rs`), and so does a request whose client
 //! leaves before the response.
 
+mod facts;
 mod json;
 mod late;
 mod nearest;
 mod template;
 mod text;
 
-use std::time::Duration;
-
 use http::Method;
 use tidegate_http_message::body::BodyKind;
 
-use self::late::{LateFacts, PendingLine, follow};
+use self::facts::{LateFacts, LoggedExchange};
+use self::late::{Draft, PendingLine, follow, write};
 pub use self::template::{LogTemplate, LogTemplateError};
 use super::{Middleware, RefusedRequest, RequestInfo};
-use crate::exchange_note::{EndCause, ExchangeNote, NotedFacts};
+use crate::exchange_note::{EndCause, ExchangeNote};
 use crate::line_log::LineLog;
 use crate::request::Request;
 use crate::response::Response;
@@ -67,17 +67,6 @@ enum LineFormat {
     Json,
 }
 
-/// A request and its response, as a line shows them.
-struct LoggedExchange<'a> {
-    request: &'a Request,
-    /// `None` if the client has left before it.
-    response: Option<&'a Response>,
-    status: u16,
-    /// From the head of the request to that of the response.
-    elapsed: Duration,
-    facts: Option<NotedFacts>,
-}
-
 impl AccessLog {
     /// A log in a format.
     #[must_use]
@@ -113,14 +102,7 @@ impl AccessLog {
     }
 
     fn is_on(&self) -> bool {
-        self.lines.is_some() || tracing::enabled!(target: TARGET, tracing::Level::INFO)
-    }
-
-    fn write(&self, line: &str) {
-        match &self.lines {
-            Some(lines) => lines.line(line),
-            None => tracing::info!(target: "tidegate::access", "{line}"),
-        }
+        self.lines.is_some() || tracing::enabled!(target: late::TARGET, tracing::Level::INFO)
     }
 
     /// Logs an exchange that is over.
@@ -133,7 +115,7 @@ impl AccessLog {
             }
             LineFormat::Template(template) => template.line(exchange, late),
         };
-        self.write(&line);
+        write(self.lines.as_ref(), &line);
     }
 
     fn notes_facts(&self) -> bool {
@@ -165,11 +147,14 @@ impl Middleware for AccessLog {
         let exchange = LoggedExchange { request, response: Some(response), status, elapsed: info.elapsed(), facts };
         if has_body && matches!(response.body.kind(), BodyKind::Produced(_)) {
             let draft = match &self.format {
-                LineFormat::Json => late::Draft::json(json::begin(&exchange)),
-                LineFormat::Template(template) => template.draft(&exchange),
+                LineFormat::Json => Draft::Json(json::begin(&exchange)),
+                LineFormat::Template(template) => {
+                    let (text, missing) = template.draft(&exchange);
+                    Draft::Template(text, missing)
+                }
             };
             let pending =
-                PendingLine::new(self.clone(), draft, note.cloned(), (info.began(), request.content_length()));
+                PendingLine::new(self.lines.clone(), draft, note.cloned(), (info.began(), request.content_length()));
             follow(response, pending);
             return;
         }
@@ -191,10 +176,11 @@ impl Middleware for AccessLog {
 
     fn refused(&self, request: &RefusedRequest) {
         if self.is_on() {
-            self.write(&match &self.format {
+            let line = match &self.format {
                 LineFormat::Json => json::refused(request),
                 LineFormat::Template(template) => template.refused(request),
-            });
+            };
+            write(self.lines.as_ref(), &line);
         }
     }
 
@@ -215,5 +201,3 @@ impl Middleware for AccessLog {
 
 /// The status of a request whose client has left before the response, as other servers log it. It is never sent.
 const CLIENT_LEFT_STATUS: u16 = 499;
-
-const TARGET: &str = "tidegate::access";

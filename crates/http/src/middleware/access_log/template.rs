@@ -5,9 +5,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::super::{RefusedRequest, RequestId, TraceContext};
-use super::late::{Draft, LateFacts};
+use super::facts::{LateFacts, LoggedExchange};
 use super::nearest::nearest;
-use super::{LoggedExchange, json, text};
+use super::text;
 use crate::exchange_note::EndCause;
 use crate::tls_info::TlsInfo;
 
@@ -256,8 +256,8 @@ impl LogTemplate {
         line
     }
 
-    /// The line without the fields of the end.
-    pub(super) fn draft(&self, exchange: &LoggedExchange<'_>) -> Draft {
+    /// The line without the fields of the end, and their places in it.
+    pub(super) fn draft(&self, exchange: &LoggedExchange<'_>) -> (String, Vec<(usize, LateField)>) {
         let (mut line, mut missing) = (String::with_capacity(LINE_BYTES), Vec::new());
         for part in &*self.0 {
             match part {
@@ -265,7 +265,7 @@ impl LogTemplate {
                 part => part.push(&mut line, exchange),
             }
         }
-        Draft::Template(line, missing)
+        (line, missing)
     }
 
     /// The line of a request that the codec has refused: `request.line` is its first line, as it came.
@@ -318,13 +318,13 @@ impl LogField {
                 line.push(' ');
                 text::quote(line, request.target_bytes());
                 line.push(' ');
-                line.push_str(json::version(request.version()));
+                line.push_str(text::version(request.version()));
             }
             Self::Method => line.push_str(request.method().as_str()),
             Self::Target => text::quote(line, request.target_bytes()),
             Self::Path => text::quote(line, request.head().path_bytes()),
             Self::Query => push_bytes(line, request.query().map(str::as_bytes)),
-            Self::Version => line.push_str(json::version(request.version())),
+            Self::Version => line.push_str(text::version(request.version())),
             Self::Host => push_bytes(line, Some(request.host().as_bytes())),
             Self::RequestId => {
                 let given = request.extensions().get::<RequestId>().map(|id| id.as_str().as_bytes());

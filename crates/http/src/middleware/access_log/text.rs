@@ -24,6 +24,15 @@ pub(super) fn quote(line: &mut String, bytes: &[u8]) {
     }
 }
 
+/// The name of a version, as its request line has it.
+pub(super) fn version(version: http::Version) -> &'static str {
+    match version {
+        http::Version::HTTP_10 => "HTTP/1.0",
+        http::Version::HTTP_2 => "HTTP/2.0",
+        _ => "HTTP/1.1",
+    }
+}
+
 /// Adds a time in seconds, to the microsecond.
 pub(super) fn push_seconds(line: &mut String, took: Duration) {
     let _ = write!(line, "{}.{:06}", took.as_secs(), took.subsec_micros());
