@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tidegate_http::{Request, Response, TemplateValues};
+use tidegate_http::{Request, RequestId, Response, TemplateValues};
 use tidegate_http1::client::{InvalidRequest, Outgoing};
 use tidegate_http1::{self as http1, BodyLength, Fields, Method, RequestHead, Status};
 
@@ -127,13 +127,20 @@ impl ForwardPlan {
     fn fields(&self, request: &Request, host: &str, options: &Options, is_http2: bool) -> Fields {
         let head = request.head();
         let is_trusted = options.forwarding.trusts(request);
+        // That of the middleware, which the upstream gets in place of the client's.
+        let id = request.extensions().get::<RequestId>();
+        let id = id.filter(|_| !options.request_edits.iter().any(|edit| edit.replaces(REQUEST_ID)));
         let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
+                || (id.is_some() && fields::is_same(REQUEST_ID, name))
                 || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
                 || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
         });
         options.forwarding.add(&mut fields, request, host, is_trusted);
         options.pseudonym.add(&mut fields, request, self.present.via);
+        if let Some(id) = id {
+            fields::push(&mut fields, b"X-Request-Id", id.as_str().as_bytes());
+        }
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
         }
@@ -300,6 +307,9 @@ pub(super) fn has_dot_segment(path: &[u8]) -> bool {
     }
     matches!(dots, Some(1 | 2))
 }
+
+/// The field with the id of a request, in lower case.
+const REQUEST_ID: &[u8] = b"x-request-id";
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,7 @@ mod idle_bytes;
 mod long_work;
 mod metrics;
 mod middleware;
+mod mistakes;
 mod network;
 mod redirects;
 mod route_paths;
@@ -31,6 +32,7 @@ mod targets;
 mod tasks;
 mod upgrade;
 mod websocket;
+mod wrap;
 
 use tidegate_testkit::allocations::CountingAllocator;
 

@@ -143,7 +143,9 @@ pub(super) fn verdict(baseline: &Baseline, figures: &LoadResults) -> String {
         || has_rate && tail.is_some_and(|ratio| ratio < 1.0 - ALIKE_TAIL);
     let slower = rate.is_some_and(|ratio| ratio < 1.0 - ALIKE) || has_rate && tail.is_some_and(|ratio| ratio > 1.0 + ALIKE_TAIL);
     let more_errors = all.iter().any(|one| one.unit == Unit::Count && one.now > one.before);
+    let has_responses = rate.is_some() && figures.requests > 0;
     let mut text = match (slower, faster, more_errors) {
+        _ if !has_responses => "not comparable: one of the loads has no responses",
         (_, _, true) => "worse: there are more errors",
         (true, ..) => "slower than the baseline",
         (false, true, _) => "faster than the baseline",
@@ -239,6 +241,8 @@ mod tests {
         assert_eq!(verdict(&before, &figures), expected);
         figures.errors.timeout = 1;
         assert!(verdict(&before, &figures).starts_with("worse: there are more errors"));
+        let none = LoadResults { requests: 0, ..busy() };
+        assert!(verdict(&before, &none).starts_with("not comparable"));
         figures.baseline = Some(before);
         let mut text = String::new();
         write(&mut text, &figures).expect("a string");

@@ -162,7 +162,7 @@ fn tally(figures: &LoadResults) -> String {
     let title = if figures.parameters.protocol == Protocol::Redis { "Commands" } else { "Responses by status" };
     let rows = tallies::rows(figures).into_iter().map(|(name, count)| (EscapedText(&name).to_string(), count));
     let rows: Vec<_> = rows.collect();
-    if rows.is_empty() { String::new() } else { table(title, "", &rows) }
+    if rows.is_empty() { String::new() } else { table(title, "wide", &rows) }
 }
 
 fn latency(figures: &LoadResults) -> Vec<(String, String)> {

@@ -65,6 +65,7 @@ pub(super) fn deliveries(figures: &LoadResults) -> Option<String> {
 /// The version of the protocol that the connections of Redis speak.
 pub(super) fn version(figures: &LoadResults) -> &'static str {
     match (figures.redis.resp3, figures.redis.resp2) {
+        (0, 0) => "no connection was opened",
         (_, 0) => "RESP3",
         (0, _) => "RESP2, since the server refused HELLO",
         _ => "RESP3, and RESP2 on some connections, where the server refused HELLO",
