@@ -26,6 +26,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `guard.rs` | which requests are refused: hosts, origins |
+//! | `figures.rs` | `Figures`: the sources of the numbers |
 //! | `routes.rs` | the paths, and the shared state of their functions |
 //! | `snapshot.rs` | the figures of the live page, as JSON |
 //! | `connections.rs` | the list of connections: searched, sorted |
@@ -35,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod connections;
+mod figures;
 mod guard;
 mod page;
 mod purge;
@@ -50,11 +52,11 @@ use std::time::Duration;
 use tidegate_engine::{ServerHandle, StartError};
 use tidegate_http::{Limits, Server};
 use tidegate_http_cache::Cache;
-use tidegate_metrics::{HttpMetrics, MetricsText};
+use tidegate_metrics::{HttpMetrics, MetricsText, UpstreamGroup};
 use tidegate_sys::{Address, ListenOptions};
 
+use crate::figures::{Figures, ReadUpstreams, WriteMetrics};
 use crate::guard::Guard;
-use crate::routes::WriteMetrics;
 
 /// The administrative server of a running server.
 ///
@@ -74,6 +76,7 @@ use crate::routes::WriteMetrics;
 pub struct Admin {
     server: ServerHandle,
     requests: HttpMetrics,
+    upstreams: Option<ReadUpstreams>,
     more: Vec<WriteMetrics>,
     caches: Vec<Cache>,
     hosts: Vec<String>,
@@ -93,6 +96,7 @@ impl Admin {
         Self {
             server: server.clone(),
             requests: HttpMetrics::new(),
+            upstreams: None,
             more: Vec::new(),
             caches: Vec::new(),
             hosts: Vec::new(),
@@ -104,6 +108,26 @@ impl Admin {
     /// Shows these HTTP requests.
     pub fn requests(mut self, metrics: &HttpMetrics) -> Self {
         self.requests = metrics.clone();
+        self
+    }
+
+    /// Shows the upstreams of a gateway, in the metrics and on the page: `read` runs on the thread of the administrative
+    /// server, at most ten times a second.
+    ///
+    /// ```
+    /// use tidegate::admin::Admin;
+    /// use tidegate::http::proxy::{Proxy, Upstreams};
+    /// use tidegate::http::{Router, Server};
+    ///
+    /// let upstreams = Upstreams::new(["http://10.0.0.1:8080"])?;
+    /// let seen = upstreams.clone();
+    /// let server = Server::bind("127.0.0.1:0")?.start(move || Router::new().fallback(Proxy::new(&upstreams)))?;
+    /// let admin = Admin::new(&server).upstreams(move || vec![seen.snapshot("app")]).start(&"127.0.0.1:0".parse()?)?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn upstreams(mut self, read: impl Fn() -> Vec<UpstreamGroup> + Send + Sync + 'static) -> Self {
+        self.upstreams = Some(Arc::new(read));
         self
     }
 
@@ -200,8 +224,10 @@ impl Admin {
         limits.memory_max = MEMORY_MAX;
         limits.body_bytes_max = 0;
         let guard = Guard::new(self.hosts);
-        let (server, requests, more, caches) = (self.server, self.requests, self.more, self.caches);
-        let router = move || routes::router(&server, &requests, (&more, &caches), guard.clone());
+        let caches = self.caches;
+        let figures =
+            Figures { server: self.server, requests: self.requests, upstreams: self.upstreams, more: self.more };
+        let router = move || routes::router(&figures, &caches, guard.clone());
         // `nc -N` and the like end their side and wait, and a response does not take long.
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("").half_close(true);
         let options =

@@ -2,30 +2,25 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tidegate_engine::{ServerHandle, task};
+use tidegate_engine::task;
 use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
 use tidegate_http_cache::Cache;
-use tidegate_metrics::{Format, HttpMetrics, Kind, MetricsText, write_process, write_server};
+use tidegate_metrics::{Format, Kind, MetricsText, write_process, write_server, write_upstreams};
 
 use crate::connections::{self, Listing};
+use crate::figures::Figures;
 use crate::guard::Guard;
 use crate::page;
 use crate::purge::with_purge;
 use crate::snapshot::Snapshot;
 
-/// Writes metrics of the application.
-pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;
-
 /// Shared state of the functions.
 pub(crate) struct AdminState {
-    server: ServerHandle,
-    requests: HttpMetrics,
-    more: Vec<WriteMetrics>,
+    figures: Figures,
     began: Instant,
     /// Lists of connections that are made at the moment.
     lists: Rc<Cell<usize>>,
@@ -35,16 +30,9 @@ pub(crate) struct AdminState {
     texts: RefCell<[Option<(Instant, Bytes)>; 3]>,
 }
 
-pub(crate) fn router(
-    server: &ServerHandle,
-    requests: &HttpMetrics,
-    (more, caches): (&[WriteMetrics], &[Cache]),
-    guard: Guard,
-) -> Router<AdminState> {
+pub(crate) fn router(figures: &Figures, caches: &[Cache], guard: Guard) -> Router<AdminState> {
     let shared = AdminState {
-        server: server.clone(),
-        requests: requests.clone(),
-        more: more.to_vec(),
+        figures: figures.clone(),
         began: Instant::now(),
         lists: Rc::default(),
         pages: Rc::default(),
@@ -60,7 +48,7 @@ pub(crate) fn router(
         .get("/dashboard/snapshot", |State(shared): State<AdminState>| json(shared.snapshot()))
         .get("/dashboard/events", events)
         .get("/dashboard/connections", async |State(shared): State<AdminState>, Query(listing): Query<Listing>| {
-            match connections::list(&shared.server, &shared.lists, listing).await {
+            match connections::list(&shared.figures.server, &shared.lists, listing).await {
                 Some(listed) => Json(listed).into_response(),
                 None => busy(),
             }
@@ -72,15 +60,19 @@ pub(crate) fn router(
 impl AdminState {
     fn metrics(&self, format: Format) -> Bytes {
         self.recent(format as usize, || {
+            let Figures { server, requests, upstreams, more } = &self.figures;
             let mut text = MetricsText::new(format);
             text.family("tidegate_build_info", Kind::Gauge, "The version of the server.");
-            text.sample(&[("version", env!("CARGO_PKG_VERSION")), ("backend", self.server.backend())], 1);
+            text.sample(&[("version", env!("CARGO_PKG_VERSION")), ("backend", server.backend())], 1);
             text.family("tidegate_draining", Kind::Gauge, "Whether the server drains.");
-            text.sample(&[], u8::from(self.server.is_draining()));
-            write_server(&self.server, &mut text);
-            self.requests.write(&mut text);
+            text.sample(&[], u8::from(server.is_draining()));
+            write_server(server, &mut text);
+            requests.write(&mut text);
+            if upstreams.is_some() {
+                write_upstreams(&self.figures.groups(), &mut text);
+            }
             write_process(&mut text);
-            for write in &self.more {
+            for write in more {
                 write(&mut text);
             }
             text.finish()
@@ -89,7 +81,7 @@ impl AdminState {
 
     fn snapshot(&self) -> Bytes {
         let at = task::now().saturating_duration_since(self.began);
-        self.recent(SNAPSHOT, || Snapshot::of(&self.server, &self.requests, at).to_json())
+        self.recent(SNAPSHOT, || Snapshot::of(&self.figures, at).to_json())
     }
 
     /// A text that was made a moment ago, or a new one.
@@ -116,7 +108,7 @@ fn metrics(shared: &AdminState, accept: &[u8]) -> Response {
 }
 
 fn health(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
-    let server = &shared.server;
+    let server = &shared.figures.server;
     match () {
         () if server.counts().iter().any(|counts| counts.is_stalled) => {
             (StatusCode::SERVICE_UNAVAILABLE, "an event loop hangs\n")
@@ -127,7 +119,7 @@ fn health(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
 }
 
 fn ready(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
-    let server = &shared.server;
+    let server = &shared.figures.server;
     match () {
         () if server.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         () if server.is_superseded() => (StatusCode::SERVICE_UNAVAILABLE, "another server has taken over\n"),
@@ -161,7 +153,7 @@ struct NamedConnection {
 }
 
 async fn close(State(shared): State<AdminState>, Query(named): Query<NamedConnection>) -> StatusCode {
-    if shared.server.close_connection(named.event_loop, named.id).await {
+    if shared.figures.server.close_connection(named.event_loop, named.id).await {
         StatusCode::NO_CONTENT
     } else {
         StatusCode::NOT_FOUND
@@ -208,6 +200,7 @@ const SNAPSHOT: usize = 2;
 #[cfg(test)]
 mod tests {
     use tidegate_http::{Config, Server};
+    use tidegate_metrics::HttpMetrics;
     use tidegate_testkit::Embedded;
 
     use super::*;
@@ -218,7 +211,9 @@ mod tests {
     #[test]
     fn a_page_that_stays_open_takes_no_more_memory_than_in_its_first_minutes() {
         let server = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| Router::new().get("/", || "")).unwrap();
-        let router = router(&server, &HttpMetrics::new(), (&[], &[]), Guard::new(Vec::new()));
+        let requests = HttpMetrics::new();
+        let figures = Figures { server: server.clone(), requests, upstreams: None, more: Vec::new() };
+        let router = router(&figures, &[], Guard::new(Vec::new()));
         let (codec, handler) = Config::new().connections(router)();
         let mut page = Embedded::new(codec, handler);
         page.receive(ASKING);

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_engine::{Counts, Refusal, ServerHandle, TurnTimes};
-use tidegate_metrics::{HttpMetrics, LatencySnapshot, closed_by_cause};
+use tidegate_engine::{Counts, Refusal, TurnTimes};
+use tidegate_metrics::{HttpMetrics, LatencySnapshot, UpstreamGroup, UpstreamSnapshot, UpstreamState, closed_by_cause};
+
+use crate::figures::Figures;
 
 /// The figures of a server.
 #[derive(Debug, Serialize)]
@@ -20,6 +22,9 @@ pub(crate) struct Snapshot {
     /// Closed connections by cause.
     closed: BTreeMap<&'static str, u64>,
     requests: RequestFigures,
+    /// The upstreams of a gateway; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstreams: Option<UpstreamFigures>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,8 +77,43 @@ struct RouteFigures {
     latency: Vec<u64>,
 }
 
+#[derive(Debug, Serialize)]
+struct UpstreamFigures {
+    /// The busiest first.
+    rows: Vec<UpstreamRow>,
+    /// How many there are.
+    total: usize,
+    queues: Vec<QueueRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct UpstreamRow {
+    group: String,
+    name: String,
+    state: Option<&'static str>,
+    in_progress: u64,
+    idle: u64,
+    http2: u64,
+    attempts: u64,
+    retries: u64,
+    connects: u64,
+    ejections: u64,
+    statuses: [u64; 5],
+    failures: BTreeMap<&'static str, u64>,
+    /// The time to the head of the response.
+    latency: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct QueueRow {
+    group: String,
+    waiting: u64,
+    refused: u64,
+}
+
 impl Snapshot {
-    pub(crate) fn of(server: &ServerHandle, requests: &HttpMetrics, at: Duration) -> Self {
+    pub(crate) fn of(figures: &Figures, at: Duration) -> Self {
+        let Figures { server, requests, upstreams, .. } = figures;
         let counts = server.counts();
         let mut closed = BTreeMap::new();
         for (cause, count) in counts.iter().flat_map(closed_by_cause) {
@@ -98,6 +138,7 @@ impl Snapshot {
             loops: counts.iter().map(LoopFigures::of).collect(),
             closed,
             requests: RequestFigures::of(requests),
+            upstreams: upstreams.as_ref().map(|read| UpstreamFigures::of(&read())),
         }
     }
 
@@ -152,6 +193,50 @@ impl RequestFigures {
         Self { statuses, latency: latency.buckets().to_vec(), routes: routes.collect(), bounds_us: bounds.collect() }
     }
 }
+
+impl UpstreamFigures {
+    fn of(groups: &[UpstreamGroup]) -> Self {
+        let mut all: Vec<(&str, &UpstreamSnapshot)> = Vec::new();
+        for group in groups {
+            all.extend(group.upstreams.iter().map(|upstream| (&*group.name, upstream)));
+        }
+        // One that takes no requests is shown however idle it is.
+        let is_up = |upstream: &UpstreamSnapshot| upstream.state.is_none_or(UpstreamState::is_available);
+        all.sort_by_key(|(_, upstream)| (is_up(upstream), std::cmp::Reverse(upstream.attempts)));
+        let total = all.len();
+        all.truncate(UPSTREAMS_SHOWN_MAX);
+        all.sort_by_key(|(group, upstream)| (*group, std::cmp::Reverse(upstream.attempts)));
+        let queues = groups.iter().map(|group| QueueRow {
+            group: group.name.clone(),
+            waiting: group.queue.waiting,
+            refused: group.queue.full + group.queue.late,
+        });
+        Self { rows: all.into_iter().map(UpstreamRow::of).collect(), total, queues: queues.collect() }
+    }
+}
+
+impl UpstreamRow {
+    fn of((group, upstream): (&str, &UpstreamSnapshot)) -> Self {
+        Self {
+            group: group.to_owned(),
+            name: upstream.name.clone(),
+            state: upstream.state.map(UpstreamState::name),
+            in_progress: upstream.in_progress,
+            idle: upstream.idle_connections,
+            http2: upstream.http2_connections,
+            attempts: upstream.attempts,
+            retries: upstream.retries,
+            connects: upstream.connects,
+            ejections: upstream.ejections,
+            statuses: upstream.statuses,
+            failures: upstream.failures.iter().copied().filter(|(_, count)| *count > 0).collect(),
+            latency: upstream.head_time.buckets().to_vec(),
+        }
+    }
+}
+
+/// Upstreams of the page.
+const UPSTREAMS_SHOWN_MAX: usize = 40;
 
 /// Routes of the page.
 const ROUTES_SHOWN_MAX: usize = 20;

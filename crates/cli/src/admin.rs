@@ -1,7 +1,6 @@
 //! The flags of the administrative server, and the server while it runs.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
@@ -85,9 +84,7 @@ impl RunningAdmin {
         if let Some(admin) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             let address = admin.address();
             let scheme = if address.ip().is_some() { "http://" } else { "" };
-            // A closed standard output does not stop the server.
-            let _ =
-                writeln!(io::stdout(), "tidegate: admin at {scheme}{address} (/metrics, /health, /ready, /dashboard)");
+            log::announce(&format!("tidegate: admin at {scheme}{address} (/metrics, /health, /ready, /dashboard)"));
         }
     }
 

@@ -1,91 +1,17 @@
-//! The log of the program on standard error, and the access log. Threads of their own write both, so that no loop waits for
-//! their readers.
+//! The log of the program on standard error, and its lines on standard output. Threads of their own write both, so that
+//! no loop waits for their readers.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{self, PanicHookInfo};
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
 use tidegate::http::LineLog;
 use tidegate::metrics::{Kind, MetricsText};
 use tracing_subscriber::filter::LevelFilter;
 
-/// The flags of the access log's destination.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct AccessLogOptions {
-    /// Write the access log to stderr, stdout or FILE, which SIGHUP opens again; each line is of its format as a whole, and
-    /// a FILE has no other lines
-    #[arg(long, value_name = "FILE", default_value = "stderr")]
-    access_log_to: PathBuf,
-    /// While no process reads the log: drop lines of the access log and count them, or block all connections until
-    /// there is room. Other lines are always dropped
-    #[arg(long, value_name = "MODE", value_enum, default_value = "drop")]
-    access_log_full: WhenFull,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum WhenFull {
-    Drop,
-    Block,
-}
-
-/// Where lines of the access log go.
-#[derive(Debug, Clone)]
-pub(crate) struct AccessLines {
-    lines: LineLog,
-    /// The file, if it is one.
-    path: Option<PathBuf>,
-}
-
-impl AccessLogOptions {
-    /// Opens the destination.
-    pub(crate) fn open(&self) -> Result<AccessLines, String> {
-        let failed = |error: io::Error| format!("--access-log-to {}: {error}", self.access_log_to.display());
-        let (lines, path) = match self.access_log_to.to_str() {
-            Some("stderr") => (standard_error().clone(), None),
-            Some("stdout") => (standard_output().clone(), None),
-            _ => {
-                let file = open(&self.access_log_to).map_err(failed)?;
-                (LineLog::new("access", file), Some(self.access_log_to.clone()))
-            }
-        };
-        let lines = lines.wait_when_full(self.access_log_full == WhenFull::Block);
-        if self.access_log_to.as_os_str() != "stderr" {
-            let _ = ACCESS.set(lines.clone());
-        }
-        Ok(AccessLines { lines, path })
-    }
-}
-
-impl AccessLines {
-    pub(crate) fn lines(&self) -> &LineLog {
-        &self.lines
-    }
-
-    /// Opens the file again, which may have been renamed, and logs the outcome in one line.
-    pub(crate) fn reopen(&self) {
-        let Some(path) = &self.path else { return };
-        match open(path) {
-            Ok(file) => {
-                self.lines.replace_output(file);
-                tracing::info!(subsystem = "log", path = %path.display(), "access log opened again");
-            }
-            Err(error) => {
-                let path = path.display();
-                tracing::error!(subsystem = "log", %path, %error, "access log not opened again; the old file stays in use");
-            }
-        }
-    }
-}
-
-/// The file of an access log has addresses of clients, so not all users may read it.
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o640).open(path)
-}
+use crate::access_log;
 
 /// Logs to standard error from now on: lines of `tracing`, panics, and lines of [`complain`](crate::complain::complain).
 pub(crate) fn log_to_stderr(is_quiet: bool, has_bytes: bool) {
@@ -113,16 +39,32 @@ pub(crate) fn write_to_stderr(line: &str) {
     }
 }
 
-/// Writes a line to standard output, without waiting for its reader.
+/// Writes a line to standard output, without waiting for its reader; to standard error if the access log has standard
+/// output to itself.
 pub(crate) fn write_to_stdout(line: &str) {
-    standard_output().line(line);
+    let is_taken = STDOUT_IS_ACCESS_LOG.load(Ordering::Relaxed);
+    if is_taken { write_to_stderr(line) } else { standard_output().line(line) }
+}
+
+/// Writes a line of the start to the same place, at once: whoever starts the program waits for it.
+pub(crate) fn announce(line: &str) {
+    if STDOUT_IS_ACCESS_LOG.load(Ordering::Relaxed) {
+        return write_to_stderr(line);
+    }
+    // A closed standard output does not stop the server.
+    let _ = io::stdout().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Standard output gets lines of the access log alone from now on.
+pub(crate) fn leave_stdout_to_access_log() {
+    STDOUT_IS_ACCESS_LOG.store(true, Ordering::Relaxed);
 }
 
 /// Waits until the lines are written, for a moment at most.
 pub(crate) fn flush() {
     let deadline = Instant::now() + FLUSH_MAX;
-    for lines in [&ACCESS, &STANDARD_OUTPUT, &STANDARD_ERROR] {
-        lines.get().map(|lines| lines.flush(deadline.saturating_duration_since(Instant::now())));
+    for lines in [access_log::lines(), STANDARD_OUTPUT.get(), STANDARD_ERROR.get()].into_iter().flatten() {
+        lines.flush(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -139,16 +81,16 @@ pub(crate) fn write_metrics(text: &mut MetricsText) {
         Kind::Counter,
         "Lines of logs that were dropped: no process read them in time.",
     );
-    let dropped = |lines: &OnceLock<LineLog>| lines.get().map_or(0, LineLog::dropped);
-    text.sample(&[("log", "stderr")], dropped(&STANDARD_ERROR));
-    text.sample(&[("log", "access")], dropped(&ACCESS));
+    let dropped = |lines: Option<&LineLog>| lines.map_or(0, LineLog::dropped);
+    text.sample(&[("log", "stderr")], dropped(STANDARD_ERROR.get()));
+    text.sample(&[("log", "access")], dropped(access_log::lines()));
 }
 
-fn standard_error() -> &'static LineLog {
+pub(crate) fn standard_error() -> &'static LineLog {
     STANDARD_ERROR.get_or_init(|| LineLog::new("stderr", io::stderr()))
 }
 
-fn standard_output() -> &'static LineLog {
+pub(crate) fn standard_output() -> &'static LineLog {
     STANDARD_OUTPUT.get_or_init(|| LineLog::new("stdout", io::stdout()))
 }
 
@@ -198,8 +140,7 @@ fn escape(text: &str) -> String {
 
 static STANDARD_ERROR: OnceLock<LineLog> = OnceLock::new();
 static STANDARD_OUTPUT: OnceLock<LineLog> = OnceLock::new();
-/// The access log, unless it shares standard error.
-static ACCESS: OnceLock<LineLog> = OnceLock::new();
+static STDOUT_IS_ACCESS_LOG: AtomicBool = AtomicBool::new(false);
 
 /// How long the end of the program waits for the readers of the logs.
 const FLUSH_MAX: Duration = Duration::from_secs(1);

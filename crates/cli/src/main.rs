@@ -33,11 +33,13 @@
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |
 //! | `sites/` | directories of files, by flags (`flags.rs`) or a file (`config.rs`) |
+//! | `access_log.rs` | `AccessLogFormat`; the flags of the access log's destination |
 //! | `counts.rs` | its counters, printed on SIGUSR1 |
 //! | `experiment/` | `tidegate experiment`: builds with each queue (`programs.rs`), server (`server.rs`), load (`load.rs`), the cost of the queue alone (`probe.rs`), report (`report.rs`), ending all processes (`child.rs`) |
 
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod admin;
 mod admission;
 mod byte_log;

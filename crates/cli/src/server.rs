@@ -1,7 +1,6 @@
 //! Shared parts of `serve` and `proxy`: the flags of a server, its signals, its start-up lines, its end.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,12 +12,13 @@ use tidegate::{
     Supervisor, http, http1,
 };
 
+use crate::access_log::{self, AccessLogOptions};
 use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::AdmissionOptions;
 use crate::complain::complain;
 use crate::counts;
 use crate::limits::LimitOptions;
-use crate::log::{self, AccessLogOptions};
+use crate::log;
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of a server.
@@ -219,9 +219,13 @@ impl ServerOptions {
 }
 
 /// Registers the signals, before the server starts, so that none is missed once the start-up line is printed. SIGUSR1
-/// prints the counts.
+/// prints the counts, and opens the file of the access log again.
 pub(crate) fn signals() -> Result<Supervisor, StartError> {
-    Supervisor::new().and_then(|supervisor| supervisor.on_user_signal(counts::print)).map_err(StartError::System)
+    let on_user_signal = |server: &ServerHandle| {
+        counts::print(server);
+        access_log::reopen();
+    };
+    Supervisor::new().and_then(|supervisor| supervisor.on_user_signal(on_user_signal)).map_err(StartError::System)
 }
 
 /// Waits until the server has ended: by SIGTERM, Ctrl-C, or a takeover by another server. Returns whether a second signal
@@ -247,17 +251,16 @@ pub(crate) fn supervise(
 pub(crate) fn announce(running: &ServerHandle, has_tls: bool) {
     let (backend, loops) = (running.backend(), running.loops());
     let plural = if loops == 1 { "" } else { "s" };
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     for address in running.listeners().iter().flat_map(RunningListener::addresses) {
         let scheme = match (address.ip().is_some(), has_tls) {
             (false, _) => "",
             (true, false) => "http://",
             (true, true) => "https://",
         };
-        lines.push_str(&format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})\n"));
+        lines.push(format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})"));
     }
-    // A closed standard output does not stop the server.
-    let _ = io::stdout().write_all(lines.as_bytes());
+    log::announce(&lines.join("\n"));
 }
 
 /// How long connections may take to finish requests in progress: Kubernetes kills a process 30 seconds after SIGTERM.

@@ -96,6 +96,7 @@ fn draw(before: &Value, now: &Value) -> String {
     draw_loops(&mut text, (before, now), seconds);
     draw_closed(&mut text, now);
     draw_routes(&mut text, (before, now), seconds);
+    draw_upstreams(&mut text, (before, now), seconds);
     text
 }
 
@@ -176,6 +177,38 @@ fn draw_routes(text: &mut String, (before, now): (&Value, &Value), seconds: f64)
         let a_second = was.map_or(0.0, |was| (total - sum(&was["statuses"])) / seconds);
         let name = if route["route"] == "" { "(no route)".to_owned() } else { plain(&route["route"]) };
         let _ = writeln!(text, "{:<7}  {:<9}  {:<9}  {name}", plain(&route["method"]), count(total), count(a_second));
+    }
+}
+
+/// The upstreams of a gateway, if the server is one.
+fn draw_upstreams(text: &mut String, (before, now): (&Value, &Value), seconds: f64) {
+    let rows = |snapshot: &Value| snapshot["upstreams"]["rows"].as_array().cloned().unwrap_or_default();
+    let (before, bounds) = (rows(before), &now["requests"]["bounds_us"]);
+    let bounds: Vec<f64> = bounds.as_array().into_iter().flatten().map(number).collect();
+    let rows = rows(now);
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\nstate     in progress  a second  failures  retries       p50       p99  upstream");
+    for row in rows.iter().take(ROUTES_SHOWN_MAX) {
+        let was = before.iter().find(|one| one["name"] == row["name"] && one["group"] == row["group"]);
+        let a_second = was.map_or(0.0, |was| (number(&row["attempts"]) - number(&was["attempts"])).max(0.0) / seconds);
+        // The sum of no numbers would be -0.
+        let failures = row["failures"].as_object().into_iter().flatten().fold(0.0, |sum, (_, more)| sum + number(more));
+        let latency = difference(was.map_or(&Value::Null, |was| &was["latency"]), &row["latency"]);
+        let _ = writeln!(
+            text,
+            "{:<8}  {:>11}  {:>8}  {:>8}  {:>7}  {:>8}  {:>8}  {} {}",
+            plain(&row["state"]),
+            count(number(&row["in_progress"])),
+            count(a_second),
+            count(failures),
+            count(number(&row["retries"])),
+            micros(quantile(&latency, &bounds, 0.5)),
+            micros(quantile(&latency, &bounds, 0.99)),
+            plain(&row["group"]),
+            plain(&row["name"]),
+        );
     }
 }
 
@@ -271,6 +304,10 @@ mod tests {
                 "statuses": [0, requests, 0, 0, 0], "latency": latency, "bounds_us": [16, 24, 32, 48],
                 "routes": [{ "route": "/\u{1b}[31mred", "method": "GET", "statuses": [0, requests, 0, 0, 0] }],
             },
+            "upstreams": { "rows": [{
+                "group": "app", "name": "http://10.0.0.1:80", "state": "ejected", "in_progress": 3,
+                "attempts": requests, "retries": 1, "failures": { "connect": 2, "body": 3 }, "latency": [0, requests],
+            }] },
         })
     }
 
@@ -282,6 +319,14 @@ mod tests {
         {
             assert!(text.contains(expected), "{expected}: {text}");
         }
+    }
+
+    #[test]
+    fn upstreams_are_shown_with_their_state_and_their_failures() {
+        let text = draw(&snapshot(1000, 100), &snapshot(3000, 700));
+        let row = text.lines().find(|line| line.contains("10.0.0.1")).expect(&text);
+        let words: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(words, ["ejected", "3", "300", "5", "1", "20", "us", "24", "us", "app", "http://10.0.0.1:80"]);
     }
 
     #[test]

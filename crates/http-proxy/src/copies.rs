@@ -32,7 +32,7 @@ impl CopyUpstreams {
         let Ok(plan) = ForwardPlan::of(&request, options) else { return };
         let Some(mut admission) = upstreams.cancellations.admit(None).await else { return };
         let has_body = request.head().has_body();
-        let mut upload = if has_body { Upload::new(body.into(), options.clone()) } else { Upload::nothing() };
+        let mut upload = if has_body { Upload::new(body.into(), options.clone(), None) } else { Upload::nothing() };
         upstreams.shared.budget.earn();
         let context = RequestContext {
             preference: upstreams.preference(&request, options),

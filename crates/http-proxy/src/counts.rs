@@ -1,17 +1,28 @@
-//! `UpstreamCounts`: the responses and failures of one upstream, for metrics; and how often its failures are logged.
+//! `UpstreamCounts`: the attempts, responses, failures and times of one upstream, for metrics; and how often its failures
+//! are logged.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tidegate_http1::Status;
+use tidegate_metrics::{SharedHistogram, UpstreamSnapshot};
 
 use super::error::FailureKind;
 use super::health::Millis;
 
 #[derive(Debug, Default)]
 pub(super) struct UpstreamCounts {
+    /// How often it was chosen for a request.
+    attempts: AtomicU64,
+    /// Those that followed another attempt of the same request.
+    retries: AtomicU64,
+    connects: AtomicU64,
+    ejections: AtomicU64,
     /// By class.
-    responses: [AtomicU64; CLASSES.len()],
+    responses: [AtomicU64; CLASSES],
     failures: [AtomicU64; FailureKind::ALL.len()],
+    head_time: SharedHistogram,
+    whole_time: SharedHistogram,
     /// From when on another line is logged.
     log_at: AtomicU64,
     /// Lines that were not logged since the last one.
@@ -19,24 +30,67 @@ pub(super) struct UpstreamCounts {
 }
 
 impl UpstreamCounts {
-    pub(super) fn on_response(&self, status: Status) {
-        let class = usize::from(status.code() / 100).clamp(1, CLASSES.len()) - 1;
+    #[inline]
+    pub(super) fn on_attempt(&self, is_retry: bool) {
+        self.attempts.fetch_add(1, Relaxed);
+        if is_retry {
+            self.retries.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn on_connect(&self) {
+        self.connects.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn on_ejection(&self) {
+        self.ejections.fetch_add(1, Relaxed);
+    }
+
+    /// The head of a response has come, so long after the choice of the upstream.
+    pub(super) fn on_head(&self, status: Status, took: Duration) {
+        let class = usize::from(status.code() / 100).clamp(1, CLASSES) - 1;
         self.responses[class].fetch_add(1, Relaxed);
+        self.head_time.add(took);
+    }
+
+    /// The response was complete, so long after the choice of the upstream.
+    pub(super) fn on_end(&self, took: Duration) {
+        self.whole_time.add(took);
     }
 
     pub(super) fn on_failure(&self, kind: FailureKind) {
         self.failures[kind as usize].fetch_add(1, Relaxed);
     }
 
-    /// The responses that there were, by the class of their status.
-    pub(super) fn responses(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        CLASSES.into_iter().zip(self.responses.iter().map(|count| count.load(Relaxed))).filter(|(_, count)| *count > 0)
+    /// The counts so far, without those that the upstream itself has.
+    pub(super) fn snapshot(&self, name: &str) -> UpstreamSnapshot {
+        let mut snapshot = UpstreamSnapshot::default();
+        snapshot.name = name.to_owned();
+        snapshot.attempts = self.attempts.load(Relaxed);
+        snapshot.retries = self.retries.load(Relaxed);
+        snapshot.connects = self.connects.load(Relaxed);
+        snapshot.ejections = self.ejections.load(Relaxed);
+        snapshot.statuses = self.responses.each_ref().map(|count| count.load(Relaxed));
+        let failures = self.failures.iter().map(|count| count.load(Relaxed));
+        snapshot.failures = FailureKind::ALL.into_iter().map(FailureKind::name).zip(failures).collect();
+        snapshot.head_time = self.head_time.snapshot();
+        snapshot.whole_time = self.whole_time.snapshot();
+        snapshot
     }
 
-    /// The failures that there were, by their reason.
-    pub(super) fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self.failures.iter().map(|count| count.load(Relaxed));
-        FailureKind::ALL.into_iter().map(FailureKind::name).zip(counts).filter(|(_, count)| *count > 0)
+    /// Adds the counts of an upstream that has left.
+    pub(super) fn merge(&self, left: &Self) {
+        let add = |sum: &AtomicU64, more: &AtomicU64| {
+            sum.fetch_add(more.load(Relaxed), Relaxed);
+        };
+        add(&self.attempts, &left.attempts);
+        add(&self.retries, &left.retries);
+        add(&self.connects, &left.connects);
+        add(&self.ejections, &left.ejections);
+        self.responses.iter().zip(&left.responses).for_each(|(sum, more)| add(sum, more));
+        self.failures.iter().zip(&left.failures).for_each(|(sum, more)| add(sum, more));
+        self.head_time.merge(&left.head_time.snapshot());
+        self.whole_time.merge(&left.whole_time.snapshot());
     }
 
     /// Whether a line may be logged, and then how many were not since the last one.
@@ -54,7 +108,8 @@ impl UpstreamCounts {
 /// How often a failure of one upstream is logged at most, in milliseconds.
 const LOG_INTERVAL: Millis = 1_000;
 
-const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+/// Classes of statuses, from 1xx to 5xx.
+const CLASSES: usize = 5;
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, ready};
 
+use tidegate_http::gateway::EndCause;
 use tidegate_http_message::{BodyWriter, Data};
 use tidegate_http1::client::Incoming;
 
@@ -32,12 +33,12 @@ impl Download {
     pub(super) fn finish(self) {
         let Self { connection, upload, lease, pool, mut admission, .. } = self;
         admission.complete();
-        lease.succeed();
+        lease.complete();
         if upload.is_done()
             && !lease.is_single()
             && let Some(connection) = connection.finish()
         {
-            pool.put(lease.id(), connection);
+            pool.put(&lease.upstream, connection);
         }
     }
 
@@ -75,18 +76,20 @@ impl Download {
                         self.finish();
                         return Ok(writer.trailers(trailers)?);
                     }
-                    return Err(self.fail("the upstream ended the response within its trailers"));
+                    let text = "the upstream ended the response within its trailers";
+                    return Err(self.fail(text, EndCause::UpstreamFailed));
                 }
                 Ok(Some(Incoming::End)) => {
                     self.finish();
                     return Ok(());
                 }
                 Ok(Some(Incoming::Head(_) | Incoming::Interim(_)) | None) => {
-                    return Err(self.fail("the upstream closed the connection within the response"));
+                    let text = "the upstream closed the connection within the response";
+                    return Err(self.fail(text, EndCause::UpstreamFailed));
                 }
                 Err(error) => {
-                    let text = Failure::of_recv(error).text();
-                    return Err(self.fail(&text));
+                    let failure = Failure::of_recv(error);
+                    return Err(self.fail(&failure.text(), failure.kind().end()));
                 }
             }
         }
@@ -102,9 +105,10 @@ impl Download {
                 Ok(Some(Incoming::Trailers(_))) => {}
                 Ok(Some(Incoming::End)) => return self.finish(),
                 Ok(_) => return self.admission.complete(),
-                Err(_) => {
+                Err(error) => {
                     self.admission.complete();
-                    return self.lease.fail_in_body();
+                    let failure = Failure::of_recv(error);
+                    return self.lease.fail_in_body(&failure.text(), failure.kind().end());
                 }
             }
         }
@@ -128,9 +132,9 @@ impl Download {
         }
     }
 
-    fn fail(mut self, text: &str) -> Box<dyn Error> {
+    fn fail(mut self, text: &str, end: EndCause) -> Box<dyn Error> {
         self.admission.fail();
-        self.lease.fail_in_body();
+        self.lease.fail_in_body(text, end);
         self.lease.upstream.log_failure(text, self.lease.now());
         text.to_owned().into()
     }

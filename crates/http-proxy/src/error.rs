@@ -4,6 +4,7 @@
 use tidegate_codec::OverError;
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
 use tidegate_http::Response;
+use tidegate_http::gateway::EndCause;
 use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status, Violation};
 use tidegate_http2::ErrorCode;
 
@@ -54,6 +55,14 @@ impl FailureKind {
     /// In their order.
     pub(super) const ALL: [Self; 6] =
         [Self::Connect, Self::Timeout, Self::Closed, Self::Refused, Self::Protocol, Self::Body];
+
+    /// Why an exchange ends by it.
+    pub(super) fn end(self) -> EndCause {
+        match self {
+            Self::Timeout => EndCause::Timeout,
+            _ => EndCause::UpstreamFailed,
+        }
+    }
 
     pub(super) fn name(self) -> &'static str {
         match self {

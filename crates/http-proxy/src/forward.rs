@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tidegate_engine::{ConnectError, task};
-use tidegate_http::gateway::{self, InterimWriter, PipelineSlot, UpstreamNote, address_key};
+use tidegate_http::gateway::{self, EndCause, ExchangeNote, InterimWriter, PipelineSlot, address_key};
 use tidegate_http::{Request, Response};
 use tidegate_http_upstream::{Connected, is_idempotent};
 use tidegate_http1::{ResponseHead, Status};
@@ -75,7 +75,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) options: &'a Rc<Options>,
     pub(super) interims: &'a InterimWriter,
     pub(super) preference: Preference<'a>,
-    pub(super) note: Option<UpstreamNote>,
+    pub(super) note: Option<ExchangeNote>,
 }
 
 /// The part of a request that decides which upstream it gets.
@@ -111,6 +111,8 @@ impl LoopUpstreams {
         (options, mirror): (&Rc<Options>, Option<&Rc<LoopMirror>>),
         interims: InterimWriter,
     ) -> Response {
+        let note = request.extensions().get::<ExchangeNote>().cloned();
+        let shed = || note.iter().for_each(|note| note.set_end(EndCause::Shed));
         let plan = match ForwardPlan::of(&request, options) {
             Ok(plan) => plan,
             Err(response) => return response,
@@ -118,6 +120,7 @@ impl LoopUpstreams {
         if let Some(rate) = &options.rate
             && let Err(response) = rate.check(&request)
         {
+            shed();
             return response;
         }
         if request.content_length().is_some_and(|length| length > options.request_body_bytes_max) {
@@ -125,10 +128,14 @@ impl LoopUpstreams {
         }
         let requester = requester(&request, &options.forwarding);
         let Some(mut admission) = self.cancellations.admit(requester).await else {
+            shed();
             return Response::of_error(Status::TOO_MANY_REQUESTS);
         };
         let body = std::mem::take(request.body_mut());
-        let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
+        let mut upload = match request.head().has_body() {
+            true => Upload::new(body, options.clone(), note.clone()),
+            false => Upload::nothing(),
+        };
         if let Some(copy) =
             mirror.and_then(|mirror| mirror.copy(&request, plan.needs_http1 || plan.handshake.is_some()))
         {
@@ -137,7 +144,7 @@ impl LoopUpstreams {
         self.shared.budget.earn();
         let context = RequestContext {
             preference: self.preference(&request, options),
-            note: request.extensions().get::<UpstreamNote>().cloned(),
+            note,
             request: &request,
             plan: &plan,
             options,
@@ -169,6 +176,7 @@ impl LoopUpstreams {
         let is_idempotent = is_idempotent(context.request.head().method_text());
         let mut attempts = Attempts::default();
         let mut last = None;
+        let mut is_retry = false;
         let mut place = context.interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
@@ -177,10 +185,8 @@ impl LoopUpstreams {
                 return Err(self.give_up(last, context.note.as_ref()));
             };
             upload.restart(context.plan.expects);
-            if let Some(note) = &context.note {
-                note.set(upstream.name.clone(), None);
-            }
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), context.preference.address);
+            let client = context.preference.address;
+            let lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone());
             let pooled = match self.connection_for(place, &lease, &attempts) {
                 ConnectionChoice::Connection(connection) => Some(connection),
                 ConnectionChoice::Own => None,
@@ -191,6 +197,8 @@ impl LoopUpstreams {
                 }
             };
             admission.begin();
+            upstream.counts.on_attempt(std::mem::replace(&mut is_retry, true));
+            context.note.iter().for_each(|note| note.begin_attempt(&upstream.name));
             let (failure, reuse) = match self.attempt(context, upload, lease, pooled).await {
                 Ok(answer) => return Ok(answer),
                 Err(Stop::Client(response)) => {
@@ -206,7 +214,7 @@ impl LoopUpstreams {
                 }
                 Err(Stop::Upstream { failure, reuse }) => (failure, reuse),
             };
-            tracing::debug!(subsystem = "proxy", upstream = upstream.name, error = failure.text(), "attempt failed");
+            tracing::debug!(subsystem = "proxy", upstream = &*upstream.name, error = failure.text(), "attempt failed");
             upstream.counts.on_failure(failure.kind());
             let Reuse { is_pooled, has_answered } = reuse;
             let failed = FailedAttempt { upstream: upstream.id, failure: &failure, is_pooled, has_answered };
@@ -246,7 +254,7 @@ impl LoopUpstreams {
 
     /// The response to a request that no upstream has answered.
     #[cold]
-    fn give_up(&self, last: Option<(Arc<Upstream>, Failure)>, note: Option<&UpstreamNote>) -> Response {
+    fn give_up(&self, last: Option<(Arc<Upstream>, Failure)>, note: Option<&ExchangeNote>) -> Response {
         let now = self.shared.millis(task::now());
         let Some((upstream, failure)) = last else {
             let failure = Failure::NoUpstream;
@@ -254,14 +262,14 @@ impl LoopUpstreams {
                 tracing::warn!(subsystem = "proxy", error = failure.text(), unlogged, "request failed");
             }
             if let Some(note) = note {
-                note.set(String::new(), Some(failure.text()));
+                note.fail(failure.text(), EndCause::Shed);
             }
             return failure.response();
         };
         let text = failure.text();
         upstream.log_failure(&text, now);
         if let Some(note) = note {
-            note.set(upstream.name.clone(), Some(text));
+            note.fail(text, failure.kind().end());
         }
         failure.response()
     }
@@ -379,7 +387,7 @@ impl LoopUpstreams {
     ) -> Result<UpstreamResponse, Stop> {
         match head {
             Ok(head) => {
-                lease.upstream.counts.on_response(head.status());
+                lease.on_head(head.status());
                 upload.release();
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);
@@ -421,14 +429,16 @@ impl LoopUpstreams {
             is_first = false;
             let is_alone = may_share && !self.pool.is_http1(upstream.id);
             let connecting = is_alone.then(|| self.pool.begin_connecting(upstream.id));
-            match connect(&self.shared, upstream, client, needs_http1).await? {
+            let connected = connect(&self.shared, upstream, client, needs_http1).await?;
+            upstream.counts.on_connect();
+            match connected {
                 Connected::Http1(connection) => {
                     if may_share {
                         self.pool.chose_http1(upstream.id);
                     }
                     return Ok((connection, false));
                 }
-                Connected::Http2(session) => self.pool.add(upstream.id, session),
+                Connected::Http2(session) => self.pool.add(upstream, session),
             }
             drop(connecting);
         }

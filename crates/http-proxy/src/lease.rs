@@ -4,8 +4,11 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tidegate_engine::task;
+use tidegate_http::gateway::{EndCause, ExchangeNote};
+use tidegate_http1::Status;
 
 use super::error::FailureKind;
 use super::health::Millis;
@@ -16,15 +19,24 @@ pub(super) struct Lease {
     pub(super) upstream: Arc<Upstream>,
     /// `None` if the request waits in a pipeline, which is counted itself.
     counted: Cell<Option<InProgress>>,
+    /// For the access log.
+    note: Option<ExchangeNote>,
+    /// When the upstream was chosen.
+    began: Instant,
     /// The request has failed: a complete response, as of a 503, is no success then.
     has_failed: Cell<bool>,
 }
 
 impl Lease {
-    pub(super) fn new(shared: Arc<Shared>, upstream: Arc<Upstream>, client: Option<u64>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        upstream: Arc<Upstream>,
+        client: Option<u64>,
+        note: Option<ExchangeNote>,
+    ) -> Self {
         let share = shared.limits.requests_per_address_max;
         let counted = Cell::new(Some(InProgress::new(upstream.clone(), client, share)));
-        Self { shared, upstream, counted, has_failed: Cell::new(false) }
+        Self { shared, upstream, counted, note, began: task::now(), has_failed: Cell::new(false) }
     }
 
     /// The present time, as upstreams count it.
@@ -46,6 +58,30 @@ impl Lease {
         self.shared.sends_proxy_header
     }
 
+    /// How long ago the upstream was chosen, by the clock of the loop.
+    pub(super) fn elapsed(&self) -> Duration {
+        task::now().saturating_duration_since(self.began)
+    }
+
+    /// The head of the response has come.
+    pub(super) fn on_head(&self, status: Status) {
+        let took = self.elapsed();
+        self.upstream.counts.on_head(status, took);
+        if let Some(note) = &self.note {
+            note.set_head(status.code(), took);
+        }
+    }
+
+    /// The response is complete.
+    pub(super) fn complete(&self) {
+        let took = self.elapsed();
+        self.upstream.counts.on_end(took);
+        if let Some(note) = &self.note {
+            note.set_whole(took);
+        }
+        self.succeed();
+    }
+
     pub(super) fn succeed(&self) {
         if !self.has_failed.get() {
             self.upstream.health.on_success();
@@ -59,8 +95,11 @@ impl Lease {
     }
 
     /// The upstream has failed within the body of its response.
-    pub(super) fn fail_in_body(&self) {
+    pub(super) fn fail_in_body(&self, text: &str, end: EndCause) {
         self.upstream.counts.on_failure(FailureKind::Body);
+        if let Some(note) = &self.note {
+            note.fail(text.to_owned(), end);
+        }
         self.fail();
     }
 

@@ -49,8 +49,9 @@
 //! | `attempts.rs` | where one request has been tried, and whether it may be tried again |
 //! | `waiting.rs` | the requests that wait until an upstream has room |
 //! | `shares.rs` | the requests that an upstream has in progress for each client address |
-//! | `counts.rs` | the responses and failures of an upstream; how often its failures are logged |
-//! | `metrics.rs` | the counts and states of upstreams, as text for Prometheus |
+//! | `counts.rs` | the attempts, responses, failures and times of an upstream; how often its failures are logged |
+//! | `loop_counts.rs` | `LoopCounts`, `CountedList`: how many connections the pools of all loops have |
+//! | `metrics.rs` | snapshots of the upstreams of a set, and their text for Prometheus |
 //! | `upload.rs` | the body of a request on its way |
 //! | `download.rs` | a response on its way, with the rest of the request |
 //! | `tunnel.rs` | two connections that have left HTTP, joined |
@@ -99,6 +100,7 @@ mod forwarded;
 mod head_wait;
 mod health;
 mod lease;
+mod loop_counts;
 mod maintenance;
 mod metrics;
 mod mirror;

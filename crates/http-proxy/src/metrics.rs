@@ -1,19 +1,40 @@
-//! The counts and states of upstreams, as text for Prometheus.
+//! Snapshots of the upstreams of a set, and their text for Prometheus.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use tidegate_metrics::{Kind, MetricsText};
+use tidegate_metrics::{MetricsText, UpstreamGroup, UpstreamSnapshot, UpstreamState, write_upstreams};
 
-use super::upstreams::{Upstream, Upstreams};
+use super::health::Millis;
+use super::upstreams::{Shared, Upstream, Upstreams};
 
 impl Upstreams {
-    /// Writes the counts of the upstreams of some sets, each set by its name: the counters
-    /// `tidegate_upstream_responses_total`, by class of the status, and `tidegate_upstream_failures_total`, by reason;
-    /// the gauges `tidegate_upstream_requests`, those in progress, and `tidegate_upstream_available`, which is 0 while
-    /// an upstream is ejected or down. An attempt that is followed by another one counts as well.
+    /// The counts and states of the upstreams at this moment, by the name of the set: of the first
+    /// [`SNAPSHOT_UPSTREAMS_MAX`](Self::SNAPSHOT_UPSTREAMS_MAX), and one row named `other` for further ones and those that
+    /// have left, since the addresses of a name may change without end. Reading takes no time of the loops.
+    #[must_use]
+    pub fn snapshot(&self, name: &str) -> UpstreamGroup {
+        let (members, now) = (self.0.members(), self.0.millis(Instant::now()));
+        let mut group = UpstreamGroup::new(name);
+        group.queue = self.0.waiting.snapshot();
+        let mut other = self.0.departed.snapshot(UpstreamSnapshot::OTHER);
+        for (at, member) in members.iter().enumerate() {
+            let snapshot = member.snapshot(&self.0, now);
+            if at < Self::SNAPSHOT_UPSTREAMS_MAX { group.upstreams.push(snapshot) } else { other.merge(&snapshot) }
+        }
+        if other.attempts > 0 || members.len() > Self::SNAPSHOT_UPSTREAMS_MAX {
+            group.upstreams.push(other);
+        }
+        group
+    }
+
+    /// Upstreams of a set that a [`snapshot`](Self::snapshot) has apart.
+    pub const SNAPSHOT_UPSTREAMS_MAX: usize = 256;
+
+    /// Writes the counts and states of the upstreams of some sets, each set by its name, as
+    /// [`write_upstreams`] does. An attempt that is followed by another one counts as well.
     ///
-    /// | reason | is |
+    /// | reason of a failure | is |
     /// |---|---|
     /// | `connect` | no connection could be made |
     /// | `timeout` | the connection, or the head of the response, was late |
@@ -34,36 +55,59 @@ impl Upstreams {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn write_metrics(sets: &[(&str, &Self)], text: &mut MetricsText) {
-        let members = |set: &Self| set.0.members();
-        let all: Vec<_> = sets.iter().map(|(name, set)| (*name, set, members(set))).collect();
-        let each = |text: &mut MetricsText, write: &WriteSamples| {
-            for (name, set, members) in &all {
-                for member in &**members {
-                    write(text, &[("group", name), ("upstream", &member.name)], set, member);
-                }
-            }
-        };
-        text.family("tidegate_upstream_responses", Kind::Counter, "Responses of upstreams.");
-        each(text, &|text, &[group, upstream], _, member| {
-            for (class, count) in member.counts.responses() {
-                text.sample(&[group, upstream, ("status", class)], count);
-            }
-        });
-        text.family("tidegate_upstream_failures", Kind::Counter, "Attempts at upstreams that have failed.");
-        each(text, &|text, &[group, upstream], _, member| {
-            for (reason, count) in member.counts.failures() {
-                text.sample(&[group, upstream, ("reason", reason)], count);
-            }
-        });
-        text.family("tidegate_upstream_requests", Kind::Gauge, "Requests that upstreams have in progress.");
-        each(text, &|text, labels, _, member| text.sample(labels, member.active.load(Relaxed)));
-        text.family("tidegate_upstream_available", Kind::Gauge, "Whether upstreams are neither ejected nor down.");
-        each(text, &|text, labels, set, member| {
-            let now = set.0.millis(Instant::now());
-            text.sample(labels, u8::from(member.health.is_available(now)));
-        });
+        let groups: Vec<_> = sets.iter().map(|(name, set)| set.snapshot(name)).collect();
+        write_upstreams(&groups, text);
     }
 }
 
-/// Writes the samples of one upstream, which has these labels.
-type WriteSamples = dyn Fn(&mut MetricsText, &[(&str, &str); 2], &Upstreams, &Upstream);
+impl Upstream {
+    fn snapshot(&self, set: &Shared, now: Millis) -> UpstreamSnapshot {
+        let mut snapshot = self.counts.snapshot(&self.name);
+        snapshot.state = Some(match &self.health {
+            health if !health.is_last_resort() => UpstreamState::Down,
+            health if !health.is_available(now) => UpstreamState::Ejected,
+            health if health.share(set.ejection.slow_start, now) < 100 => UpstreamState::Starting,
+            _ => UpstreamState::Up,
+        });
+        snapshot.in_progress = self.active.load(Relaxed).into();
+        snapshot.idle_connections = self.idle_connections.sum();
+        snapshot.http2_connections = self.http2_connections.sum();
+        snapshot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use tidegate_http1::Status;
+
+    use super::*;
+
+    #[test]
+    fn upstreams_that_leave_go_on_in_one_row_and_none_takes_labels_without_bound() {
+        let set = Upstreams::new(["http://10.0.0.1"]).unwrap();
+        let found =
+            |net: u8| (0..200).map(|last| SocketAddr::from(([10, 0, net, last], 80)).into()).collect::<Vec<_>>();
+        let mut before = 0;
+        for net in 1..20 {
+            set.0.set_addresses(&[(0, found(net))]);
+            for member in &*set.0.members() {
+                member.counts.on_attempt(false);
+                member.counts.on_head(Status::OK, Duration::from_millis(1));
+            }
+            let group = set.snapshot("app");
+            assert!(group.upstreams.len() <= Upstreams::SNAPSHOT_UPSTREAMS_MAX + 1);
+            let sum: u64 = group.upstreams.iter().map(|upstream| upstream.attempts).sum();
+            assert_eq!(sum, before + 200, "counts only grow");
+            before = sum;
+        }
+        let all: Vec<_> = (1..3).flat_map(found).collect();
+        set.0.set_addresses(&[(0, all)]);
+        let group = set.snapshot("app");
+        assert_eq!(group.upstreams.len(), Upstreams::SNAPSHOT_UPSTREAMS_MAX + 1);
+        let other = group.upstreams.last().unwrap();
+        assert_eq!((&*other.name, other.state, other.head_time.count()), ("other", None, before));
+    }
+}

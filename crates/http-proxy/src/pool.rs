@@ -21,13 +21,15 @@ use tidegate_engine::task;
 use tidegate_http_upstream::{Http2Connection, OpenFailure};
 
 use super::connection::Connection;
+use super::loop_counts::CountedList;
 use super::session;
+use super::upstreams::Upstream;
 
 pub(super) struct Pool {
     /// By the id of the upstream; the one that was used last is at the end.
     idle: RefCell<Idle>,
     /// HTTP/2 connections.
-    sessions: RefCell<HashMap<u64, Vec<Rc<Http2Connection>>>>,
+    sessions: RefCell<HashMap<u64, CountedList<Rc<Http2Connection>>>>,
     /// Upstreams to which an HTTP/2 connection may be in the making, with the tasks that wait for that.
     connecting: RefCell<HashMap<u64, Vec<Waker>>>,
     /// Upstreams that have chosen HTTP/1.1: their connections are made side by side.
@@ -64,10 +66,11 @@ impl Pool {
         loop {
             let mut connection = {
                 let mut idle = self.idle.borrow_mut();
-                let connections = idle.get_mut(&upstream)?;
-                let of = |owner| connections.iter().rposition(|connection| connection.owner() == owner);
-                let at = client.and_then(|client| of(Some(client))).or_else(|| of(None))?;
-                connections.remove(at)
+                idle.get_mut(&upstream)?.edit(|connections| {
+                    let of = |owner| connections.iter().rposition(|connection| connection.owner() == owner);
+                    let at = client.and_then(|client| of(Some(client))).or_else(|| of(None))?;
+                    Some(connections.remove(at))
+                })?
             };
             let is_idle = connection.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending();
             if is_idle && connection.is_reusable() {
@@ -82,7 +85,7 @@ impl Pool {
             let mut is_busy = false;
             let mut stream = None;
             if let Some(sessions) = self.sessions.borrow_mut().get_mut(&upstream) {
-                sessions.retain(|session| {
+                let is_kept = |session: &Rc<Http2Connection>| {
                     if stream.is_some() {
                         return true;
                     }
@@ -93,7 +96,8 @@ impl Pool {
                         Err(OpenFailure::Ended) => return false,
                     }
                     true
-                });
+                };
+                sessions.edit(|sessions| sessions.retain(is_kept));
             }
             if stream.is_some() {
                 return Poll::Ready(stream);
@@ -125,14 +129,17 @@ impl Pool {
     }
 
     /// Keeps an HTTP/2 connection.
-    pub(super) fn add(self: &Rc<Self>, upstream: u64, session: Rc<Http2Connection>) {
-        self.http1.borrow_mut().remove(&upstream);
+    pub(super) fn add(self: &Rc<Self>, upstream: &Upstream, session: Rc<Http2Connection>) {
+        self.http1.borrow_mut().remove(&upstream.id);
         if let Some(waker) = &*self.keeper.borrow()
             && session.poll_ended(waker).is_ready()
         {
             return;
         }
-        self.sessions.borrow_mut().entry(upstream).or_default().push(session);
+        let mut sessions = self.sessions.borrow_mut();
+        let of_upstream = sessions.entry(upstream.id).or_insert_with(|| CountedList::new(&upstream.http2_connections));
+        of_upstream.edit(|sessions| sessions.push(session));
+        drop(sessions);
         self.start_keeper();
     }
 
@@ -151,7 +158,8 @@ impl Pool {
         if self.owners.borrow_mut().remove(&client) {
             let mut left = Vec::new();
             for connections in self.idle.borrow_mut().values_mut() {
-                left.extend(connections.extract_if(.., |connection| connection.owner() == Some(client)));
+                let is_owned = |connection: &mut Box<dyn Connection>| connection.owner() == Some(client);
+                connections.edit(|connections| left.extend(connections.extract_if(.., is_owned)));
             }
         }
     }
@@ -162,7 +170,7 @@ impl Pool {
     }
 
     /// Keeps a connection whose exchange is complete, if it takes another request.
-    pub(super) fn put(self: &Rc<Self>, upstream: u64, mut connection: Box<dyn Connection>) {
+    pub(super) fn put(self: &Rc<Self>, upstream: &Upstream, mut connection: Box<dyn Connection>) {
         let is_orphan = connection.owner().is_some_and(|client| !self.owners.borrow().contains(&client));
         if self.per_upstream_max == 0 || is_orphan || !connection.is_reusable() {
             return;
@@ -175,12 +183,14 @@ impl Pool {
         }
         self.start_keeper();
         let mut idle = self.idle.borrow_mut();
-        let connections = idle.entry(upstream).or_default();
-        if connections.len() >= self.per_upstream_max {
-            // The one that was idle for longest.
-            drop(connections.remove(0));
-        }
-        connections.push(connection);
+        let connections = idle.entry(upstream.id).or_insert_with(|| CountedList::new(&upstream.idle_connections));
+        connections.edit(|connections| {
+            if connections.len() >= self.per_upstream_max {
+                // The one that was idle for longest.
+                drop(connections.remove(0));
+            }
+            connections.push(connection);
+        });
     }
 
     /// Drops the connections to upstreams that are no longer in use.
@@ -216,16 +226,16 @@ fn keep(pool: &Weak<Pool>, cx: &mut Context<'_>) -> Poll<()> {
     let Some(pool) = pool.upgrade() else { return Poll::Ready(()) };
     *pool.keeper.borrow_mut() = Some(cx.waker().clone());
     for connections in pool.idle.borrow_mut().values_mut() {
-        connections.retain_mut(|connection| connection.poll_recv(cx).is_pending());
+        connections.edit(|connections| connections.retain_mut(|connection| connection.poll_recv(cx).is_pending()));
     }
     for sessions in pool.sessions.borrow_mut().values_mut() {
-        sessions.retain(|session| session.poll_ended(cx.waker()).is_pending());
+        sessions.edit(|sessions| sessions.retain(|session| session.poll_ended(cx.waker()).is_pending()));
     }
     Poll::Pending
 }
 
 /// Idle connections by the id of their upstream.
-type Idle = HashMap<u64, Vec<Box<dyn Connection>>, BuildHasherDefault<IdHasher>>;
+type Idle = HashMap<u64, CountedList<Box<dyn Connection>>, BuildHasherDefault<IdHasher>>;
 
 /// Hashes ids of upstreams, which are numbers of this process in their order: no peer chooses them.
 #[derive(Debug, Default)]

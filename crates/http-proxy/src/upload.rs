@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
+use tidegate_http::gateway::ExchangeNote;
 use tidegate_http_message::BodyError;
 use tidegate_http_message::{Body, Data};
 use tidegate_http1::client::Outgoing;
@@ -25,6 +26,9 @@ pub(super) struct Upload {
     kept: Option<Box<SentPieces>>,
     /// How the request is passed on; `None` if it has no body.
     options: Option<Rc<Options>>,
+    /// For the access log, and the bytes that the client has sent so far.
+    note: Option<ExchangeNote>,
+    received: u64,
     /// How many bytes may still come from the client.
     bytes_left: u64,
     /// Gets the same body.
@@ -72,20 +76,16 @@ impl Upload {
             options: None,
             bytes_left: 0,
             copy: None,
+            note: None,
+            received: 0,
         }
     }
 
-    pub(super) fn new(body: Body, options: Rc<Options>) -> Self {
-        let bytes_left = options.request_body_bytes_max;
-        Self {
-            body,
-            state: UploadState::Sending,
-            has_begun: false,
-            kept: None,
-            options: Some(options),
-            bytes_left,
-            copy: None,
-        }
+    pub(super) fn new(body: Body, options: Rc<Options>, note: Option<ExchangeNote>) -> Self {
+        let mut upload = Self::nothing();
+        upload.bytes_left = options.request_body_bytes_max;
+        (upload.body, upload.state, upload.options, upload.note) = (body, UploadState::Sending, Some(options), note);
+        upload
     }
 
     /// Gives a copy of the request the same body. It is sent when that is there.
@@ -219,6 +219,7 @@ impl Upload {
         }
         self.has_begun = true;
         if let Some(Ok(data)) = &next {
+            self.received += data.len() as u64;
             match self.bytes_left.checked_sub(data.len() as u64) {
                 Some(left) => self.bytes_left = left,
                 None => return Poll::Ready(Some(Err(BodyError::TooLong))),
@@ -258,6 +259,14 @@ impl Upload {
         match unsent {
             SendFailure::Closed => Ok(()),
             SendFailure::Misuse(_) => Err(UploadError::Upstream(Failure::of_send(unsent))),
+        }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(note) = &self.note {
+            note.set_received(self.received);
         }
     }
 }

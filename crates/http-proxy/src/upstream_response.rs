@@ -153,6 +153,7 @@ fn without_body(mut response: Response, head: &ResponseHead, mut download: Downl
     } else {
         // The codec of the client's side skips the rest of the request, or closes.
         download.admission.complete();
+        download.lease.complete();
     }
     response
 }
@@ -177,6 +178,7 @@ fn pass_body_on(
             download.finish();
         } else {
             download.admission.complete();
+            download.lease.complete();
         }
         return response.body(Data::from(data));
     }

@@ -17,6 +17,7 @@ use super::balance::{Balance, hash_of};
 use super::check::HealthCheck;
 use super::counts::UpstreamCounts;
 use super::health::{Ejection, Health, Millis, millis};
+use super::loop_counts::LoopCounts;
 use super::resolver::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
 use super::shares::Shares;
@@ -149,6 +150,8 @@ pub(super) struct Shared {
     pub(super) waiting: Arc<WaitQueue>,
     /// Requests for which there was no upstream.
     pub(super) counts: UpstreamCounts,
+    /// The counts of upstreams that have left the set.
+    pub(super) departed: Arc<UpstreamCounts>,
     members: Mutex<Arc<[Arc<Upstream>]>>,
     /// Changes with the members.
     generation: AtomicU64,
@@ -162,8 +165,12 @@ pub(super) struct Upstream {
     pub(super) id: u64,
     pub(super) address: Address,
     /// Its scheme and its address, for logs and metrics.
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     pub(super) counts: UpstreamCounts,
+    /// Connections in the pools of the loops.
+    pub(super) idle_connections: LoopCounts,
+    pub(super) http2_connections: LoopCounts,
+    departed: Arc<UpstreamCounts>,
     /// The name that its certificate has to have.
     pub(super) host: String,
     pub(super) authority: String,
@@ -277,6 +284,7 @@ impl Shared {
             away * 100 <= members.len() * self.ejection.percent_max as usize
         };
         if let Some(time) = upstream.health.on_failure(&self.ejection, now, may_eject) {
+            upstream.counts.on_ejection();
             tracing::warn!(subsystem = "proxy", upstream = %upstream.address, milliseconds = time, "upstream ejected");
         }
     }
@@ -318,9 +326,8 @@ impl Shared {
             };
             for address in addresses {
                 let known = of_url.clone().find(|member| member.address == *address);
-                let member = known
-                    .cloned()
-                    .unwrap_or_else(|| Arc::new(Upstream::new(url, *weight, address.clone(), self.waiting.clone())));
+                let new = || Arc::new(Upstream::new(url, *weight, address.clone(), self));
+                let member = known.cloned().unwrap_or_else(new);
                 push_new(&mut after, member);
             }
         }
@@ -341,13 +348,16 @@ fn push_new(members: &mut Vec<Arc<Upstream>>, member: Arc<Upstream>) {
 }
 
 impl Upstream {
-    fn new(url: &UpstreamUrl, weight: u32, address: Address, waiting: Arc<WaitQueue>) -> Self {
+    fn new(url: &UpstreamUrl, weight: u32, address: Address, set: &Shared) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             hash: hash_of(address.to_string()),
-            name: url.at(&address),
+            name: url.at(&address).into(),
             counts: UpstreamCounts::default(),
+            idle_connections: LoopCounts::default(),
+            http2_connections: LoopCounts::default(),
+            departed: set.departed.clone(),
             address,
             host: url.host(),
             authority: url.authority(),
@@ -356,7 +366,7 @@ impl Upstream {
             weight,
             active: AtomicU32::new(0),
             shares: Shares::default(),
-            waiting,
+            waiting: set.waiting.clone(),
             health: Health::default(),
             unpipelined_until: AtomicU64::new(0),
         }
@@ -418,6 +428,13 @@ impl Upstream {
         (self.is_secure, self.is_http2) == (other.is_secure, other.is_http2)
             && self.authority == other.authority
             && self.address == other.address
+    }
+}
+
+/// An upstream that has left its set, once its last request has ended: counters of the set do not go down.
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.departed.merge(&self.counts);
     }
 }
 
@@ -548,6 +565,7 @@ impl UpstreamsBuilder {
             wants_lookup: self.urls.iter().map(|_| AtomicBool::new(false)).collect(),
             waiting: Arc::default(),
             counts: UpstreamCounts::default(),
+            departed: Arc::default(),
             urls: self.urls,
             balance: self.balance,
             ejection: self.ejection,

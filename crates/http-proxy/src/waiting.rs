@@ -5,18 +5,25 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tidegate_engine::task;
+use tidegate_metrics::{QueueSnapshot, SharedHistogram};
 
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     /// How many there are: a request that ends looks at this alone as long as none waits.
     length: AtomicUsize,
     queue: Mutex<Queue>,
+    /// Requests that found the queue full, and those that waited in vain.
+    full: AtomicU64,
+    late: AtomicU64,
+    /// How long those waited that found room.
+    waits: SharedHistogram,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +47,11 @@ impl WaitQueue {
         timeout: Duration,
         mut find: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        let mut waiter = self.enter(max)?;
+        let Some(mut waiter) = self.enter(max) else {
+            self.full.fetch_add(1, Relaxed);
+            return None;
+        };
+        let began = task::now();
         let found = poll_fn(|cx| {
             // Before the search, so that no room that comes after it is missed.
             waiter.register(cx.waker());
@@ -55,7 +66,22 @@ impl WaitQueue {
                 }
             }
         });
-        task::timeout(timeout, found).await.ok()
+        let found = task::timeout(timeout, found).await.ok();
+        match found {
+            Some(_) => self.waits.add(task::now().saturating_duration_since(began)),
+            None => _ = self.late.fetch_add(1, Relaxed),
+        }
+        found
+    }
+
+    /// The requests that wait, and the counts of those that have.
+    pub(super) fn snapshot(&self) -> QueueSnapshot {
+        let mut snapshot = QueueSnapshot::default();
+        snapshot.waiting = self.length.load(Relaxed) as u64;
+        snapshot.full = self.full.load(Relaxed);
+        snapshot.late = self.late.load(Relaxed);
+        snapshot.waits = self.waits.snapshot();
+        snapshot
     }
 
     fn enter(&self, max: usize) -> Option<Waiter<'_>> {

@@ -11,6 +11,8 @@ use tidegate_http2::Connection;
 use tidegate_proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
 use tidegate_sys::Address;
 
+use crate::tls_info::TlsInfo;
+
 /// A multiplexing pipeline: the one below the streams of an HTTP/2 connection.
 pub trait SessionCodec: Pipeline<In = StreamEvent, Codec: Mux> {}
 
@@ -42,6 +44,11 @@ pub trait HttpCodec: Pipeline<In = Incoming, Out = Outgoing> {
     /// Whether the connection is encrypted.
     fn is_secure(&self) -> bool {
         false
+    }
+
+    /// The parameters of the TLS connection, if it is one.
+    fn tls_info(&self) -> Option<TlsInfo> {
+        None
     }
 
     /// Yields the next request before the response to the last one, if the protocol allows it and would not do so anyway;
@@ -179,6 +186,10 @@ where
         F::IS_SECURE || self.codec().is_secure()
     }
 
+    fn tls_info(&self) -> Option<TlsInfo> {
+        self.filter().tls_info().or_else(|| self.codec().tls_info())
+    }
+
     fn read_ahead(&mut self) -> bool {
         self.codec_mut().read_ahead()
     }
@@ -225,6 +236,11 @@ impl HttpCodec for DynOver<http1::Server> {
         self.filter::<tidegate_tls::Tls>().is_some()
     }
 
+    #[cfg(feature = "tls")]
+    fn tls_info(&self) -> Option<TlsInfo> {
+        self.filter::<tidegate_tls::Tls>().map(TlsInfo::of)
+    }
+
     fn keep_half_closed(&mut self) {
         self.above_mut().keep_half_closed();
     }
@@ -251,6 +267,11 @@ pub trait HttpFilter: Filter {
     /// Whether it encrypts.
     const IS_SECURE: bool = false;
 
+    /// The parameters of the TLS connection, if it is one.
+    fn tls_info(&self) -> Option<TlsInfo> {
+        None
+    }
+
     /// The address of the client that a trusted proxy has reported.
     fn reported_peer(&self) -> Option<Address> {
         None
@@ -275,6 +296,10 @@ impl HttpFilter for ProxyHeaderFilter {
 #[cfg(feature = "tls")]
 impl HttpFilter for tidegate_tls::Tls {
     const IS_SECURE: bool = true;
+
+    fn tls_info(&self) -> Option<TlsInfo> {
+        Some(TlsInfo::of(self))
+    }
 }
 
 fn misuse_over<C: HttpCodec, E>(error: &OverError<E, C::Error>) -> &'static str {

@@ -14,12 +14,12 @@ pub use crate::cookie_value::of as cookie;
 use crate::endpoint::Call;
 use crate::endpoint::InterimQueue;
 pub use crate::endpoint::{InterimHandler, InterimWriter};
+pub use crate::exchange_note::{EndCause, ExchangeNote};
 use crate::extract::BodyUse;
 pub use crate::field_names::{has_prefix, is_of_connection, is_same};
 pub use crate::middleware::address_key;
 pub use crate::normal_path::{normal_path_of, strip_prefix};
 pub use crate::serving::order::PipelineSlot;
-pub use crate::upstream_note::UpstreamNote;
 use crate::{BoxResponseFuture, Endpoint, Request, RequestId, Response};
 
 /// A function that passes requests on to other servers, and their interim responses back. Paths reach it as they were sent.

@@ -43,7 +43,8 @@
 //! | `conditional.rs` | the routes of a table that have conditions |
 //! | `cookie_value.rs` | one cookie of a request |
 //! | `counting.rs` | counts the requests of a loop |
-//! | `upstream_note.rs` | the upstream of a proxied request, for its access log |
+//! | `exchange_note.rs` | `ExchangeNote`: facts of a gateway or a cache for the access log |
+//! | `tls_info.rs` | `TlsInfo`: the parameters of a request's TLS connection |
 //! | `request.rs` | `Request` |
 //! | `response.rs` | `Response`, `IntoResponse` |
 //! | `redirect.rs` | `Redirect`, `FixedResponse` |
@@ -83,6 +84,7 @@ pub mod debug_function;
 mod edit;
 mod endpoint;
 mod event_stream;
+mod exchange_note;
 mod extract;
 mod field_names;
 #[cfg(feature = "files")]
@@ -104,7 +106,7 @@ mod server;
 mod serving;
 mod sse;
 mod template;
-mod upstream_note;
+mod tls_info;
 #[cfg(feature = "websocket")]
 mod websocket;
 mod with_middleware;
@@ -143,8 +145,9 @@ pub use line_log::LineLog;
 pub use make_router::MakeRouter;
 pub use middleware::{
     AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
-    LogFormat, Middleware, NetworkRules, Next, NextResponse, PageText, RateKey, RateLimit, RefusedRequest, RequestId,
-    RequestIds, RequestInfo, ResponseFields, SecurityFields, TraceContext, TraceContexts, Wrapper,
+    LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, PageText, RateKey,
+    RateLimit, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields, SecurityFields, TraceContext,
+    TraceContexts, Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};
@@ -161,6 +164,7 @@ pub use template::{InvalidTemplate, Template, TemplateValues};
 #[doc(inline)]
 pub use tidegate_http_message::{Body, BodyError, BodyWriter, Data, Encoding, Upgrade, preferred_encoding};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
+pub use tls_info::TlsInfo;
 #[cfg(feature = "websocket")]
 pub use websocket::WebSocketUpgrade;
 pub use with_middleware::{InMiddleware, WithMiddleware, with_middleware};

@@ -87,6 +87,19 @@ pub(crate) struct Table {
     conditional: Option<Box<ConditionalRoutes>>,
 }
 
+impl Table {
+    /// Whether middleware reads the parameters of TLS connections.
+    #[inline]
+    pub(crate) fn reads_tls(&self) -> bool {
+        self.middleware.iter().any(|one| one.reads_tls())
+    }
+
+    /// Whether that of the router of any host does.
+    pub(crate) fn any_reads_tls(&self) -> bool {
+        self.reads_tls() || self.hosts.values().any(Self::any_reads_tls)
+    }
+}
+
 impl Default for Table {
     fn default() -> Self {
         let (paths, exact, routes, fallback, hosts) = Default::default();

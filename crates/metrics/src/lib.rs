@@ -12,7 +12,7 @@
 //! | record requests in an HTTP application | `Config::metrics` of `tidegate::http`, with [`HttpMetrics`] |
 //! | record requests in a handler of one's own | [`HttpRecorder`] |
 //! | show metrics that the application records by the crate `metrics` | `FacadeRecorder`, by the feature `metrics-facade` |
-//! | write all of it as text | [`write_server`], [`HttpMetrics::write`], [`MetricsText`] |
+//! | write all of it as text | [`write_server`], [`HttpMetrics::write`], [`write_upstreams`], [`MetricsText`] |
 //!
 //! Read next: `cell.rs`, then `requests.rs`.
 //!
@@ -21,9 +21,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `cell.rs` | `Cell`, a number that one thread writes |
-//! | `histogram.rs` | `Histogram`: times in fixed buckets |
+//! | `histogram.rs` | `Histogram`, `SharedHistogram`: times in fixed buckets |
 //! | `requests.rs` | `HttpMetrics`, `HttpRecorder`: requests by route, method and status |
 //! | `server.rs` | the counts of a server as metrics |
+//! | `upstreams.rs` | `UpstreamGroup`, `UpstreamSnapshot`: the upstreams of a gateway as metrics |
 //! | `process.rs` | the memory of the process |
 //! | `facade/` | `FacadeRecorder`: metrics that an application records by the crate `metrics`; its numbers (`cells.rs`), allowed names (`names.rs`) |
 //! | `text.rs` | `MetricsText`: the formats of Prometheus and OpenMetrics, and which one a scraper gets |
@@ -38,12 +39,14 @@ mod process;
 mod requests;
 mod server;
 mod text;
+mod upstreams;
 
 pub use cell::Cell;
 #[cfg(feature = "facade")]
 pub use facade::{FACADE_BUCKETS, FACADE_SERIES_MAX, FacadeRecorder, LABELS_MAX, TEXT_BYTES_MAX};
-pub use histogram::{Histogram, LATENCY_BUCKETS, LatencySnapshot};
+pub use histogram::{Histogram, LATENCY_BUCKETS, LatencySnapshot, SharedHistogram};
 pub use process::write_process;
 pub use requests::{HttpMetrics, HttpRecorder, HttpSnapshot, RouteMetrics, SERIES_MAX};
 pub use server::{closed_by_cause, write_server};
 pub use text::{Format, Kind, MetricsText};
+pub use upstreams::{QueueSnapshot, UpstreamGroup, UpstreamSnapshot, UpstreamState, write_upstreams};

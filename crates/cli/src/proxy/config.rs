@@ -12,8 +12,9 @@ use tidegate::proxy_protocol::Networks;
 use tidegate::{ConnectionRate, IpNet};
 use toml::Spanned;
 
+use crate::access_log::AccessLogFormat;
 use crate::admission::parse_rate;
-use crate::sites::{AccessLogFormat, ConfigError, host_key, refuse_host, refuse_variable, resolve};
+use crate::sites::{ConfigError, host_key, refuse_host, refuse_variable, resolve};
 
 /// The file: upstreams and routes.
 #[derive(Debug, Clone, Deserialize)]

@@ -9,8 +9,8 @@ use toml::Spanned;
 
 use super::config::{BalanceName, Config, Route, SlashRule, UpstreamGroup, UpstreamServer};
 use super::routes::{Routes, Source};
+use crate::access_log::AccessLogFormat;
 use crate::server::ServerOptions;
-use crate::sites::AccessLogFormat;
 
 /// The flags of `proxy`.
 #[derive(Debug, Args)]
@@ -33,8 +33,9 @@ pub(crate) struct ProxyOptions {
     /// With --upstream: check them by a GET for PATH
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     health_path: Option<String>,
-    /// With --upstream: log a line for each response
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "off", conflicts_with = "config")]
+    /// With --upstream: log a line for each request: off, common, combined, json, or a text with fields such as
+    /// '{client.ip} {response.status} {upstream.address}'
+    #[arg(long, value_name = "FORMAT", default_value = "off", conflicts_with = "config")]
     access_log: AccessLogFormat,
     /// With --upstream: paths with //, %2F, %5C or a backslash, which servers read in different ways: merge and keep pass
     /// them on as they came, refuse answers with 400
@@ -64,7 +65,7 @@ impl ProxyOptions {
             ..UpstreamGroup::new(unspanned(FLAGS.into()), self.upstream.iter().map(server).collect())
         };
         Config {
-            access_log: self.access_log,
+            access_log: self.access_log.clone(),
             slashes: self.slashes,
             upstream: vec![unspanned(upstream)],
             route: vec![unspanned(Route::to(unspanned(FLAGS.into())))],

@@ -56,9 +56,10 @@ pub(crate) fn run(options: &ProxyOptions) -> Result<(), Box<dyn Error>> {
     let server = server.run_main(move |listener| config.serve(listener, move || of_loop.router()))?;
     let of_admin = routes.clone();
     let has_takeover = options.server.has_takeover();
-    let admin = options.server.admin.start_with(&server, metrics.as_ref(), has_takeover, |admin| {
-        admin.metrics(move |text| of_admin.write_metrics(text))
-    })?;
+    let admin = options
+        .server
+        .admin
+        .start_with(&server, metrics.as_ref(), has_takeover, |admin| admin.upstreams(move || of_admin.snapshot()))?;
     announce(&server, tls.is_some());
     admin.announce();
     let on_hangup = move || {

@@ -10,11 +10,12 @@ use tidegate::http;
 use tidegate::http::proxy::{
     Ejection, Forwarding, HealthCheck, Maintenance, Proxy, RateLimit, Retries, UpstreamLimits, Upstreams,
 };
-use tidegate::http::{AccessLog, LineLog, LogFormat, Reload, Router, Slashes, StatusCode};
-use tidegate::metrics::MetricsText;
+use tidegate::http::{LineLog, Reload, Router, Slashes, StatusCode};
+use tidegate::metrics;
 use tidegate::tls::{ClientConfig, Provider};
 
 use super::config::{Config, GroupLimits, RESPONSE_TIMEOUT_MAX, Route, UpstreamGroup, edits};
+use crate::access_log::AccessLogFormat;
 use crate::sites::host_key;
 
 /// Where it is read from which requests are passed on.
@@ -34,7 +35,7 @@ pub(super) struct Routes {
 
 /// Routes whose upstreams are known.
 struct ResolvedRoutes {
-    access_log: Option<LogFormat>,
+    access_log: AccessLogFormat,
     slashes: Slashes,
     upstreams: HashMap<String, Upstreams>,
     routes: Vec<PreparedRoute>,
@@ -79,12 +80,12 @@ impl Routes {
         }
     }
 
-    /// Writes the metrics of the upstreams in use.
-    pub(super) fn write_metrics(&self, text: &mut MetricsText) {
+    /// The upstreams in use, for metrics and the live page.
+    pub(super) fn snapshot(&self) -> Vec<metrics::UpstreamGroup> {
         let prepared = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut sets: Vec<_> = prepared.upstreams.iter().map(|(name, set)| (name.as_str(), set)).collect();
-        sets.sort_unstable_by_key(|(name, _)| *name);
-        Upstreams::write_metrics(&sets, text);
+        let mut groups: Vec<_> = prepared.upstreams.iter().map(|(name, set)| set.snapshot(name)).collect();
+        groups.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        groups
     }
 
     /// The router of one loop.
@@ -111,8 +112,8 @@ impl Routes {
         }
         let with_log = |router: Router| {
             let router = router.slashes(prepared.slashes);
-            match prepared.access_log {
-                Some(format) => router.with(AccessLog::new(format).to(&self.access_log)),
+            match prepared.access_log.access_log(&self.access_log) {
+                Some(log) => router.with(log),
                 None => router,
             }
         };
@@ -160,7 +161,7 @@ impl ResolvedRoutes {
             let rate = route.rate().map_err(|(_, text)| text)?.map(RateLimit::new);
             routes.push(PreparedRoute { route, rate });
         }
-        let (access_log, slashes) = (config.access_log.format(), config.slashes.slashes());
+        let (access_log, slashes) = (config.access_log, config.slashes.slashes());
         Ok(Self { access_log, slashes, upstreams, routes, _maintenance: maintenance })
     }
 }

@@ -7,10 +7,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tidegate::http::{InvalidField, LogFormat, Response, StatusCode};
+use tidegate::http::{InvalidField, Response, StatusCode};
 use toml::Spanned;
 
 use super::{host_key, refuse_host, refuse_variable};
+use crate::access_log::AccessLogFormat;
 
 /// A mistake in the file: where it begins, if that is known, and a text.
 type Mistake = (Option<usize>, String);
@@ -24,32 +25,6 @@ pub(crate) struct Config {
     pub(crate) access_log: AccessLogFormat,
     #[serde(default)]
     pub(crate) site: Vec<Spanned<Site>>,
-}
-
-/// The format of the access log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum AccessLogFormat {
-    /// No access log.
-    #[default]
-    Off,
-    /// The common log format of web servers.
-    Common,
-    /// The same with the fields `Referer` and `User-Agent`.
-    Combined,
-    /// A JSON line.
-    Json,
-}
-
-impl AccessLogFormat {
-    pub(crate) fn format(self) -> Option<LogFormat> {
-        match self {
-            Self::Off => None,
-            Self::Common => Some(LogFormat::Common),
-            Self::Combined => Some(LogFormat::Combined),
-            Self::Json => Some(LogFormat::Json),
-        }
-    }
 }
 
 /// A directory and the hosts that it is served for.
@@ -309,6 +284,8 @@ const ERROR_PAGE_BYTES_MAX: u64 = 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use tidegate::http::LogFormat;
+
     use super::*;
 
     fn mistake(source: &str) -> (Option<(usize, usize)>, String) {
@@ -333,7 +310,7 @@ mod tests {
             root = "/"
         "#;
         let config = Config::parse(source, Path::new("/")).expect("there is no mistake");
-        assert_eq!(config.access_log, AccessLogFormat::Json);
+        assert_eq!(config.access_log, AccessLogFormat::Named(LogFormat::Json));
         let site = config.site[0].get_ref();
         assert_eq!((site.redirects[0].get_ref().status, site.redirects[1].get_ref().status), (301, 308));
         assert!(site.index && site.listing && site.compression && !site.dot_files && !site.symlinks);

@@ -10,7 +10,8 @@ use tidegate::http::LineLog;
 use toml::Spanned;
 
 use super::Sites;
-use super::config::{AccessLogFormat, BasicAuth, Config, Redirect, Site};
+use super::config::{BasicAuth, Config, Redirect, Site};
+use crate::access_log::AccessLogFormat;
 
 /// A directory, or a file with sites.
 #[derive(Debug, Clone, Args)]
@@ -47,8 +48,9 @@ pub(crate) struct SitesOptions {
     /// With --root: ask for a name and a password; may be repeated
     #[arg(long, value_name = "NAME:PASSWORD", requires = "root")]
     auth: Vec<String>,
-    /// With --root: log a line for each response
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "off", requires = "root")]
+    /// With --root: log a line for each request: off, common, combined, json, or a text with fields such as
+    /// '{client.ip} {response.status}'
+    #[arg(long, value_name = "FORMAT", default_value = "off", requires = "root")]
     access_log: AccessLogFormat,
 }
 
@@ -68,7 +70,7 @@ impl SitesOptions {
     fn flags_as_config(&self) -> Result<Config, String> {
         let mut site = self.site(self.root.as_deref().unwrap_or(Path::new(".")))?;
         site.check(Path::new("")).map_err(|(_, text)| text)?;
-        Ok(Config { access_log: self.access_log, site: vec![unspanned(site)] })
+        Ok(Config { access_log: self.access_log.clone(), site: vec![unspanned(site)] })
     }
 
     fn site(&self, root: &Path) -> Result<Site, String> {

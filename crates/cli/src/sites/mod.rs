@@ -12,16 +12,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate::Bytes;
 use tidegate::http::{
-    AccessLog, BasicAuth, ErrorPages, Files, IntoResponse, LineLog, LogFormat, Reload, Request, Response,
-    ResponseCompression, Router, StatusCode,
+    AccessLog, BasicAuth, ErrorPages, Files, IntoResponse, LineLog, Reload, Request, Response, ResponseCompression,
+    Router, StatusCode,
 };
 
 #[cfg(test)]
 pub(crate) use self::config::place;
-pub(crate) use self::config::{AccessLogFormat, ConfigError, parse_toml, resolve};
 use self::config::{Config, Site};
+pub(crate) use self::config::{ConfigError, parse_toml, resolve};
 pub(crate) use self::flags::SitesOptions;
 pub(crate) use self::literal::{host_key, refuse_host, refuse_variable};
+use crate::access_log::AccessLogFormat;
 
 /// Checks a file as a server would read it. Returns a summary.
 pub(crate) fn check(file: &std::path::Path) -> Result<String, Box<dyn Error>> {
@@ -42,7 +43,7 @@ pub(crate) struct Sites {
 
 /// Sites whose files are open.
 struct OpenSites {
-    access_log: Option<LogFormat>,
+    access_log: AccessLogFormat,
     sites: Vec<PreparedSite>,
 }
 
@@ -84,7 +85,7 @@ impl Sites {
         let mut rest = None;
         let mut named = Vec::new();
         for site in &prepared.sites {
-            let access_log = prepared.access_log.map(|format| AccessLog::new(format).to(&self.access_log));
+            let access_log = prepared.access_log.access_log(&self.access_log);
             let router = || site.router(access_log.as_ref());
             match &site.site.hosts[..] {
                 [] => rest = Some(router()),
@@ -99,7 +100,7 @@ impl Sites {
 
 impl OpenSites {
     fn new(config: Config) -> Result<Self, Box<dyn Error>> {
-        let access_log = config.access_log.format();
+        let access_log = config.access_log;
         let sites = config.site.into_iter().map(|site| PreparedSite::new(site.into_inner()));
         Ok(Self { access_log, sites: sites.collect::<Result<_, _>>()? })
     }

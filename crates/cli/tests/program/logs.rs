@@ -11,7 +11,7 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 
 use crate::support::peer::Peer;
-use crate::support::program::{Directory, PATIENCE, Program, tidegate, until};
+use crate::support::program::{Directory, PATIENCE, Program, run, tidegate, until};
 
 /// A server whose standard error is a socket that the test reads when it wants to. Dropping it kills the process.
 struct Unread {
@@ -104,6 +104,57 @@ fn the_access_log_has_a_file_of_its_own_which_sighup_opens_again() {
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert_eq!((lines[0]["target"].as_str(), lines[0]["status"].as_u64()), (Some("/first"), Some(404)));
     assert_eq!((lines[1]["line"].as_str(), lines[1]["status"].as_u64()), (Some("GET /second HTTP/1.1"), Some(400)));
+}
+
+#[test]
+fn sigusr1_opens_the_file_of_the_access_log_again_and_lines_have_a_format_of_ones_own() {
+    let folder = Directory::new();
+    fs::create_dir_all(folder.path("root")).unwrap();
+    let (root, log, old) = (folder.path("root"), folder.path("access.log"), folder.path("access.log.1"));
+    let format = "{client.ip} \"{request.line}\" {response.status} {tls.version} {end}";
+    let mut program = Program::serve(&["--root", &root, "--access-log", format, "--access-log-file", &log]);
+    assert_eq!(Peer::connect(&program).get("/first").status, 404);
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    until("the first line is written", || read(&log).ends_with('\n'));
+    fs::rename(&log, &old).unwrap();
+    program.signal(Signal::USR1);
+    program.until_logged("access log opened again", 1);
+    assert_eq!(Peer::connect(&program).get("/second").status, 404);
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+    assert_eq!(read(&old), "127.0.0.1 \"GET /first HTTP/1.1\" 404 - done\n");
+    assert_eq!(read(&log), "127.0.0.1 \"GET /second HTTP/1.1\" 404 - done\n");
+}
+
+#[test]
+fn standard_output_has_lines_of_the_access_log_alone_if_it_has_them() {
+    let root = Directory::new();
+    fs::create_dir_all(root.path("")).unwrap();
+    let mut command = tidegate(&["serve", "--listen", "127.0.0.1:0", "--root", &root.path("")]);
+    command.args(["--admin", "127.0.0.1:0", "--access-log", "json", "--access-log-to", "stdout"]);
+    let mut program = Program::spawn(&mut command);
+    let line = program.until_logged("tidegate: listening on", 1).remove(0);
+    let address = line.split("//").nth(1).and_then(|rest| rest.split(' ').next()).expect(&line);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /a HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n\r\n").unwrap();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+    program.signal(Signal::USR1);
+    program.until_logged("tidegate: counts:", 1);
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+    let lines = program.output();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).expect(&lines[0]);
+    assert_eq!(line["target"].as_str(), Some("/a"));
+}
+
+#[test]
+fn a_format_with_an_unknown_field_is_refused_with_the_nearest_name() {
+    for (format, expected) in [("{client.pi}", "{client.ip} is meant?"), ("jsn", "common, combined, json")] {
+        let (code, _, errors) = run(&["serve", "--listen", "127.0.0.1:0", "--root", ".", "--access-log", format]);
+        assert_eq!(code, Some(2), "{errors:?}");
+        assert!(errors.iter().any(|line| line.contains(expected)), "{errors:?}");
+    }
 }
 
 #[test]

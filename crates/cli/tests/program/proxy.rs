@@ -100,6 +100,31 @@ fn tls_is_on_both_sides() {
 }
 
 #[test]
+fn the_figures_of_upstreams_are_in_the_metrics_on_the_page_and_in_top() {
+    let upstream = Program::serve(&["--loops", "1"]);
+    let folder = Directory::new();
+    let (socket, server) = (folder.path("admin"), url(&upstream));
+    fs::create_dir_all(folder.path("")).unwrap();
+    let admin = format!("unix:{socket}");
+    let flags = ["--loops", "1", "--tls-self-signed", "--upstream", &server, "--access-log", "json", "--admin", &admin];
+    let proxy = Program::proxy(&flags);
+    let target = format!("https://{}/plaintext", proxy.ip());
+    let (code, _, errors) = run(&["load", "--insecure", "-c", "1", "-d", "1", "--rate", "20", &target]);
+    assert_eq!(code, Some(0), "{errors:?}");
+    let lines = proxy.until_logged("\"target\":\"/plaintext\"", 10);
+    let line: serde_json::Value = serde_json::from_str(&lines[0]).expect(&lines[0]);
+    assert_eq!(
+        (line["tls_version"].as_str(), line["upstream_status"].as_u64()),
+        (Some("TLSv1.3"), Some(200)),
+        "{line}"
+    );
+    assert!(line["tls_cipher"].as_str().is_some_and(|cipher| cipher.starts_with("TLS_")), "{line}");
+    let (code, shown, errors) = run(&["top", "--once", &admin]);
+    assert_eq!(code, Some(0), "{errors:?}");
+    assert!(shown.iter().any(|line| line.starts_with("up ") && line.contains(&server)), "{shown:?}");
+}
+
+#[test]
 fn a_configuration_is_read_again_without_dropping_a_connection() {
     let (one, two, files) = (Program::serve(&["--loops", "1"]), Program::serve(&["--loops", "1"]), Directory::new());
     let path = files.path("proxy.toml");

@@ -10,6 +10,7 @@ mod http2;
 mod https_upstream;
 mod idle_bytes;
 mod interims;
+mod metrics;
 mod names;
 mod network;
 mod pipelines;

@@ -15,6 +15,7 @@ mod security_fields;
 mod trace_context;
 mod wrap;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use tidegate_engine::{CloseReason, task};
 use tidegate_http1 as http1;
 use tidegate_sys::Address;
 
-pub use self::access_log::{AccessLog, LogFormat};
+pub use self::access_log::{AccessLog, LogFormat, LogTemplate, LogTemplateError};
 pub use self::basic_auth::BasicAuth;
 pub use self::concurrency_limit::ConcurrencyLimit;
 pub use self::cors::{Cors, CorsBuilder, CorsError};
@@ -80,6 +81,16 @@ pub trait Middleware: 'static {
     /// other method sees it. Middleware of the outermost router does; which host it was for is not known.
     fn refused(&self, _request: &RefusedRequest) {}
 
+    /// Learns that the exchange ended before the response: mostly the client has left. `before` has seen the request, and
+    /// `after` will not.
+    fn abandoned(&self, _request: &RequestInfo) {}
+
+    /// Whether requests on TLS connections have a [`TlsInfo`](crate::TlsInfo) among their extensions for this middleware,
+    /// which costs an allocation.
+    fn reads_tls(&self) -> bool {
+        false
+    }
+
     /// Whether [`RequestInfo::elapsed`] reads the clock of the system when it begins, which costs some 20 ns, and so knows
     /// the time of functions that do not wait. Without it the time is that of the loop, which stands still within a turn.
     fn measures_time(&self) -> bool {
@@ -112,13 +123,18 @@ impl RequestInfo {
     /// How long the request has been here; see [`Middleware::measures_time`].
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        let by_loop = task::now().saturating_duration_since(self.began);
+        let by_loop = now().saturating_duration_since(self.began);
         self.measured.map_or(by_loop, |measured| by_loop.max(measured.elapsed()))
     }
 
     fn of(request: &Request, began: Instant, measured: Option<Instant>) -> Self {
         Self { request: request.without_body(), began, measured }
     }
+}
+
+/// The time of the loop's turn; the present time where no loop runs, as while a loop that ends drops its connections.
+pub(crate) fn now() -> Instant {
+    if task::can_spawn() { task::now() } else { Instant::now() }
 }
 
 /// A request that the codec has refused, and has answered.
@@ -135,12 +151,13 @@ pub struct RefusedRequest {
     pub line: Box<[u8]>,
 }
 
-/// Passes a request that the codec has refused just now to middleware, if it was refused.
+/// Passes a request that the codec has refused just now to middleware, and returns whether it was refused.
 #[cold]
-pub(crate) fn refused(middleware: &MiddlewareList, reason: &CloseReason, peer: impl FnOnce() -> Address) {
-    let CloseReason::Protocol(fault) = reason else { return };
-    let Some(refusal) = http1::Refusal::take(fault) else { return };
+pub(crate) fn refused(middleware: &MiddlewareList, reason: &CloseReason, peer: impl FnOnce() -> Address) -> bool {
+    let CloseReason::Protocol(fault) = reason else { return false };
+    let Some(refusal) = http1::Refusal::take(fault) else { return false };
     pass_refused(middleware, refusal.status, refusal.reason, refusal.line, peer());
+    true
 }
 
 /// Passes a request to middleware that an HTTP/2 connection has refused just now.
@@ -174,6 +191,8 @@ struct MiddlewareRun {
     middleware: MiddlewareList,
     /// How many of them have seen the request.
     count: usize,
+    /// They have seen the response as well, or need not.
+    is_over: Cell<bool>,
 }
 
 /// The middleware of a router, in its order.
@@ -206,7 +225,7 @@ fn before_some(
         count += 1;
     }
     let info = RequestInfo::of(request, now, measured);
-    let run = MiddlewareRun { info, middleware: middleware.clone(), count };
+    let run = MiddlewareRun { info, middleware: middleware.clone(), count, is_over: Cell::new(false) };
     (MiddlewareState { run: Some(Box::new(run)), counted: None }, result)
 }
 
@@ -232,6 +251,13 @@ impl MiddlewareState {
 }
 
 impl MiddlewareState {
+    /// Middleware has seen the request as one that the codec has refused.
+    pub(crate) fn forget(&self) {
+        if let Some(run) = &self.run {
+            run.is_over.set(true);
+        }
+    }
+
     /// Does not count the request: its response is not sent.
     pub(crate) fn forget_count(&mut self) {
         self.counted = None;
@@ -253,8 +279,17 @@ impl MiddlewareState {
 impl MiddlewareRun {
     #[inline(never)]
     fn after(&self, response: &mut Response) {
+        self.is_over.set(true);
         for one in self.middleware[..self.count].iter().rev() {
             one.after(&self.info, response);
+        }
+    }
+}
+
+impl Drop for MiddlewareRun {
+    fn drop(&mut self) {
+        if !self.is_over.get() {
+            self.middleware[..self.count].iter().rev().for_each(|one| one.abandoned(&self.info));
         }
     }
 }

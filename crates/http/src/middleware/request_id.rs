@@ -36,6 +36,9 @@ enum Trusted {
 pub struct RequestId(Box<str>);
 
 impl RequestId {
+    /// The field that carries an id.
+    pub(crate) const FIELD: &str = FIELD;
+
     /// The id, as the field `X-Request-Id` has it.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -19,6 +19,7 @@ use crate::request::{AnyState, Request};
 use crate::response::Response;
 use crate::route::Route;
 use crate::router::Table;
+use crate::tls_info::TlsInfo;
 
 /// The host and the route that a request matches.
 pub(crate) struct RouteMatch<'t> {
@@ -55,7 +56,8 @@ pub(crate) enum Begin<'t> {
 }
 
 /// Begins a request: its middleware sees it, and it is counted. `peer` is the address of the client, and whether the
-/// connection is encrypted; `state` is the state of the connection, if the router makes one.
+/// connection is encrypted; `state` is the state of the connection, if the router makes one, and `tls` yields the
+/// parameters of the connection.
 #[inline(always)]
 pub(crate) fn begin<'t>(
     app: &App,
@@ -64,12 +66,14 @@ pub(crate) fn begin<'t>(
     (peer, is_secure): (Address, bool),
     state: Option<AnyState>,
     now: Instant,
+    tls: impl FnOnce() -> Option<TlsInfo>,
 ) -> Begin<'t> {
     let RouteMatch { table, function } = route;
     let (endpoint, route) = match function {
         Ok(found) => found,
         Err(response) => {
-            let request = Request::new(head, peer, is_secure, None);
+            let mut request = Request::new(head, peer, is_secure, None);
+            add_tls(table, &mut request, tls);
             return refuse(app, table, request, state, *response, now);
         }
     };
@@ -80,6 +84,7 @@ pub(crate) fn begin<'t>(
     let mut middleware = MiddlewareState::default();
     // Without any, there is no result to carry: most routes have none.
     if !table.middleware.is_empty() {
+        add_tls(table, &mut request, tls);
         let result;
         (middleware, result) = middleware::before(&table.middleware, &mut request, now);
         if let Err(response) = result {
@@ -94,6 +99,17 @@ pub(crate) fn begin<'t>(
         return Begin::Refuse { response, middleware, is_head: is_head(&request) };
     }
     Begin::Call { request, endpoint, middleware }
+}
+
+/// Adds the parameters of the TLS connection, for middleware that reads them.
+#[inline]
+fn add_tls(table: &Table, request: &mut Request, tls: impl FnOnce() -> Option<TlsInfo>) {
+    if request.is_secure()
+        && table.reads_tls()
+        && let Some(tls) = tls()
+    {
+        request.extensions_mut().insert(tls);
+    }
 }
 
 /// Begins a request that has no function. Middleware may respond in place of the router.

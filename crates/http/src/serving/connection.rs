@@ -40,7 +40,9 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
 
     #[cold]
     fn faulted(&mut self, reason: &CloseReason, cx: &mut Context<'_, C>) {
-        middleware::refused(&self.app.table().middleware, reason, || peer(cx));
+        if middleware::refused(&self.app.table().middleware, reason, || peer(cx)) {
+            self.forget_inbound();
+        }
     }
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
@@ -78,7 +80,7 @@ impl HttpHandler {
             Some(shared) => shared.get_or_init(|| make(&peer.0)).clone(),
             None => self.state(make, &peer.0),
         });
-        match begin(&self.app, route, head, peer, state, cx.now()) {
+        match begin(&self.app, route, head, peer, state, cx.now(), || cx.codec().tls_info()) {
             Begin::Call { request, endpoint, middleware } => self.call(request, endpoint, middleware, cx),
             Begin::Refuse { response, middleware, is_head } => self.respond(response, &middleware, is_head, cx),
         }

@@ -73,6 +73,14 @@ impl HttpHandler {
         self.take_of_rare(|rare| rare.pending.take())
     }
 
+    /// The request whose body is being received was refused, and middleware knows that.
+    #[cold]
+    pub(crate) fn forget_inbound(&self) {
+        let Some(rare) = &self.rare else { return };
+        rare.collected.iter().for_each(|collected| collected.middleware.forget());
+        rare.buffered.iter().for_each(|buffered| buffered.middleware.forget());
+    }
+
     /// Takes a value out of the rare state.
     pub(crate) fn take_of_rare<T>(&mut self, take: impl FnOnce(&mut RareState) -> Option<T>) -> Option<T> {
         let rare = self.rare.as_mut()?;

@@ -13,6 +13,7 @@ use crate::app::App;
 use crate::codec::HttpCodec;
 use crate::middleware;
 use crate::request::SharedState;
+use crate::tls_info::TlsInfo;
 
 /// The outcome for a connection whose peer has sent the preface. `handler` makes the application of a stream.
 #[cold]
@@ -27,14 +28,15 @@ pub(crate) fn upgrade_to_http2<C: HttpCodec, H: Handler<ServerStream<StreamClien
     let is_secure = codec.is_secure();
     let reported =
         codec.reported_peer().map(|peer| ReportedAddresses { peer, destination: codec.reported_destination() });
+    let tls = if is_secure && app.table().any_reads_tls() { codec.tls_info() } else { None };
     let make = |reported: Option<ReportedAddresses>, state: Option<SharedState>| {
-        let (config, app) = (sessions.config.clone(), app.clone());
-        let client = StreamClient(Rc::new(SessionClient { reported, state, is_secure }));
+        let (config, app, tls) = (sessions.config.clone(), app.clone(), tls.clone());
+        let client = StreamClient(Rc::new(SessionClient { reported, state, is_secure, tls }));
         Streams::handle(move || (ServerStream::with_data(config.clone(), client.clone()), handler(app.clone())))
     };
     let state = app.table().connection_state.is_some().then(SharedState::default);
     let streams = match (reported, state) {
-        (None, None) => sessions.streams(is_secure, || make(None, None)),
+        (None, None) if tls.is_none() => sessions.streams(is_secure, || make(None, None)),
         (reported, state) => make(reported, state),
     };
     let mut connection = Connection::server(config);
@@ -57,6 +59,8 @@ struct SessionClient {
     /// If the router makes a state for each connection.
     state: Option<SharedState>,
     is_secure: bool,
+    /// If middleware reads it.
+    tls: Option<TlsInfo>,
 }
 
 /// A trusted proxy's report about the connection.
@@ -85,6 +89,10 @@ impl HttpCodec for ServerStream<StreamClient> {
 
     fn is_secure(&self) -> bool {
         self.data().0.is_secure
+    }
+
+    fn tls_info(&self) -> Option<TlsInfo> {
+        self.data().0.tls.clone()
     }
 
     fn shared_state(&self) -> Option<&SharedState> {

@@ -100,7 +100,7 @@ impl HttpHandler {
         let pipeline = RequestPipeline::of(self.rare.get_or_insert_default(), cx);
         let number = pipeline.order.number(pipeline.queue.len() + 1);
         let slot = PipelineSlot { order: pipeline.order.clone(), number };
-        match begin(&self.app, route, head, peer, state, cx.now()) {
+        match begin(&self.app, route, head, peer, state, cx.now(), || cx.codec().tls_info()) {
             Begin::Call { request, middleware, .. } => {
                 let pending = self.begin_interim(function, endpoint, request, middleware, Some(slot), cx);
                 PipelinedRequest::InProgress(pending)

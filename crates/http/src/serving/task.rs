@@ -37,6 +37,7 @@ use crate::serving::pipeline::RequestPipeline;
 use crate::serving::refusals::{NOT_A_TUNNEL, late_response, panicked};
 use crate::serving::retained::Framing;
 use crate::serving::stall_label::StallLabel;
+use crate::tls_info::TlsInfo;
 
 /// The first work of a task.
 pub(crate) enum TaskInput {
@@ -175,6 +176,9 @@ trait ErasedConnection: Exchange {
     /// The client, if it is known, and whether the connection is encrypted.
     fn client(&self) -> (Option<Address>, bool);
 
+    /// The parameters of the TLS connection, if it is one.
+    fn tls_info(&self) -> Option<TlsInfo>;
+
     /// Ends the exchanges, and the connection.
     fn end(&self);
 
@@ -237,6 +241,10 @@ impl<C: HttpCodec> ErasedConnection for Exchanges<C> {
             (reported.or_else(|| channel.peer().ok()), is_secure)
         });
         client.unwrap_or_default()
+    }
+
+    fn tls_info(&self) -> Option<TlsInfo> {
+        self.with(|channel| channel.with_codec(|codec| codec.tls_info()).ok()).flatten().flatten()
     }
 
     fn end(&self) {
@@ -307,7 +315,8 @@ impl ConnectionTask {
         let (peer, is_secure) = self.exchanges.client();
         let peer = peer.unwrap_or_else(crate::request::unknown_peer);
         let state = table.connection_state.as_ref().map(|make| self.state.get_or_insert_with(|| make(&peer)).clone());
-        match begin(&self.app, route, head, (peer, is_secure), state, task::now()) {
+        let tls = || self.exchanges.tls_info();
+        match begin(&self.app, route, head, (peer, is_secure), state, task::now(), tls) {
             Begin::Call { request, endpoint, middleware } => TaskInput::request(request, endpoint.clone(), middleware),
             Begin::Refuse { mut response, middleware, is_head } => {
                 middleware.after(&mut response);
@@ -349,7 +358,17 @@ impl ConnectionTask {
             })));
         }
         self.count_whole(request.body(), number);
-        let mut response = self.respond_in_time(request, &endpoint, number).await?;
+        let mut response = match self.respond_in_time(request, &endpoint, number).await {
+            Ok(response) => response,
+            Err(error) => {
+                // If the codec has refused the body, it has responded.
+                if let Some(status) = self.exchanges.refused() {
+                    middleware.forget_count();
+                    middleware.after(&mut Response::of_error(status));
+                }
+                return Err(error);
+            }
+        };
         if self.exchanges.has_failed() {
             // If the codec has refused the body, it has responded.
             middleware.forget_count();

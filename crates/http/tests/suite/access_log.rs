@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::Limits;
 use tidegate::http::proxy::{Proxy, Upstreams};
-use tidegate::http::{AccessLog, Body, Client, Config, LineLog, LogFormat, Request, Router};
+use tidegate::http::{AccessLog, Body, Client, Config, LineLog, LogFormat, LogTemplate, Request, RequestIds, Router};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::network::Network;
 
@@ -188,4 +188,124 @@ fn a_request_of_a_proxy_is_logged_with_its_upstream_and_the_reason_of_its_failur
     assert_eq!(upstreams, [Some("http://10.0.1.1:80"), Some("http://10.0.1.1:81"), None], "{text}");
     let errors: Vec<_> = lines.iter().map(|line| line["upstream_error"].as_str()).collect();
     assert!(matches!(errors[..], [None, Some(error), None] if error.contains("refused")), "{text}");
+}
+
+#[test]
+fn a_format_of_ones_own_has_its_fields_and_no_peer_can_end_them() {
+    let template: LogTemplate = "{client.ip} {request.id} \"{request.line}\" {response.status} {request.bytes} \
+        {response.bytes} \"{request.header.x-sea}\" {upstream.address} {tls.version} {cache} {end} {{}}"
+        .parse()
+        .unwrap();
+    let log = |log: AccessLog, wire: &[u8]| {
+        let written = Written::default();
+        let lines = LineLog::new("test", written.clone());
+        let router = router().with(log.to(&lines)).with(RequestIds::new());
+        let (codec, handler) = Config::new().connections(router)();
+        Embedded::new(codec, handler).receive(wire);
+        assert!(lines.flush(Duration::from_secs(86_400)));
+        String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
+    };
+    let wire =
+        b"POST /?\" HTTP/1.1\r\nHost: sea\r\nX-Request-Id: id7\r\nX-Sea: a\"b\\c\xff\r\nContent-Length: 3\r\n\r\nebb";
+    let line = log(AccessLog::template(&template), wire);
+    let (_, line) = line.split_once(' ').unwrap();
+    assert_eq!(line, "id7 \"POST /?\\\" HTTP/1.1\" 200 3 1 \"a\\\"b\\\\c\\xff\" - - - done {}\n");
+    let line = log(AccessLog::template(&template), b"GET /\x01 HTTP/1.1\r\n\r\n");
+    let (_, line) = line.split_once(' ').unwrap();
+    assert_eq!(line, "- \"GET /\\x01 HTTP/1.1\" 400 - - \"-\" - - - refused {}\n");
+}
+
+/// A body that a function writes in pieces, with so long a wait behind each.
+fn slow_pieces() -> Router {
+    Router::new().get("/", || {
+        Body::produce(async |writer| {
+            for _ in 0..3 {
+                writer.write("0123456789").await?;
+                tidegate::task::sleep(Duration::from_secs(1)).await;
+            }
+            Ok(())
+        })
+    })
+}
+
+#[test]
+fn the_line_of_a_body_in_pieces_is_written_at_its_end_with_its_bytes_and_its_time() {
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n";
+    let logged = lines(LogFormat::Json, slow_pieces(), |pipe| {
+        pipe.receive(GET);
+        (0..5).for_each(|_| pipe.advance(Duration::from_secs(1)));
+        assert!(pipe.take_written().ends_with(b"0\r\n\r\n"));
+    });
+    let line: serde_json::Value = serde_json::from_str(&logged[0]).expect(&logged[0]);
+    assert_eq!((logged.len(), line["bytes"].as_u64(), line["end"].as_str()), (1, Some(30), None), "{line}");
+    assert!((3_000_000..4_000_000).contains(&line["total_microseconds"].as_u64().unwrap()), "{line}");
+    let logged = lines(LogFormat::Combined, slow_pieces(), |pipe| {
+        pipe.receive(GET);
+        (0..5).for_each(|_| pipe.advance(Duration::from_secs(1)));
+    });
+    assert!(logged[0].ends_with("\"GET / HTTP/1.1\" 200 30 \"-\" \"-\""), "{logged:?}");
+    let logged = lines(LogFormat::Json, slow_pieces(), |pipe| {
+        pipe.receive(b"HEAD / HTTP/1.1\r\nHost: sea\r\n\r\n");
+    });
+    let line: serde_json::Value = serde_json::from_str(&logged[0]).expect(&logged[0]);
+    assert_eq!((logged.len(), line["bytes"].as_u64(), line["end"].as_str()), (1, Some(0), None), "{line}");
+}
+
+#[test]
+fn a_client_that_leaves_is_logged_before_and_within_its_response() {
+    let waits = || {
+        Router::new().get("/", async |_: Request| {
+            tidegate::task::sleep(Duration::from_secs(5)).await;
+            "late"
+        })
+    };
+    for (router, status, bytes) in [(waits(), 499, 0), (slow_pieces(), 200, 20)] {
+        let logged = lines(LogFormat::Json, router, |pipe| {
+            pipe.receive(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n");
+            pipe.advance(Duration::from_secs(1));
+            pipe.receive_fin();
+        });
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        let line: serde_json::Value = serde_json::from_str(&logged[0]).expect(&logged[0]);
+        assert_eq!((line["status"].as_u64(), line["end"].as_str()), (Some(status), Some("client_left")), "{line}");
+        assert_eq!(line["bytes"].as_u64(), Some(bytes), "{line}");
+    }
+}
+
+#[test]
+fn a_function_that_fails_within_its_body_is_logged_as_such() {
+    let router = Router::new().get("/", || {
+        Body::produce(async |writer| {
+            writer.write("0123456789").await?;
+            Err("no more".into())
+        })
+    });
+    let logged = lines(LogFormat::Json, router, |pipe| pipe.receive(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n"));
+    let line: serde_json::Value = serde_json::from_str(&logged[0]).expect(&logged[0]);
+    assert_eq!((logged.len(), line["end"].as_str(), line["bytes"].as_u64()), (1, Some("failed"), Some(10)), "{line}");
+}
+
+#[test]
+fn a_stream_of_http2_that_is_refused_within_its_body_or_reset_has_one_line() {
+    let written = Written::default();
+    let log = LineLog::new("test", written.clone());
+    let mut limits = tidegate::http::Limits::default();
+    limits.body_bytes_max = 100;
+    let router = router().get("/never", async || std::future::pending::<&str>().await);
+    let logged = router.with(AccessLog::new(LogFormat::Json).to(&log));
+    let (codec, handler) = Config::new().limits(limits).connections(logged)();
+    let mut peer = Peer::new(Embedded::new(codec, handler));
+    peer.request(1, "POST", "/", &[("content-length", "500")], false);
+    peer.read_until(|peer| peer.is_over(1));
+    assert_eq!(peer.stream(1).status(), "413");
+    peer.request(3, "GET", "/never", &[], true);
+    peer.frame(3, 0, 3, &8_u32.to_be_bytes());
+    peer.request(5, "GET", "/", &[], true);
+    peer.read_until(|peer| peer.is_over(5));
+    assert!(log.flush(Duration::from_secs(86_400)));
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let mut ends: Vec<_> = lines.iter().map(|line| (line["status"].as_u64().unwrap(), line["end"].as_str())).collect();
+    ends.sort_unstable();
+    assert_eq!(ends, [(200, None), (413, Some("refused")), (499, Some("client_left"))], "{text}");
 }

@@ -4,6 +4,7 @@
 #[path = "../../../../http/tests/suite/support/http2_peer.rs"]
 pub(crate) mod http2_peer;
 pub(crate) mod http2_upstream;
+pub(crate) mod prometheus;
 pub(crate) mod proxy_peers;
 #[path = "../../../../http/tests/suite/support/running.rs"]
 mod running;

@@ -1,0 +1,27 @@
+//! `Figures`: the sources of the numbers that the administrative server shows.
+
+use std::sync::Arc;
+
+use tidegate_engine::ServerHandle;
+use tidegate_metrics::{HttpMetrics, MetricsText, UpstreamGroup};
+
+/// Writes metrics of the application.
+pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;
+
+/// Reads the upstreams of a gateway.
+pub(crate) type ReadUpstreams = Arc<dyn Fn() -> Vec<UpstreamGroup> + Send + Sync>;
+
+/// The sources of the figures.
+#[derive(Clone)]
+pub(crate) struct Figures {
+    pub(crate) server: ServerHandle,
+    pub(crate) requests: HttpMetrics,
+    pub(crate) upstreams: Option<ReadUpstreams>,
+    pub(crate) more: Vec<WriteMetrics>,
+}
+
+impl Figures {
+    pub(crate) fn groups(&self) -> Vec<UpstreamGroup> {
+        self.upstreams.as_ref().map_or_else(Vec::new, |read| read())
+    }
+}

@@ -1,0 +1,118 @@
+//! `ExchangeNote`: facts of one request that a gateway or a cache knows, for the access log of the request.
+//!
+//! The log adds it to the extensions of a request that it is going to log. Extensions have to be able to leave the thread.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Facts of a request. A clone is the same.
+#[derive(Debug, Clone, Default)]
+pub struct ExchangeNote(Arc<Mutex<NotedFacts>>);
+
+/// The facts so far; those of an upstream are of the last attempt.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NotedFacts {
+    pub(crate) upstream: Option<Arc<str>>,
+    /// Why it has not answered, or not to the end.
+    pub(crate) upstream_error: Option<String>,
+    pub(crate) upstream_status: Option<u16>,
+    /// From the choice of the upstream to the head and to the end of its response.
+    pub(crate) head_time: Option<Duration>,
+    pub(crate) whole_time: Option<Duration>,
+    pub(crate) attempts: u32,
+    /// Bytes of the request's body.
+    pub(crate) received: Option<u64>,
+    pub(crate) cache: Option<Cow<'static, str>>,
+    pub(crate) end: Option<EndCause>,
+}
+
+/// Why an exchange ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum EndCause {
+    /// The response is complete.
+    #[default]
+    Done,
+    /// The connection ended before the response was complete: the client has left, or did not read.
+    ClientLeft,
+    /// The codec has refused the request.
+    Refused,
+    /// The upstream could not be reached, or its response is not complete.
+    UpstreamFailed,
+    /// An upstream was late.
+    Timeout,
+    /// A limit of the gateway has refused the request: no upstream had room, or the client sends too many.
+    Shed,
+    /// The function that writes the response has failed.
+    Failed,
+    /// The server drains, and the response ended before its own end.
+    Drained,
+}
+
+impl EndCause {
+    /// The word for it in a log.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::ClientLeft => "client_left",
+            Self::Refused => "refused",
+            Self::UpstreamFailed => "upstream_failed",
+            Self::Timeout => "timeout",
+            Self::Shed => "shed",
+            Self::Failed => "failed",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+impl ExchangeNote {
+    /// An attempt begins, at this upstream.
+    pub fn begin_attempt(&self, upstream: &Arc<str>) {
+        let mut facts = self.lock();
+        facts.attempts += 1;
+        facts.upstream = Some(upstream.clone());
+        (facts.upstream_error, facts.upstream_status, facts.head_time, facts.whole_time) = (None, None, None, None);
+    }
+
+    /// The head of the upstream's response has come, so long after the choice of the upstream.
+    pub fn set_head(&self, status: u16, took: Duration) {
+        let mut facts = self.lock();
+        (facts.upstream_status, facts.head_time) = (Some(status), Some(took));
+    }
+
+    /// The upstream's response is complete, so long after the choice of the upstream.
+    pub fn set_whole(&self, took: Duration) {
+        self.lock().whole_time = Some(took);
+    }
+
+    /// There is no response of an upstream, or not all of it.
+    pub fn fail(&self, error: String, end: EndCause) {
+        let mut facts = self.lock();
+        (facts.upstream_error, facts.end) = (Some(error), Some(end));
+    }
+
+    /// Why the exchange ends.
+    pub fn set_end(&self, end: EndCause) {
+        self.lock().end = Some(end);
+    }
+
+    /// So many bytes of the request's body were received.
+    pub fn set_received(&self, bytes: u64) {
+        self.lock().received = Some(bytes);
+    }
+
+    /// The word of a cache for its part, such as `hit` or `miss`.
+    pub fn set_cache(&self, outcome: impl Into<Cow<'static, str>>) {
+        self.lock().cache = Some(outcome.into());
+    }
+
+    pub(crate) fn facts(&self) -> NotedFacts {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, NotedFacts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

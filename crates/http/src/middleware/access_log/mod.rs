@@ -1,0 +1,203 @@
+//! `AccessLog`: one line for each request.
+//!
+//! A line is written when the exchange is over. Most responses are in memory when their head is ready, and are logged at
+//! once. One that is produced while it is sent carries its line along (`late.rs`), and so does a request whose client
+//! leaves before the response.
+
+mod facts;
+mod json;
+mod late;
+mod nearest;
+mod template;
+mod text;
+
+use http::Method;
+use tidegate_http_message::body::BodyKind;
+
+use self::facts::{LateFacts, LoggedExchange};
+use self::late::{Draft, PendingLine, follow, write};
+pub use self::template::{LogTemplate, LogTemplateError};
+use super::{Middleware, RefusedRequest, RequestInfo};
+use crate::exchange_note::{EndCause, ExchangeNote};
+use crate::line_log::LineLog;
+use crate::request::Request;
+use crate::response::Response;
+
+/// Logs one line for each request, those that the codec refuses included: to a [`LineLog`], which writes it as it is, or
+/// else as an event of `tracing` with the target `tidegate::access`, to which the subscriber may add a prefix.
+///
+/// The line is written when the response is complete, or the exchange ends otherwise: then `end` says why. A request
+/// whose client leaves before the response has the status 499, which no client gets. The line of a connection that leaves
+/// HTTP, such as a WebSocket, is written when it does.
+///
+/// Add it first, so that it sees the responses of all other middleware.
+///
+/// ```
+/// use tidegate::http::{AccessLog, LogFormat, Router};
+///
+/// let router = Router::new().get("/", || "hello").with(AccessLog::new(LogFormat::Json));
+/// # drop(router);
+/// ```
+#[derive(Debug, Clone)]
+pub struct AccessLog {
+    format: LineFormat,
+    lines: Option<LineLog>,
+}
+
+/// The format of an [`AccessLog`]; [`LogTemplate`] is one of your own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum LogFormat {
+    /// The common log format of web servers: `HOST - - [TIME] "REQUEST" STATUS LENGTH`.
+    Common,
+    /// The same, and behind it the fields `Referer` and `User-Agent`.
+    #[default]
+    Combined,
+    /// A JSON object in one line, with the microseconds until the response, and ids of the request if
+    /// [`RequestIds`](crate::RequestIds) and [`TraceContexts`](crate::TraceContexts) have found some. A member that does not
+    /// apply is absent: `upstream` and those beside it are of a request that a gateway has passed on, `end` is
+    /// absent if the response is complete.
+    Json,
+}
+
+/// How lines are made.
+#[derive(Debug, Clone)]
+enum LineFormat {
+    Template(LogTemplate),
+    Json,
+}
+
+impl AccessLog {
+    /// A log in a format.
+    #[must_use]
+    pub fn new(format: LogFormat) -> Self {
+        let format = match format {
+            LogFormat::Common => LineFormat::Template(LogTemplate::common()),
+            LogFormat::Combined => LineFormat::Template(LogTemplate::combined()),
+            LogFormat::Json => LineFormat::Json,
+        };
+        Self { format, lines: None }
+    }
+
+    /// A log in a format of your own.
+    ///
+    /// ```
+    /// use tidegate::http::{AccessLog, LogTemplate, Router};
+    ///
+    /// let template: LogTemplate = "{client.ip} \"{request.line}\" {response.status} {total.time}".parse()?;
+    /// let router = Router::new().get("/", || "hello").with(AccessLog::template(&template));
+    /// # drop(router);
+    /// # Ok::<(), tidegate::http::LogTemplateError>(())
+    /// ```
+    #[must_use]
+    pub fn template(template: &LogTemplate) -> Self {
+        Self { format: LineFormat::Template(template.clone()), lines: None }
+    }
+
+    /// Logs to these lines, and nothing to `tracing`: each line is of its format as a whole.
+    #[must_use]
+    pub fn to(mut self, lines: &LineLog) -> Self {
+        self.lines = Some(lines.clone());
+        self
+    }
+
+    fn is_on(&self) -> bool {
+        self.lines.is_some() || tracing::enabled!(target: late::TARGET, tracing::Level::INFO)
+    }
+
+    /// Logs an exchange that is over.
+    fn log(&self, exchange: &LoggedExchange<'_>, late: &LateFacts) {
+        let line = match &self.format {
+            LineFormat::Json => {
+                let mut line = json::begin(exchange);
+                json::end(&mut line, late);
+                line
+            }
+            LineFormat::Template(template) => template.line(exchange, late),
+        };
+        write(self.lines.as_ref(), &line);
+    }
+
+    fn notes_facts(&self) -> bool {
+        match &self.format {
+            LineFormat::Json => true,
+            LineFormat::Template(template) => template.reads_facts(),
+        }
+    }
+}
+
+impl Middleware for AccessLog {
+    fn before(&self, request: &mut Request) -> Result<(), Response> {
+        if self.notes_facts() && self.is_on() {
+            request.extensions_mut().insert(ExchangeNote::default());
+        }
+        Ok(())
+    }
+
+    fn after(&self, info: &RequestInfo, response: &mut Response) {
+        if !self.is_on() {
+            return;
+        }
+        let request = info.request();
+        let note = request.extensions().get::<ExchangeNote>();
+        let status = response.status_code().as_u16();
+        let is_head = request.method() == Method::HEAD;
+        let has_body = !is_head && !matches!(status, 100..=199 | 204 | 304);
+        let facts = note.map(ExchangeNote::facts);
+        let exchange = LoggedExchange { request, response: Some(response), status, elapsed: info.elapsed(), facts };
+        if has_body && matches!(response.body.kind(), BodyKind::Produced(_)) {
+            let draft = match &self.format {
+                LineFormat::Json => Draft::Json(json::begin(&exchange)),
+                LineFormat::Template(template) => {
+                    let (text, missing) = template.draft(&exchange);
+                    Draft::Template(text, missing)
+                }
+            };
+            let pending =
+                PendingLine::new(self.lines.clone(), draft, note.cloned(), (info.began(), request.content_length()));
+            follow(response, pending);
+            return;
+        }
+        let sent = if is_head { Some(0) } else { response.content_length() };
+        let late = LateFacts::of(exchange.facts.as_ref(), request, sent, exchange.elapsed);
+        self.log(&exchange, &late);
+    }
+
+    fn abandoned(&self, info: &RequestInfo) {
+        if !self.is_on() {
+            return;
+        }
+        let (request, elapsed) = (info.request(), info.elapsed());
+        let facts = request.extensions().get::<ExchangeNote>().map(ExchangeNote::facts);
+        let exchange = LoggedExchange { request, response: None, status: CLIENT_LEFT_STATUS, elapsed, facts };
+        let late = LateFacts::of(exchange.facts.as_ref(), request, Some(0), elapsed);
+        self.log(&exchange, &LateFacts { end: EndCause::ClientLeft, ..late });
+    }
+
+    fn refused(&self, request: &RefusedRequest) {
+        if self.is_on() {
+            let line = match &self.format {
+                LineFormat::Json => json::refused(request),
+                LineFormat::Template(template) => template.refused(request),
+            };
+            write(self.lines.as_ref(), &line);
+        }
+    }
+
+    fn measures_time(&self) -> bool {
+        match &self.format {
+            LineFormat::Json => true,
+            LineFormat::Template(template) => template.reads_time(),
+        }
+    }
+
+    fn reads_tls(&self) -> bool {
+        match &self.format {
+            LineFormat::Json => true,
+            LineFormat::Template(template) => template.reads_tls(),
+        }
+    }
+}
+
+/// The status of a request whose client has left before the response, as other servers log it. It is never sent.
+const CLIENT_LEFT_STATUS: u16 = 499;
