@@ -56,7 +56,7 @@ fn keys_at<'a>(positions: KeyPositions, arguments: &[&'a [u8]]) -> Option<Vec<&'
             Some(arguments.get(first..=end)?.iter().step_by(step).copied().collect())
         }
         KeyPositions::Counted(at) => Some(counted(at)?.to_vec()),
-        KeyPositions::DestinationAndCounted => Some([&arguments.get(1..2)?, counted(2)?].concat()),
+        KeyPositions::DestinationAndCounted => Some([arguments.get(1..2)?, counted(2)?].concat()),
         KeyPositions::Streams => {
             let from = arguments.iter().position(|argument| argument.eq_ignore_ascii_case(b"STREAMS"))? + 1;
             Some(arguments[from..from + (arguments.len() - from) / 2].to_vec())

@@ -35,10 +35,10 @@ pub(crate) enum ServerSource {
     Sentinel(Vec<Box<str>>, Box<str>),
 }
 
-/// What a connection is for, which its beginning ensures.
+/// The purpose of a connection, which its beginning ensures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionPurpose {
-    /// Whatever the server is.
+    /// Commands to a server of any role.
     Any,
     /// A master.
     Master,
@@ -71,7 +71,7 @@ pub(crate) struct ClientConfig {
     pub(crate) protocol_limits: ProtocolLimits,
 }
 
-/// A target whose connections read replies whatever waits to be sent. With the usual water marks a client would not read while
+/// A target whose connections read replies while many bytes wait to be sent. With the usual water marks a client would not read while
 /// many bytes wait; a server that does not read either, until its replies are read, would wait for it for ever. The
 /// connection bounds by itself what it queues.
 pub(crate) fn reading_target(address: &str) -> Result<tidegate_engine::Client, ConnectError> {

@@ -77,7 +77,7 @@ impl ErrorReply {
         self.0.split(|byte| *byte == b' ').next().unwrap_or_default()
     }
 
-    /// What the code means for the caller.
+    /// The meaning of the code for the caller.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::of_code(self.code())

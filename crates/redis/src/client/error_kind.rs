@@ -1,4 +1,4 @@
-//! `ErrorKind`: what the code of a server's error means for the caller.
+//! `ErrorKind`: the meaning of an error's code for the caller.
 
 use std::fmt;
 

@@ -197,7 +197,7 @@ impl CommandQueue {
         self.release_counted(charge, |_| {});
     }
 
-    /// As [`release`](Self::release); `count` counts what has become of the command.
+    /// As [`release`](Self::release); `count` counts the outcome of the command.
     pub(crate) fn release_counted(&self, charge: usize, count: impl FnOnce(&mut ClientCounts)) {
         let mut state = lock(&self.state);
         state.subtract(charge);

@@ -201,11 +201,11 @@ impl Router {
         if route.may_use_replica {
             let count = shard.replicas.len();
             let in_turn = (0..count).filter_map(|place| shard.replicas.get((turn.wrapping_add(place)) % count));
-            let is_usable = |address: &&Box<str>| {
-                let node = NodeAddress { address: (*address).clone(), is_replica: true };
+            let is_usable = |address: &str| {
+                let node = NodeAddress { address: address.into(), is_replica: true };
                 state.nodes.get(&node).is_none_or(|queue| queue.is_connected() || queue.last_failure().is_none())
             };
-            let replica = { in_turn }.find(is_usable).cloned();
+            let replica = { in_turn }.find(|address| is_usable(address)).cloned();
             if let Some(address) = replica {
                 return Some(self.queue_of(state, address, true));
             }

@@ -1,4 +1,4 @@
-//! What a client with several servers has beside its commands: its masters one by one, and its numbers.
+//! Methods of a client with several servers, beside its commands: its masters one by one, and its numbers.
 
 use std::sync::Arc;
 

@@ -41,6 +41,9 @@ pub(crate) async fn divide_sharded<P: ReplyPipeline>(
 
 struct SubscriberGone;
 
+/// A server with its queue.
+type ShardQueue = (Box<str>, Arc<SubscriberQueue>);
+
 struct Division {
     router: Arc<Router>,
     parent: Arc<SubscriberQueue>,
@@ -53,7 +56,7 @@ struct Division {
 
 impl Division {
     /// Brings the channels to their servers. Returns the servers that need a connection.
-    fn update(&mut self, cx: &Context<'_>) -> Result<Vec<(Box<str>, Arc<SubscriberQueue>)>, SubscriberGone> {
+    fn update(&mut self, cx: &Context<'_>) -> Result<Vec<ShardQueue>, SubscriberGone> {
         let wanted = self.parent.poll_sharded(cx).ok_or(SubscriberGone)?;
         for queue in self.servers.values() {
             for channel in queue.take_ended() {
@@ -89,7 +92,7 @@ impl Division {
                 self.parent.gap();
             }
         }
-        let is_used = |address: &Box<str>| self.assigned.values().any(|used| used == address);
+        let is_used = |address: &str| self.assigned.values().any(|used| &**used == address);
         self.servers.retain(|address, queue| {
             let is_used = is_used(address);
             if !is_used {

@@ -176,9 +176,8 @@ impl SubscriptionHandler {
             }
             // The slot of the channel moves to another server.
             (Some(b"sunsubscribe"), Some(channel), ..) if self.acknowledgements_due == 0 || !self.is_ending => {
-                if !self.queue.ended_by_server(channel) {
-                    return self.fail("the server ended a subscription: its slot has moved");
-                }
+                let is_found_again = self.queue.ended_by_server(channel);
+                return if is_found_again { Outcome::Continue } else { self.fail("the slot of a channel has moved") };
             }
             (
                 Some(b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe" | b"sunsubscribe"),
