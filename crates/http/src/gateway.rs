@@ -144,6 +144,7 @@ pub fn take_body(response: &mut Response) -> Body {
 
 /// Marks a response as that of an upstream, which this server has not made.
 #[must_use]
+#[inline]
 pub fn forwarded(mut response: Response) -> Response {
     response.is_forwarded = true;
     response
