@@ -139,7 +139,7 @@ impl CacheBuilder {
         }
     }
 
-    /// What the cache may take.
+    /// The limits of the cache.
     pub fn limits(mut self, limits: CacheLimits) -> Self {
         self.limits = limits;
         self
@@ -169,7 +169,7 @@ impl CacheBuilder {
         self
     }
 
-    /// Ignores what clients ask of caches, but for `no-store`: a client cannot have a stored response fetched again.
+    /// Ignores the `Cache-Control` of clients, but for `no-store`: a client cannot have a stored response fetched again.
     pub fn ignore_client_control(mut self) -> Self {
         self.ignores_client_control = true;
         self

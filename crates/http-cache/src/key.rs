@@ -64,7 +64,7 @@ pub(crate) fn of_reference(key: &[u8], reference: &[u8]) -> Option<Vec<u8>> {
     let path = if reference.starts_with('/') {
         reference.as_bytes().to_vec()
     } else {
-        // A relative path without dot segments, which is what servers send.
+        // A relative path: servers send it without dot segments.
         let target = key[origin.len()..].split(|&byte| byte == b'?').next().unwrap_or_default();
         let folder = target.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         [&target[..folder], reference.as_bytes()].concat()

@@ -1,6 +1,6 @@
 //! A shared response cache (RFC 9111): stored responses answer requests in the place of an upstream, or of a function.
 //!
-//! [`Cache::wrap`] puts it in front of a function of a router, such as a proxy. All loops share what it stores.
+//! [`Cache::wrap`] puts it in front of a function of a router, such as a proxy. All loops share the stored responses.
 //!
 //! ```no_run
 //! use tidegate::http::cache::Cache;

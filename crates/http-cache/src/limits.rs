@@ -1,4 +1,4 @@
-//! `CacheLimits`: what a cache may take, with defaults that protect it.
+//! `CacheLimits`: the bounds of a cache, with defaults that protect it.
 
 use std::time::Duration;
 
