@@ -301,7 +301,8 @@ fn several_urls_are_requested_in_turn() {
     let program = Program::serve(&["--loops", "1"]);
     let urls = ["plaintext", "nowhere", "bytes/5000"].map(|target| format!("http://{}/{target}", program.ip()));
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
-    for arguments in [&["-n", "300", "-c", "4", "--pipeline", "5"][..], &["-n", "300", "-c", "2", "--http2", "-m", "5"]] {
+    for arguments in [&["-n", "300", "-c", "4", "--pipeline", "5"][..], &["-n", "300", "-c", "2", "--http2", "-m", "5"]]
+    {
         let (code, figures, _) = load(&[arguments, &urls].concat());
         assert_eq!((code, requests(&figures)), (Some(1), 300), "{arguments:?}: {figures}");
         let of = |status: &str| figures["statuses"][status].as_u64().unwrap_or(0);
