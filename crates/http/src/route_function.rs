@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::limits::Limits;
 use crate::middleware::Middleware;
+use crate::request::Request;
 use crate::route_limits::RouteLimits;
 
 /// Gives a function limits of its own.
@@ -62,7 +63,8 @@ impl<F> RouteFunction<F> {
     }
 
     /// From the last piece of a request that was received to the head of the response; beyond it 503. It takes the place
-    /// of [`Router::timeout`](crate::Router::timeout) and [`Limits::request_timeout`]. A function that is not async runs to its end.
+    /// of [`Router::timeout`](crate::Router::timeout) and [`Limits::request_timeout`]. A function that is not async runs to
+    /// its end.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.limits.timeout.set(Some(timeout));
         self
@@ -72,7 +74,7 @@ impl<F> RouteFunction<F> {
     /// received and before async middleware. Clones of a `RateLimit` share their counts, so that routes and loops can
     /// have one together.
     pub fn rate_limit(mut self, limit: impl Middleware) -> Self {
-        self.limits.rate = Some(Box::new(move |request| limit.before(request)));
+        self.limits.rate = Some(Box::new(move |request: &mut Request| limit.before(request)));
         self
     }
 }
