@@ -57,7 +57,7 @@ mod tests {
     use crate::close_reason::CloseReason;
     use crate::context::SendError;
 
-    /// What `anyhow::Error` asks for.
+    /// `anyhow::Error` takes such an error.
     fn check(error: impl Error + Send + Sync + 'static) -> Box<dyn Error + Send + Sync> {
         error.into()
     }

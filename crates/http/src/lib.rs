@@ -50,7 +50,8 @@
 //! | `redirect.rs` | `Redirect`, `FixedResponse` |
 //! | `template/` | `Template`: a text with placeholders, parsed once; where their values come from |
 //! | `route.rs` | the pattern that a path matches, and where the values of its parameters are |
-//! | `route_limits.rs` | `route`: the limits of one route |
+//! | `route_function.rs` | `route`: a function with limits of its own |
+//! | `route_limits.rs` | the limits of one route |
 //! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
 //! | `edit.rs` | `Edit`: a field is set, added or removed |
@@ -100,6 +101,7 @@ mod redirect;
 mod request;
 mod response;
 mod route;
+mod route_function;
 mod route_limits;
 mod router;
 mod server;
@@ -155,7 +157,7 @@ pub use normal_path::normal_path;
 pub use redirect::{FixedResponse, InvalidRedirect, Redirect, ResponseFunction};
 pub use request::Request;
 pub use response::{IntoResponse, Response};
-pub use route_limits::{RouteFunction, WithRouteLimits, route};
+pub use route_function::{RouteFunction, WithRouteLimits, route};
 pub use router::{Router, Slashes};
 pub use server::{Config, Server, serve};
 pub use serving::{HttpHandler, StreamClient};

@@ -12,7 +12,7 @@ use crate::response::Response;
 /// Lets the scripts of other sites send requests, and read their responses: cross-origin resource sharing. A browser asks
 /// for permission before most such requests, with OPTIONS; this middleware answers that by itself.
 ///
-/// It protects users, not the server: a client that is no browser sends what it likes.
+/// It protects users, not the server: other clients than browsers need no permission.
 ///
 /// ```
 /// use std::time::Duration;

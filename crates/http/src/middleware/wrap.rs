@@ -96,7 +96,7 @@ impl Next {
     }
 }
 
-/// Collects the body of a request, and returns what counts its memory.
+/// Collects the body of a request, and returns the charge for its memory.
 async fn collect(request: &mut Request) -> Result<Option<Box<ConnectionCharge>>, Response> {
     let bytes_max = request.collected_body_bytes_max();
     let body = request.body_mut();
