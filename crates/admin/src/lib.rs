@@ -13,6 +13,7 @@
 //! | `/dashboard/events` | the same every second, as Server-Sent Events |
 //! | `/dashboard/connections` | connections, sorted and searched, as JSON |
 //! | `/dashboard/close` | POST: resets a connection; 404 if there is none |
+//! | `/cache/purge` | POST: removes stored responses, if a cache is [given](Admin::cache) |
 //!
 //! **It asks for no password.** So it listens on loopback addresses and Unix sockets only, unless it is
 //! [opened](Admin::allow_remote), and only processes of its own user can connect to a Unix socket with a path; and it refuses requests that a page of another site could have made a browser send
@@ -29,6 +30,7 @@
 //! | `routes.rs` | the paths, and the shared state of their functions |
 //! | `snapshot.rs` | the figures of the live page, as JSON |
 //! | `connections.rs` | the list of connections: searched, sorted |
+//! | `purge.rs` | the removal of stored responses |
 //! | `page.rs` | the live page, `dashboard.html`, and its policy |
 
 #![forbid(unsafe_code)]
@@ -37,6 +39,7 @@ mod connections;
 mod figures;
 mod guard;
 mod page;
+mod purge;
 mod routes;
 mod snapshot;
 
@@ -48,6 +51,7 @@ use std::time::Duration;
 
 use tidegate_engine::{ServerHandle, StartError};
 use tidegate_http::{Limits, Server};
+use tidegate_http_cache::Cache;
 use tidegate_metrics::{HttpMetrics, MetricsText, UpstreamGroup};
 use tidegate_sys::{Address, ListenOptions};
 
@@ -74,6 +78,7 @@ pub struct Admin {
     requests: HttpMetrics,
     upstreams: Option<ReadUpstreams>,
     more: Vec<WriteMetrics>,
+    caches: Vec<Cache>,
     hosts: Vec<String>,
     allows_remote: bool,
     shares_address: bool,
@@ -93,6 +98,7 @@ impl Admin {
             requests: HttpMetrics::new(),
             upstreams: None,
             more: Vec::new(),
+            caches: Vec::new(),
             hosts: Vec::new(),
             allows_remote: false,
             shares_address: false,
@@ -151,6 +157,36 @@ impl Admin {
         self
     }
 
+    /// Lets POST requests to `/cache/purge` remove responses that this cache has stored; of several caches, of each. Without
+    /// this the path does not exist.
+    ///
+    /// | query | removes the responses for |
+    /// |---|---|
+    /// | `url=https://example.org/a?b`, percent-encoded | one URL |
+    /// | `prefix=https://example.org/pictures/` | all URLs that begin so |
+    /// | `host=example.org` | all URLs of a host |
+    /// | `all=true` | all URLs |
+    ///
+    /// The response tells how many were in memory: `{"removed":1}`. A query that is none of these gets a 400.
+    ///
+    /// ```
+    /// use tidegate::admin::Admin;
+    /// use tidegate::http::cache::Cache;
+    /// use tidegate::http::{Router, Server};
+    ///
+    /// let cache = Cache::new();
+    /// let stored = cache.clone();
+    /// let router = move || Router::new().get("/", stored.wrap(async || "Hello!"));
+    /// let server = Server::bind("127.0.0.1:0")?.start(router)?;
+    /// let admin = Admin::new(&server).cache(&cache).start(&"127.0.0.1:0".parse()?)?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cache(mut self, cache: &Cache) -> Self {
+        self.caches.push(cache.clone());
+        self
+    }
+
     /// Responds to requests for a host of this name, too. Without it requests must name an IP address or `localhost`,
     /// which stops pages of other sites that have their name resolve to the address of this server (DNS rebinding).
     pub fn host(mut self, name: &str) -> Self {
@@ -188,9 +224,10 @@ impl Admin {
         limits.memory_max = MEMORY_MAX;
         limits.body_bytes_max = 0;
         let guard = Guard::new(self.hosts);
+        let caches = self.caches;
         let figures =
             Figures { server: self.server, requests: self.requests, upstreams: self.upstreams, more: self.more };
-        let router = move || routes::router(&figures, guard.clone());
+        let router = move || routes::router(&figures, &caches, guard.clone());
         // `nc -N` and the like end their side and wait, and a response does not take long.
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("").half_close(true);
         let options =

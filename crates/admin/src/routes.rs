@@ -8,12 +8,14 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tidegate_engine::task;
 use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
+use tidegate_http_cache::Cache;
 use tidegate_metrics::{Format, Kind, MetricsText, write_process, write_server, write_upstreams};
 
 use crate::connections::{self, Listing};
 use crate::figures::Figures;
 use crate::guard::Guard;
 use crate::page;
+use crate::purge::with_purge;
 use crate::snapshot::Snapshot;
 
 /// Shared state of the functions.
@@ -28,7 +30,7 @@ pub(crate) struct AdminState {
     texts: RefCell<[Option<(Instant, Bytes)>; 3]>,
 }
 
-pub(crate) fn router(figures: &Figures, guard: Guard) -> Router<AdminState> {
+pub(crate) fn router(figures: &Figures, caches: &[Cache], guard: Guard) -> Router<AdminState> {
     let shared = AdminState {
         figures: figures.clone(),
         began: Instant::now(),
@@ -36,7 +38,7 @@ pub(crate) fn router(figures: &Figures, guard: Guard) -> Router<AdminState> {
         pages: Rc::default(),
         texts: RefCell::default(),
     };
-    Router::with_state(shared)
+    let router = Router::with_state(shared)
         .get("/metrics", |State(shared): State<AdminState>, request: Request| {
             metrics(&shared, request.header("accept").unwrap_or_default())
         })
@@ -51,8 +53,8 @@ pub(crate) fn router(figures: &Figures, guard: Guard) -> Router<AdminState> {
                 None => busy(),
             }
         })
-        .post("/dashboard/close", close)
-        .with(guard)
+        .post("/dashboard/close", close);
+    with_purge(router, caches).with(guard)
 }
 
 impl AdminState {
@@ -211,7 +213,7 @@ mod tests {
         let server = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| Router::new().get("/", || "")).unwrap();
         let requests = HttpMetrics::new();
         let figures = Figures { server: server.clone(), requests, upstreams: None, more: Vec::new() };
-        let router = router(&figures, Guard::new(Vec::new()));
+        let router = router(&figures, &[], Guard::new(Vec::new()));
         let (codec, handler) = Config::new().connections(router)();
         let mut page = Embedded::new(codec, handler);
         page.receive(ASKING);

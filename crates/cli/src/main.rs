@@ -86,7 +86,8 @@ enum Command {
     /// Pass requests on to other HTTP servers: a reverse proxy, by --upstream or by --config. SIGUSR1 makes it print its
     /// counts, SIGHUP makes it read its files again
     Proxy(Box<proxy::ProxyOptions>),
-    /// Generate load on an HTTP server and report throughput, latency and errors; exit code 1 if there were errors
+    /// Generate load on an HTTP, WebSocket or Redis server, and report throughput, latency and errors; exit code 1 if
+    /// there were errors or no good response came
     Load(tidegate_load::Options),
     /// Check a file of `serve --config` or `proxy --config`, with the files that it names, and start nothing
     CheckConfig(check_config::CheckOptions),

@@ -66,7 +66,12 @@ pub struct InterimHandler {
     pub(crate) needs_destination: bool,
     /// Requests with safe methods may be in progress side by side on one connection.
     pub(crate) is_pipelined: bool,
+    /// Answers some requests within the dispatch in which they come, without the call.
+    pub(crate) at_once: Option<Box<AnswerAtOnce>>,
 }
+
+/// A response that is there at once, or none.
+pub(crate) type AnswerAtOnce = dyn Fn(&Request) -> Option<Response>;
 
 /// Sends interim responses of one exchange.
 pub enum InterimWriter {

@@ -62,7 +62,7 @@
 //! | `event_stream.rs` | the end of any event stream when the server drains |
 //! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
 //! | `compression/` | content codings of responses and requests |
-//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts, basic authentication, error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`) |
+//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts, basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`) |
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
@@ -149,6 +149,8 @@ pub use middleware::{
     RateLimit, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields, SecurityFields, TraceContext,
     TraceContexts, Wrapper,
 };
+#[cfg(feature = "passwords")]
+pub use middleware::{Passwords, PasswordsError, UserName};
 pub use normal_path::normal_path;
 pub use redirect::{FixedResponse, InvalidRedirect, Redirect, ResponseFunction};
 pub use request::Request;

@@ -320,6 +320,13 @@ impl Request {
         self.parts.as_ref().is_some_and(|parts| parts.decoding.is_some())
     }
 
+    /// Takes over the extensions and the state of the connection of another request.
+    pub(crate) fn copy_parts_of(&mut self, other: &Self) {
+        let Some(parts) = &other.parts else { return };
+        let (extensions, connection_state) = (parts.extensions.clone(), parts.connection_state.clone());
+        self.parts = Some(Box::new(Parts { extensions, connection_state, ..Parts::default() }));
+    }
+
     pub(crate) fn take_decoder(&mut self) -> Option<Box<BodyDecoder>> {
         self.parts.as_mut()?.decoding.take()
     }

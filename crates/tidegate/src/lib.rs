@@ -183,12 +183,15 @@ pub use tidegate_websocket as websocket;
 
 /// The examples in the README are compiled.
 /// HTTP for applications: a server of functions, [`client`](http::client), which sends requests to other servers, and
-/// `proxy`, which passes them on.
+/// `proxy`, which passes them on; `cache`, which stores responses.
 #[cfg(feature = "http-client")]
 pub mod http {
     #[cfg(feature = "http")]
     #[doc(inline)]
     pub use tidegate_http::*;
+    #[cfg(feature = "http")]
+    #[doc(inline)]
+    pub use tidegate_http_cache as cache;
     #[doc(inline)]
     pub use tidegate_http_client as client;
     #[doc(inline)]

@@ -56,7 +56,11 @@ fn signals_reload_drain_and_cut_short_and_the_service_manager_learns_of_it() {
     let reloads = Arc::new(AtomicU32::new(0));
     let counted = reloads.clone();
     let supervisor = Supervisor::new().unwrap().service_manager(manager());
-    let supervisor = supervisor.on_hangup(move || drop(counted.fetch_add(1, Ordering::Relaxed))).unwrap();
+    let supervisor = supervisor
+        .on_hangup(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        })
+        .unwrap();
     let server = start();
     let connection = connect(&server);
     let (ended, end) = mpsc::channel();

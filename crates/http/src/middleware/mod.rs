@@ -6,6 +6,8 @@ mod concurrency_limit;
 mod cors;
 mod error_pages;
 mod network_rules;
+#[cfg(feature = "passwords")]
+mod passwords;
 mod rate_limit;
 mod request_id;
 mod response_fields;
@@ -28,6 +30,8 @@ pub use self::concurrency_limit::ConcurrencyLimit;
 pub use self::cors::{Cors, CorsBuilder, CorsError};
 pub use self::error_pages::{ErrorPage, ErrorPages, PageText};
 pub use self::network_rules::NetworkRules;
+#[cfg(feature = "passwords")]
+pub use self::passwords::{Passwords, PasswordsError, UserName};
 pub use self::rate_limit::{RateKey, RateLimit, address_key};
 pub use self::request_id::{RequestId, RequestIds};
 pub use self::response_fields::ResponseFields;
@@ -353,7 +357,8 @@ fn interim_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
             response
         })
     });
-    Call::Interim(InterimHandler { call, needs_destination, is_pipelined })
+    // Middleware would see a request twice that is not answered at once.
+    Call::Interim(InterimHandler { call, needs_destination, is_pipelined, at_once: None })
 }
 
 fn polled_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {

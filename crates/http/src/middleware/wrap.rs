@@ -164,7 +164,8 @@ impl Wrapper {
                 let call = Box::new(move |request, interims| {
                     middleware(request, Next { endpoint: endpoint.clone(), interims: Some(interims) })
                 });
-                Call::Interim(InterimHandler { call, needs_destination, is_pipelined })
+                // A response that is there at once would pass the middleware by.
+                Call::Interim(InterimHandler { call, needs_destination, is_pipelined, at_once: None })
             }
             Call::Sync(_) | Call::Async(_) | Call::Polled(_) => Call::Async(Box::new(move |request| {
                 middleware(request, Next { endpoint: endpoint.clone(), interims: None })

@@ -185,6 +185,12 @@ impl HttpHandler {
         middleware: MiddlewareState,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
+        if let Some(answer) = &function.at_once
+            && let Some(response) =
+                catch_unwind(AssertUnwindSafe(|| answer(&request))).unwrap_or_else(|_| Some(panicked()))
+        {
+            return self.respond(response, &middleware, is_head(&request), cx);
+        }
         let slot = self.slot_of_first(function, &request, cx);
         let pending = self.begin_interim(function, endpoint, request, middleware, slot, cx);
         cx.deadline_after(pending.timeout);

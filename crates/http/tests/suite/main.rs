@@ -23,6 +23,7 @@ mod metrics;
 mod middleware;
 mod mistakes;
 mod network;
+mod passwords;
 mod redirects;
 mod route_paths;
 mod serving;

@@ -1,7 +1,7 @@
 //! The live table: the figures so far, on a terminal that has room for it.
 
 use super::{errors_by_kind, human};
-use crate::counters::LiveFigures;
+use crate::shared_stats::LiveFigures;
 
 /// The lines of the table, without the bar above them.
 pub(super) fn lines(figures: &LiveFigures, requests: u64, rate: f64) -> String {
@@ -34,10 +34,8 @@ pub(super) fn lines(figures: &LiveFigures, requests: u64, rate: f64) -> String {
 }
 
 fn row(name: &str, cells: &[(&str, String)]) -> String {
-    let cells: String = cells
-        .iter()
-        .map(|(name, value)| format!("{:<15} ", format!("{name} {value}").trim_start()))
-        .collect();
+    let cells: String =
+        cells.iter().map(|(name, value)| format!("{:<15} ", format!("{name} {value}").trim_start())).collect();
     format!("{name:<10}{}", cells.trim_end())
 }
 
@@ -66,7 +64,9 @@ mod tests {
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("\nStatus    200 12,000,000  404 7           418 2           500 9\n"), "{text}");
         assert!(text.ends_with("\nErrors    status 19       timeout 3"), "{text}");
-        assert!(text.lines().count() < usize::from(ROOM.1) && text.lines().all(|line| line.len() < usize::from(ROOM.0)));
+        assert!(
+            text.lines().count() < usize::from(ROOM.1) && text.lines().all(|line| line.len() < usize::from(ROOM.0))
+        );
         let empty = lines(&LiveFigures::default(), 0, 0.0);
         assert_eq!(empty, "Requests  so far 0        a second 0\nLatency   no response yet\nErrors    none");
     }

@@ -74,7 +74,8 @@ pub(super) fn version(figures: &LoadResults) -> &'static str {
 
 /// Rows for the page: the responses by status, or the replies by command.
 pub(super) fn rows(figures: &LoadResults) -> Vec<(String, String)> {
-    let with_share = |count: u64, all: u64| format!("{} ({})", human::count(count), human::percent(share(count as f64, all as f64)));
+    let with_share =
+        |count: u64, all: u64| format!("{} ({})", human::count(count), human::percent(share(count as f64, all as f64)));
     if figures.parameters.protocol == Protocol::Redis {
         let all: u64 = figures.redis.commands.iter().map(|command| command.replies).sum();
         let rows = figures.redis.commands.iter().flat_map(|command| {

@@ -24,7 +24,8 @@ struct Strings(Rc<RefCell<BTreeMap<Vec<u8>, Vec<u8>>>>);
 impl Service for Strings {
     fn call(&mut self, command: &RedisCommand, _: &CallContext) -> Answer {
         let argument = |index| command.argument(index).unwrap_or_default().to_vec();
-        let reply = |value: Option<Vec<u8>>| value.map_or(OutgoingReply::Null, |value| OutgoingReply::Bulk(value.into()));
+        let reply =
+            |value: Option<Vec<u8>>| value.map_or(OutgoingReply::Null, |value| OutgoingReply::Bulk(value.into()));
         let mut strings = self.0.borrow_mut();
         match command.name() {
             b"GET" => reply(strings.get(&argument(1)).cloned()).into(),
@@ -43,9 +44,7 @@ fn server() -> ServerHandle {
     let server = Server::bind("127.0.0.1:0").expect("a free port").loops(1);
     let started = server.start_each(move |_| {
         let (strings, config, channels) = (Strings::default(), config.clone(), channels.clone());
-        move |_: &Address| {
-            (ServerCodec::default(), Handler::with(strings.clone(), config.clone(), channels.clone()))
-        }
+        move |_: &Address| (ServerCodec::default(), Handler::with(strings.clone(), config.clone(), channels.clone()))
     });
     started.expect("it starts")
 }
@@ -184,7 +183,10 @@ fn a_server_that_answers_wrongly_is_an_error_of_its_kind() {
         let url = format!("redis://:secret@{}/", server.address);
         let (is_good, figures) = load(&["-c", "1", "-t", "1", "-d", "500ms", "--timeout", "200ms", &url]);
         let errors = errors(&figures);
-        assert!(!is_good && errors.iter().all(|(found, _)| *found == kind) && !errors.is_empty(), "{answers:?}: {figures}");
+        assert!(
+            !is_good && errors.iter().all(|(found, _)| *found == kind) && !errors.is_empty(),
+            "{answers:?}: {figures}"
+        );
         assert!(!figures.to_string().contains("secret"), "{figures}");
     }
 }
