@@ -47,9 +47,12 @@ pub struct Supervisor {
     signals: Signals,
     manager: ServiceManager,
     on_hangup: Option<Box<dyn Fn() + Send>>,
-    on_user_signal: Option<Box<dyn Fn(&ServerHandle) + Send>>,
+    on_user_signal: Option<OnUserSignal>,
     on_superseded: Option<Box<dyn FnOnce() + Send>>,
 }
+
+/// The action of a user signal.
+type OnUserSignal = Box<dyn Fn(&ServerHandle) + Send>;
 
 /// How a server ended that a [`Supervisor`] ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
