@@ -138,9 +138,9 @@ impl Object<'_> {
         self.line.push('"');
         let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
         if text.bytes().all(is_plain) {
-            self.line.push_str(text)
+            self.line.push_str(text);
         } else {
-            self.escape(text)
+            self.escape(text);
         }
         self.line.push('"');
     }
