@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tidegate_engine::{ServerHandle, task};
+use tidegate_engine::{ServerHandle, blocking, task};
 use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
 use tidegate_metrics::{Format, HttpMetrics, Kind, MetricsText, write_process, write_server};
 
 use crate::connections::{self, Listing};
 use crate::guard::Guard;
+use crate::{ReloadError, ReloadFunction};
 use crate::page;
 use crate::snapshot::Snapshot;
 
@@ -37,6 +38,7 @@ pub(crate) fn router(
     server: &ServerHandle,
     requests: &HttpMetrics,
     more: &[WriteMetrics],
+    reload: Option<&ReloadFunction>,
     guard: Guard,
 ) -> Router<AdminState> {
     let shared = AdminState {
@@ -48,7 +50,11 @@ pub(crate) fn router(
         pages: Rc::default(),
         texts: RefCell::default(),
     };
-    Router::with_state(shared)
+    let router = match reload.cloned() {
+        Some(reload) => Router::with_state(shared).post("/reload", async move || reloaded(reload.clone()).await),
+        None => Router::with_state(shared),
+    };
+    router
         .get("/metrics", |State(shared): State<AdminState>, request: Request| {
             metrics(&shared, request.header("accept").unwrap_or_default())
         })
@@ -100,6 +106,16 @@ impl AdminState {
         let text = Bytes::from(make());
         self.texts.borrow_mut()[which] = Some((now, text.clone()));
         text
+    }
+}
+
+/// Reads the configuration again, on a thread that may block.
+async fn reloaded(reload: ReloadFunction) -> (StatusCode, String) {
+    match blocking(move || reload()).await {
+        Ok(Ok(line)) => (StatusCode::OK, line + "\n"),
+        Ok(Err(ReloadError::Mistakes(lines))) => (StatusCode::UNPROCESSABLE_ENTITY, lines + "\n"),
+        Ok(Err(ReloadError::Busy)) => (StatusCode::CONFLICT, "another reload is under way\n".into()),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }
 }
 

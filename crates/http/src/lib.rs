@@ -39,6 +39,7 @@
 //! | `route.rs` | the pattern that a path matches, and where the values of its parameters are |
 //! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
+//! | `choice.rs` | `Choice`: functions of one path, by conditions |
 //! | `endpoint.rs` | `RequestFunction`: functions, async or not, without their types |
 //! | `extract/` | parts of a request as arguments: `Path`, `Query`, `Json`, `Form`, `Cookies`, `Multipart`, `State` and others, one file each; the bodies of refusals (`refusal.rs`) |
 //! | `sse/` | `Sse`, a response that is a stream of events |
@@ -54,6 +55,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod choice;
 mod codec;
 #[cfg(feature = "compress")]
 mod compression;
@@ -81,6 +83,7 @@ mod upstream_note;
 mod websocket;
 
 pub use app::Reload;
+pub use choice::{Choice, WithChoice};
 #[cfg(feature = "cookies")]
 #[doc(inline)]
 pub use cookie::{self, Cookie, SameSite};

@@ -243,13 +243,14 @@ impl MiddlewareRun {
 /// An endpoint with middleware of its own.
 pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endpoint {
     let (body, half_close, is_gateway) = (endpoint.body, endpoint.half_close.get(), endpoint.is_gateway);
+    let arms = endpoint.arms.iter().map(|arm| arm.around(&middleware)).collect();
     let call = match endpoint.call {
         Call::Sync(_) => sync_around(endpoint, middleware),
         Call::Async(_) => async_around(endpoint, middleware),
         Call::Polled(_) => polled_around(endpoint, middleware),
         Call::Interim(_) => interim_around(endpoint, middleware),
     };
-    let around = Endpoint { is_gateway, ..Endpoint::new(call, body) };
+    let around = Endpoint { is_gateway, arms, ..Endpoint::new(call, body) };
     around.half_close.set(half_close);
     around
 }

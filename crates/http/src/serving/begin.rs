@@ -28,9 +28,10 @@ pub(crate) struct RouteMatch<'t> {
 
 impl<'t> RouteMatch<'t> {
     #[inline(always)]
-    pub(crate) fn of(table: &'t Table, head: &RequestHead) -> Self {
+    pub(crate) fn of(table: &'t Table, head: &RequestHead, client: impl FnOnce() -> Address) -> Self {
         let table = table.of_host(head);
-        Self { table, function: table.find(head) }
+        let function = table.find(head).map(|(endpoint, route)| (endpoint.choose(head, client), route));
+        Self { table, function }
     }
 
     /// The function of the route, if there is one.

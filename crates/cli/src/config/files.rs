@@ -1,0 +1,162 @@
+//! The keys of a `[[route]]` with `folder`, its error pages, and its names and passwords.
+
+use std::path::PathBuf;
+
+use tidegate::http::{Response, StatusCode};
+
+use super::keys::{Key, Keys, Kind};
+use super::mistakes::{Located, Mistakes, Place};
+use super::reader::Reader;
+use super::route::{Owner, Route};
+use super::upstream::literal;
+use super::value::Value;
+
+/// How a folder is served.
+#[derive(Debug, Clone)]
+pub(crate) struct FileRules {
+    pub(crate) index: bool,
+    pub(crate) listing: bool,
+    pub(crate) precompressed: bool,
+    pub(crate) compression: bool,
+    pub(crate) symlinks: bool,
+    pub(crate) dot_files: bool,
+    pub(crate) cache_control: Option<String>,
+}
+
+impl Default for FileRules {
+    fn default() -> Self {
+        Self {
+            index: true,
+            listing: false,
+            precompressed: false,
+            compression: true,
+            symlinks: false,
+            dot_files: false,
+            cache_control: None,
+        }
+    }
+}
+
+/// A key that only a folder has, which is true or false.
+macro_rules! folder_key {
+    ($const:ident, $field:ident, $name:literal, $default:literal, $text:literal) => {
+        pub(super) const $const: Key<Route> = Key::<Route>::new($name, Kind::Boolean, $text, |route, value, reader| {
+            route.used.push(($name, value.place, Owner::Folder));
+            route.files.$field = reader.boolean(value);
+        })
+        .default($default);
+    };
+}
+
+folder_key!(INDEX, index, "index", "true", "Serve a directory by its `index.html`.");
+folder_key!(LISTING, listing, "listing", "false", "List directories without one.");
+folder_key!(
+    PRECOMPRESSED,
+    precompressed,
+    "precompressed",
+    "false",
+    "Serve `NAME.br`, `NAME.zst` or `NAME.gz` in place of `NAME` to clients that accept it."
+);
+folder_key!(COMPRESSION, compression, "compression", "true", "Compress types that compress well.");
+folder_key!(SYMLINKS, symlinks, "symlinks", "false", "Follow symbolic links, within the folder only.");
+folder_key!(DOT_FILES, dot_files, "dot-files", "false", "Serve files whose names begin with a dot.");
+
+pub(super) const CACHE_CONTROL: Key<Route> =
+    Key::<Route>::new("cache-control", Kind::Text, "The value of `Cache-Control`.", |route, value, reader| {
+        route.used.push(("cache-control", value.place, Owner::Folder));
+        let text = literal(value, reader);
+        if let Err(error) = Response::new().header("Cache-Control", &text) {
+            reader.mistake(value.place, format!("`{}`: {error}", text.escape_debug()));
+        }
+        route.files.cache_control = Some(text);
+    });
+
+/// The body of the responses with a status.
+#[derive(Debug, Clone)]
+pub(crate) struct ErrorPage {
+    pub(crate) status: StatusCode,
+    pub(crate) path: Located<PathBuf>,
+}
+
+/// Pages by status.
+pub(super) fn error_pages(value: &Value, reader: &mut Reader<'_>) -> Vec<ErrorPage> {
+    let mut pages = Vec::new();
+    for (name, page) in reader.entries(value) {
+        let path = reader.path(page);
+        match ErrorPage::new(&name.text, path) {
+            Ok(page) => pages.push(page),
+            Err((text, is_status)) => reader.mistake(if is_status { name.place } else { page.place }, text),
+        }
+    }
+    pages
+}
+
+impl ErrorPage {
+    /// A page for a status. A mistake has its text, and whether the status has it.
+    pub(crate) fn new(status: &str, path: Located<PathBuf>) -> Result<Self, (String, bool)> {
+        let code = status.parse::<u16>().ok().filter(|code| (400..600).contains(code));
+        let Some(status) = code.and_then(|code| StatusCode::from_u16(code).ok()) else {
+            return Err((format!("`{}` is not the status of an error, 400 to 599", status.escape_debug()), true));
+        };
+        let shown = path.value.display();
+        match std::fs::metadata(&path.value).map(|metadata| metadata.len()) {
+            Ok(length) if length > ERROR_PAGE_BYTES_MAX => Err((format!("`{shown}` is larger than 1 MiB"), false)),
+            Ok(_) => Ok(Self { status, path }),
+            Err(error) => Err((format!("`{shown}`: {error}"), false)),
+        }
+    }
+}
+
+/// Names and passwords.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BasicAuthRule {
+    place: Place,
+    pub(crate) realm: String,
+    pub(crate) users: Vec<(String, String)>,
+}
+
+impl BasicAuthRule {
+    /// With users of flags.
+    pub(crate) fn of_users(users: Vec<(String, String)>) -> Self {
+        Self { place: Place::FLAG, realm: REALM.into(), users }
+    }
+}
+
+impl Keys for BasicAuthRule {
+    const TITLE: &'static str = "basic-auth";
+    const TEXT: &'static str = "Names and passwords that a client needs.";
+    const KEYS: &'static [Key<Self>] = &[
+        Key::<Self>::new("realm", Kind::Text, "What the browser shows.", |to, value, reader| {
+            to.realm = reader.text(value);
+            let is_plain = |byte| matches!(byte, b' '..=b'~') && !b"\"\\".contains(&byte);
+            if !to.realm.bytes().all(is_plain) {
+                reader.mistake(value.place, "a realm is ASCII without quotes and backslashes");
+            }
+        })
+        .default("\"restricted\""),
+        Key::<Self>::new("users", Kind::Map(&Kind::Secret), "Passwords by name.", |to, value, reader| {
+            for (name, password) in reader.entries(value) {
+                if name.text.contains(':') {
+                    reader.mistake(name.place, format!("the user name `{}` has a colon", name.text.escape_debug()));
+                }
+                let password = reader.secret(password);
+                to.users.push((name.text.clone(), password));
+            }
+        })
+        .required(),
+    ];
+
+    fn at(&mut self, place: Place) {
+        self.place = place;
+        self.realm = REALM.into();
+    }
+
+    fn check(&mut self, mistakes: &mut Mistakes) {
+        if self.users.is_empty() {
+            mistakes.add(self.place, "there are no users");
+        }
+    }
+}
+
+const REALM: &str = "restricted";
+const ERROR_PAGE_BYTES_MAX: u64 = 1024 * 1024;

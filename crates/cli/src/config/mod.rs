@@ -1,0 +1,180 @@
+//! The configuration file of the program: one format for `run`, `serve --config`, `proxy --config` and `check-config`.
+//!
+//! `source.rs` reads the files and what they include, `value.rs` and `environment.rs` make values of them. `keys.rs` says
+//! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
+//! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
+//! `proxying.rs`, `files.rs` and `path_rule.rs`, and here the file itself. `check.rs` has the rules between tables.
+//! `mistakes.rs` collects all that is wrong. `gateway/` runs a configuration.
+//!
+//! A new key is one entry in the `KEYS` of its table.
+
+mod check;
+mod environment;
+mod files;
+mod globs;
+mod keys;
+mod listen;
+mod literal;
+mod mistakes;
+mod path_rule;
+mod proxying;
+mod reader;
+#[cfg(test)]
+mod reference;
+mod route;
+mod schema;
+mod source;
+#[cfg(test)]
+mod tests;
+mod upstream;
+mod value;
+
+use std::path::Path;
+
+use tidegate::http::{LogFormat, Slashes};
+
+pub(crate) use self::check::{PathPlan, host_plan};
+pub(crate) use self::files::{BasicAuthRule, ErrorPage, FileRules};
+use self::keys::{Key, Keys, Kind, info};
+pub(crate) use self::listen::{CertificateFiles, HeaderMode, Listen, ListenLimits, RedirectHttps};
+pub(crate) use self::literal::{host_key, refuse_variable};
+pub(crate) use self::mistakes::{Located, Mistakes, Place};
+pub(crate) use self::path_rule::PathRule;
+pub(crate) use self::proxying::{HostRule, RESPONSE_TIMEOUT_MAX};
+use self::reader::Reader;
+pub(crate) use self::route::{Action, Conditions, FixedResponse, Redirect, Route, Wanted};
+use self::route::Site;
+pub(crate) use self::schema::schema;
+use self::source::read_all;
+use self::value::Data;
+pub(crate) use self::upstream::{Check, Upstream, UpstreamLimitRules, UpstreamServer};
+
+/// A configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Config {
+    pub(crate) access_log: AccessLogFormat,
+    pub(crate) slashes: SlashRule,
+    pub(crate) listen: Vec<Listen>,
+    pub(crate) upstreams: Vec<Upstream>,
+    /// Those of sites too.
+    pub(crate) routes: Vec<Route>,
+}
+
+/// The format of the access log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum AccessLogFormat {
+    /// No access log.
+    #[default]
+    Off,
+    /// The common log format of web servers.
+    Common,
+    /// The same with the fields `Referer` and `User-Agent`.
+    Combined,
+    /// A JSON line.
+    Json,
+}
+
+/// How `//`, `%2F` and `\\` are matched; paths are passed on as they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum SlashRule {
+    /// As one slash, since upstreams may read them so.
+    #[default]
+    Merge,
+    /// As they were sent.
+    Keep,
+    /// Answered with 400.
+    Refuse,
+}
+
+impl Keys for Config {
+    const TITLE: &'static str = "the file";
+    const TEXT: &'static str = "The file itself. `listen`, `site`, `route` and `upstream` of included files are added.";
+    const KEYS: &'static [Key<Self>] = &[
+        Key::<Self>::new("include", Kind::OneOrMore(&Kind::Text), "Further files, relative to this one; `*` and `?` in the last part stand for names.", |_, _, _| {}),
+        Key::<Self>::new("access-log", Kind::Choice(&["off", "common", "combined", "json"]), "Log a line for each response.", |to, value, reader| {
+            let values = [("common", AccessLogFormat::Common), ("combined", AccessLogFormat::Combined), ("json", AccessLogFormat::Json)];
+            to.access_log = reader.choice(value, &values, AccessLogFormat::Off);
+        })
+        .default("\"off\""),
+        Key::<Self>::new("slashes", Kind::Choice(&["merge", "keep", "refuse"]), "How routes to upstreams match `//`, `%2F`, `%5C` and a backslash, which servers read in different ways: as one slash, as they were sent, or with a 400. Paths are passed on as they came.", |to, value, reader| {
+            let values = [("keep", SlashRule::Keep), ("refuse", SlashRule::Refuse)];
+            to.slashes = reader.choice(value, &values, SlashRule::Merge);
+        })
+        .default("\"merge\""),
+        Key::<Self>::new("listen", Kind::List(&Kind::Table(info::<Listen>)), "Where the server listens.", |to, value, reader| {
+            let listen = reader.tables(value);
+            to.listen.extend(listen);
+        }),
+        Key::<Self>::new("upstream", Kind::List(&Kind::Table(info::<Upstream>)), "Servers that can answer the same requests.", |to, value, reader| {
+            let upstreams = reader.tables(value);
+            to.upstreams.extend(upstreams);
+        }),
+        Key::<Self>::new("route", Kind::List(&Kind::Table(info::<Route>)), "Which requests, and what they get.", |to, value, reader| {
+            let routes = reader.tables(value);
+            to.routes.extend(routes);
+        }),
+        Key::<Self>::new("site", Kind::List(&Kind::Table(info::<Site>)), "Routes that share hosts.", |to, value, reader| {
+            for site in reader.tables::<Site>(value) {
+                to.routes.extend(site.into_routes());
+            }
+        }),
+    ];
+}
+
+impl Config {
+    /// Reads a file with all that it includes, and checks it. The mistakes have warnings alone if there is a
+    /// configuration.
+    pub(crate) fn read(path: &Path) -> (Option<Self>, Mistakes) {
+        let mut mistakes = Mistakes::default();
+        let mut config = Self::default();
+        let mut scalars: Vec<(String, Place)> = Vec::new();
+        for table in read_all(path, &mut mistakes) {
+            let Data::Table(entries) = &table.data else { continue };
+            for (name, value) in entries {
+                if matches!(&*name.text, "access-log" | "slashes") {
+                    if scalars.iter().any(|(other, _)| *other == name.text) {
+                        mistakes.add(name.place, format!("another file has `{}` already", name.text));
+                    }
+                    scalars.push((name.text.clone(), value.place));
+                }
+            }
+            Reader { mistakes: &mut mistakes }.take_all(&mut config, entries);
+        }
+        config.check(&mut mistakes);
+        (if mistakes.has_errors() { None } else { Some(config) }, mistakes)
+    }
+
+    /// The same, for a server that starts or reads it again.
+    pub(crate) fn load(path: &Path) -> Result<Self, Mistakes> {
+        match Self::read(path) {
+            (Some(config), mistakes) => {
+                for line in mistakes.warning_lines() {
+                    tracing::warn!(subsystem = "config", "{line}");
+                }
+                Ok(config)
+            }
+            (None, mistakes) => Err(mistakes),
+        }
+    }
+}
+
+impl AccessLogFormat {
+    pub(crate) fn format(self) -> Option<LogFormat> {
+        match self {
+            Self::Off => None,
+            Self::Common => Some(LogFormat::Common),
+            Self::Combined => Some(LogFormat::Combined),
+            Self::Json => Some(LogFormat::Json),
+        }
+    }
+}
+
+impl SlashRule {
+    pub(crate) fn slashes(self) -> Slashes {
+        match self {
+            Self::Merge => Slashes::Merge,
+            Self::Keep => Slashes::Keep,
+            Self::Refuse => Slashes::Refuse,
+        }
+    }
+}
