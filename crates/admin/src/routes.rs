@@ -13,9 +13,9 @@ use tidegate_metrics::{Format, HttpMetrics, Kind, MetricsText, write_process, wr
 
 use crate::connections::{self, Listing};
 use crate::guard::Guard;
-use crate::{ReloadError, ReloadFunction};
 use crate::page;
 use crate::snapshot::Snapshot;
+use crate::{ReloadError, ReloadFunction};
 
 /// Writes metrics of the application.
 pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;

@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
@@ -13,7 +13,8 @@ use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
 use tidegate::proxy_protocol::{Networks, Policy};
 use tidegate::{
-    Address, Admission, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, StartError, http, http1,
+    Address, Admission, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, StartError,
+    http, http1,
 };
 
 use crate::admin::{AdminOptions, RunningAdmin};

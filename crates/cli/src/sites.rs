@@ -75,7 +75,9 @@ impl SitesOptions {
         (files.listing, files.precompressed, files.symlinks) = (self.listing, self.precompressed, self.symlinks);
         files.compression = !self.no_compression;
         if let Some(value) = &self.cache_control {
-            Response::new().header("Cache-Control", value).map_err(|error| format!("`{}`: {error}", value.escape_debug()))?;
+            Response::new()
+                .header("Cache-Control", value)
+                .map_err(|error| format!("`{}`: {error}", value.escape_debug()))?;
             files.cache_control = Some(literal(value)?);
         }
         let shared = Route { error_pages: self.error_pages()?, basic_auth: self.users()?, files, ..Route::default() };

@@ -58,7 +58,8 @@ impl TlsOptions {
             return Err("each --tls-cert needs its --tls-key".into());
         }
         let files = self.tls_cert.iter().zip(&self.tls_key);
-        let files = files.map(|(cert, key)| CertificateFiles { cert: cert.clone(), key: key.clone(), place: Place::FLAG });
+        let files =
+            files.map(|(cert, key)| CertificateFiles { cert: cert.clone(), key: key.clone(), place: Place::FLAG });
         listen.is_https = true;
         listen.certificates = files.collect();
         listen.self_signed = self.tls_self_signed.then(|| vec!["localhost".to_owned(), "127.0.0.1".to_owned()]);
@@ -97,7 +98,8 @@ impl Tls {
         if let Some(timeout) = own.or(handshake_timeout) {
             builder = builder.handshake_timeout(timeout);
         }
-        let authorities = listen.client_ca.as_ref().map(|path| ClientAuthorities::from_files([&path.value])).transpose()?;
+        let authorities =
+            listen.client_ca.as_ref().map(|path| ClientAuthorities::from_files([&path.value])).transpose()?;
         if let Some(authorities) = &authorities {
             builder = builder.client_certificates(ClientCertificates::RequiredBy(authorities.clone()));
         }

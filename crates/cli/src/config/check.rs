@@ -39,7 +39,8 @@ impl Config {
                 None => {
                     let meant = super::keys::nearest(&wanted.value, names.keys().copied());
                     let meant = meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-                    mistakes.add(wanted.place, format!("there is no [[upstream]] with the name `{}`{meant}", wanted.value));
+                    mistakes
+                        .add(wanted.place, format!("there is no [[upstream]] with the name `{}`{meant}", wanted.value));
                 }
             }
         }
@@ -121,7 +122,8 @@ impl Config {
                 }
                 let same = |other: &usize| self.routes[*other].conditions.asks_the_same(&route.conditions);
                 if !route.conditions.is_empty() && others.iter().any(same) {
-                    mistakes.warn(route.place, "nothing reaches this route: another one before it has the same conditions");
+                    mistakes
+                        .warn(route.place, "nothing reaches this route: another one before it has the same conditions");
                 }
                 others.push(number);
             }

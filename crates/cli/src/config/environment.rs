@@ -73,7 +73,9 @@ mod tests {
             let (text, has_variables) = substitute(text, lookup).unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!((&*text, has_variables), expected);
         }
-        for (text, expected) in [("a ${NONE}", "NONE"), ("${HOME_PORT", "without"), ("${}", "not the name"), ("${1a}", "1a")] {
+        for (text, expected) in
+            [("a ${NONE}", "NONE"), ("${HOME_PORT", "without"), ("${}", "not the name"), ("${1a}", "1a")]
+        {
             let error = substitute(text, lookup).expect_err(text);
             assert!(error.contains(expected), "{error}");
         }

@@ -60,9 +60,15 @@ pub(crate) enum Kind {
     /// A text, or `{ file = PATH }`.
     Secret,
     Boolean,
-    Integer { min: i64, max: i64 },
+    Integer {
+        min: i64,
+        max: i64,
+    },
     /// Whole seconds.
-    Seconds { min: i64, max: i64 },
+    Seconds {
+        min: i64,
+        max: i64,
+    },
     Choice(&'static [&'static str]),
     List(&'static Kind),
     /// One value, or a list.

@@ -64,12 +64,19 @@ impl Keys for CertificateFiles {
     const TITLE: &'static str = "a certificate";
     const TEXT: &'static str = "A certificate of an https listener; the names in it say which clients get it.";
     const KEYS: &'static [Key<Self>] = &[
-        Key::<Self>::new("cert", Kind::Path, "The chain (PEM), the certificate of the server first.", |to, value, reader| {
-            to.cert = reader.path(value).value;
+        Key::<Self>::new(
+            "cert",
+            Kind::Path,
+            "The chain (PEM), the certificate of the server first.",
+            |to, value, reader| {
+                to.cert = reader.path(value).value;
+            },
+        )
+        .required(),
+        Key::<Self>::new("key", Kind::Path, "Its private key (PEM).", |to, value, reader| {
+            to.key = reader.path(value).value
         })
         .required(),
-        Key::<Self>::new("key", Kind::Path, "Its private key (PEM).", |to, value, reader| to.key = reader.path(value).value)
-            .required(),
     ];
 
     fn at(&mut self, place: Place) {
@@ -182,7 +189,8 @@ impl Keys for Listen {
         if !self.certificates.is_empty() && self.self_signed.is_some() {
             mistakes.add(self.place, "`certificates` and `self-signed` exclude each other");
         }
-        let is_of_tls = has_certificate || self.client_ca.is_some() || !self.ticket_keys.is_empty() || !self.versions.is_empty();
+        let is_of_tls =
+            has_certificate || self.client_ca.is_some() || !self.ticket_keys.is_empty() || !self.versions.is_empty();
         if !self.is_https && is_of_tls {
             let keys = "`certificates`, `self-signed`, `client-ca`, `ticket-keys` and `versions`";
             mistakes.add(self.place, format!("{keys} need `protocol = \"https\"`"));

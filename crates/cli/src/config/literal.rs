@@ -5,7 +5,9 @@
 pub(crate) fn refuse_host(name: &str) -> Option<String> {
     let host = name.strip_prefix("*.").unwrap_or(name);
     if host.contains('*') {
-        return Some(format!("`{name}` never matches: a star stands for all labels at the beginning, as in `*.example.org`"));
+        return Some(format!(
+            "`{name}` never matches: a star stands for all labels at the beginning, as in `*.example.org`"
+        ));
     }
     if !host.is_ascii() {
         return Some(format!("`{name}` never matches: requests name such a host in ASCII, as `xn--...`"));
@@ -96,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_host_that_no_request_names_is_refused() {
-        for name in ["*.*.example.org", "*", "*.", "a.*", "", ".", "a..b", "a b", "a:1", "a/b", "$host", "m\u{fc}ller.example"]
+        for name in
+            ["*.*.example.org", "*", "*.", "a.*", "", ".", "a..b", "a b", "a:1", "a/b", "$host", "m\u{fc}ller.example"]
         {
             assert!(refuse_host(name).is_some(), "{name}");
         }

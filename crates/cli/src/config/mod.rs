@@ -42,12 +42,12 @@ pub(crate) use self::mistakes::{Located, Mistakes, Place};
 pub(crate) use self::path_rule::PathRule;
 pub(crate) use self::proxying::{HostRule, RESPONSE_TIMEOUT_MAX};
 use self::reader::Reader;
-pub(crate) use self::route::{Action, Conditions, FixedResponse, Redirect, Route, Wanted};
 use self::route::Site;
+pub(crate) use self::route::{Action, Conditions, FixedResponse, Redirect, Route, Wanted};
 pub(crate) use self::schema::schema;
 use self::source::read_all;
-use self::value::Data;
 pub(crate) use self::upstream::{Check, Upstream, UpstreamLimitRules, UpstreamServer};
+use self::value::Data;
 
 /// A configuration.
 #[derive(Debug, Clone, Default)]

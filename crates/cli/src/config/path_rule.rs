@@ -50,13 +50,16 @@ fn check_parameters(text: &str) -> Result<(), String> {
     let mut rest = text;
     while let Some(at) = rest.find(['{', '}', '*']) {
         if rest.as_bytes()[at] == b'*' {
-            return Err(format!("`{text}`: a star stands at the end, as in `/files/*`, or in braces, as in `{{*rest}}`"));
+            return Err(format!(
+                "`{text}`: a star stands at the end, as in `/files/*`, or in braces, as in `{{*rest}}`"
+            ));
         }
         let Some((name, after)) = rest[at..].strip_prefix('{').and_then(|inner| inner.split_once('}')) else {
             return Err(format!("`{text}`: braces enclose the name of a parameter, as in `/users/{{id}}`"));
         };
         let (name, is_rest) = name.strip_prefix('*').map_or((name, false), |name| (name, true));
-        let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+        let is_name =
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
         if !is_name {
             return Err(format!("`{text}`: `{name}` is not the name of a parameter"));
         }
@@ -96,9 +99,10 @@ mod tests {
         ] {
             assert_eq!(PathRule::parse(text), Ok(expected), "{text}");
         }
-        for text in
-            ["api", "", "/a?b", "/a b", "/a//b", "/a*", "/*/a", "/{a", "/a}", "/{}", "/{a}/{a}", "/{*a}/b", "/{a}b", "/{a}/*", "/x{*a}"]
-        {
+        for text in [
+            "api", "", "/a?b", "/a b", "/a//b", "/a*", "/*/a", "/{a", "/a}", "/{}", "/{a}/{a}", "/{*a}/b", "/{a}b",
+            "/{a}/*", "/x{*a}",
+        ] {
             assert!(PathRule::parse(text).is_err(), "{text}");
         }
     }

@@ -64,33 +64,54 @@ impl Default for ProxyRules {
 macro_rules! proxy_key {
     ($const:ident, $name:literal, $kind:expr, $default:literal, $text:literal, $known:expr, |$to:ident, $value:ident, $reader:ident| $take:expr) => {
         pub(super) const $const: Key<Route> = {
-            let key = Key::<Route>::new($name, $kind, $text, |route: &mut Route, $value: &Value, $reader: &mut Reader<'_>| {
-                route.used.push(($name, $value.place, Owner::Upstream));
-                let $to = &mut route.proxying;
-                $take;
-            })
+            let key = Key::<Route>::new(
+                $name,
+                $kind,
+                $text,
+                |route: &mut Route, $value: &Value, $reader: &mut Reader<'_>| {
+                    route.used.push(($name, $value.place, Owner::Upstream));
+                    let $to = &mut route.proxying;
+                    $take;
+                },
+            )
             .known_as($known);
             if $default.is_empty() { key } else { key.default($default) }
         };
     };
 }
 
-proxy_key!(STRIP_PATH, "strip-path", Kind::Boolean, "false", "Remove the prefix of `path`.", &["strip-prefix"], |to, value, reader| {
-    to.strip_path = reader.boolean(value);
-});
-proxy_key!(HOST, "host", Kind::Text, "\"keep\"", "The host that the upstream gets: `keep`, `upstream`, or a name.", &[], |to, value, reader| {
-    let name = literal(value, reader);
-    to.host = match &*name {
-        "keep" => HostRule::Keep,
-        "upstream" => HostRule::OfUpstream,
-        _ => {
-            if let Err(error) = tidegate::http1::Request::get("/").and_then(|request| request.host(&name)) {
-                reader.mistake(value.place, format!("`{}`: {error}", name.escape_debug()));
+proxy_key!(
+    STRIP_PATH,
+    "strip-path",
+    Kind::Boolean,
+    "false",
+    "Remove the prefix of `path`.",
+    &["strip-prefix"],
+    |to, value, reader| {
+        to.strip_path = reader.boolean(value);
+    }
+);
+proxy_key!(
+    HOST,
+    "host",
+    Kind::Text,
+    "\"keep\"",
+    "The host that the upstream gets: `keep`, `upstream`, or a name.",
+    &[],
+    |to, value, reader| {
+        let name = literal(value, reader);
+        to.host = match &*name {
+            "keep" => HostRule::Keep,
+            "upstream" => HostRule::OfUpstream,
+            _ => {
+                if let Err(error) = tidegate::http1::Request::get("/").and_then(|request| request.host(&name)) {
+                    reader.mistake(value.place, format!("`{}`: {error}", name.escape_debug()));
+                }
+                HostRule::Name(name)
             }
-            HostRule::Name(name)
-        }
-    };
-});
+        };
+    }
+);
 proxy_key!(
     RESPONSE_TIMEOUT,
     "response-timeout",
@@ -100,12 +121,28 @@ proxy_key!(
     &["timeout"],
     |to, value, reader| to.response_timeout = Some(reader.seconds(value))
 );
-proxy_key!(REQUEST_HEADERS, "request-headers", Kind::Table(info::<Edits>), "", "Fields that are set, added and removed on the way to the upstream.", &[], |to, value, reader| {
-    to.request_edits = reader.table::<Edits>(value).edits;
-});
-proxy_key!(RESPONSE_HEADERS, "response-headers", Kind::Table(info::<Edits>), "", "Fields that are set, added and removed on the way back.", &[], |to, value, reader| {
-    to.response_edits = reader.table::<Edits>(value).edits;
-});
+proxy_key!(
+    REQUEST_HEADERS,
+    "request-headers",
+    Kind::Table(info::<Edits>),
+    "",
+    "Fields that are set, added and removed on the way to the upstream.",
+    &[],
+    |to, value, reader| {
+        to.request_edits = reader.table::<Edits>(value).edits;
+    }
+);
+proxy_key!(
+    RESPONSE_HEADERS,
+    "response-headers",
+    Kind::Table(info::<Edits>),
+    "",
+    "Fields that are set, added and removed on the way back.",
+    &[],
+    |to, value, reader| {
+        to.response_edits = reader.table::<Edits>(value).edits;
+    }
+);
 proxy_key!(
     RATE_PER_ADDRESS,
     "rate-per-address",
@@ -121,20 +158,36 @@ proxy_key!(
         }
     }
 );
-proxy_key!(HASH_KEY, "hash-key", Kind::Text, "\"client\"", "What `consistent-hash` goes by: `client`, `target` or `header:NAME`.", &[], |to, value, reader| {
-    let text = reader.text(value);
-    match &*text {
-        "client" => to.hash_key = HashKey::Client,
-        "target" => to.hash_key = HashKey::Target,
-        other => match other.strip_prefix("header:") {
-            Some(name) if is_field_name(name) => to.hash_key = HashKey::Header(name.to_owned()),
-            _ => reader.mistake(value.place, format!("`{other}` is not client, target or header:NAME")),
-        },
+proxy_key!(
+    HASH_KEY,
+    "hash-key",
+    Kind::Text,
+    "\"client\"",
+    "What `consistent-hash` goes by: `client`, `target` or `header:NAME`.",
+    &[],
+    |to, value, reader| {
+        let text = reader.text(value);
+        match &*text {
+            "client" => to.hash_key = HashKey::Client,
+            "target" => to.hash_key = HashKey::Target,
+            other => match other.strip_prefix("header:") {
+                Some(name) if is_field_name(name) => to.hash_key = HashKey::Header(name.to_owned()),
+                _ => reader.mistake(value.place, format!("`{other}` is not client, target or header:NAME")),
+            },
+        }
     }
-});
-proxy_key!(X_FORWARDED, "x-forwarded", Kind::Boolean, "true", "Add `X-Forwarded-For`, `-Proto` and `-Host`.", &[], |to, value, reader| {
-    to.x_forwarded = reader.boolean(value);
-});
+);
+proxy_key!(
+    X_FORWARDED,
+    "x-forwarded",
+    Kind::Boolean,
+    "true",
+    "Add `X-Forwarded-For`, `-Proto` and `-Host`.",
+    &[],
+    |to, value, reader| {
+        to.x_forwarded = reader.boolean(value);
+    }
+);
 proxy_key!(FORWARDED, "forwarded", Kind::Boolean, "false", "Add `Forwarded` (RFC 7239).", &[], |to, value, reader| {
     to.forwarded = reader.boolean(value);
 });
@@ -147,9 +200,17 @@ proxy_key!(
     &["trusted-proxies"],
     |to, value, reader| to.trusted = reader.networks(value)
 );
-proxy_key!(UPGRADES, "upgrades", Kind::List(&Kind::Text), "[\"websocket\"]", "Protocols that requests may switch to.", &[], |to, value, reader| {
-    to.upgrades = Some(reader.texts(value).into_iter().map(|text| text.value).collect());
-});
+proxy_key!(
+    UPGRADES,
+    "upgrades",
+    Kind::List(&Kind::Text),
+    "[\"websocket\"]",
+    "Protocols that requests may switch to.",
+    &[],
+    |to, value, reader| {
+        to.upgrades = Some(reader.texts(value).into_iter().map(|text| text.value).collect());
+    }
+);
 proxy_key!(CONNECT, "connect", Kind::Boolean, "false", "Pass CONNECT on.", &[], |to, value, reader| {
     to.connect = reader.boolean(value);
 });
@@ -174,17 +235,28 @@ impl Keys for Edits {
     const TITLE: &'static str = "a change of fields";
     const TEXT: &'static str = "Changes of fields. Values are sent as they are.";
     const KEYS: &'static [Key<Self>] = &[
-        Key::<Self>::new("set", Kind::Map(&Kind::Text), "Fields that replace those of the same name.", |to, value, reader| {
-            to.values(value, reader, |name, value| Edit::set(name, value));
-        }),
-        Key::<Self>::new("add", Kind::Map(&Kind::Text), "Fields beside those of the same name.", |to, value, reader| {
-            to.values(value, reader, |name, value| Edit::add(name, value));
-        }),
+        Key::<Self>::new(
+            "set",
+            Kind::Map(&Kind::Text),
+            "Fields that replace those of the same name.",
+            |to, value, reader| {
+                to.values(value, reader, |name, value| Edit::set(name, value));
+            },
+        ),
+        Key::<Self>::new(
+            "add",
+            Kind::Map(&Kind::Text),
+            "Fields beside those of the same name.",
+            |to, value, reader| {
+                to.values(value, reader, |name, value| Edit::add(name, value));
+            },
+        ),
         Key::<Self>::new("remove", Kind::OneOrMore(&Kind::Text), "Names of fields.", |to, value, reader| {
             let names = reader.texts(value);
             for name in &names {
                 if !is_field_name(&name.value) {
-                    let text = format!("`{}` is not the name of a field; there are no patterns", name.value.escape_debug());
+                    let text =
+                        format!("`{}` is not the name of a field; there are no patterns", name.value.escape_debug());
                     reader.mistake(name.place, text);
                 }
             }

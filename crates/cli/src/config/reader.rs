@@ -92,7 +92,8 @@ impl Reader<'_> {
                 }
                 let meant = nearest(text, names.iter().copied()).map(|name| format!("; did you mean \"{name}\"?"));
                 let expected = kind.name();
-                let text = format!("`{name}` is {expected}, not \"{}\"{}", text.escape_debug(), meant.unwrap_or_default());
+                let text =
+                    format!("`{name}` is {expected}, not \"{}\"{}", text.escape_debug(), meant.unwrap_or_default());
                 self.mistake(value.place, text);
                 return false;
             }

@@ -28,7 +28,8 @@ fn add(table: &TableInfo, seen: &mut BTreeSet<&'static str>, text: &mut String) 
     }
     let mut title = table.title.to_owned();
     title[..1].make_ascii_uppercase();
-    let title = if table.title.starts_with('[') || !table.title.contains(' ') { format!("`{}`", table.title) } else { title };
+    let title =
+        if table.title.starts_with('[') || !table.title.contains(' ') { format!("`{}`", table.title) } else { title };
     text.push_str(&format!("## {title}\n\n{}\n\n| key | value | default | meaning |\n|---|---|---|---|\n", table.text));
     for key in &table.keys {
         let default = match key.need {

@@ -102,7 +102,8 @@ impl Default for Route {
 
 impl Keys for Route {
     const TITLE: &'static str = "[[route]]";
-    const TEXT: &'static str = "Which requests, and what they get: exactly one of `upstream`, `folder`, `redirect` and `respond`.";
+    const TEXT: &'static str =
+        "Which requests, and what they get: exactly one of `upstream`, `folder`, `redirect` and `respond`.";
     const KEYS: &'static [Key<Self>] = &[
         Key::<Self>::new("hosts", Kind::OneOrMore(&Kind::Text), "Names of hosts, `*.example.org` for all below one; without any, for requests that name no host of another route.", |to, value, reader| {
             to.hosts = hosts(value, reader);
@@ -275,12 +276,20 @@ impl Keys for Redirect {
             }
         })
         .required(),
-        Key::<Self>::new("status", Kind::Integer { min: 301, max: 308 }, "301, 302, 303, 307 or 308.", |to, value, reader| {
-            to.status = reader.count(value) as u16;
-            if !matches!(to.status, 301 | 302 | 303 | 307 | 308) {
-                reader.mistake(value.place, format!("{} is not the status of a redirect: 301, 302, 303, 307, 308", to.status));
-            }
-        })
+        Key::<Self>::new(
+            "status",
+            Kind::Integer { min: 301, max: 308 },
+            "301, 302, 303, 307 or 308.",
+            |to, value, reader| {
+                to.status = reader.count(value) as u16;
+                if !matches!(to.status, 301 | 302 | 303 | 307 | 308) {
+                    reader.mistake(
+                        value.place,
+                        format!("{} is not the status of a redirect: 301, 302, 303, 307, 308", to.status),
+                    );
+                }
+            },
+        )
         .default("308"),
     ];
 }
@@ -339,12 +348,33 @@ impl Keys for Site {
     const TITLE: &'static str = "[[site]]";
     const TEXT: &'static str = "Routes that share hosts. Its `[[site.route]]` have the keys of a `[[route]]`.";
     const KEYS: &'static [Key<Self>] = &[
-        Key::<Self>::new("hosts", Kind::OneOrMore(&Kind::Text), "The hosts of its routes, as for a route.", |to, value, reader| to.hosts = hosts(value, reader)),
-        Key::<Self>::new("route", Kind::List(&Kind::Table(info::<Route>)), "Its routes, which have no `hosts` of their own.", |to, value, reader| to.routes = reader.tables(value)).required(),
-        Key::<Self>::new("error-pages", Kind::Map(&Kind::Path), "Those of its routes without any of their own.", |to, value, reader| to.error_pages = error_pages(value, reader)),
-        Key::<Self>::new("basic-auth", Kind::Table(info::<BasicAuthRule>), "That of its routes without one of their own.", |to, value, reader| {
-            to.basic_auth = Some(reader.table(value));
-        }),
+        Key::<Self>::new(
+            "hosts",
+            Kind::OneOrMore(&Kind::Text),
+            "The hosts of its routes, as for a route.",
+            |to, value, reader| to.hosts = hosts(value, reader),
+        ),
+        Key::<Self>::new(
+            "route",
+            Kind::List(&Kind::Table(info::<Route>)),
+            "Its routes, which have no `hosts` of their own.",
+            |to, value, reader| to.routes = reader.tables(value),
+        )
+        .required(),
+        Key::<Self>::new(
+            "error-pages",
+            Kind::Map(&Kind::Path),
+            "Those of its routes without any of their own.",
+            |to, value, reader| to.error_pages = error_pages(value, reader),
+        ),
+        Key::<Self>::new(
+            "basic-auth",
+            Kind::Table(info::<BasicAuthRule>),
+            "That of its routes without one of their own.",
+            |to, value, reader| {
+                to.basic_auth = Some(reader.table(value));
+            },
+        ),
     ];
 
     fn at(&mut self, place: Place) {

@@ -75,7 +75,8 @@ fn of_kind(kind: Kind, tables: &mut BTreeMap<String, Value>) -> Value {
         Kind::Map(inner) => json!({ "type": "object", "additionalProperties": of_kind(*inner, tables) }),
         Kind::Table(info) => {
             let table = info();
-            let name: String = table.title.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect();
+            let name: String =
+                table.title.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect();
             if !tables.contains_key(&name) {
                 tables.insert(name.clone(), Value::Null);
                 let described = object(&table, tables);

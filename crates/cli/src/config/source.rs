@@ -80,7 +80,8 @@ impl Reading {
         }
         self.bytes += bytes.len();
         String::from_utf8(bytes).map_err(|error| {
-            let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+            let line =
+                error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
             io::Error::other(format!("line {} is not UTF-8", line + 1))
         })
     }

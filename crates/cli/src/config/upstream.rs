@@ -248,9 +248,14 @@ impl Keys for Check {
             to.timeout = Some(reader.count(value));
         })
         .default("2"),
-        Key::<Self>::new("failures", ONE_OR_MORE, "Failures in a row after which a server is down.", |to, value, reader| {
-            to.failures = Some(reader.count(value));
-        })
+        Key::<Self>::new(
+            "failures",
+            ONE_OR_MORE,
+            "Failures in a row after which a server is down.",
+            |to, value, reader| {
+                to.failures = Some(reader.count(value));
+            },
+        )
         .default("3"),
         Key::<Self>::new("successes", ONE_OR_MORE, "Successes in a row after which it is up.", |to, value, reader| {
             to.successes = Some(reader.count(value));

@@ -15,7 +15,10 @@ pub(crate) struct Value {
 /// What a value is.
 #[derive(Debug, Clone)]
 pub(crate) enum Data {
-    Text { text: String, has_variables: bool },
+    Text {
+        text: String,
+        has_variables: bool,
+    },
     Integer(i64),
     Boolean(bool),
     List(Vec<Value>),

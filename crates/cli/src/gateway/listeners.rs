@@ -4,10 +4,10 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::engine::{RunningListener, ServedListener};
 use tidegate::http::{self, IntoResponse, Request, Response, Router, StatusCode};
 use tidegate::metrics::HttpMetrics;
-use tidegate::engine::{RunningListener, ServedListener};
-use tidegate::{Address, Admission, Listener, ListenOptions, Server, ServerHandle};
+use tidegate::{Address, Admission, ListenOptions, Listener, Server, ServerHandle};
 
 use super::routes::RouteTable;
 use crate::config::{Config, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
@@ -54,7 +54,8 @@ impl ListenPlan {
             };
             let config = self.config(parts, listen, tls[0].as_ref());
             let server = parts.process.apply(inherited).replaceable();
-            return Ok(server.run_main(|listener| self.serve(parts, listen, config, with_admission(listener, parts, listen)))?);
+            return Ok(server
+                .run_main(|listener| self.serve(parts, listen, config, with_admission(listener, parts, listen)))?);
         }
         let mut server = parts.process.apply(Server::new()).replaceable();
         if let Some(replaced) = replaced {

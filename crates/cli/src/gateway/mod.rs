@@ -188,7 +188,9 @@ impl Gateway {
         let reloaded = self.reload(running).map_err(|error| error.to_string());
         match &reloaded {
             Ok(summary) => tracing::info!(subsystem = "config", "configuration reloaded: {summary}"),
-            Err(error) => tracing::error!(subsystem = "config", %error, "configuration not reloaded; the old one stays in use"),
+            Err(error) => {
+                tracing::error!(subsystem = "config", %error, "configuration not reloaded; the old one stays in use")
+            }
         }
         reloaded.map_err(ReloadError::Mistakes)
     }
@@ -236,4 +238,3 @@ impl Source {
         }
     }
 }
-

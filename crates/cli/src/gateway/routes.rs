@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate::Bytes;
 use tidegate::http::proxy::{Forwarding, Maintenance, Proxy, RateLimit, Upstreams};
 use tidegate::http::{
-    self, AccessLog, BasicAuth, Choice, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog, LogFormat, Reload, Request, Response,
-    ResponseCompression, Router, Slashes, StatusCode,
+    self, AccessLog, BasicAuth, Choice, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog, LogFormat,
+    Reload, Request, Response, ResponseCompression, Router, Slashes, StatusCode,
 };
 use tidegate::metrics::MetricsText;
 use tidegate::proxy_protocol::Networks;
@@ -108,7 +108,8 @@ impl OpenRoutes {
 
     fn router(&self, access_log: &LineLog) -> Router {
         // The routes of a loop share the idle connections of each upstream.
-        let proxies: HashMap<_, _> = self.upstreams.iter().map(|(name, set)| (name.as_str(), Proxy::new(set))).collect();
+        let proxies: HashMap<_, _> =
+            self.upstreams.iter().map(|(name, set)| (name.as_str(), Proxy::new(set))).collect();
         let mut all = None;
         let mut named = Vec::new();
         for (host, paths) in &self.hosts {
@@ -200,7 +201,8 @@ impl OpenRoute {
         }
         if let Some(auth) = &self.route.basic_auth {
             let users = auth.users.iter();
-            router = router.with(users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password)));
+            router =
+                router.with(users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password)));
         }
         router
     }

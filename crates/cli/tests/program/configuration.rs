@@ -245,7 +245,11 @@ fn mistakes_between_routes_and_of_syntax_are_found() {
         ("[[route]]\nredirect = { to = \"//$host\" }\n".into(), "2:19", "`$host` would be sent"),
         ("[[route]]\nfolder = \"/nowhere\"\n".into(), "2:10", "not a directory"),
         ("[[route]]\npath = \"/a\"\nfolder = \"/\"\n".into(), "2:8", "ends with `/*`"),
-        ("[[listen]]\naddress = \"127.0.0.1:1\"\n[[listen]]\naddress = \"127.0.0.1:1\"\n".into(), "4:11", "second listener"),
+        (
+            "[[listen]]\naddress = \"127.0.0.1:1\"\n[[listen]]\naddress = \"127.0.0.1:1\"\n".into(),
+            "4:11",
+            "second listener",
+        ),
         ("[[listen]]\naddress = \"127.0.0.1:1\"\nredirect-https = true\n".into(), "1:1", "needs an https listener"),
         ("[[listen]]\naddress = \"127.0.0.1:1\"\nself-signed = true\n".into(), "1:1", "need `protocol"),
         ("a = 1.5\nb = 2020-01-01\nlisten = 3\n".into(), "3:10", "`listen` is a list of tables, not 3"),
@@ -255,7 +259,10 @@ fn mistakes_between_routes_and_of_syntax_are_found() {
         let (code, _, errors) = files.check(&text);
         assert_eq!(code, Some(1), "{text}: {errors:?}");
         let place = if place.ends_with(' ') { place.to_owned() } else { format!("gateway.toml:{place}: ") };
-        assert!(errors.iter().any(|line| line.starts_with(&place) && line.contains(expected)), "{text}{place}{expected}: {errors:#?}");
+        assert!(
+            errors.iter().any(|line| line.starts_with(&place) && line.contains(expected)),
+            "{text}{place}{expected}: {errors:#?}"
+        );
     }
     files.write("gateway.toml", "");
     let (code, _, errors) = run(&["check-config", &files.path("none.toml")]);
@@ -306,9 +313,14 @@ respond = { body = "c" }
     let (code, lines, errors) = files.check(text);
     assert_eq!((code, lines.len()), (Some(0), 1), "{errors:?}");
     assert!(lines[0].contains("0 listeners, 1 upstreams, 3 routes"), "{lines:?}");
-    for (place, expected) in [("3:8", "no route uses"), ("9:10", "none of the routes of `*.sea.example`"), ("12:1", "nothing reaches")] {
+    for (place, expected) in
+        [("3:8", "no route uses"), ("9:10", "none of the routes of `*.sea.example`"), ("12:1", "nothing reaches")]
+    {
         let wanted = format!("gateway.toml:{place}: ");
-        assert!(errors.iter().any(|line| line.contains(&wanted) && line.contains(expected) && line.contains("warning")), "{wanted}: {errors:?}");
+        assert!(
+            errors.iter().any(|line| line.contains(&wanted) && line.contains(expected) && line.contains("warning")),
+            "{wanted}: {errors:?}"
+        );
     }
 }
 
@@ -439,7 +451,8 @@ fn the_administrative_server_reloads_only_if_it_may() {
 #[test]
 fn a_reload_during_a_reload_is_refused_or_waits() {
     let files = Files::new();
-    let text = |body: &str| format!("[[listen]]\naddress = \"127.0.0.1:0\"\n[[route]]\nrespond = {{ body = {body} }}\n");
+    let text =
+        |body: &str| format!("[[listen]]\naddress = \"127.0.0.1:0\"\n[[route]]\nrespond = {{ body = {body} }}\n");
     files.write("gateway.toml", &text("\"one\""));
     let program = files.start("gateway.toml", &["--admin", "127.0.0.1:0", "--admin-reload"]);
     let (admin, pipe) = (admin(&program), files.path("pipe"));
@@ -466,8 +479,11 @@ fn reloads_under_load_lose_no_request() {
     let files = Files::new();
     let text = |number: usize, headers: usize, address: &str| {
         let listen = format!("[[listen]]\naddress = \"{address}\"\nlimits = {{ headers = {headers} }}\n");
-        let others: String = (0..200).map(|other| format!("[[route]]\npath = \"/{other}\"\nrespond = {{}}\n")).collect();
-        format!("{listen}[[route]]\nrespond = {{ body = \"Hello, World!\", headers = {{ X-Number = \"{number}\" }} }}\n{others}")
+        let others: String =
+            (0..200).map(|other| format!("[[route]]\npath = \"/{other}\"\nrespond = {{}}\n")).collect();
+        format!(
+            "{listen}[[route]]\nrespond = {{ body = \"Hello, World!\", headers = {{ X-Number = \"{number}\" }} }}\n{others}"
+        )
     };
     files.write("gateway.toml", &text(0, 100, "127.0.0.1:0"));
     let mut program = files.start("gateway.toml", &[]);

@@ -446,7 +446,8 @@ pub(super) fn open_others(
     replaced: &[OwnedFd],
 ) -> Result<Vec<Vec<Socket>>, StartError> {
     let first = listeners.first().ok_or(StartError::NoListener)?;
-    let mut taken = replaced.iter().map(|descriptor| first.listener.adopt(descriptor)).collect::<Result<Vec<_>, _>>()?;
+    let mut taken =
+        replaced.iter().map(|descriptor| first.listener.adopt(descriptor)).collect::<Result<Vec<_>, _>>()?;
     open_each(listeners, loops, &mut taken)
 }
 

@@ -299,7 +299,8 @@ impl ConnectionTask {
     /// Begins a request that has arrived.
     fn begin(&mut self, head: RequestHead) -> TaskInput {
         let table = self.app.table();
-        let route = RouteMatch::of(&table, &head, || self.exchanges.client().0.unwrap_or_else(crate::request::unknown_peer));
+        let route =
+            RouteMatch::of(&table, &head, || self.exchanges.client().0.unwrap_or_else(crate::request::unknown_peer));
         if route.keeps_half_closed() {
             self.exchanges.keep_half_closed();
         }
