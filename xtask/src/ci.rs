@@ -119,7 +119,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 26] = [
+const EXAMPLES: [&str; 27] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -139,6 +139,7 @@ const EXAMPLES: [&str; 26] = [
     "plaintext",
     "push",
     "socks_server",
+    "memcached_server",
     "sse_push",
     "streams",
     "tally",

@@ -100,6 +100,7 @@ pub(crate) const JOBS: &[Job] = &[
     job("ws-5-16", "1 of 16 such messages", 16, websocket::echo::<5, 16>),
     job("ws-64k", "1 message of 64 KiB over WebSocket, sent back", 1, websocket::echo::<65_536, 1>),
     job("proxy-1", "1 request, passed on to an upstream", 1, http::proxied::<1>),
+    job("proxy-features", "the same with a log, an id, two edits and a rate limit", 1, http::proxied_with_features),
     job("proxy-16", "1 of 16 pipelined requests, passed on to an upstream", 16, http::proxied::<16>),
     job("lines-100", "1 of 100 pipelined lines", streams::STREAMS, streams::pipelined),
     job("streams-100", "1 line on each of 100 streams", streams::STREAMS, streams::one_on_each),

@@ -137,7 +137,7 @@ impl ProcessOptions {
         limits
     }
 
-    /// What holds for a server whatever its listeners are.
+    /// Adds the settings that do not depend on listeners.
     pub(crate) fn apply(&self, server: Server) -> Server {
         let admission = self.admission.admission();
         let mut server =

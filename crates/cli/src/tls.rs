@@ -45,7 +45,7 @@ pub(crate) struct Tls {
 }
 
 impl TlsOptions {
-    /// Adds what the flags say to the listener of the flags.
+    /// Adds the certificates of the flags to their listener.
     pub(crate) fn add_to(&self, listen: &mut Listen) -> Result<(), String> {
         if !self.tls_self_signed && self.tls_cert.is_empty() {
             return match (&self.tls_client_ca, &self.tls_ticket_key[..]) {

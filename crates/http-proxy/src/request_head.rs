@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use tidegate_http::Request;
-use tidegate_http::Response;
+use tidegate_http::{Request, Response, TemplateValues};
 use tidegate_http1::client::{InvalidRequest, Outgoing};
 use tidegate_http1::{self as http1, BodyLength, Fields, Method, RequestHead, Status};
 
@@ -142,7 +141,9 @@ impl ForwardPlan {
         if let Some(handshake) = self.handshake.as_ref().filter(|_| !is_http2) {
             handshake.add(&mut fields);
         }
-        fields::add_edits(&mut fields, &options.request_edits);
+        fields::add_edits(&mut fields, &options.request_edits, || {
+            TemplateValues::new(request).trusting_networks(&options.forwarding.trusted)
+        });
         if is_http2 && self.takes_trailers {
             // The proxy passes trailers on in any case; some gRPC servers insist on the field.
             fields.push_te_trailers();
@@ -218,17 +219,39 @@ fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, [u8]>,
         None => Vec::new(),
     };
     let path = head.path_bytes();
+    if !options.rewrites.is_empty() {
+        return rewritten(head, options);
+    }
     let Some(prefix) = &options.strip_prefix else {
         return Ok(if is_absolute { [path, &query()].concat().into() } else { target.into() });
     };
+    let rest = stripped(path, prefix)?;
+    Ok([b"/", rest, &query()].concat().into())
+}
+
+/// The path behind the prefix of the route, without the slash between them.
+fn stripped<'a>(path: &'a [u8], prefix: &str) -> Result<&'a [u8], Response> {
     let rest = match path.strip_prefix(prefix.as_bytes()) {
         Some(rest) if rest.is_empty() => Some(rest),
         Some([b'/', rest @ ..]) => Some(rest),
         // The path matches in another form than it was sent.
         _ => tidegate_http::gateway::strip_prefix(path, prefix),
     };
-    let rest = rest.ok_or_else(|| Response::of_error(Status::NOT_FOUND))?;
-    Ok([b"/", rest, &query()].concat().into())
+    rest.ok_or_else(|| Response::of_error(Status::NOT_FOUND))
+}
+
+/// The target with another path.
+#[inline(never)]
+fn rewritten<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, [u8]>, Response> {
+    let mut path = Cow::Borrowed(head.path_bytes());
+    if let Some(prefix) = &options.strip_prefix {
+        path = [b"/", stripped(&path, prefix)?].concat().into();
+    }
+    let mut query = head.query_bytes().map_or_else(Vec::new, |query| [b"?", query].concat());
+    for rewrite in &options.rewrites {
+        path = rewrite.apply(path, &mut query).ok_or_else(|| Response::of_error(Status::BAD_REQUEST))?;
+    }
+    Ok([&*path, &query].concat().into())
 }
 
 /// The first protocol that a request asks to switch to, if it may (RFC 9110 §7.8).
@@ -245,7 +268,7 @@ fn asked_protocol(head: &RequestHead) -> Option<&str> {
 
 /// Whether a path has a segment `.` or `..`, plain or encoded, also between encoded slashes: two servers would read two
 /// paths in it.
-fn has_dot_segment(path: &[u8]) -> bool {
+pub(super) fn has_dot_segment(path: &[u8]) -> bool {
     if !path.contains(&b'.') && !path.contains(&b'%') {
         return false;
     }

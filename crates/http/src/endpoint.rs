@@ -13,7 +13,6 @@ use tidegate_http1::{Interim, Outgoing};
 use tidegate_metrics::RouteMetrics;
 use tidegate_sys::Address;
 
-use crate::choice::Arm;
 use crate::extract::{BodyUse, FromRequest};
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
@@ -31,34 +30,12 @@ pub struct Endpoint {
     pub(crate) is_gateway: bool,
     /// Whether its requests go on when the client ends its side of the connection: that of the router, or of the listener.
     pub(crate) half_close: Cell<Option<bool>>,
-    /// Functions with conditions: the first whose condition a request meets is called in place of this one.
-    pub(crate) arms: Box<[Arm]>,
 }
 
 impl Endpoint {
     pub(crate) fn new(call: Call, body: BodyUse) -> Self {
         let (label, metrics) = (Cell::new(Label::NONE), OnceCell::new());
-        Self { call, body, label, metrics, is_gateway: false, half_close: Cell::new(None), arms: Box::default() }
-    }
-
-    /// Names it, and the functions that are called in its place, for the watchdog.
-    pub(crate) fn set_label(&self, label: Label) {
-        self.label.set(label);
-        self.arms.iter().for_each(|arm| arm.endpoint.set_label(label));
-    }
-
-    /// Counts its requests, and those of the functions that are called in its place.
-    pub(crate) fn set_metrics(&self, metrics: &Rc<RouteMetrics>) {
-        let _ = self.metrics.set(metrics.clone());
-        self.arms.iter().for_each(|arm| arm.endpoint.set_metrics(metrics));
-    }
-
-    /// Decides whether its requests go on when the client ends its side, where that is not decided yet.
-    pub(crate) fn settle_half_close(&self, settled: Option<bool>) {
-        if self.half_close.get().is_none() {
-            self.half_close.set(settled);
-        }
-        self.arms.iter().for_each(|arm| arm.endpoint.settle_half_close(settled));
+        Self { call, body, label, metrics, is_gateway: false, half_close: Cell::new(None) }
     }
 
     /// Whether its requests go on when the client ends its side of the connection.

@@ -384,3 +384,33 @@ pub(crate) type AnyState = Rc<dyn Any>;
 
 /// The state of a connection whose requests have a handler each: the streams of a session share it.
 pub(crate) type SharedState = Rc<OnceCell<AnyState>>;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use tidegate_buffer::{Outbound, Pool};
+    use tidegate_codec::{Codec, Input, Output, Step, Time};
+
+    use super::*;
+
+    /// A request as the codec yields it, of the client 192.0.2.1 for the host `sea`.
+    pub(crate) fn request(method: &str, target: &str, lines: &str) -> Request {
+        request_to("sea", method, target, lines)
+    }
+
+    pub(crate) fn request_to(host: &str, method: &str, target: &str, lines: &str) -> Request {
+        let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+        let (mut input, mut queue) = (Input::new(), Outbound::new(&pool));
+        let text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n");
+        input.append(pool.copy(text.as_bytes()), &pool);
+        let mut server = http1::Server::default();
+        match server.decode(&mut input, &mut Output::new(&mut queue, &pool, &time)) {
+            Ok(Step::Message(http1::Incoming::Head(head))) => {
+                let peer = std::net::SocketAddr::from(([192, 0, 2, 1], 50_000));
+                Request::new(head.detach(), peer.into(), false, None)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -11,6 +11,8 @@ use tidegate_http1::{self as http1, Fields, RequestHead, Status};
 use tidegate_metrics::HttpRecorder;
 use tidegate_sys::Address;
 
+use crate::condition::Condition;
+use crate::conditional::{Choice, ConditionalRoutes};
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, Middleware, MiddlewareList};
 use crate::normal_path::{self, NormalPath};
@@ -64,7 +66,7 @@ pub(crate) struct Table {
     /// The paths without parameters, which come before those with some, with their routes.
     exact: HashMap<Box<[u8]>, usize, RandomState>,
     /// All patterns in the form in which paths are matched, with their routes.
-    places: HashMap<Rc<str>, usize, RandomState>,
+    places: HashMap<Box<str>, usize, RandomState>,
     routes: Vec<PathRoute>,
     fallback: Option<Rc<Endpoint>>,
     pub(crate) middleware: MiddlewareList,
@@ -77,6 +79,8 @@ pub(crate) struct Table {
     /// The routes of all hosts below a domain, by the name behind `*.`.
     domains: HashMap<String, Self, RandomState>,
     slashes: Slashes,
+    /// The routes that have conditions, if there are some.
+    conditional: Option<Box<ConditionalRoutes>>,
 }
 
 impl Default for Table {
@@ -93,6 +97,7 @@ impl Default for Table {
             hosts: HashMap::default(),
             domains: HashMap::default(),
             slashes: Slashes::default(),
+            conditional: None,
         }
     }
 }
@@ -118,6 +123,8 @@ pub enum Slashes {
 /// The functions of one path.
 struct PathRoute {
     pattern: Rc<Pattern>,
+    /// The pattern in the form in which paths are matched.
+    normal: Box<str>,
     methods: Vec<(http1::Method, Rc<Endpoint>)>,
     /// Methods that are not registered, by name.
     extensions: Vec<(String, Rc<Endpoint>)>,
@@ -184,6 +191,49 @@ impl<S: 'static> Router<S> {
     pub fn any<M>(mut self, path: &str, function: impl RequestFunction<S, M>) -> Self {
         let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
         self.table.add(path, None, endpoint);
+        self
+    }
+
+    /// A function for the requests for a path that meet all of these conditions, whichever method they have.
+    ///
+    /// Routes of one path are tried in the order in which they were added, those without conditions last. If there are none
+    /// of these, the next less specific path decides: literal bytes come before parameters, and these before `{*rest}`.
+    ///
+    /// ```
+    /// use tidegate::http::{Condition, Method, Router};
+    ///
+    /// let router = Router::new()
+    ///     .any_if("/files/{*path}", [Condition::methods([Method::PUT, Method::DELETE])], || "a change")
+    ///     .any_if("/files/{*path}", [!Condition::cookie("session")], || "sign in first")
+    ///     .any("/files/{*path}", || "a file");
+    /// # drop(router);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`route`](Self::route); a path may have several functions.
+    #[must_use]
+    pub fn any_if<M>(
+        mut self,
+        path: &str,
+        conditions: impl IntoIterator<Item = Condition>,
+        function: impl RequestFunction<S, M>,
+    ) -> Self {
+        let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
+        let conditions = conditions.into_iter().collect();
+        self.table.add_conditional(path, Choice { conditions, endpoint });
+        self
+    }
+
+    /// A function for the requests that meet all of these conditions, and whose path no route matches.
+    #[must_use]
+    pub fn fallback_if<M>(
+        mut self,
+        conditions: impl IntoIterator<Item = Condition>,
+        function: impl RequestFunction<S, M>,
+    ) -> Self {
+        let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
+        let conditions = conditions.into_iter().collect();
+        self.table.conditional.get_or_insert_default().fallbacks.push(Choice { conditions, endpoint });
         self
     }
 
@@ -325,9 +375,13 @@ impl Table {
         route.allow = route.allowed();
     }
 
+    fn add_conditional(&mut self, path: &str, choice: Choice) {
+        let (pattern, normal) = pattern_of(path);
+        self.conditional.get_or_insert_default().add(pattern, normal, choice);
+    }
+
     fn route_of(&mut self, path: &str) -> &mut PathRoute {
-        assert!(path.starts_with('/'), "the path `{path}` has to begin with a slash");
-        let normal = normal_path::normal_pattern(path);
+        let (pattern, normal) = pattern_of(path);
         if let Some(&at) = self.places.get(&*normal) {
             return &mut self.routes[at];
         }
@@ -338,11 +392,10 @@ impl Table {
         if !normal.contains(['{', '}']) {
             self.exact.insert(normal.as_bytes().into(), at);
         }
-        let names = names(path);
-        assert!(names.len() <= PARAMETERS_MAX, "the path `{path}` has more than {PARAMETERS_MAX} parameters");
-        self.places.insert(normal.into(), at);
+        self.places.insert(normal.as_str().into(), at);
         self.routes.push(PathRoute {
-            pattern: Rc::new(Pattern { text: path.into(), names }),
+            pattern: Rc::new(pattern),
+            normal: normal.into(),
             methods: Vec::new(),
             extensions: Vec::new(),
             any: None,
@@ -351,25 +404,27 @@ impl Table {
         &mut self.routes[at]
     }
 
-    /// The function for the paths that no route matches, within the middleware.
-    pub(crate) fn into_fallback(self) -> Option<Rc<Endpoint>> {
-        self.settle_half_close(None);
-        let endpoint = self.fallback?;
-        Some(match &self.middleware[..] {
-            [] => endpoint,
-            _ => Rc::new(middleware::around(endpoint, self.middleware)),
-        })
-    }
-
     fn nest(&mut self, prefix: &str, other: Self) {
         other.settle_half_close(None);
         let layered = |endpoint: Rc<Endpoint>| match &other.middleware[..] {
             [] => endpoint,
             _ => Rc::new(middleware::around(endpoint, other.middleware.clone())),
         };
+        let behind = |text: &str| if text == "/" { prefix.to_owned() } else { format!("{prefix}{text}") };
+        if let Some(conditional) = other.conditional {
+            let layered = |choice: Choice| Choice { endpoint: layered(choice.endpoint), ..choice };
+            for route in conditional.routes() {
+                let choices = route.choices.iter().cloned().map(layered);
+                choices.for_each(|choice| self.add_conditional(&behind(&route.pattern.text), choice));
+            }
+            for choice in conditional.fallbacks.into_iter().map(layered) {
+                for path in [prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")] {
+                    self.add_conditional(&path, choice.clone());
+                }
+            }
+        }
         for route in other.routes {
-            let text = &*route.pattern.text;
-            let path = if text == "/" { prefix.to_owned() } else { format!("{prefix}{text}") };
+            let path = behind(&route.pattern.text);
             for (method, endpoint) in route.methods {
                 let method =
                     Method::from_bytes(method.name().unwrap_or_default().as_bytes()).expect("it is registered");
@@ -400,7 +455,8 @@ impl Table {
     /// Whether requests go on when the client ends its side, for the functions for which that is not decided yet.
     pub(crate) fn settle_half_close(&self, outer: Option<bool>) {
         let settled = self.half_close.or(outer);
-        self.endpoints().for_each(|endpoint| endpoint.settle_half_close(settled));
+        let unsettled = self.endpoints().filter(|endpoint| endpoint.half_close.get().is_none());
+        unsettled.for_each(|endpoint| endpoint.half_close.set(settled));
         self.tables().for_each(|table| table.settle_half_close(settled));
     }
 
@@ -419,7 +475,8 @@ impl Table {
             let named = route.methods.iter().map(|(_, endpoint)| endpoint);
             named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any)
         });
-        of_routes.chain(&self.fallback)
+        let conditional = self.conditional.iter().flat_map(|conditional| conditional.endpoints());
+        of_routes.chain(&self.fallback).chain(conditional)
     }
 
     /// Gives every function the label that names it for the watchdog of the loop.
@@ -427,19 +484,27 @@ impl Table {
         for route in &self.routes {
             let path = &route.pattern.text;
             for (method, endpoint) in &route.methods {
-                endpoint.set_label(activity.label(&format!("{} {path}", method.name().unwrap_or_default())));
+                endpoint.label.set(activity.label(&format!("{} {path}", method.name().unwrap_or_default())));
             }
             for (name, endpoint) in &route.extensions {
-                endpoint.set_label(activity.label(&format!("{name} {path}")));
+                endpoint.label.set(activity.label(&format!("{name} {path}")));
             }
             if let Some(endpoint) = &route.any {
-                endpoint.set_label(activity.label(path));
+                endpoint.label.set(activity.label(path));
             }
+        }
+        if let Some(conditional) = &self.conditional {
+            for route in conditional.routes() {
+                let label = activity.label(&route.pattern.text);
+                route.choices.iter().for_each(|choice| choice.endpoint.label.set(label));
+            }
+            let fallbacks = conditional.fallbacks.iter();
+            fallbacks.for_each(|choice| choice.endpoint.label.set(activity.label("the function for some requests")));
         }
         if let Some(endpoint) = &self.fallback {
             let paths =
                 if self.routes.is_empty() { "the function for all paths" } else { "the function for other paths" };
-            endpoint.set_label(stall_label::label_of_fallback(endpoint, activity, paths));
+            endpoint.label.set(stall_label::label_of_fallback(endpoint, activity, paths));
         }
         self.tables().for_each(|table| table.label(activity));
     }
@@ -450,10 +515,18 @@ impl Table {
             let metrics = recorder.route(&route.pattern.text);
             let named = route.methods.iter().map(|(_, endpoint)| endpoint);
             let named = named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any);
-            named.for_each(|endpoint| endpoint.set_metrics(&metrics));
+            named.for_each(|endpoint| drop(endpoint.metrics.set(metrics.clone())));
+        }
+        if let Some(conditional) = &self.conditional {
+            for route in conditional.routes() {
+                let metrics = recorder.route(&route.pattern.text);
+                route.choices.iter().for_each(|choice| drop(choice.endpoint.metrics.set(metrics.clone())));
+            }
+            let fallbacks = conditional.fallbacks.iter();
+            fallbacks.for_each(|choice| drop(choice.endpoint.metrics.set(recorder.route(OTHER_PATHS))));
         }
         if let Some(endpoint) = &self.fallback {
-            endpoint.set_metrics(&recorder.route(OTHER_PATHS));
+            let _ = endpoint.metrics.set(recorder.route(OTHER_PATHS));
         }
         self.tables().for_each(|table| table.count(recorder));
     }
@@ -477,7 +550,7 @@ impl Table {
         }
     }
 
-    /// The routes of a host, or of the longest domain that it is below. A name has at most 127 labels (RFC 1035 §3.1).
+    /// The routes of a host, or of the longest domain that it is below.
     fn find_lower_case_host(&self, name: &str) -> Option<&Self> {
         let found = self.hosts.get(name);
         if found.is_some() || self.domains.is_empty() || name.len() > HOST_BYTES_MAX {
@@ -486,9 +559,56 @@ impl Table {
         name.match_indices('.').find_map(|(dot, _)| self.domains.get(&name[dot + 1..]))
     }
 
-    /// The function for a request.
+    /// The function for a request from a peer.
     #[inline]
-    pub(crate) fn find(&self, head: &RequestHead) -> Found<'_> {
+    pub(crate) fn find_for(&self, head: &RequestHead, peer: impl Fn() -> Address) -> Found<'_> {
+        if let Some(conditional) = &self.conditional
+            && let Some(found) = self.find_conditional(conditional, head, &peer)
+        {
+            return found;
+        }
+        self.find(head)
+    }
+
+    /// The function for a request, if it is one that has conditions.
+    #[inline(never)]
+    fn find_conditional<'t>(
+        &'t self,
+        conditional: &'t ConditionalRoutes,
+        head: &RequestHead,
+        peer: &dyn Fn() -> Address,
+    ) -> Option<Found<'t>> {
+        let path = head.path_bytes();
+        if self.slashes == Slashes::Refuse && normal_path::has_ambiguous_slash(path) {
+            return None;
+        }
+        let unconditional = |text: &str| self.paths.at(text).ok().map(|found| &*self.routes[*found.value].normal);
+        let in_form = |normal: &NormalPath| {
+            let text = normal.text();
+            conditional.find(text, unconditional(text), (head, peer), |at| normal.place(at))
+        };
+        if !head.has_irregular_target() && !normal_path::has_folds(path) {
+            let text = head.path();
+            return conditional.find(text, unconditional(text), (head, peer), same_place).map(Ok);
+        }
+        let found = match self.slashes {
+            Slashes::Merge => in_form(&NormalPath::folded(path)),
+            _ => in_form(&NormalPath::new(path)),
+        }?;
+        match found {
+            (endpoint, _) if endpoint.is_gateway && self.slashes == Slashes::MergeForProxies => {
+                in_form(&NormalPath::folded(path)).map(Ok)
+            }
+            (endpoint, _) if !endpoint.is_gateway && std::str::from_utf8(path).is_err() => {
+                Some(Err(Response::of_error(Status::BAD_REQUEST).into()))
+            }
+            found => Some(Ok(found)),
+        }
+    }
+
+    /// The function for a request that no condition of a route has chosen.
+    #[inline]
+    fn find(&self, head: &RequestHead) -> Found<'_> {
         if head.has_irregular_target() || self.slashes == Slashes::Refuse {
             return self.find_irregular(head);
         }
@@ -654,6 +774,14 @@ fn assert_makes_no_state(inner: &Table) {
 
 fn known(method: &Method) -> http1::Method {
     http1::Method::from_name(method.as_str())
+}
+
+/// The pattern of a path, and the form in which paths are matched.
+fn pattern_of(path: &str) -> (Pattern, String) {
+    assert!(path.starts_with('/'), "the path `{path}` has to begin with a slash");
+    let names = names(path);
+    assert!(names.len() <= PARAMETERS_MAX, "the path `{path}` has more than {PARAMETERS_MAX} parameters");
+    (Pattern { text: path.into(), names }, normal_path::normal_pattern(path))
 }
 
 /// The names of the parameters in a pattern: the texts between braces, without doubled braces.

@@ -1,10 +1,10 @@
-//! Rules between tables: names, places that two routes have, routes that nothing reaches; and `host_plan`, the order in
-//! which routes are asked.
+//! Rules between tables: names, places that two routes have, routes that nothing reaches; and `host_plan`, the paths that
+//! routers have for routes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::mistakes::{Mistakes, Place};
-use super::route::{Action, Route};
+use super::model::{Action, Route};
 use super::{Config, PathRule, RedirectHttps, host_key};
 
 impl Config {
@@ -146,56 +146,34 @@ fn by_host(routes: &[Route]) -> BTreeMap<String, Vec<usize>> {
     hosts
 }
 
-/// The paths of a host as a router takes them, each with the routes that are asked in turn; the path of the fallback is
-/// empty.
+/// The paths of a host as a router takes them, sorted, each with its routes; the path of the fallback is empty.
 pub(crate) type PathPlan = Vec<(String, Vec<usize>)>;
 
-/// For each host, by its key, its paths. A route without conditions is the last that is asked for its path. Where all
-/// have conditions, those of the prefixes above follow, the longest first.
+/// For each host, by its key, its paths.
 pub(crate) fn host_plan(routes: &[Route]) -> Vec<(String, PathPlan)> {
-    by_host(routes).into_iter().map(|(host, numbers)| (host, path_plan(routes, &numbers))).collect()
+    let plan = |numbers: &[usize]| {
+        let mut plan: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for &number in numbers {
+            for path in routes[number].path.value.patterns() {
+                plan.entry(path).or_default().push(number);
+            }
+        }
+        plan.into_iter().map(|(path, numbers)| (path, in_turn(routes, numbers))).collect()
+    };
+    by_host(routes).into_iter().map(|(host, numbers)| (host, plan(&numbers))).collect()
 }
 
-fn path_plan(routes: &[Route], numbers: &[usize]) -> PathPlan {
-    let mut exact: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    let mut prefixes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for &number in numbers {
-        match &routes[number].path.value {
-            PathRule::Exact(path) => exact.entry(path).or_default().push(number),
-            PathRule::Prefix(prefix) => prefixes.entry(prefix).or_default().push(number),
-        }
+/// The routes of one path: one without conditions has the requests that the others leave. That of an exact path comes
+/// before that of a prefix.
+fn in_turn(routes: &[Route], numbers: Vec<usize>) -> Vec<usize> {
+    let (mut last, mut others): (Vec<_>, Vec<_>) =
+        numbers.into_iter().partition(|number| routes[*number].conditions.is_empty());
+    let is_prefix = |number: &usize| routes[*number].path.value.prefix().is_some();
+    last.sort_by_key(is_prefix);
+    others.sort_by_key(is_prefix);
+    if last.first().is_some_and(|number| !is_prefix(number)) {
+        others.retain(|number| !is_prefix(number));
     }
-    let is_last = |number: &usize| routes[*number].conditions.is_empty();
-    let in_turn = |own: &[usize]| {
-        let (last, others): (Vec<_>, Vec<_>) = own.iter().copied().partition(is_last);
-        others.into_iter().chain(last.into_iter().take(1)).collect::<Vec<_>>()
-    };
-    // All that are asked for a path: its own, then those of the prefixes that it is below.
-    let chain = |path: &str, own: Option<&Vec<usize>>| {
-        let mut all = own.map(|own| in_turn(own)).unwrap_or_default();
-        let mut above = Some(path);
-        while let Some(prefix) = above {
-            if all.last().is_some_and(is_last) {
-                break;
-            }
-            all.extend(prefixes.get(prefix).map(|own| in_turn(own)).unwrap_or_default());
-            above = prefix.rfind('/').map(|slash| &prefix[..slash]);
-        }
-        all
-    };
-    let mut plan: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (path, own) in &exact {
-        plan.insert((*path).to_owned(), chain(path, Some(own)));
-    }
-    for prefix in prefixes.keys() {
-        let asked = chain(prefix, None);
-        if prefix.is_empty() {
-            plan.insert(String::new(), asked);
-            continue;
-        }
-        for path in [(*prefix).to_owned(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")] {
-            plan.entry(path).or_insert_with(|| asked.clone());
-        }
-    }
-    plan.into_iter().collect()
+    others.extend(last.into_iter().take(1));
+    others
 }

@@ -1,41 +1,13 @@
 //! The keys of a `[[route]]` with `folder`, its error pages, and its names and passwords.
 
-use std::path::PathBuf;
-
-use tidegate::http::{Response, StatusCode};
+use tidegate::http::Response;
 
 use super::keys::{Key, Keys, Kind};
-use super::mistakes::{Located, Mistakes, Place};
+use super::mistakes::{Mistakes, Place};
+use super::model::{BasicAuthRule, ErrorPage, Owner, REALM, Route};
 use super::reader::Reader;
-use super::route::{Owner, Route};
 use super::upstream::literal;
 use super::value::Value;
-
-/// How a folder is served.
-#[derive(Debug, Clone)]
-pub(crate) struct FileRules {
-    pub(crate) index: bool,
-    pub(crate) listing: bool,
-    pub(crate) precompressed: bool,
-    pub(crate) compression: bool,
-    pub(crate) symlinks: bool,
-    pub(crate) dot_files: bool,
-    pub(crate) cache_control: Option<String>,
-}
-
-impl Default for FileRules {
-    fn default() -> Self {
-        Self {
-            index: true,
-            listing: false,
-            precompressed: false,
-            compression: true,
-            symlinks: false,
-            dot_files: false,
-            cache_control: None,
-        }
-    }
-}
 
 /// A key that only a folder has, which is true or false.
 macro_rules! folder_key {
@@ -71,13 +43,6 @@ pub(super) const CACHE_CONTROL: Key<Route> =
         route.files.cache_control = Some(text);
     });
 
-/// The body of the responses with a status.
-#[derive(Debug, Clone)]
-pub(crate) struct ErrorPage {
-    pub(crate) status: StatusCode,
-    pub(crate) path: Located<PathBuf>,
-}
-
 /// Pages by status.
 pub(super) fn error_pages(value: &Value, reader: &mut Reader<'_>) -> Vec<ErrorPage> {
     let mut pages = Vec::new();
@@ -89,37 +54,6 @@ pub(super) fn error_pages(value: &Value, reader: &mut Reader<'_>) -> Vec<ErrorPa
         }
     }
     pages
-}
-
-impl ErrorPage {
-    /// A page for a status. A mistake has its text, and whether the status has it.
-    pub(crate) fn new(status: &str, path: Located<PathBuf>) -> Result<Self, (String, bool)> {
-        let code = status.parse::<u16>().ok().filter(|code| (400..600).contains(code));
-        let Some(status) = code.and_then(|code| StatusCode::from_u16(code).ok()) else {
-            return Err((format!("`{}` is not the status of an error, 400 to 599", status.escape_debug()), true));
-        };
-        let shown = path.value.display();
-        match std::fs::metadata(&path.value).map(|metadata| metadata.len()) {
-            Ok(length) if length > ERROR_PAGE_BYTES_MAX => Err((format!("`{shown}` is larger than 1 MiB"), false)),
-            Ok(_) => Ok(Self { status, path }),
-            Err(error) => Err((format!("`{shown}`: {error}"), false)),
-        }
-    }
-}
-
-/// Names and passwords.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct BasicAuthRule {
-    place: Place,
-    pub(crate) realm: String,
-    pub(crate) users: Vec<(String, String)>,
-}
-
-impl BasicAuthRule {
-    /// With users of flags.
-    pub(crate) fn of_users(users: Vec<(String, String)>) -> Self {
-        Self { place: Place::FLAG, realm: REALM.into(), users }
-    }
 }
 
 impl Keys for BasicAuthRule {
@@ -157,6 +91,3 @@ impl Keys for BasicAuthRule {
         }
     }
 }
-
-const REALM: &str = "restricted";
-const ERROR_PAGE_BYTES_MAX: u64 = 1024 * 1024;

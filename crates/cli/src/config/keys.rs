@@ -109,7 +109,7 @@ impl<T> Key<T> {
         self
     }
 
-    /// What holds without it.
+    /// Its value where the file has none.
     pub(crate) const fn default(mut self, value: &'static str) -> Self {
         self.info.need = Need::Default(value);
         self

@@ -1,10 +1,10 @@
 //! The configuration file of the program: one format for `run`, `serve --config`, `proxy --config` and `check-config`.
 //!
-//! `source.rs` reads the files and what they include, `value.rs` and `environment.rs` make values of them. `keys.rs` says
+//! `source.rs` reads the files and their includes, `value.rs` and `environment.rs` make values of them. `keys.rs` says
 //! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
 //! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
-//! `proxying.rs`, `files.rs` and `path_rule.rs`, and here the file itself. `check.rs` has the rules between tables.
-//! `mistakes.rs` collects all that is wrong. `gateway/` runs a configuration.
+//! `proxying.rs` and `files.rs`, and here the file itself; `model.rs` and `path_rule.rs` have the types of a route.
+//! `check.rs` has the rules between tables. `mistakes.rs` collects all mistakes. `gateway/` runs a configuration.
 //!
 //! A new key is one entry in the `KEYS` of its table.
 
@@ -16,6 +16,7 @@ mod keys;
 mod listen;
 mod literal;
 mod mistakes;
+mod model;
 mod path_rule;
 mod proxying;
 mod reader;
@@ -24,8 +25,6 @@ mod reference;
 mod route;
 mod schema;
 mod source;
-#[cfg(test)]
-mod tests;
 mod upstream;
 mod value;
 
@@ -34,16 +33,17 @@ use std::path::Path;
 use tidegate::http::{LogFormat, Slashes};
 
 pub(crate) use self::check::{PathPlan, host_plan};
-pub(crate) use self::files::{BasicAuthRule, ErrorPage, FileRules};
 use self::keys::{Key, Keys, Kind, info};
 pub(crate) use self::listen::{CertificateFiles, HeaderMode, Listen, ListenLimits, RedirectHttps};
 pub(crate) use self::literal::{host_key, refuse_variable};
 pub(crate) use self::mistakes::{Located, Mistakes, Place};
+pub(crate) use self::model::{
+    Action, BasicAuthRule, Conditions, ErrorPage, FileRules, FixedResponse, HostRule, Redirect, Route, Wanted,
+};
 pub(crate) use self::path_rule::PathRule;
-pub(crate) use self::proxying::{HostRule, RESPONSE_TIMEOUT_MAX};
+pub(crate) use self::proxying::RESPONSE_TIMEOUT_MAX;
 use self::reader::Reader;
 use self::route::Site;
-pub(crate) use self::route::{Action, Conditions, FixedResponse, Redirect, Route, Wanted};
 pub(crate) use self::schema::schema;
 use self::source::read_all;
 pub(crate) use self::upstream::{Check, Upstream, UpstreamLimitRules, UpstreamServer};

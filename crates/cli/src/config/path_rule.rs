@@ -35,7 +35,17 @@ impl PathRule {
         Ok(Self::Exact(normal_path(text)))
     }
 
-    /// What is removed by `strip-path`: the prefix.
+    /// The patterns that a router has for it; that of a fallback is empty.
+    pub(crate) fn patterns(&self) -> Vec<String> {
+        match self {
+            Self::Exact(path) => vec![path.clone()],
+            Self::Prefix(prefix) if prefix.is_empty() => vec![String::new()],
+            // `{*rest}` matches at least one byte.
+            Self::Prefix(prefix) => vec![prefix.clone(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")],
+        }
+    }
+
+    /// The prefix, which `strip-path` removes.
     pub(crate) fn prefix(&self) -> Option<&str> {
         match self {
             Self::Prefix(prefix) => Some(prefix),

@@ -1,64 +1,15 @@
-//! The keys of a `[[route]]` with `upstream`: what changes on the way.
-
-use std::time::Duration;
+//! The keys of a `[[route]]` with `upstream`: changes on the way.
 
 use tidegate::http::proxy::{Edit, HashKey};
-use tidegate::{ConnectionRate, IpNet};
 
 use super::keys::{Key, Keys, Kind, info};
 use super::literal::refuse_variable;
 use super::mistakes::Place;
+use super::model::{HostRule, Owner, Route};
 use super::reader::Reader;
-use super::route::{Owner, Route};
 use super::upstream::literal;
 use super::value::Value;
 use crate::admission::parse_rate;
-
-/// What a proxy changes on the way.
-#[derive(Debug, Clone)]
-pub(crate) struct ProxyRules {
-    pub(crate) strip_path: bool,
-    pub(crate) host: HostRule,
-    pub(crate) response_timeout: Option<Duration>,
-    pub(crate) request_edits: Vec<Edit>,
-    pub(crate) response_edits: Vec<Edit>,
-    pub(crate) rate_per_address: Option<ConnectionRate>,
-    pub(crate) hash_key: HashKey,
-    pub(crate) x_forwarded: bool,
-    pub(crate) forwarded: bool,
-    pub(crate) trusted: Vec<IpNet>,
-    pub(crate) upgrades: Option<Vec<String>>,
-    pub(crate) connect: bool,
-    pub(crate) half_close: Option<bool>,
-}
-
-/// The host that the upstream gets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum HostRule {
-    Keep,
-    OfUpstream,
-    Name(String),
-}
-
-impl Default for ProxyRules {
-    fn default() -> Self {
-        Self {
-            strip_path: false,
-            host: HostRule::Keep,
-            response_timeout: None,
-            request_edits: Vec::new(),
-            response_edits: Vec::new(),
-            rate_per_address: None,
-            hash_key: HashKey::Client,
-            x_forwarded: true,
-            forwarded: false,
-            trusted: Vec::new(),
-            upgrades: None,
-            connect: false,
-            half_close: None,
-        }
-    }
-}
 
 /// A key that only a proxy has.
 macro_rules! proxy_key {

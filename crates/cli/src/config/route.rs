@@ -1,104 +1,15 @@
-//! `[[route]]`: which requests, and what they get. The keys of the actions are in `proxying.rs` and `files.rs`.
+//! The keys of `[[route]]` and `[[site]]`. Those of single actions are in `proxying.rs` and `files.rs`.
 
-use std::path::PathBuf;
-
-use tidegate::IpNet;
 use tidegate::http::{Response, StatusCode};
 
-use super::files::{BasicAuthRule, ErrorPage, FileRules, error_pages};
+use super::files::error_pages;
 use super::keys::{Key, Keys, Kind, info};
 use super::literal::refuse_host;
 use super::mistakes::{Located, Mistakes, Place};
+use super::model::{Action, BasicAuthRule, ErrorPage, FixedResponse, Owner, Redirect, Route, Wanted};
 use super::path_rule::PathRule;
-use super::proxying::ProxyRules;
 use super::upstream::literal;
 use super::value::{Data, Value};
-
-/// Which requests, and what they get.
-#[derive(Debug, Clone)]
-pub(crate) struct Route {
-    pub(crate) place: Place,
-    pub(crate) hosts: Vec<Located<String>>,
-    pub(crate) path: Located<PathRule>,
-    pub(crate) conditions: Conditions,
-    pub(crate) action: Option<Action>,
-    pub(crate) proxying: ProxyRules,
-    pub(crate) files: FileRules,
-    pub(crate) error_pages: Vec<ErrorPage>,
-    pub(crate) basic_auth: Option<BasicAuthRule>,
-    /// Keys that only some actions have: the name, its place, whether it is one of `upstream`.
-    pub(crate) used: Vec<(&'static str, Place, Owner)>,
-}
-
-/// The action that a key belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    Upstream,
-    Folder,
-}
-
-/// What a request gets.
-#[derive(Debug, Clone)]
-pub(crate) enum Action {
-    Upstream(Located<String>),
-    Folder(Located<PathBuf>),
-    Redirect(Redirect),
-    Respond(FixedResponse),
-}
-
-/// What a request needs beyond its host and path.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Conditions {
-    pub(crate) methods: Vec<String>,
-    pub(crate) headers: Vec<(String, Wanted)>,
-    pub(crate) query: Vec<(String, Wanted)>,
-    pub(crate) client: Vec<IpNet>,
-}
-
-/// The value that a field or a parameter of the query has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// Any.
-    Present,
-    /// It is not there.
-    Absent,
-    Value(String),
-}
-
-impl Conditions {
-    /// Whether each request of the path gets the route.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.methods.is_empty() && self.headers.is_empty() && self.query.is_empty() && self.client.is_empty()
-    }
-
-    /// Whether each request that meets one meets the other.
-    pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
-        let sets = (&self.methods, &self.headers, &self.query, &self.client);
-        sets == (&other.methods, &other.headers, &other.query, &other.client)
-    }
-
-    /// Whether only the method decides.
-    pub(crate) fn is_of_methods(&self) -> bool {
-        !self.methods.is_empty() && self.headers.is_empty() && self.query.is_empty() && self.client.is_empty()
-    }
-}
-
-impl Default for Route {
-    fn default() -> Self {
-        Self {
-            place: Place::FLAG,
-            hosts: Vec::new(),
-            path: Located::of_flag(PathRule::ALL),
-            conditions: Conditions::default(),
-            action: None,
-            proxying: ProxyRules::default(),
-            files: FileRules::default(),
-            error_pages: Vec::new(),
-            basic_auth: None,
-            used: Vec::new(),
-        }
-    }
-}
 
 impl Keys for Route {
     const TITLE: &'static str = "[[route]]";
@@ -252,19 +163,6 @@ fn wanted(value: &Value, reader: &mut super::reader::Reader<'_>) -> Vec<(String,
     reader.entries(value).iter().filter_map(entry).collect()
 }
 
-/// A place that is elsewhere now.
-#[derive(Debug, Clone)]
-pub(crate) struct Redirect {
-    pub(crate) to: String,
-    pub(crate) status: u16,
-}
-
-impl Default for Redirect {
-    fn default() -> Self {
-        Self { to: String::new(), status: 308 }
-    }
-}
-
 impl Keys for Redirect {
     const TITLE: &'static str = "redirect";
     const TEXT: &'static str = "A redirect, which keeps the query.";
@@ -292,20 +190,6 @@ impl Keys for Redirect {
         )
         .default("308"),
     ];
-}
-
-/// A response that each request gets.
-#[derive(Debug, Clone)]
-pub(crate) struct FixedResponse {
-    pub(crate) status: StatusCode,
-    pub(crate) body: String,
-    pub(crate) headers: Vec<(String, String)>,
-}
-
-impl Default for FixedResponse {
-    fn default() -> Self {
-        Self { status: StatusCode::OK, body: String::new(), headers: Vec::new() }
-    }
 }
 
 impl Keys for FixedResponse {

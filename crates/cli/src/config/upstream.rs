@@ -192,7 +192,7 @@ numbers! {
 }
 
 numbers! {
-    /// What the servers get at most, and how long they may take.
+    /// Limits of the servers, and their times.
     UpstreamLimitRules, "limits of an upstream", "What the servers get at most, and how long they may take.":
     requests "requests" COUNT, "1024", "Requests in progress of one server.";
     requests_per_address "requests-per-address" COUNT, "512", "Requests in progress of one server and one client address.";

@@ -12,7 +12,7 @@ pub(crate) struct Value {
     pub(crate) data: Data,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Data {
     Text {

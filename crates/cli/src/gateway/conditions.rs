@@ -1,53 +1,35 @@
-//! What a request needs beyond its host and path, as a function that a `Choice` asks.
+//! The conditions of a route beyond its host and path, as a router takes them.
 
-use tidegate::Address;
-use tidegate::http1::{Method, RequestHead};
+use tidegate::http::{Condition, Method};
+use tidegate::proxy_protocol::Networks;
 
 use crate::config::{Conditions, Wanted};
 
-/// Whether a request meets the conditions.
-pub(super) fn check(conditions: &Conditions) -> impl Fn(&RequestHead, &Address) -> bool + 'static {
-    let conditions = conditions.clone();
-    move |head, client| {
-        has_method(&conditions, head)
-            && conditions.headers.iter().all(|(name, wanted)| has_field(head, name, wanted))
-            && (conditions.query.is_empty() || has_query(&conditions, head))
-            && (conditions.client.is_empty() || is_client(&conditions, client))
+/// Conditions that all have to hold.
+pub(super) fn of(conditions: &Conditions) -> Vec<Condition> {
+    let mut all = Vec::new();
+    if !conditions.methods.is_empty() {
+        let methods = conditions.methods.iter().filter_map(|name| Method::from_bytes(name.as_bytes()).ok());
+        all.push(Condition::methods(methods));
     }
-}
-
-fn has_method(conditions: &Conditions, head: &RequestHead) -> bool {
-    let methods = &conditions.methods;
-    let has = |name: &str| methods.iter().any(|method| method == name);
-    methods.is_empty() || has(head.method_text()) || head.method() == Method::Head && has("GET")
-}
-
-fn has_field(head: &RequestHead, name: &str, wanted: &Wanted) -> bool {
-    let mut values = head.headers().filter(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes()));
-    match wanted {
-        Wanted::Present => values.next().is_some(),
-        Wanted::Absent => values.next().is_none(),
-        Wanted::Value(value) => values.any(|(_, found)| found == value.as_bytes()),
+    let header = |(name, wanted): &(String, Wanted)| match wanted {
+        Wanted::Present => Condition::header(name),
+        Wanted::Absent => !Condition::header(name),
+        Wanted::Value(value) => Condition::header_equals(name, value.as_bytes()),
+    };
+    all.extend(conditions.headers.iter().map(header));
+    let query = |(name, wanted): &(String, Wanted)| match wanted {
+        Wanted::Present => Condition::query(name.as_bytes()),
+        Wanted::Absent => !Condition::query(name.as_bytes()),
+        Wanted::Value(value) => Condition::query_equals(name.as_bytes(), value.as_bytes()),
+    };
+    all.extend(conditions.query.iter().map(query));
+    if !conditions.client.is_empty() {
+        let networks = conditions.client.iter();
+        let networks = networks.fold(Networks::default(), |all, one| all.and(one.addr(), one.prefix_len()));
+        all.push(Condition::client_in(networks));
     }
-}
-
-fn has_query(conditions: &Conditions, head: &RequestHead) -> bool {
-    let query = head.query_bytes().unwrap_or_default();
-    let pairs: Vec<(String, String)> = serde_html_form::from_bytes(query).unwrap_or_default();
-    conditions.query.iter().all(|(name, wanted)| {
-        let mut values = pairs.iter().filter(|(found, _)| found == name);
-        match wanted {
-            Wanted::Present => values.next().is_some(),
-            Wanted::Absent => values.next().is_none(),
-            Wanted::Value(value) => values.any(|(_, found)| found == value),
-        }
-    })
-}
-
-/// A Unix socket has no address in a network.
-fn is_client(conditions: &Conditions, client: &Address) -> bool {
-    let Some(address) = client.ip().map(|address| address.ip().to_canonical()) else { return false };
-    conditions.client.iter().any(|network| network.contains(&address))
+    all
 }
 
 /// The value of `Allow` for these methods.

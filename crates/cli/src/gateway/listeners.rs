@@ -14,7 +14,7 @@ use crate::config::{Config, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_M
 use crate::server::ProcessOptions;
 use crate::tls::Tls;
 
-/// What decides how a server listens: if none of it changes, a reload leaves the server as it is.
+/// The settings of a server's listeners. A reload that changes none of them leaves the server as it is.
 #[derive(Debug, PartialEq)]
 pub(super) struct ListenPlan {
     pub(super) listens: Vec<Listen>,
@@ -22,7 +22,7 @@ pub(super) struct ListenPlan {
     is_proxy: bool,
 }
 
-/// What the listeners of a server share.
+/// Shared parts of a server's listeners.
 pub(super) struct ServerParts<'a> {
     pub(super) process: &'a ProcessOptions,
     pub(super) metrics: Option<&'a HttpMetrics>,

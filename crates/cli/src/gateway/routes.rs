@@ -1,6 +1,6 @@
 //! From the routes of a configuration to the routers of loops.
 //!
-//! `OpenRoutes` has what all loops share: servers, open folders, pages. `RouteTable` has the one in use, and gives each
+//! All loops share `OpenRoutes`: servers, open folders, pages. `RouteTable` has the one in use, and gives each
 //! loop its router, again after a reload.
 
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate::Bytes;
 use tidegate::http::proxy::{Forwarding, Maintenance, Proxy, RateLimit, Upstreams};
 use tidegate::http::{
-    self, AccessLog, BasicAuth, Choice, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog, LogFormat,
-    Reload, Request, Response, ResponseCompression, Router, Slashes, StatusCode,
+    self, AccessLog, BasicAuth, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog, LogFormat, Reload,
+    Request, RequestFunction, Response, ResponseCompression, Router, Slashes, StatusCode, with_middleware,
 };
 use tidegate::metrics::MetricsText;
 use tidegate::proxy_protocol::Networks;
 
 use super::{conditions, upstreams};
-use crate::config::{Action, Config, FixedResponse, HostRule, PathPlan, Redirect, Route, host_plan};
+use crate::config::{Action, Conditions, Config, FixedResponse, HostRule, PathPlan, Redirect, Route, host_plan};
 
 /// The routes in use, and the way to others.
 pub(crate) struct RouteTable {
@@ -115,8 +115,15 @@ impl OpenRoutes {
         for (host, paths) in &self.hosts {
             let mut router = Router::new().slashes(self.slashes);
             for (path, numbers) in paths {
-                let choice = self.choice(numbers, &proxies);
-                router = if path.is_empty() { router.fallback(choice) } else { router.any(path, choice) };
+                router =
+                    numbers.iter().fold(router, |router, number| self.routes[*number].add_to(router, path, &proxies));
+                if let Some(allow) = self.allow(numbers)
+                    && !is_below(path, paths)
+                {
+                    let refused =
+                        move || Response::status(StatusCode::METHOD_NOT_ALLOWED).header("Allow", allow.as_str());
+                    router = if path.is_empty() { router.fallback(refused) } else { router.any(path, refused) };
+                }
             }
             if let Some(format) = self.access_log {
                 router = router.with(AccessLog::new(format).to(access_log));
@@ -131,26 +138,25 @@ impl OpenRoutes {
         named.into_iter().fold(all, |all, (host, router)| all.host(host, router))
     }
 
-    /// The routes of one path.
-    fn choice(&self, numbers: &[usize], proxies: &HashMap<&str, Proxy>) -> Choice {
-        let routes = || numbers.iter().map(|number| &self.routes[*number]);
-        let mut choice = Choice::new();
-        for route in routes() {
-            let router = route.router(proxies);
-            let conditions = &route.route.conditions;
-            choice = if conditions.is_empty() {
-                choice.otherwise(router)
-            } else {
-                choice.when(conditions::check(conditions), router)
-            };
-        }
-        if routes().all(|route| route.route.conditions.is_of_methods()) {
-            let allow = conditions::allow(routes().flat_map(|route| &route.route.conditions.methods));
-            let refused = move || Response::status(StatusCode::METHOD_NOT_ALLOWED).header("Allow", allow.as_str());
-            choice = choice.otherwise(Router::new().fallback(refused));
-        }
-        choice
+    /// The methods of the routes of one path, if they are all that decides.
+    fn allow(&self, numbers: &[usize]) -> Option<String> {
+        let conditions = || numbers.iter().map(|number| &self.routes[*number].route.conditions);
+        let is_of_methods = conditions().all(Conditions::is_of_methods);
+        is_of_methods.then(|| conditions::allow(conditions().flat_map(|conditions| &conditions.methods)))
     }
+}
+
+/// Whether a request for the path may get a route of a prefix above it.
+fn is_below(path: &str, paths: &PathPlan) -> bool {
+    let has = |wanted: &str| paths.binary_search_by(|(other, _)| other.as_str().cmp(wanted)).is_ok();
+    let mut above = path.strip_suffix("/{*rest}").unwrap_or(path).trim_end_matches('/');
+    while let Some(slash) = above.rfind('/') {
+        above = &above[..slash];
+        if has(&format!("{above}/{{*rest}}")) {
+            return true;
+        }
+    }
+    !path.is_empty() && has("")
 }
 
 impl OpenRoute {
@@ -173,38 +179,49 @@ impl OpenRoute {
         Ok(Self { route: route.clone(), rate, files, error_pages })
     }
 
-    /// The function of the route as a fallback, with its middleware.
-    fn router(&self, proxies: &HashMap<&str, Proxy>) -> Router {
+    /// Adds the route for one path, or for all that have no route.
+    fn add_to(&self, router: Router, path: &str, proxies: &HashMap<&str, Proxy>) -> Router {
         let half_close = self.route.proxying.half_close;
-        let mut router = match (&self.route.action, &self.files) {
+        match (&self.route.action, &self.files) {
             (Some(Action::Upstream(name)), _) => match proxies.get(name.value.as_str()) {
-                Some(proxy) => Router::new().fallback(http::half_close(half_close, self.proxy(proxy))),
-                None => Router::new().fallback(|| StatusCode::BAD_GATEWAY),
+                Some(proxy) => self.add(router, path, http::half_close(half_close, self.proxy(proxy))),
+                None => self.add(router, path, || StatusCode::BAD_GATEWAY),
             },
             (Some(Action::Redirect(redirect)), _) => {
                 let Redirect { to, status } = redirect.clone();
-                Router::new().fallback(move |request: Request| redirected(&to, status, request.query()))
+                self.add(router, path, move |request: Request| redirected(&to, status, request.query()))
             }
             (Some(Action::Respond(response)), _) => {
                 let response = response.clone();
-                Router::new().fallback(move || fixed(&response))
+                self.add(router, path, move || fixed(&response))
             }
-            (_, Some(files)) => Router::new().fallback(files.clone()),
-            _ => Router::new().fallback(|| StatusCode::NOT_FOUND),
-        };
+            (_, Some(files)) => self.add(router, path, files.clone()),
+            _ => self.add(router, path, || StatusCode::NOT_FOUND),
+        }
+    }
+
+    /// Adds a function with the middleware of the route.
+    fn add<M>(&self, router: Router, path: &str, function: impl RequestFunction<(), M>) -> Router {
+        let mut function = with_middleware(function);
         if self.files.is_some() && self.route.files.compression {
-            router = router.with(ResponseCompression::new());
+            function = function.with(ResponseCompression::new());
         }
         if !self.error_pages.is_empty() {
             let pages = self.error_pages.iter().cloned();
-            router = router.with(pages.fold(ErrorPages::new(), |all, (status, page)| all.page(status, page)));
+            function = function.with(pages.fold(ErrorPages::new(), |all, (status, page)| all.page(status, page)));
         }
         if let Some(auth) = &self.route.basic_auth {
             let users = auth.users.iter();
-            router =
-                router.with(users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password)));
+            let auth = users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password));
+            function = function.with(auth);
         }
-        router
+        let conditions = conditions::of(&self.route.conditions);
+        match (path.is_empty(), conditions.is_empty()) {
+            (true, true) => router.fallback(function),
+            (true, false) => router.fallback_if(conditions, function),
+            (false, true) => router.any(path, function),
+            (false, false) => router.any_if(path, conditions, function),
+        }
     }
 
     /// The proxy of the route, on one loop.
@@ -246,7 +263,6 @@ impl OpenRoute {
 fn with_rules(files: Files, route: &Route) -> Files {
     let rules = &route.files;
     let mut files = files.listing(rules.listing).dot_files(rules.dot_files).precompressed(rules.precompressed);
-    files = files.below(route.path.value.prefix().unwrap_or_default());
     if !rules.index {
         files = files.index(None);
     }

@@ -8,7 +8,7 @@ use tidegate::tls::{ClientConfig, Provider};
 
 use crate::config::{Check, Upstream, UpstreamLimitRules};
 
-/// The servers of a group, with the defaults of what the file does not set.
+/// The servers of a group. Keys that the file does not have keep their defaults.
 ///
 /// # Errors
 /// If the certificates of its authorities cannot be used.

@@ -34,7 +34,7 @@ impl Files {
         Program::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
     }
 
-    /// The exit code of `check-config`, what it prints, and its mistakes without the folder.
+    /// The exit code of `check-config`, its output, and its mistakes without the folder.
     fn check(&self, text: &str) -> (Option<i32>, Vec<String>, Vec<String>) {
         self.write("gateway.toml", text);
         let (code, lines, errors) = run(&["check-config", &self.path("gateway.toml")]);
@@ -93,7 +93,7 @@ fn one_file_has_listeners_sites_routes_and_upstreams() {
         [[route]]
         path = "/"
         methods = ["GET"]
-        respond = { status = 418, body = "{}", headers = { Content-Type = "application/json", X-A = "1" } }
+        respond = { status = 418, body = "{}", headers = { Content-Type = "application/json" } }
         "#,
     );
     let mut command = tidegate(&["run", "--loops", "2", "--config", &files.path("gateway.toml")]);
@@ -110,8 +110,7 @@ fn one_file_has_listeners_sites_routes_and_upstreams() {
     let known = ask(&program, "sea.example", "/private", "Authorization: Basic ZWJiOmZsb3c=\r\n");
     assert_eq!(known.text(), "secret");
     let fixed = ask(&program, "other.example", "/", "");
-    assert_eq!((fixed.status, fixed.text(), fixed.field("x-a")), (418, "{}", Some("1")));
-    assert_eq!(fixed.field("content-type"), Some("application/json"));
+    assert_eq!((fixed.status, fixed.text(), fixed.field("content-type")), (418, "{}", Some("application/json")));
     assert_eq!(ask(&program, "other.example", "/a", "").status, 404);
     let refused = request(&program, "DELETE", "other.example", "/", "");
     assert_eq!((refused.status, refused.field("allow")), (405, Some("GET, HEAD")));

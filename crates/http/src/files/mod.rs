@@ -86,19 +86,6 @@ impl Files {
         Ok(self)
     }
 
-    /// The prefix of paths that names no file, in whole segments, such as `/static`; empty for none. Unless set, it is
-    /// what the pattern of the route has before its last parameter.
-    ///
-    /// # Panics
-    /// If the prefix ends with a slash, or does not begin with one and is not empty.
-    #[must_use]
-    pub fn below(mut self, prefix: &str) -> Self {
-        let is_sound = prefix.is_empty() || prefix.starts_with('/') && !prefix.ends_with('/');
-        assert!(is_sound, "the prefix `{prefix}` has to begin with a slash and must not end with one");
-        self.set().prefix = Some(prefix.to_owned());
-        self
-    }
-
     /// The name of the file that stands for a folder, `index.html` unless set; `None` for no such file.
     ///
     /// # Panics

@@ -13,8 +13,6 @@ pub(super) struct FileOptions {
     pub(super) precompressed: bool,
     pub(super) cache_control: Option<String>,
     pub(super) keep_open: Option<Duration>,
-    /// The part of a path that names no file; `None` for as much as the route says.
-    pub(super) prefix: Option<String>,
 }
 
 impl Default for FileOptions {
@@ -26,7 +24,6 @@ impl Default for FileOptions {
             precompressed: false,
             cache_control: None,
             keep_open: None,
-            prefix: None,
         }
     }
 }

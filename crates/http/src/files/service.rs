@@ -27,7 +27,6 @@ use super::open::{FolderEntry, Root};
 use super::options::FileOptions;
 use super::path::FilePath;
 use super::range::Ranges;
-use crate::normal_path::strip_prefix;
 use crate::request::Request;
 use crate::response::Response;
 
@@ -62,20 +61,9 @@ impl FileService {
         }
     }
 
-    /// The part of the path that names a file.
-    fn below<'r>(&self, request: &'r Request) -> &'r str {
-        match &self.options.prefix {
-            None => below(request),
-            Some(prefix) => {
-                let rest = strip_prefix(request.path().as_bytes(), prefix).unwrap_or_default();
-                std::str::from_utf8(rest).unwrap_or_default()
-            }
-        }
-    }
-
     fn find(&self, request: &Request) -> io::Result<Response> {
         let options = &*self.options;
-        let Some(path) = FilePath::decode(self.below(request), options.dot_files) else { return Ok(not_found()) };
+        let Some(path) = FilePath::decode(below(request), options.dot_files) else { return Ok(not_found()) };
         let conditions = FileConditions::of(request);
         if path.is_folder {
             return self.folder(request, &path.name, &conditions);

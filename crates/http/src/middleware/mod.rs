@@ -2,8 +2,12 @@
 
 mod access_log;
 mod basic_auth;
+mod concurrency_limit;
 mod error_pages;
+mod network_rules;
+mod rate_limit;
 mod request_id;
+mod response_fields;
 mod trace_context;
 
 use std::rc::Rc;
@@ -16,8 +20,12 @@ use tidegate_sys::Address;
 
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
-pub use self::error_pages::ErrorPages;
+pub use self::concurrency_limit::ConcurrencyLimit;
+pub use self::error_pages::{ErrorPage, ErrorPages, PageText};
+pub use self::network_rules::NetworkRules;
+pub use self::rate_limit::{RateKey, RateLimit, address_key};
 pub use self::request_id::{RequestId, RequestIds};
+pub use self::response_fields::ResponseFields;
 pub use self::trace_context::{TraceContext, TraceContexts};
 
 use crate::counting::{RequestCount, RequestCounter};
@@ -243,14 +251,13 @@ impl MiddlewareRun {
 /// An endpoint with middleware of its own.
 pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endpoint {
     let (body, half_close, is_gateway) = (endpoint.body, endpoint.half_close.get(), endpoint.is_gateway);
-    let arms = endpoint.arms.iter().map(|arm| arm.around(&middleware)).collect();
     let call = match endpoint.call {
         Call::Sync(_) => sync_around(endpoint, middleware),
         Call::Async(_) => async_around(endpoint, middleware),
         Call::Polled(_) => polled_around(endpoint, middleware),
         Call::Interim(_) => interim_around(endpoint, middleware),
     };
-    let around = Endpoint { is_gateway, arms, ..Endpoint::new(call, body) };
+    let around = Endpoint { is_gateway, ..Endpoint::new(call, body) };
     around.half_close.set(half_close);
     around
 }

@@ -28,10 +28,9 @@ pub(crate) struct RouteMatch<'t> {
 
 impl<'t> RouteMatch<'t> {
     #[inline(always)]
-    pub(crate) fn of(table: &'t Table, head: &RequestHead, client: impl FnOnce() -> Address) -> Self {
+    pub(crate) fn of(table: &'t Table, head: &RequestHead, peer: impl Fn() -> Address) -> Self {
         let table = table.of_host(head);
-        let function = table.find(head).map(|(endpoint, route)| (endpoint.choose(head, client), route));
-        Self { table, function }
+        Self { table, function: table.find_for(head, peer) }
     }
 
     /// The function of the route, if there is one.

@@ -69,7 +69,7 @@ impl HttpHandler {
             return self.on_head_ahead(head, cx);
         }
         let table = self.app.table();
-        let route = RouteMatch::of(&table, &head, || peer(cx));
+        let route = RouteMatch::of(&table, &head, || peer_of(cx).0);
         if route.keeps_half_closed() {
             cx.codec_mut().keep_half_closed();
         }

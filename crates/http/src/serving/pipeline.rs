@@ -19,7 +19,7 @@ use crate::endpoint::{Call, InterimHandler};
 use crate::middleware::MiddlewareState;
 use crate::request::Request;
 use crate::response::Response;
-use crate::serving::begin::{Begin, RouteMatch, begin, peer, peer_of};
+use crate::serving::begin::{Begin, RouteMatch, begin, peer_of};
 use crate::serving::handler::{HttpHandler, RareState};
 use crate::serving::order::{Order, PipelineSlot};
 use crate::serving::pending::PendingResponse;
@@ -85,7 +85,7 @@ impl HttpHandler {
 
     fn begin_ahead<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> PipelinedRequest {
         let table = self.app.table();
-        let route = RouteMatch::of(&table, &head, || peer(cx));
+        let route = RouteMatch::of(&table, &head, || peer_of(cx).0);
         let Some((endpoint, function)) = route.endpoint().and_then(|endpoint| match &endpoint.call {
             Call::Interim(function) if function.is_pipelined && may_precede(&head) => Some((endpoint, function)),
             _ => None,

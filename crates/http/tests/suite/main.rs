@@ -5,6 +5,7 @@
 mod access_log;
 mod collected_memory;
 mod compression;
+mod conditions;
 mod connection_state;
 mod drain;
 mod exchanges;
@@ -21,6 +22,7 @@ mod long_work;
 mod metrics;
 mod middleware;
 mod network;
+mod redirects;
 mod route_paths;
 mod serving;
 mod stream_bytes;

@@ -4,12 +4,15 @@
 
 mod bad_input;
 mod client;
+mod cluster;
 mod commands;
 mod faults;
 mod handler;
 mod pieces;
+mod processes;
 mod redis_server;
 mod replies;
 mod round_trips;
 mod scripted;
+mod sentinel;
 mod subscriber;
