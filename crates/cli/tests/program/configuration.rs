@@ -446,6 +446,32 @@ fn the_administrative_server_reloads_only_if_it_may() {
     assert_eq!(reply.status, 404);
 }
 
+/// With certificates, a folder and a password in the places of the real ones.
+#[test]
+fn the_files_of_deploy_are_accepted() {
+    let files = Files::new();
+    let made = rcgen::generate_simple_self_signed(["sea.example".to_owned()]).unwrap();
+    files.write("chain.pem", &made.cert.pem());
+    files.write("key.pem", &made.signing_key.serialize_pem());
+    files.write("admin", "flow\n");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/config");
+    let mut count = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
+        let mut command = tidegate(&["check-config"]);
+        let place = files.path("");
+        command.arg(&path).envs([("TLS", &place), ("SITE", &place), ("SECRETS", &place)]);
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{}: {errors}", path.display());
+        count += 1;
+    }
+    assert_eq!(count, 5);
+}
+
 /// A secret that is a FIFO holds up the reload that reads it.
 #[test]
 fn a_reload_during_a_reload_is_refused_or_waits() {
