@@ -119,10 +119,11 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 27] = [
+const EXAMPLES: [&str; 28] = [
     "axum",
     "behind_proxy",
     "cache_server",
+    "caching_gateway",
     "chat",
     "client_load",
     "crud",

@@ -4,10 +4,12 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use tidegate_engine::{ConnectionRate, Limits};
+use tidegate_engine::{ConnectionRate, EventLoop, Limits};
 use tidegate_http::{
-    AccessLog, Config, ContentType, Edit, LineLog, LogFormat, RateLimit, RequestIds, Response, Router, Template,
+    AccessLog, Config, ContentType, Edit, Fields, LineLog, LogFormat, Next, RateLimit, RequestIds, Response, Router,
+    Template,
 };
+use tidegate_http_cache::Cache;
 use tidegate_http_proxy::{Proxy, Upstreams};
 use tidegate_http2::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
 use tidegate_sys::Socket;
@@ -15,7 +17,7 @@ use tidegate_sys::Socket;
 use crate::codecs::{REQUEST, RESPONSE};
 use crate::counted::count_this;
 use crate::turns::{BETWEEN, turn, wired};
-use crate::wire::address;
+use crate::wire::{Peer, address};
 
 /// `DEPTH` requests in one turn, answered by one function that is not async.
 pub(crate) fn sync<const DEPTH: usize>(rounds: usize) {
@@ -31,6 +33,12 @@ pub(crate) fn routed<const DEPTH: usize>(rounds: usize) {
 /// The same by an async function that is complete when it is polled first.
 pub(crate) fn async_<const DEPTH: usize>(rounds: usize) {
     serve(Router::new().get("/plaintext", async || hello()), DEPTH, rounds);
+}
+
+/// The same in async middleware that passes each request on at once.
+pub(crate) fn wrapped<const DEPTH: usize>(rounds: usize) {
+    let router = Router::new().get("/plaintext", async || hello());
+    serve(router.wrap(async |request, next: Next| next.run(request).await), DEPTH, rounds);
 }
 
 /// The same by an async function that waits once: it is complete when it is polled again.
@@ -51,6 +59,50 @@ fn awaits_polls<const DEPTH: usize>(waits: u32, rounds: usize) {
         hello()
     };
     serve(Router::new().get("/plaintext", waits), DEPTH, rounds);
+}
+
+/// The same by a function whose response has the fields of one that a cache has stored: see [`cached`].
+pub(crate) fn fields<const DEPTH: usize>(rounds: usize) {
+    let (mut event_loop, peer) = wired(REQUEST.repeat(DEPTH), 0);
+    let router = Router::new().fallback(|| Response::new().fields(STORED_FIELDS).body(HELLO));
+    let (codec, handler) = Config::new().connections(router)();
+    let adopted = event_loop.adopt(Socket::Simulated(0), &address(), Limits::default(), codec, handler);
+    adopted.expect("it takes any stream");
+    count_turns(&mut event_loop, &peer, DEPTH, rounds);
+}
+
+/// The same by a response that a cache has stored.
+pub(crate) fn cached<const DEPTH: usize>(rounds: usize) {
+    let cache = Cache::new();
+    let stored = async || hello().header("Cache-Control", "max-age=86400").expect("a field");
+    let router = Router::new().fallback(cache.wrap(stored));
+    let (mut event_loop, peer) = wired(REQUEST.repeat(DEPTH), 0);
+    let (codec, handler) = Config::new().connections(router)();
+    let adopted = event_loop.adopt(Socket::Simulated(0), &address(), Limits::default(), codec, handler);
+    adopted.expect("it takes any stream");
+    peer.deliver();
+    // The first request stores the response.
+    for _ in 0..4 * DEPTH + 4 {
+        event_loop.turn(None).expect("nothing fails on a wire");
+    }
+    count_turns(&mut event_loop, &peer, DEPTH, rounds);
+    let counts = cache.counts();
+    assert_eq!((counts.hits + 1) as usize, (rounds + 1) * DEPTH, "{counts:?}");
+}
+
+/// Counts turns that answer `depth` requests each.
+fn count_turns(event_loop: &mut EventLoop, peer: &Peer, depth: usize, rounds: usize) {
+    for _ in 0..4 {
+        event_loop.turn(None).expect("nothing fails on a wire");
+    }
+    let mut received = peer.received();
+    for _ in 0..rounds {
+        peer.pass(BETWEEN);
+        peer.deliver();
+        count_this(|| event_loop.turn(None)).expect("nothing fails on a wire");
+        assert!(peer.received() > received + (depth * HELLO.len()) as u64, "each turn answers all requests");
+        received = peer.received();
+    }
 }
 
 /// Requests on `STREAMS` streams of one HTTP/2 connection in one turn, answered as in [`sync`].
@@ -170,6 +222,11 @@ fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
     let length = (content.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
 }
+
+const STORED_FIELDS: Fields = Fields::from_static(
+    "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nCache-Control: max-age=86400\r\nContent-Type: text/plain\r\nAge: 1\r\n\
+     Cache-Status: Tidegate; hit; ttl=86398\r\n",
+);
 
 const HELLO: &str = "Hello, World!";
 

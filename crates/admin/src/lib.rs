@@ -14,6 +14,7 @@
 //! | `/dashboard/connections` | connections, sorted and searched, as JSON |
 //! | `/dashboard/close` | POST: resets a connection; 404 if there is none |
 //! | `/reload` | POST: reads the configuration again; only with [`Admin::reload`] |
+//! | `/cache/purge` | POST: removes stored responses, if a cache is [given](Admin::cache) |
 //!
 //! **It asks for no password.** So it listens on loopback addresses and Unix sockets only, unless it is
 //! [opened](Admin::allow_remote), and only processes of its own user can connect to a Unix socket with a path; and it refuses requests that a page of another site could have made a browser send
@@ -29,6 +30,7 @@
 //! | `routes.rs` | the paths, and the shared state of their functions |
 //! | `snapshot.rs` | the figures of the live page, as JSON |
 //! | `connections.rs` | the list of connections: searched, sorted |
+//! | `purge.rs` | the removal of stored responses |
 //! | `page.rs` | the live page, `dashboard.html`, and its policy |
 
 #![forbid(unsafe_code)]
@@ -36,6 +38,7 @@
 mod connections;
 mod guard;
 mod page;
+mod purge;
 mod routes;
 mod snapshot;
 
@@ -47,6 +50,7 @@ use std::time::Duration;
 
 use tidegate_engine::{ServerHandle, StartError};
 use tidegate_http::{Limits, Server};
+use tidegate_http_cache::Cache;
 use tidegate_metrics::{HttpMetrics, MetricsText};
 use tidegate_sys::{Address, ListenOptions};
 
@@ -72,6 +76,7 @@ pub struct Admin {
     server: ServerHandle,
     requests: HttpMetrics,
     more: Vec<WriteMetrics>,
+    caches: Vec<Cache>,
     hosts: Vec<String>,
     allows_remote: bool,
     shares_address: bool,
@@ -104,6 +109,7 @@ impl Admin {
             server: server.clone(),
             requests: HttpMetrics::new(),
             more: Vec::new(),
+            caches: Vec::new(),
             hosts: Vec::new(),
             allows_remote: false,
             shares_address: false,
@@ -140,6 +146,36 @@ impl Admin {
     /// ```
     pub fn metrics(mut self, write: impl Fn(&mut MetricsText) + Send + Sync + 'static) -> Self {
         self.more.push(Arc::new(write));
+        self
+    }
+
+    /// Lets POST requests to `/cache/purge` remove responses that this cache has stored; of several caches, of each. Without
+    /// this the path does not exist.
+    ///
+    /// | query | removes the responses for |
+    /// |---|---|
+    /// | `url=https://example.org/a?b`, percent-encoded | one URL |
+    /// | `prefix=https://example.org/pictures/` | all URLs that begin so |
+    /// | `host=example.org` | all URLs of a host |
+    /// | `all=true` | all URLs |
+    ///
+    /// The response tells how many were in memory: `{"removed":1}`. A query that is none of these gets a 400.
+    ///
+    /// ```
+    /// use tidegate::admin::Admin;
+    /// use tidegate::http::cache::Cache;
+    /// use tidegate::http::{Router, Server};
+    ///
+    /// let cache = Cache::new();
+    /// let stored = cache.clone();
+    /// let router = move || Router::new().get("/", stored.wrap(async || "Hello!"));
+    /// let server = Server::bind("127.0.0.1:0")?.start(router)?;
+    /// let admin = Admin::new(&server).cache(&cache).start(&"127.0.0.1:0".parse()?)?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cache(mut self, cache: &Cache) -> Self {
+        self.caches.push(cache.clone());
         self
     }
 
@@ -197,8 +233,9 @@ impl Admin {
         limits.memory_max = MEMORY_MAX;
         limits.body_bytes_max = 0;
         let guard = Guard::new(self.hosts);
-        let (server, requests, more, reload) = (self.server, self.requests, self.more, self.reload);
-        let router = move || routes::router(&server, &requests, &more, reload.as_ref(), guard.clone());
+        let (server, requests, more) = (self.server, self.requests, self.more);
+        let (caches, reload) = (self.caches, self.reload);
+        let router = move || routes::router(&server, &requests, (&more, &caches), reload.as_ref(), guard.clone());
         // `nc -N` and the like end their side and wait, and a response does not take long.
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("").half_close(true);
         let options =

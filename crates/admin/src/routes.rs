@@ -9,11 +9,13 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tidegate_engine::{ServerHandle, blocking, task};
 use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
+use tidegate_http_cache::Cache;
 use tidegate_metrics::{Format, HttpMetrics, Kind, MetricsText, write_process, write_server};
 
 use crate::connections::{self, Listing};
 use crate::guard::Guard;
 use crate::page;
+use crate::purge::with_purge;
 use crate::snapshot::Snapshot;
 use crate::{ReloadError, ReloadFunction};
 
@@ -37,7 +39,7 @@ pub(crate) struct AdminState {
 pub(crate) fn router(
     server: &ServerHandle,
     requests: &HttpMetrics,
-    more: &[WriteMetrics],
+    (more, caches): (&[WriteMetrics], &[Cache]),
     reload: Option<&ReloadFunction>,
     guard: Guard,
 ) -> Router<AdminState> {
@@ -54,7 +56,7 @@ pub(crate) fn router(
         Some(reload) => Router::with_state(shared).post("/reload", async move || reloaded(reload.clone()).await),
         None => Router::with_state(shared),
     };
-    router
+    let router = router
         .get("/metrics", |State(shared): State<AdminState>, request: Request| {
             metrics(&shared, request.header("accept").unwrap_or_default())
         })
@@ -69,8 +71,8 @@ pub(crate) fn router(
                 None => busy(),
             }
         })
-        .post("/dashboard/close", close)
-        .with(guard)
+        .post("/dashboard/close", close);
+    with_purge(router, caches).with(guard)
 }
 
 impl AdminState {
@@ -232,7 +234,7 @@ mod tests {
     #[test]
     fn a_page_that_stays_open_takes_no_more_memory_than_in_its_first_minutes() {
         let server = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| Router::new().get("/", || "")).unwrap();
-        let router = router(&server, &HttpMetrics::new(), &[], Guard::new(Vec::new()));
+        let router = router(&server, &HttpMetrics::new(), (&[], &[]), Guard::new(Vec::new()));
         let (codec, handler) = Config::new().connections(router)();
         let mut page = Embedded::new(codec, handler);
         page.receive(ASKING);

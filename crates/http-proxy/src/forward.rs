@@ -35,13 +35,13 @@ use super::websocket::answer_to;
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
 pub(super) struct LoopUpstreams {
-    shared: Arc<Shared>,
-    pool: Rc<Pool>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) pool: Rc<Pool>,
     balancer: RefCell<Balancer>,
     members: RefCell<Members>,
     /// The memory in which candidates are listed.
     candidates: RefCell<Vec<Candidate>>,
-    cancellations: Rc<Cancellations>,
+    pub(super) cancellations: Rc<Cancellations>,
 }
 
 struct Members {
@@ -69,18 +69,18 @@ enum ConnectionChoice<'a> {
 }
 
 /// A request on its way, whichever upstream gets it.
-struct RequestContext<'a> {
-    request: &'a Request,
-    plan: &'a ForwardPlan,
-    options: &'a Rc<Options>,
-    interims: &'a InterimWriter,
-    preference: Preference<'a>,
-    note: Option<UpstreamNote>,
+pub(super) struct RequestContext<'a> {
+    pub(super) request: &'a Request,
+    pub(super) plan: &'a ForwardPlan,
+    pub(super) options: &'a Rc<Options>,
+    pub(super) interims: &'a InterimWriter,
+    pub(super) preference: Preference<'a>,
+    pub(super) note: Option<UpstreamNote>,
 }
 
 /// The part of a request that decides which upstream it gets.
 #[derive(Clone, Copy)]
-struct Preference<'a> {
+pub(super) struct Preference<'a> {
     /// The key of the balance.
     key: u64,
     /// The client address whose share of an upstream it takes.
@@ -129,7 +129,9 @@ impl LoopUpstreams {
         };
         let body = std::mem::take(request.body_mut());
         let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
-        if let Some(copy) = mirror.and_then(|mirror| mirror.copy(&request, &plan)) {
+        if let Some(copy) =
+            mirror.and_then(|mirror| mirror.copy(&request, plan.needs_http1 || plan.handshake.is_some()))
+        {
             upload.copy_to(copy);
         }
         self.shared.budget.earn();
@@ -156,30 +158,9 @@ impl LoopUpstreams {
         }
     }
 
-    /// Sends a copy of a request, and drops the response. Nothing of it is an error of a client.
-    pub(super) async fn send_copy(&self, request: Request, body: Vec<u8>, options: &Rc<Options>) {
-        let interims = gateway::no_interims();
-        let Ok(plan) = ForwardPlan::of(&request, options) else { return };
-        let Some(mut admission) = self.cancellations.admit(None).await else { return };
-        let has_body = request.head().has_body();
-        let mut upload = if has_body { Upload::new(body.into(), options.clone()) } else { Upload::nothing() };
-        self.shared.budget.earn();
-        let context = RequestContext {
-            preference: self.preference(&request, options),
-            note: None,
-            request: &request,
-            plan: &plan,
-            options,
-            interims: &interims,
-        };
-        if let Ok(answer) = self.try_upstreams(&context, &mut upload, &mut admission).await {
-            answer.discard(upload, admission, &self.pool, options).await;
-        }
-    }
-
     /// Sends a request to one upstream after the other, until one has answered; otherwise the response is that of the
     /// failure.
-    async fn try_upstreams(
+    pub(super) async fn try_upstreams(
         &self,
         context: &RequestContext<'_>,
         upload: &mut Upload,
@@ -456,7 +437,7 @@ impl LoopUpstreams {
     }
 
     #[inline]
-    fn preference<'a>(&self, request: &Request, options: &'a Options) -> Preference<'a> {
+    pub(super) fn preference<'a>(&self, request: &Request, options: &'a Options) -> Preference<'a> {
         Preference {
             key: self.key(request, &options.hash_key),
             address: self.client(request),

@@ -55,6 +55,7 @@
 //! | `download.rs` | a response on its way, with the rest of the request |
 //! | `tunnel.rs` | two connections that have left HTTP, joined |
 //! | `request_head.rs` | `ForwardPlan`: the request for an upstream: target, host, fields; which requests are refused |
+//! | `dot_segments.rs` | paths in which two servers read two paths |
 //! | `fields.rs` | which fields are for the next hop, after edits |
 //! | `forwarded.rs` | `Forwarding`: fields about the client; `Via`, and how a loop is found |
 //! | `options.rs` | the settings of a route |
@@ -70,6 +71,7 @@
 //! | `retry.rs` | `Retries`, and their budget |
 //! | `cancellations.rs` | `Cancellations`: the budget of each client for requests that it cancels |
 //! | `mirror.rs` | `Mirror`: copies of requests for other upstreams |
+//! | `copies.rs` | the way of a request's copy |
 //! | `rewrite.rs` | `Rewrite`: another path for the upstream |
 //! | `sticky.rs` | `StickyCookie`: a client stays with one upstream |
 //! | `lease.rs` | a request that an upstream has in progress |
@@ -86,7 +88,9 @@ mod balance;
 mod cancellations;
 mod check;
 mod connection;
+mod copies;
 mod counts;
+mod dot_segments;
 mod download;
 mod error;
 mod fields;
@@ -125,6 +129,7 @@ use tidegate_http::{BoxResponseFuture, Endpoint, RequestFunction, gateway};
 
 pub use self::balance::Balance;
 pub use self::check::HealthCheck;
+use self::copies::CopyUpstreams;
 use self::forward::LoopUpstreams;
 pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
@@ -294,7 +299,10 @@ pub struct ProxyFunction;
 impl<S> RequestFunction<S, ProxyFunction> for Proxy {
     fn into_endpoint(self, _: Rc<S>) -> Endpoint {
         let Self { upstreams, options } = self;
-        let mirror = options.mirror.clone().map(|mirror| Rc::new(LoopMirror::new(mirror, &options)));
+        let mirror = options.mirror.clone().map(|mirror| {
+            let sender = CopyUpstreams::new(&mirror, &options);
+            Rc::new(LoopMirror::new(mirror, sender))
+        });
         let options = Rc::new(options);
         let needs_destination = upstreams.sends_proxy_header();
         let call = move |request, interims| -> BoxResponseFuture {

@@ -4,15 +4,14 @@
 //! left out if its body is too long, if the client's request is not complete, or if too many copies are in progress.
 
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate_engine::task;
 use tidegate_http::{Request, gateway};
 
-use super::forward::LoopUpstreams;
-use super::options::Options;
-use super::request_head::ForwardPlan;
 use super::upstreams::Upstreams;
 
 /// Copies of a share of the requests of a route; see [`Proxy::mirror`](super::Proxy::mirror).
@@ -28,7 +27,7 @@ use super::upstreams::Upstreams;
 /// ```
 #[derive(Clone)]
 pub struct Mirror {
-    upstreams: Upstreams,
+    pub(super) upstreams: Upstreams,
     /// The share of requests, in millionths.
     share: u32,
     body_bytes_max: usize,
@@ -89,41 +88,32 @@ impl std::fmt::Debug for Mirror {
     }
 }
 
+/// Sends copies of requests, and drops their responses.
+pub(super) trait CopySender {
+    fn send_copy(&self, request: Request, body: Vec<u8>) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+}
+
 /// The mirror of a route on one loop.
 pub(super) struct LoopMirror {
-    upstreams: Rc<LoopUpstreams>,
     settings: Mirror,
-    /// Of a request, without those that are about its client.
-    options: Rc<Options>,
+    sender: Box<dyn CopySender>,
     /// The part of a copy that is due.
     credit: Cell<u32>,
     in_progress: Cell<u32>,
 }
 
 impl LoopMirror {
-    pub(super) fn new(settings: Mirror, options: &Options) -> Self {
-        let options = Options {
-            rate: None,
-            sticky: None,
-            mirror: None,
-            response_edits: Vec::new(),
-            upgrades: Vec::new(),
-            connect: false,
-            ..options.clone()
-        };
-        let upstreams = Rc::new(LoopUpstreams::new(settings.upstreams.0.clone()));
-        let (credit, in_progress) = (Cell::new(0), Cell::new(0));
-        Self { upstreams, settings, options: Rc::new(options), credit, in_progress }
+    pub(super) fn new(settings: Mirror, sender: impl CopySender + 'static) -> Self {
+        Self { settings, sender: Box::new(sender), credit: Cell::new(0), in_progress: Cell::new(0) }
     }
 
-    /// The copy of a request, if it is one that is copied.
-    pub(super) fn copy(self: &Rc<Self>, request: &Request, plan: &ForwardPlan) -> Option<RequestCopy> {
+    /// The copy of a request, if it is one that is copied. A tunnel is none.
+    pub(super) fn copy(self: &Rc<Self>, request: &Request, is_tunnel: bool) -> Option<RequestCopy> {
         let settings = &self.settings;
         let credit = self.credit.get() + settings.share;
         self.credit.set(credit % WHOLE);
         let is_short = request.content_length().is_none_or(|length| length <= settings.body_bytes_max as u64);
-        let stays_http = !plan.needs_http1 && plan.handshake.is_none();
-        if credit < WHOLE || !is_short || !stays_http || self.in_progress.get() >= settings.in_progress_max {
+        if credit < WHOLE || !is_short || is_tunnel || self.in_progress.get() >= settings.in_progress_max {
             return None;
         }
         self.in_progress.set(self.in_progress.get() + 1);
@@ -155,8 +145,7 @@ impl RequestCopy {
         drop(task::spawn(async move {
             let mirror = self.mirror.clone();
             let body = std::mem::take(&mut self.body);
-            let sent = mirror.upstreams.send_copy(request, body, &mirror.options);
-            let _ = task::timeout(mirror.settings.timeout, sent).await;
+            let _ = task::timeout(mirror.settings.timeout, mirror.sender.send_copy(request, body)).await;
             drop(self);
         }));
     }
@@ -176,15 +165,21 @@ mod tests {
     use super::*;
     use crate::test_request;
 
+    struct NoSender;
+
+    impl CopySender for NoSender {
+        fn send_copy(&self, _: Request, _: Vec<u8>) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+            Box::pin(async {})
+        }
+    }
+
     fn mirror(set: impl Fn(Mirror) -> Mirror) -> Rc<LoopMirror> {
         let upstreams = Upstreams::new(["http://127.0.0.1:9"]).unwrap();
-        Rc::new(LoopMirror::new(set(Mirror::new(&upstreams)), &Options::default()))
+        Rc::new(LoopMirror::new(set(Mirror::new(&upstreams)), NoSender))
     }
 
     fn copy(mirror: &Rc<LoopMirror>, method: &str, lines: &str) -> Option<RequestCopy> {
-        let request = test_request(method, "/", lines);
-        let plan = ForwardPlan::of(&request, &Options::default()).unwrap();
-        mirror.copy(&request, &plan)
+        mirror.copy(&test_request(method, "/", lines), false)
     }
 
     #[test]
@@ -209,6 +204,6 @@ mod tests {
         assert!(first.add(b"abcd") && !first.add(b"e"));
         drop(first);
         assert_eq!(mirror.in_progress.get(), 0);
-        assert!(copy(&mirror, "GET", "Connection: upgrade\r\nUpgrade: websocket\r\n").is_none());
+        assert!(mirror.copy(&test_request("GET", "/", ""), true).is_none());
     }
 }

@@ -60,6 +60,19 @@ pub(super) struct Options {
 }
 
 impl Options {
+    /// The settings for copies of the requests: those about the client are left out.
+    pub(super) fn of_copies(&self) -> Self {
+        Self {
+            rate: None,
+            sticky: None,
+            mirror: None,
+            response_edits: Vec::new(),
+            upgrades: Vec::new(),
+            connect: false,
+            ..self.clone()
+        }
+    }
+
     /// Whether requests may switch to this protocol.
     pub(super) fn passes_on(&self, protocol: &str) -> bool {
         self.upgrades.iter().any(|one| one.eq_ignore_ascii_case(protocol))

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use tidegate_http::{Request, Response, TemplateValues};
+use tidegate_http::{Request, RequestId, Response, TemplateValues};
 use tidegate_http1::client::{InvalidRequest, Outgoing};
 use tidegate_http1::{self as http1, BodyLength, Fields, Method, RequestHead, Status};
 
+use super::dot_segments::has_dot_segment;
 use super::fields::{self, Present};
 use super::options::{HostRule, Options};
 use super::upstreams::Upstream;
@@ -127,13 +128,20 @@ impl ForwardPlan {
     fn fields(&self, request: &Request, host: &str, options: &Options, is_http2: bool) -> Fields {
         let head = request.head();
         let is_trusted = options.forwarding.trusts(request);
+        // That of the middleware, which the upstream gets in place of the client's.
+        let id = request.extensions().get::<RequestId>();
+        let id = id.filter(|_| !options.request_edits.iter().any(|edit| edit.replaces(REQUEST_ID)));
         let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
+                || (id.is_some() && fields::is_same(REQUEST_ID, name))
                 || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
                 || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
         });
         options.forwarding.add(&mut fields, request, host, is_trusted);
         options.pseudonym.add(&mut fields, request, self.present.via);
+        if let Some(id) = id {
+            fields::push(&mut fields, b"X-Request-Id", id.as_str().as_bytes());
+        }
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
         }
@@ -266,69 +274,13 @@ fn asked_protocol(head: &RequestHead) -> Option<&str> {
     std::str::from_utf8(asked).ok()
 }
 
-/// Whether a path has a segment `.` or `..`, plain or encoded, also between encoded slashes: two servers would read two
-/// paths in it.
-pub(super) fn has_dot_segment(path: &[u8]) -> bool {
-    if !path.contains(&b'.') && !path.contains(&b'%') {
-        return false;
-    }
-    // How many dots the segment has so far; `None` if it has other bytes.
-    let mut dots = Some(0);
-    let mut rest = path;
-    // Every round takes a byte.
-    while let [first, after @ ..] = rest {
-        rest = after;
-        let byte = match (first, after) {
-            (b'%', [b'2', b'e' | b'E', after @ ..]) => {
-                rest = after;
-                b'.'
-            }
-            (b'%', [b'2', b'f' | b'F', after @ ..] | [b'5', b'c' | b'C', after @ ..]) => {
-                rest = after;
-                b'/'
-            }
-            (b'\\', _) => b'/',
-            (byte, _) => *byte,
-        };
-        match byte {
-            // A parameter of the segment ends it as well: some servers drop it.
-            b'/' | b';' if matches!(dots, Some(1 | 2)) => return true,
-            b'/' => dots = Some(0),
-            b'.' => dots = dots.map(|dots| dots + 1),
-            _ => dots = None,
-        }
-    }
-    matches!(dots, Some(1 | 2))
-}
+/// The field with the id of a request, in lower case.
+const REQUEST_ID: &[u8] = b"x-request-id";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::test_request;
-
-    #[test]
-    fn a_path_with_a_dot_segment_has_two_meanings() {
-        for path in [
-            "/..",
-            "/a/../b",
-            "/a/.",
-            "/a/%2e%2E/b",
-            "/.%2e",
-            "/./",
-            "/a/..;x=1/b",
-            "/a\\..\\b",
-            "/a/..%2fb",
-            "/a%2F..",
-            "/a%5c.%5Cb",
-        ] {
-            assert!(has_dot_segment(path.as_bytes()), "{path}");
-        }
-        for path in
-            ["/", "/a.b", "/...", "/a..", "/..a", "/.well-known", "/%2f", "/a%2fb.c", "/%2", "/a/;x", "/a;.", "*"]
-        {
-            assert!(!has_dot_segment(path.as_bytes()), "{path}");
-        }
-    }
 
     #[test]
     fn the_target_is_in_origin_form() {

@@ -10,7 +10,7 @@ use std::fmt;
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use tidegate_http::gateway;
 
-use super::request_head::has_dot_segment;
+use super::dot_segments::has_dot_segment;
 
 /// A change of the path that an upstream gets; see [`Proxy::rewrite`](super::Proxy::rewrite).
 ///

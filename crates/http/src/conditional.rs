@@ -84,6 +84,12 @@ impl ConditionalRoutes {
         choices.map(|choice| &choice.endpoint)
     }
 
+    /// The same, to be replaced.
+    pub(crate) fn endpoints_mut(&mut self) -> impl Iterator<Item = &mut Rc<Endpoint>> {
+        let choices = self.routes.iter_mut().flat_map(|route| &mut route.choices).chain(&mut self.fallbacks);
+        choices.map(|choice| &mut choice.endpoint)
+    }
+
     /// The function for a path in the form that routes match. `unconditional` is the most specific path without conditions
     /// that matches; `place` finds a part of the text in the path as it was sent.
     pub(crate) fn find(

@@ -1,8 +1,13 @@
-//! The part of a server that a gateway needs beside the public interface: `tidegate-http-proxy` is written against it.
+//! The part of a server that a gateway needs beside the public interface: `tidegate-http-proxy` and `tidegate-http-cache` are
+//! written against it.
 
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
-use tidegate_http1::RequestHead;
+use tidegate_buffer::Pool;
+use tidegate_http_message::Body;
+use tidegate_http1::{Config, Fields, RequestHead};
 use tidegate_sys::Address;
 
 pub use crate::cookie_value::of as cookie;
@@ -25,7 +30,8 @@ pub fn endpoint(
     call: impl Fn(Request, InterimWriter) -> BoxResponseFuture + 'static,
     needs_destination: bool,
 ) -> Endpoint {
-    let call = InterimHandler { call: Box::new(call), needs_destination, is_pipelined: !needs_destination };
+    let is_pipelined = !needs_destination;
+    let call = InterimHandler { call: Box::new(call), needs_destination, is_pipelined, at_once: None };
     Endpoint { is_gateway: true, ..Endpoint::new(Call::Interim(call), BodyUse::Streamed) }
 }
 
@@ -34,8 +40,111 @@ pub fn request(head: RequestHead, peer: Address) -> Request {
     Request::new(head, peer, false, None)
 }
 
+/// A function that stands before another one, as a cache does. `answer` answers a request within the dispatch in which it
+/// comes, or leaves it to `call`, which may pass it on to the other one.
+pub fn in_front(
+    endpoint: Endpoint,
+    answer: impl Fn(&Request) -> Option<Response> + 'static,
+    call: impl Fn(Request, FunctionBehind, InterimWriter) -> BoxResponseFuture + 'static,
+) -> Endpoint {
+    let (body, is_gateway, half_close) = (endpoint.body, endpoint.is_gateway, endpoint.half_close.get());
+    let (needs_destination, is_pipelined) = match &endpoint.call {
+        Call::Interim(function) => (function.needs_destination, function.is_pipelined),
+        _ => (false, false),
+    };
+    let (limits, collects_late) = (endpoint.limits.clone(), endpoint.collects_late);
+    let behind = FunctionBehind(Rc::new(endpoint));
+    let call = Box::new(move |request: Request, interims| call(request, behind.clone(), interims));
+    let call = InterimHandler { call, needs_destination, is_pipelined, at_once: Some(Box::new(answer)) };
+    let front = Endpoint { is_gateway, limits, collects_late, ..Endpoint::new(Call::Interim(call), body) };
+    front.half_close.set(half_close);
+    front
+}
+
+/// A function behind another one.
+#[derive(Debug, Clone)]
+pub struct FunctionBehind(Rc<Endpoint>);
+
+impl FunctionBehind {
+    /// The response of the function.
+    pub async fn call(&self, mut request: Request, interims: InterimWriter) -> Response {
+        match &self.0.call {
+            Call::Sync(call) => call(request),
+            Call::Async(call) => call(request).await,
+            Call::Interim(function) => (function.call)(request, interims).await,
+            Call::Polled(call) => {
+                let body = request.take_body();
+                let mut arguments = Some((request, body));
+                let polled = poll_fn(|cx| match arguments.take() {
+                    Some((request, body)) => Poll::Ready(call(request, body, cx)),
+                    None => Poll::Pending,
+                });
+                match polled.await {
+                    Ok(response) => response,
+                    Err(responding) => responding.await,
+                }
+            }
+        }
+    }
+}
+
+/// The same request without a body, without the fields that `keeps` leaves out, and with further ones; `None` if it is too
+/// large then. A `detached` one has nothing of its client's connection but its id: for a function that goes on when the client has left.
+pub fn with_fields(
+    request: &Request,
+    keeps: impl Fn(&[u8]) -> bool,
+    further: &[(&str, &[u8])],
+    detached: bool,
+) -> Option<Request> {
+    let head = request.head();
+    let line = head.bytes().iter().position(|&byte| byte == b'\n')? + 1;
+    let mut text = Vec::with_capacity(head.bytes().len() + 128);
+    text.extend_from_slice(&head.bytes()[..line]);
+    let further = further.iter().map(|(name, value)| (name.as_bytes(), *value));
+    for (name, value) in head.headers().filter(|(name, _)| keeps(name)).chain(further) {
+        for piece in [name, b": ", value, b"\r\n"] {
+            text.extend_from_slice(piece);
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+    let head = head.with_text(Pool::new().copy(&text), &Config::default()).ok()?;
+    let mut other = Request::new(head, request.peer().clone(), request.is_secure(), request.route_parts());
+    if detached {
+        if let Some(id) = request.extensions().get::<RequestId>() {
+            other.extensions_mut().insert(id.clone());
+        }
+    } else {
+        other.copy_parts_of(request);
+    }
+    Some(other)
+}
+
+/// The fields of a response, but for `Content-Type` of a function: see [`Response::field`].
+#[must_use]
+pub fn fields(response: &Response) -> &Fields {
+    &response.fields
+}
+
+/// The status of a response.
+#[must_use]
+pub fn status(response: &Response) -> tidegate_http1::Status {
+    response.status
+}
+
+/// Whether a response is that of an upstream: see [`forwarded`].
+#[must_use]
+pub fn is_forwarded(response: &Response) -> bool {
+    response.is_forwarded
+}
+
+/// Takes the body of a response.
+pub fn take_body(response: &mut Response) -> Body {
+    std::mem::take(&mut response.body)
+}
+
 /// Marks a response as that of an upstream, which this server has not made.
 #[must_use]
+#[inline]
 pub fn forwarded(mut response: Response) -> Response {
     response.is_forwarded = true;
     response

@@ -16,6 +16,8 @@
 //! | send events to a browser | [`Sse`] |
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
+//! | wait before a function, or after it | [`Router::wrap`], [`Next`] |
+//! | give one route limits of its own | [`route`] |
 //! | see all requests and responses | [`Middleware`]; for one function [`with_middleware`] |
 //! | redirect, or answer with the same response | [`Redirect`], [`FixedResponse`] |
 //! | fill values of a request into a text | [`Template`], [`Edit`] |
@@ -34,6 +36,8 @@
 //! | `limits.rs` | `Limits`, from the socket to the function |
 //! | `line_log.rs` | `LineLog`: lines that a thread of its own writes |
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |
+//! | `debug_function.rs` | the checks of `#[tidegate::debug_function]` |
+//! | `make_router.rs` | `MakeRouter`: the closure that makes the router of each loop |
 //! | `client_address.rs` | `TrustedProxies`: the client of a request behind proxies in front |
 //! | `condition.rs` | `Condition`: a test of a request beside its host and path |
 //! | `conditional.rs` | the routes of a table that have conditions |
@@ -45,6 +49,7 @@
 //! | `redirect.rs` | `Redirect`, `FixedResponse` |
 //! | `template/` | `Template`: a text with placeholders, parsed once; where their values come from |
 //! | `route.rs` | the pattern that a path matches, and where the values of its parameters are |
+//! | `route_limits.rs` | `route`: the limits of one route |
 //! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
 //! | `edit.rs` | `Edit`: a field is set, added or removed |
@@ -56,7 +61,7 @@
 //! | `event_stream.rs` | the end of any event stream when the server drains |
 //! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
 //! | `compression/` | content codings of responses and requests |
-//! | `middleware/` | `Middleware`; access log, request ids, trace contexts, basic authentication, error pages |
+//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts, basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`) |
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
@@ -73,6 +78,8 @@ mod condition;
 mod conditional;
 mod cookie_value;
 mod counting;
+#[doc(hidden)]
+pub mod debug_function;
 mod edit;
 mod endpoint;
 mod event_stream;
@@ -84,12 +91,14 @@ mod files;
 pub mod gateway;
 mod limits;
 mod line_log;
+mod make_router;
 mod middleware;
 mod normal_path;
 mod redirect;
 mod request;
 mod response;
 mod route;
+mod route_limits;
 mod router;
 mod server;
 mod serving;
@@ -108,7 +117,9 @@ pub use cookie::{self, Cookie, SameSite};
 pub use extract::Cookies;
 #[cfg(feature = "json")]
 pub use extract::Json;
-pub use extract::{BodyUse, ConnectionState, Extension, FromRequest, Host, Path, Peer, State};
+pub use extract::{
+    Argument, BodyUse, ConnectionState, Extension, FromRequest, FromRequestAsync, Host, Path, Peer, State,
+};
 #[cfg(feature = "form")]
 pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
@@ -129,15 +140,19 @@ pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use limits::Limits;
 pub use line_log::LineLog;
+pub use make_router::MakeRouter;
 pub use middleware::{
-    AccessLog, BasicAuth, ConcurrencyLimit, ErrorPage, ErrorPages, LogFormat, Middleware, NetworkRules, PageText,
-    RateKey, RateLimit, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields, TraceContext,
-    TraceContexts,
+    AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
+    LogFormat, Middleware, NetworkRules, Next, NextResponse, PageText, RateKey, RateLimit, RefusedRequest, RequestId,
+    RequestIds, RequestInfo, ResponseFields, SecurityFields, TraceContext, TraceContexts, Wrapper,
 };
+#[cfg(feature = "passwords")]
+pub use middleware::{Passwords, PasswordsError, UserName};
 pub use normal_path::normal_path;
 pub use redirect::{FixedResponse, InvalidRedirect, Redirect, ResponseFunction};
 pub use request::Request;
 pub use response::{IntoResponse, Response};
+pub use route_limits::{RouteFunction, WithRouteLimits, route};
 pub use router::{Router, Slashes};
 pub use server::{Config, Server, serve};
 pub use serving::{HttpHandler, StreamClient};

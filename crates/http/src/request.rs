@@ -13,10 +13,11 @@ use tidegate_http_message::BodyError;
 use tidegate_http_message::body::{Body, BodyDecoder, NO_BODY};
 #[cfg(feature = "compress")]
 use tidegate_http_message::body::{BodyKind, Decode};
-use tidegate_http1::{self as http1, RequestHead};
+use tidegate_http1::{self as http1, RequestHead, Status};
 use tidegate_sys::Address;
 
 use crate::normal_path::{self, NormalPath};
+use crate::response::Response;
 use crate::route::Route;
 
 /// A request: a head that is read where it lies, and a body.
@@ -43,6 +44,10 @@ struct Parts {
     connection_state: Option<AnyState>,
     /// Undoes the content coding of the body.
     decoding: Option<Box<BodyDecoder>>,
+    /// The response of the router, which found no function.
+    refusal: Option<Box<Response>>,
+    /// How long a body may be that async middleware passes on to a function that wants it whole.
+    collected_body_bytes_max: Option<usize>,
 }
 
 impl Request {
@@ -267,6 +272,23 @@ impl Request {
         self.parts.get_or_insert_default().connection_state = Some(state);
     }
 
+    pub(crate) fn set_refusal(&mut self, response: Response) {
+        self.parts.get_or_insert_default().refusal = Some(response.into());
+    }
+
+    pub(crate) fn take_refusal(&mut self) -> Response {
+        let refusal = self.parts.as_mut().and_then(|parts| parts.refusal.take());
+        refusal.map_or_else(|| Response::of_error(Status::NOT_FOUND), |refusal| *refusal)
+    }
+
+    pub(crate) fn set_collected_body_bytes_max(&mut self, bytes_max: usize) {
+        self.parts.get_or_insert_default().collected_body_bytes_max = Some(bytes_max);
+    }
+
+    pub(crate) fn collected_body_bytes_max(&self) -> usize {
+        self.parts.as_ref().and_then(|parts| parts.collected_body_bytes_max).unwrap_or(COLLECTED_BYTES_MAX)
+    }
+
     #[doc(hidden)]
     #[must_use]
     pub fn head(&self) -> &RequestHead {
@@ -296,6 +318,13 @@ impl Request {
     /// Whether a content coding is to be undone when the body comes.
     pub(crate) fn has_decoding(&self) -> bool {
         self.parts.as_ref().is_some_and(|parts| parts.decoding.is_some())
+    }
+
+    /// Takes over the extensions and the state of the connection of another request.
+    pub(crate) fn copy_parts_of(&mut self, other: &Self) {
+        let Some(parts) = &other.parts else { return };
+        let (extensions, connection_state) = (parts.extensions.clone(), parts.connection_state.clone());
+        self.parts = Some(Box::new(Parts { extensions, connection_state, ..Parts::default() }));
     }
 
     pub(crate) fn take_decoder(&mut self) -> Option<Box<BodyDecoder>> {
@@ -375,7 +404,6 @@ pub(crate) fn unknown_peer() -> Address {
     Address::from(std::net::SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
-#[cfg(feature = "compress")]
 /// The bytes that a collected body may have when middleware of a nested router decodes it.
 const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
 

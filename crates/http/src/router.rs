@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use http::Method;
@@ -14,7 +15,7 @@ use tidegate_sys::Address;
 use crate::condition::Condition;
 use crate::conditional::{Choice, ConditionalRoutes};
 use crate::endpoint::{Endpoint, RequestFunction};
-use crate::middleware::{self, Middleware, MiddlewareList};
+use crate::middleware::{self, AsyncMiddleware, Middleware, MiddlewareList, Wrapper};
 use crate::normal_path::{self, NormalPath};
 use crate::request::AnyState;
 use crate::response::Response;
@@ -70,10 +71,18 @@ pub(crate) struct Table {
     routes: Vec<PathRoute>,
     fallback: Option<Rc<Endpoint>>,
     pub(crate) middleware: MiddlewareList,
+    /// Async middleware, which is put around the functions when the router is complete.
+    wrappers: Vec<Wrapper>,
+    /// Async middleware around the responses to requests that no route matches, if there is some.
+    pub(crate) unrouted: Option<Rc<Endpoint>>,
     /// Makes the state of each connection.
     pub(crate) connection_state: Option<MakeState>,
     /// Whether requests go on when the client ends its side; unless set, the outer router or the listener decides.
     half_close: Option<bool>,
+    /// Bytes of a body, for routes without a bound of their own.
+    body_bytes_max: Option<u64>,
+    /// The time for a response, for routes without a time of their own.
+    timeout: Option<Duration>,
     /// The routes of some hosts, by name in lower case.
     hosts: HashMap<String, Self, RandomState>,
     /// The routes of all hosts below a domain, by the name behind `*.`.
@@ -92,6 +101,10 @@ impl Default for Table {
             routes: Vec::new(),
             fallback: None,
             middleware: Rc::default(),
+            wrappers: Vec::new(),
+            unrouted: None,
+            body_bytes_max: None,
+            timeout: None,
             connection_state: None,
             half_close: None,
             hosts: HashMap::default(),
@@ -258,7 +271,7 @@ impl<S: 'static> Router<S> {
         );
         assert!(!router.table.has_hosts(), "the router behind `{prefix}` has hosts; add them to the outer router");
         assert_makes_no_state(&router.table);
-        self.table.nest(prefix, router.table);
+        self.table.nest(prefix, router.into_table());
         self
     }
 
@@ -289,6 +302,45 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// Adds async middleware: an `async fn(Request, Next)` with up to four [arguments](crate::FromRequest) before them. It
+    /// sees the request, passes it on with [`Next::run`](crate::Next::run) or not, and returns the response. It may wait
+    /// before and after. It runs within the [`request_timeout`](crate::Limits::request_timeout) of its request.
+    ///
+    /// Async middleware runs in the order in which it was added, behind all middleware that
+    /// [`with`](Self::with) adds. Requests that no route matches pass as well, and those for nested routers, whose own
+    /// middleware comes behind. A [host](Self::host) has middleware of its own.
+    ///
+    /// Middleware that does not wait costs less as [`Middleware`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tidegate::http::{Extension, IntoResponse, Next, Request, Response, Router, StatusCode};
+    /// use tidegate::task;
+    ///
+    /// #[derive(Clone)]
+    /// struct User(String);
+    ///
+    /// async fn authenticate(mut request: Request, next: Next) -> Response {
+    ///     let Some(token) = request.header_str("authorization").map(str::to_owned) else {
+    ///         return StatusCode::UNAUTHORIZED.into_response();
+    ///     };
+    ///     task::sleep(Duration::from_millis(1)).await; // asks another service
+    ///     request.extensions_mut().insert(User(token));
+    ///     next.run(request).await
+    /// }
+    ///
+    /// let router = Router::new().get("/", |Extension(User(name)): Extension<User>| name).wrap(authenticate);
+    /// # drop(router);
+    /// ```
+    #[must_use]
+    #[doc(alias = "layer")]
+    #[doc(alias = "from_fn")]
+    pub fn wrap<M>(mut self, middleware: impl AsyncMiddleware<S, M>) -> Self {
+        self.table.wrappers.push(middleware.into_wrapper(self.state.clone()));
+        self
+    }
+
     /// Keeps a state for each connection, which its requests share, those for nested routers and hosts included: an
     /// argument of the type [`ConnectionState`](crate::ConnectionState), or
     /// [`Request::connection_state`](crate::Request::connection_state). `make` makes it from the address of the client,
@@ -312,6 +364,26 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// Bytes of a request body, for the routes that have no [limit of their own](crate::route), those of nested routers
+    /// included; beyond it 413. [`Limits::body_bytes_max`](crate::Limits::body_bytes_max), the limit of the server, is the
+    /// most that counts: raise that one for the route with the largest bodies, and set this one for all others. Hosts have
+    /// their own.
+    #[must_use]
+    pub fn body_bytes_max(mut self, bytes: u64) -> Self {
+        self.table.body_bytes_max = Some(bytes);
+        self
+    }
+
+    /// From the last piece of a request that was received to the head of its response, for the routes that have no
+    /// [time of their own](crate::route), those of nested routers included; beyond it 503. It takes the place of
+    /// [`Limits::request_timeout`](crate::Limits::request_timeout), and includes async middleware. A function that is not
+    /// async runs to its end. Hosts have their own.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.table.timeout = Some(timeout);
+        self
+    }
+
     /// The routes of a host: requests that name it are for `router` alone. Those that name another host are for this
     /// router. Case and a port do not matter. `*.example.org` is each host below `example.org`, in as many labels as it
     /// may be; a host with a router of its own comes first, then the longest such name.
@@ -331,14 +403,21 @@ impl<S: 'static> Router<S> {
         assert_makes_no_state(&router.table);
         let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let before = match name.strip_prefix("*.") {
-            Some(domain) => self.table.domains.insert(domain.to_owned(), router.table),
-            None => self.table.hosts.insert(name, router.table),
+            Some(domain) => self.table.domains.insert(domain.to_owned(), router.into_table()),
+            None => self.table.hosts.insert(name, router.into_table()),
         };
         assert!(before.is_none(), "the host `{host}` has two routers");
         self
     }
 
-    pub(crate) fn into_table(self) -> Table {
+    pub(crate) fn into_table(mut self) -> Table {
+        if let Some(bytes) = self.table.body_bytes_max {
+            self.table.endpoints().for_each(|endpoint| endpoint.settle_body_bytes_max(bytes));
+        }
+        if let Some(timeout) = self.table.timeout {
+            self.table.endpoints().for_each(|endpoint| endpoint.settle_timeout(timeout));
+        }
+        self.table.wrap();
         self.table
     }
 }
@@ -448,6 +527,25 @@ impl Table {
                 if !self.places.contains_key(&*normal) {
                     self.add(&path, None, endpoint.clone());
                 }
+            }
+        }
+    }
+
+    /// Puts the async middleware around the functions.
+    fn wrap(&mut self) {
+        let wrappers = std::mem::take(&mut self.wrappers);
+        if wrappers.is_empty() {
+            return;
+        }
+        self.unrouted = Some(Rc::new(Wrapper::function_of_unrouted()));
+        let of_routes = self.routes.iter_mut().flat_map(|route| {
+            let named = route.methods.iter_mut().map(|(_, endpoint)| endpoint);
+            named.chain(route.extensions.iter_mut().map(|(_, endpoint)| endpoint)).chain(&mut route.any)
+        });
+        let conditional = self.conditional.iter_mut().flat_map(|conditional| conditional.endpoints_mut());
+        for endpoint in of_routes.chain(&mut self.fallback).chain(&mut self.unrouted).chain(conditional) {
+            for wrapper in wrappers.iter().rev() {
+                *endpoint = Rc::new(wrapper.around(endpoint.clone()));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `Fields`: the extra fields of a message, serialised on creation.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::head::Headers;
 use crate::runs;
@@ -31,6 +32,7 @@ pub struct Fields {
 enum Lines {
     Static(&'static str),
     Owned(Vec<u8>),
+    Shared(Arc<[u8]>),
 }
 
 /// Why a field cannot be sent. Nothing was added.
@@ -215,6 +217,16 @@ impl Fields {
         OwnFields::among(self.bytes())
     }
 
+    /// The same fields in memory that clones share, so that a clone copies nothing.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_shared(self) -> Self {
+        match self.lines {
+            Lines::Owned(lines) => Self { lines: Lines::Shared(lines.into()) },
+            lines => Self { lines },
+        }
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -241,16 +253,17 @@ impl Fields {
         match &self.lines {
             Lines::Static(lines) => lines.as_bytes(),
             Lines::Owned(lines) => lines,
+            Lines::Shared(lines) => lines,
         }
     }
 
     fn owned(&mut self) -> &mut Vec<u8> {
-        if let Lines::Static(lines) = self.lines {
-            self.lines = Lines::Owned(lines.as_bytes().to_vec());
+        if !matches!(self.lines, Lines::Owned(_)) {
+            self.lines = Lines::Owned(self.bytes().to_vec());
         }
         match &mut self.lines {
             Lines::Owned(lines) => lines,
-            Lines::Static(_) => unreachable!("made owned above"),
+            Lines::Static(_) | Lines::Shared(_) => unreachable!("made owned above"),
         }
     }
 }

@@ -72,6 +72,26 @@ impl RequestHead {
         Ok(Self { bytes: text, spans })
     }
 
+    /// A head of the same version with another text, which is checked: for a server that changes the fields of a request
+    /// without a body.
+    ///
+    /// # Errors
+    /// As for an HTTP/1.1 head.
+    #[doc(hidden)]
+    pub fn with_text(&self, text: Slice, config: &Config) -> Result<Self, Error> {
+        if self.spans.flags & HTTP_2 != 0 {
+            return Self::of_http2(text, true, config);
+        }
+        match parse(&text, config) {
+            Ok((mut spans, _)) => {
+                spans.body = 0;
+                Ok(Self { bytes: text, spans })
+            }
+            Err(ParseStop::Broken(error)) => Err(error),
+            Err(ParseStop::Partial) => Err(Error::Limit(Exceeded::Head)),
+        }
+    }
+
     /// The head with a text that is equal to one from which [`of_http2`](Self::of_http2) has made a head with this layout,
     /// with the same configuration and the same end. It is not checked once more.
     #[must_use]

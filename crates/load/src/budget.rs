@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use super::counters::SharedStats;
+use super::shared_stats::SharedStats;
 
 /// The part of a loop in the requests of `-n`. Without `-n` it is never used up.
 #[derive(Debug)]

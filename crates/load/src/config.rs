@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicBool;
 
 use tidegate::tls::{ClientConfig, Provider};
 
-use super::counters::SharedStats;
 use super::options::Options;
 use super::redis::{CommandMix, CommandPlan, CommandTemplate, PublishPlan, parse_commands};
 use super::request::RequestTemplate;
 use super::results::Protocol;
+use super::shared_stats::SharedStats;
 use super::sources::RequestSource;
 use super::stamp::STAMP_BYTES;
 use super::traffic::TrafficPlan;
@@ -95,6 +95,12 @@ fn check(options: &Options) -> Result<(), String> {
     if options.ramp.is_some_and(|ramp| ramp > options.duration()) {
         return Err("--ramp is longer than the load: give a longer --duration".into());
     }
+    check_protocol(options)
+}
+
+/// Refuses flags that are for another protocol.
+fn check_protocol(options: &Options) -> Result<(), String> {
+    let protocol = options.url().protocol();
     let is_redis = protocol == Protocol::Redis;
     let redis_flags = [
         ("--commands", !options.commands.is_empty()),
@@ -120,7 +126,9 @@ fn check(options: &Options) -> Result<(), String> {
         return Err("--broadcast and --message-bytes are for WebSockets: give a URL of ws or wss".into());
     }
     if options.message_bytes.is_some() && is_redis && options.subscribers.is_none() {
-        return Err("--message-bytes is for messages that are published: give --subscribers too, or --value-bytes".into());
+        return Err(
+            "--message-bytes is for messages that are published: give --subscribers too, or --value-bytes".into()
+        );
     }
     if options.broadcast && protocol != Protocol::WebSocket {
         return Err("--broadcast and --message-bytes are for WebSockets: give a URL of ws or wss".into());
@@ -134,7 +142,7 @@ fn check(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// The requests of HTTP, or the message of a WebSocket.
+/// The HTTP requests, or the message for a WebSocket connection.
 fn requests(options: &Options) -> Result<Vec<RequestTemplate>, Box<dyn Error>> {
     let body = match options.body.as_deref().map(|body| body.strip_prefix('@').ok_or(body)) {
         None => Vec::new(),
@@ -189,7 +197,9 @@ fn commands(options: &Options) -> Result<CommandPlan, String> {
     let publish = match options.subscribers {
         Some(0) => return Err("--subscribers 0 has no connection that messages are delivered to".into()),
         Some(_) if message_bytes < STAMP_BYTES => {
-            return Err(format!("--message-bytes is at least {STAMP_BYTES} here: a message has the time of its sending"));
+            return Err(format!(
+                "--message-bytes is at least {STAMP_BYTES} here: a message has the time of its sending"
+            ));
         }
         // A channel of its own, so that no other load is counted.
         Some(_) => Some(PublishPlan { message_bytes, channel: format!("tidegate-load-{}", std::process::id()) }),

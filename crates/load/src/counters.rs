@@ -1,16 +1,16 @@
-//! `WorkerStats`: the counts of one loop, and `SharedStats`: those that all loops share.
+//! `WorkerStats`: the counts of one loop.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 use super::results::{Errors, HeldConnections, Interval};
 use super::role::Role;
+use super::shared_stats::{LiveFigures, SharedStats, UNKNOWN};
 
 /// The counts of one loop. They live on that loop's thread; `shared` is the part that other threads may read meanwhile.
 #[derive(Debug)]
@@ -39,39 +39,6 @@ struct Current {
     latency: Histogram<u64>,
 }
 
-/// The counts that all loops and the progress bar share.
-#[derive(Debug)]
-pub(crate) struct SharedStats {
-    requests: AtomicU64,
-    errors: AtomicU64,
-    /// Connection attempts that succeeded, and that failed.
-    connected: AtomicU64,
-    unconnected: AtomicU64,
-    /// The length of the first good response, or [`UNKNOWN`].
-    length: AtomicU64,
-    /// Whether responses may differ in their lengths.
-    any_length: bool,
-    /// The requests that are left to send, if their number is given.
-    left: Option<AtomicU64>,
-    /// Broadcasts are stamped with the time since then.
-    epoch: Instant,
-    author: u64,
-    /// Connections that receive messages.
-    opened: AtomicU64,
-    /// A live table is shown.
-    is_watched: AtomicBool,
-    /// The figures so far, by the number of the loop.
-    live: Mutex<BTreeMap<usize, LiveFigures>>,
-}
-
-/// The figures so far, for the live table.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LiveFigures {
-    pub(crate) latency: Option<Histogram<u64>>,
-    pub(crate) statuses: BTreeMap<u16, u64>,
-    pub(crate) errors: Errors,
-}
-
 /// The verdict on a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -83,93 +50,6 @@ pub(crate) enum Verdict {
     Length,
     /// It is an error reply of Redis.
     Reply,
-}
-
-impl SharedStats {
-    /// `total` is the number of requests of all loops, if it is given.
-    pub(crate) fn new(any_length: bool, total: Option<u64>) -> Self {
-        Self {
-            left: total.map(AtomicU64::new),
-            requests: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-            connected: AtomicU64::new(0),
-            unconnected: AtomicU64::new(0),
-            length: AtomicU64::new(UNKNOWN),
-            any_length,
-            epoch: Instant::now(),
-            author: RandomState::new().hash_one(0),
-            opened: AtomicU64::new(0),
-            is_watched: AtomicBool::new(false),
-            live: Mutex::default(),
-        }
-    }
-
-    /// How many connections that receive messages have been opened.
-    pub(crate) fn opened(&self) -> u64 {
-        self.opened.load(Ordering::Relaxed)
-    }
-
-    /// Whether the number of requests is given.
-    pub(crate) fn has_total(&self) -> bool {
-        self.left.is_some()
-    }
-
-    /// The requests that are left to send, if their number is given.
-    pub(crate) fn left(&self) -> Option<u64> {
-        self.left.as_ref().map(|left| left.load(Ordering::Relaxed))
-    }
-
-    /// Takes up to `count` of the requests that are left.
-    pub(crate) fn take_requests(&self, count: u32) -> u32 {
-        let Some(left) = &self.left else { return count };
-        let taken = |left: u64| Some(left - left.min(count.into()));
-        let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).unwrap_or(0);
-        before.min(count.into()) as u32
-    }
-
-    /// Gives requests back that the server has not processed.
-    pub(crate) fn return_requests(&self, count: u32) {
-        if let Some(left) = &self.left {
-            left.fetch_add(count.into(), Ordering::Relaxed);
-        }
-    }
-
-    /// Whether loops publish their figures for a live table.
-    pub(crate) fn set_watched(&self, is_watched: bool) {
-        self.is_watched.store(is_watched, Ordering::Relaxed);
-    }
-
-    /// The figures that the loops have published last.
-    pub(crate) fn live(&self) -> LiveFigures {
-        let mut sum = LiveFigures::default();
-        for one in self.live.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            match (&mut sum.latency, &one.latency) {
-                // Both have the same precision, so that one can be added to the other.
-                (Some(latency), Some(other)) => drop(latency.add(other)),
-                (latency, other) => *latency = other.clone(),
-            }
-            for (status, count) in &one.statuses {
-                *sum.statuses.entry(*status).or_default() += count;
-            }
-            sum.errors += one.errors;
-        }
-        sum
-    }
-
-    /// Responses so far, and errors.
-    pub(crate) fn read(&self) -> (u64, u64) {
-        (self.requests.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed))
-    }
-
-    /// Whether any connection attempt of any loop has succeeded.
-    fn has_connected(&self) -> bool {
-        self.connected.load(Ordering::Relaxed) > 0
-    }
-
-    /// Whether at least so many connection attempts have failed, and none has succeeded.
-    pub(crate) fn is_hopeless(&self, connections: usize) -> bool {
-        !self.has_connected() && self.unconnected.load(Ordering::Relaxed) >= connections.max(1) as u64
-    }
 }
 
 impl WorkerStats {
@@ -406,11 +286,11 @@ impl WorkerStats {
 
     /// Publishes the figures of the loop with this number, if a live table is shown.
     pub(crate) fn show_live(&self, index: usize) {
-        if self.shared.is_watched.load(Ordering::Relaxed) {
-            let (latency, errors) = (Some(self.latency.borrow().clone()), self.errors.get());
-            let live = LiveFigures { latency, statuses: self.statuses(), errors };
-            self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).insert(index, live);
-        }
+        self.shared.show_live(index, || LiveFigures {
+            latency: Some(self.latency.borrow().clone()),
+            statuses: self.statuses(),
+            errors: self.errors.get(),
+        });
     }
 
     /// Ends an interval.
@@ -434,9 +314,6 @@ fn histogram(digits: u8) -> Histogram<u64> {
     Histogram::new(digits).expect("HdrHistogram takes up to five digits")
 }
 
-/// No good response has come yet.
-const UNKNOWN: u64 = u64::MAX;
-
 /// An hour, in nanoseconds. Longer latencies count as an hour.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
 
@@ -449,28 +326,6 @@ const DIGITS_OF_INTERVALS: u8 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_server_is_unreachable_only_if_no_thread_has_connected() {
-        let shared = Arc::new(SharedStats::new(false, None));
-        let (one, other) = (WorkerStats::new(shared.clone()), WorkerStats::new(shared.clone()));
-        one.unconnected();
-        assert!(!shared.is_hopeless(2), "the other thread has not tried");
-        other.unconnected();
-        assert!(shared.is_hopeless(2));
-        other.connected();
-        assert!(!shared.is_hopeless(2), "the first thread may try again");
-    }
-
-    #[test]
-    fn the_requests_that_are_left_are_taken_once() {
-        let shared = SharedStats::new(false, Some(10));
-        assert_eq!([8, 8, 8].map(|count| shared.take_requests(count)), [8, 2, 0]);
-        shared.return_requests(3);
-        assert_eq!((shared.take_requests(2), shared.take_requests(2), shared.left()), (2, 1, Some(0)));
-        let endless = SharedStats::new(false, None);
-        assert_eq!((endless.take_requests(8), endless.left()), (8, None));
-    }
 
     #[test]
     fn an_unanswered_request_counts_if_it_waited_as_long_as_a_response_took() {

@@ -10,7 +10,8 @@
 //! |---|---|
 //! | `lib.rs` | the threads, and the sums over them |
 //! | `options.rs`, `config.rs` | the flags, and the configuration of the threads that they make |
-//! | `sources/` | requests from a file, a HAR file or a line of curl; `words.rs` splits such a line |
+//! | `sources/` | requests from a file, a HAR file or a line of curl |
+//! | `words.rs` | such a line, split as a shell does |
 //! | `worker.rs` | one thread: its loop and its share of the connections |
 //! | `role.rs` | the purpose of a connection |
 //! | `connection.rs` | the handler of a connection |
@@ -26,11 +27,14 @@
 //! | `budget.rs` | `-n`: the requests that are left |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
 //! | `start_barrier.rs`, `cpu_time.rs` | all threads begin at one moment; the CPU time of a process |
-//! | `counters.rs`, `results.rs` | the counters of a loop, and the results of all threads |
+//! | `permits.rs` | how many connections a thread opens at once |
+//! | `counters.rs`, `shared_stats.rs`, `results.rs` | the counters of a loop, those of all loops, and the results |
+//! | `baseline.rs` | the results of an earlier load, to compare with |
 //! | `outputs.rs`, `report/` | the results as a table, JSON, a page with charts, and a progress bar |
 
 #![forbid(unsafe_code)]
 
+mod baseline;
 mod budget;
 mod config;
 mod connection;
@@ -42,6 +46,7 @@ mod idle;
 mod messages;
 mod options;
 mod outputs;
+mod permits;
 mod pipeline;
 mod redis;
 mod report;
@@ -49,6 +54,7 @@ mod request;
 mod results;
 mod role;
 mod schedule;
+mod shared_stats;
 mod sockets;
 mod sources;
 mod stamp;
@@ -67,12 +73,12 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use self::baseline::Baseline;
 use self::config::{config, method};
 use self::cpu_time::cpu_time;
 pub use self::cpu_time::cpu_time_of;
-use self::outputs::Outputs;
 pub use self::options::{Options, duration};
-use self::report::baseline::Baseline;
+use self::outputs::Outputs;
 use self::report::progress::ProgressDisplay;
 pub use self::report::units;
 pub use self::results::CpuTime;
@@ -88,8 +94,15 @@ pub fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let options = &sources::resolved(options)?;
     let config = config(options)?;
     let threads = threads(options)?;
-    allow_descriptors(options.connections() + options.idle + options.subscribers.unwrap_or(0) + threads * DESCRIPTORS_OF_LOOP + DESCRIPTORS_SPARE)?;
-    let baseline = options.baseline.as_deref().map(|path| Baseline::read(path, options.url().protocol())).transpose()?;
+    allow_descriptors(
+        options.connections()
+            + options.idle
+            + options.subscribers.unwrap_or(0)
+            + threads * DESCRIPTORS_OF_LOOP
+            + DESCRIPTORS_SPARE,
+    )?;
+    let baseline =
+        options.baseline.as_deref().map(|path| Baseline::read(path, options.url().protocol().name())).transpose()?;
     let outputs = Outputs::open(options.latency, options.json.as_deref(), options.html.as_deref())?;
     for signal in [SIGINT, SIGTERM] {
         // The second signal exits at once.

@@ -81,7 +81,9 @@ impl Messages {
         if matches!(self.state, UpgradeState::Opening(_)) {
             return self.next_of_handshake(input, reply, ended);
         }
-        let Self { exchange, encoded, state: UpgradeState::Open(codec), owed } = self else { return Ok(Step::NeedMore) };
+        let Self { exchange, encoded, state: UpgradeState::Open(codec), owed } = self else {
+            return Ok(Step::NeedMore);
+        };
         let mut responses = Responses { all: 0, good: 0 };
         loop {
             let before = input.len();

@@ -18,7 +18,7 @@ pub struct Options {
     /// redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss, commands of Redis are sent
     #[arg(value_name = "URL", required_unless_present_any = ["requests", "har", "curl"])]
     pub(crate) urls: Vec<Url>,
-    /// Requests of HTTP from a file, in turn: lines of METHOD URL [BODY], or of JSON: {"method": "PUT", "url":
+    /// HTTP requests from a file, in turn: lines of METHOD URL [BODY], or of JSON: {"method": "PUT", "url":
     /// "/a", "headers": {"A": "b"}, "body": "c"}. A URL of a path alone is one of the URL of the load
     #[arg(long, value_name = "FILE", conflicts_with_all = ["har", "curl", "method", "body"])]
     pub(crate) requests: Option<PathBuf>,
@@ -183,7 +183,9 @@ fn total(text: &str) -> Result<u64, String> {
         None => text.strip_suffix(['m', 'M']).map_or((text, 1), |number| (number, 1_000_000)),
     };
     let total: Option<u64> = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
-    total.filter(|total| (1..=TOTAL_MAX).contains(total)).ok_or_else(|| "write a number from 1 on, 100k for instance".into())
+    total
+        .filter(|total| (1..=TOTAL_MAX).contains(total))
+        .ok_or_else(|| "write a number from 1 on, 100k for instance".into())
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::baseline::Baseline;
 use super::redis::RedisCounts;
-use super::report::baseline::Baseline;
 
 /// The results of a load, over all its threads.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct LoadResults {
     pub(crate) requests: u64,
     /// Those that were good.
     pub(crate) good: u64,
-    /// Responses of HTTP by status.
+    /// HTTP responses by status.
     pub(crate) statuses: BTreeMap<u16, u64>,
     /// Replies of Redis.
     pub(crate) redis: RedisCounts,

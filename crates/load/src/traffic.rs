@@ -1,4 +1,4 @@
-//! `TrafficPlan` and `Traffic`: what the connections of a load send, as the user describes it and encoded for a loop.
+//! `TrafficPlan` and `Traffic`: the requests, messages or commands of a load, as the user describes it and encoded for a loop.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::redis::{CommandCounts, CommandPlan, RedisCounts};
 use super::request::{BadRequest, EncodedRequest, RequestTemplate, StreamRequest};
 
-/// What connections send, for all threads.
+/// The traffic of a load, for all threads.
 #[derive(Debug, Clone)]
 pub(crate) enum TrafficPlan {
-    /// Requests of HTTP, sent in turn, or one message of a WebSocket. There is at least one.
+    /// HTTP requests, sent in turn, or one WebSocket message. There is at least one.
     Http(Arc<[RequestTemplate]>),
     Redis(Arc<CommandPlan>),
 }

@@ -132,13 +132,8 @@ impl FromStr for Url {
             },
             Some(_) => return bad("names a user, which is not sent in HTTP"),
         };
-        let database = target.trim_start_matches('/');
-        let database = match protocol {
-            Protocol::Redis if !database.is_empty() => match database.parse() {
-                Ok(database) => database,
-                Err(_) => return bad("has a path that is no number of a database"),
-            },
-            _ => 0,
+        let Some(database) = database_in(protocol, target) else {
+            return bad("has a path that is no number of a database");
         };
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port),
@@ -170,6 +165,15 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// The number of the database that the path of a URL of Redis is, if it has one.
+fn database_in(protocol: Protocol, target: &str) -> Option<u32> {
+    let database = target.trim_start_matches('/');
+    if protocol != Protocol::Redis || database.is_empty() {
+        return Some(0);
+    }
+    database.parse().ok()
 }
 
 /// `USER:PASSWORD` or `:PASSWORD`, with percent-encoded bytes.

@@ -114,7 +114,11 @@ mod tests {
             (r"$'it\'s\n\x41\u00e9\\'", &["it's\nAé\\"]),
             ("$HOME", &["$HOME"]),
         ] {
-            assert_eq!(split(line).as_deref(), Ok(words.iter().map(ToString::to_string).collect::<Vec<_>>()).as_deref(), "{line}");
+            assert_eq!(
+                split(line).as_deref(),
+                Ok(words.iter().map(ToString::to_string).collect::<Vec<_>>()).as_deref(),
+                "{line}"
+            );
         }
     }
 

@@ -2,13 +2,11 @@
 //! the idle connections before the load begins.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::poll_fn;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -18,16 +16,18 @@ use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, 
 
 use super::budget::RequestBudget;
 use super::connection::{Connector, LoadConnection};
-use super::counters::{SharedStats, WorkerStats};
+use super::counters::WorkerStats;
 use super::http2::{Http2Codec, StreamsConnection};
 use super::idle;
 use super::messages::Messages;
+use super::permits::Semaphore;
 use super::pipeline::{Exchange, Pipeline};
 use super::redis::{CommandCodec, RedisCounts};
 use super::request::BadRequest;
 use super::results::{Errors, HeldConnections, Interval};
 use super::role::Role;
 use super::schedule::Schedule;
+use super::shared_stats::SharedStats;
 use super::sockets::{AddressPair, established};
 use super::start_barrier::Runner;
 use super::traffic::{Traffic, TrafficPlan};
@@ -424,43 +424,6 @@ fn start_connections(worker: &Rc<Worker>, config: &WorkerConfig, part: Part, con
             task::sleep_until(begun + ramp.mul_f64(share)).await;
             worker.keep(role).await;
         });
-    }
-}
-
-/// Bounds concurrent connection attempts: a listener's backlog is bounded.
-#[derive(Debug)]
-struct Semaphore {
-    free: Cell<usize>,
-    waiting: RefCell<VecDeque<Waker>>,
-}
-
-/// A permit of the semaphore. Dropping it wakes the next waiter.
-struct Turn<'a>(&'a Semaphore);
-
-impl Semaphore {
-    fn new(free: usize) -> Self {
-        Self { free: Cell::new(free), waiting: RefCell::default() }
-    }
-
-    async fn enter(&self) -> Turn<'_> {
-        poll_fn(|cx| {
-            if self.free.get() > 0 {
-                self.free.set(self.free.get() - 1);
-                return Poll::Ready(Turn(self));
-            }
-            self.waiting.borrow_mut().push_back(cx.waker().clone());
-            Poll::Pending
-        })
-        .await
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.free.set(self.0.free.get() + 1);
-        if let Some(waker) = self.0.waiting.borrow_mut().pop_front() {
-            waker.wake();
-        }
     }
 }
 

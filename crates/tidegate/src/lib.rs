@@ -124,9 +124,9 @@ pub use tidegate_engine::TokioRuntime;
 pub use tidegate_engine::{
     Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
     ConnectionCharge, ConnectionRate, Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener,
-    LoadBalancing, Member, Outcome, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf,
-    Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerHandle, Session, Shaping, Slow, StartError,
-    Visit, WriteHalf, blocking, task,
+    LoadBalancing, Member, Outcome, PortableError, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate,
+    ReadHalf, Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerEnd, ServerHandle, ServiceManager,
+    Session, Shaping, Slow, StartError, Supervisor, Visit, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
@@ -135,6 +135,9 @@ pub use tidegate_http1 as http1;
 #[cfg(feature = "http2")]
 #[doc(inline)]
 pub use tidegate_http2 as http2;
+/// The compiler names the wrong argument of a router's function.
+#[cfg(feature = "http")]
+pub use tidegate_macros::debug_function;
 /// An async `main`, and async tests, on an event loop.
 pub use tidegate_macros::{main, test};
 /// The memcached protocol: text and meta commands, client and server.
@@ -180,12 +183,15 @@ pub use tidegate_websocket as websocket;
 
 /// The examples in the README are compiled.
 /// HTTP for applications: a server of functions, [`client`](http::client), which sends requests to other servers, and
-/// `proxy`, which passes them on.
+/// `proxy`, which passes them on; `cache`, which stores responses.
 #[cfg(feature = "http-client")]
 pub mod http {
     #[cfg(feature = "http")]
     #[doc(inline)]
     pub use tidegate_http::*;
+    #[cfg(feature = "http")]
+    #[doc(inline)]
+    pub use tidegate_http_cache as cache;
     #[doc(inline)]
     pub use tidegate_http_client as client;
     #[doc(inline)]

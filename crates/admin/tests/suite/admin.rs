@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidegate::admin::{Admin, AdminError, AdminHandle};
-use tidegate::http::{Router, Server};
+use tidegate::http::cache::Cache;
+use tidegate::http::{Response, Router, Server};
 use tidegate::metrics::{FacadeRecorder, HttpMetrics};
 use tidegate::{Address, ServerHandle};
 
@@ -353,4 +354,40 @@ fn metrics_of_the_application_are_behind_those_of_the_server() {
     assert!(text[ours..].contains("ships_total{name=\"\\\"}\\n\"} 3\n"), "{text}");
     let (_, _, text) = both.get_with("/metrics", "Accept: application/openmetrics-text\r\n");
     assert!(text.contains("# TYPE ships counter\nships_total{") && text.ends_with("\n# EOF\n"), "{text}");
+}
+
+#[test]
+fn a_purge_removes_stored_responses_if_a_cache_is_given() {
+    let cache = Cache::new();
+    let stored = cache.clone();
+    let tide = async || Response::text("ebb").header("Cache-Control", "max-age=60").expect("a field");
+    let server = Server::bind("127.0.0.1:0").expect("an address").loops(1).half_close(true);
+    let server = server.start(move || Router::new().fallback(stored.wrap(tide))).expect("it starts");
+    let local = "127.0.0.1:0".parse().expect("an address");
+    let without = Admin::new(&server).start(&local).expect("it starts");
+    let admin = Admin::new(&server).cache(&cache).start(&local).expect("it starts");
+    let purge = |admin: &AdminHandle, query: &str, origin: bool| {
+        let address = admin.address();
+        let origin = if origin { format!("Origin: http://{address}\r\n") } else { String::new() };
+        let request =
+            format!("POST /cache/purge?{query} HTTP/1.1\r\nHost: {address}\r\n{origin}Content-Length: 0\r\n\r\n");
+        let (status, _, body) = send(address, &request);
+        (status, body)
+    };
+    for (query, removed) in
+        [("url=http%3A%2F%2Fsea%2Fa%3Fb", 1), ("prefix=http://sea/a", 2), ("host=sea", 3), ("all=true", 3)]
+    {
+        for target in ["/a?b", "/a/c", "/d"] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: sea\r\n\r\n");
+            assert_eq!(send(server.address(), &request).0, 200);
+        }
+        assert_eq!(purge(&admin, query, false).0, 403);
+        let (status, body) = purge(&admin, query, true);
+        assert_eq!((status, body.contains(&format!("{{\"removed\":{removed}}}"))), (200, true), "{query}: {body}");
+    }
+    for query in ["", "url=sea", "prefix=/", "all=false", "host=sea&all=true"] {
+        assert_eq!(purge(&admin, query, true).0, 400, "{query}");
+    }
+    assert_eq!(purge(&without, "all=true", true).0, 404);
+    server.drain(Duration::ZERO);
 }

@@ -31,9 +31,7 @@ impl BasicAuth {
     /// If the realm has quotes, backslashes or characters that a field cannot have.
     #[must_use]
     pub fn new(realm: &str) -> Self {
-        let is_plain = realm.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
-        assert!(is_plain, "the realm `{realm}` has to be ASCII without quotes and backslashes");
-        Self { challenge: format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into(), users: Vec::new() }
+        Self { challenge: challenge(realm), users: Vec::new() }
     }
 
     /// Adds a user.
@@ -63,8 +61,18 @@ impl Middleware for BasicAuth {
     }
 }
 
+/// The field that asks for a name and a password.
+///
+/// # Panics
+/// If the realm has quotes, backslashes or characters that a field cannot have.
+pub(super) fn challenge(realm: &str) -> Box<str> {
+    let is_plain = realm.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
+    assert!(is_plain, "the realm `{realm}` has to be ASCII without quotes and backslashes");
+    format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into()
+}
+
 /// `NAME:PASSWORD`.
-fn credentials(field: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn credentials(field: &[u8]) -> Option<Vec<u8>> {
     let (scheme, rest) = field.split_at_checked(5)?;
     let encoded = rest.strip_prefix(b" ")?.trim_ascii();
     if !scheme.eq_ignore_ascii_case(b"basic") {

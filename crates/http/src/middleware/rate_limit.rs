@@ -162,6 +162,7 @@ const BEARER: &[u8] = b"Bearer ";
 
 /// The address, or the network of one of IPv6, as a number.
 #[must_use]
+#[inline]
 pub fn address_key(ip: IpAddr) -> u64 {
     match ip {
         // No global address of IPv6 has such a /64.

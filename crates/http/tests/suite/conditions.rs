@@ -1,4 +1,4 @@
-//! Routes with conditions: which one a request meets, and what a path that is written in another way changes about that.
+//! Routes with conditions: the choice among them, for each spelling of a path.
 
 use tidegate::http::proxy::{Proxy, Upstreams};
 use tidegate::http::{Condition, Method, NetworkRules, Request, Router, Slashes, with_middleware};

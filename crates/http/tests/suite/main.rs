@@ -21,7 +21,9 @@ mod idle_bytes;
 mod long_work;
 mod metrics;
 mod middleware;
+mod mistakes;
 mod network;
+mod passwords;
 mod redirects;
 mod route_paths;
 mod serving;
@@ -31,6 +33,7 @@ mod targets;
 mod tasks;
 mod upgrade;
 mod websocket;
+mod wrap;
 
 use tidegate_testkit::allocations::CountingAllocator;
 

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::io::{Read, Write};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use tidegate::http::{Body, BodyError, Path, Request, Response, Router, State, StatusCode};
+use tidegate::http::{Body, BodyError, Path, Request, Response, Router, Server, State, StatusCode};
 use tidegate::task;
 
 use crate::support::{self, split, start};
@@ -196,4 +197,38 @@ fn a_reload_makes_routers_anew_and_keeps_the_old_ones_if_that_panics() {
         assert_eq!(ask(), expected);
         assert_eq!(server.get("/").1, expected.to_string());
     }
+}
+
+/// Reports its end when it is dropped.
+struct Reports(mpsc::Sender<usize>, usize);
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        let _ = self.0.send(self.1);
+    }
+}
+
+#[test]
+fn a_background_task_runs_on_each_loop_until_the_drain() {
+    let ((started, starts), (ended, ends)) = (mpsc::channel(), mpsc::channel());
+    let task = move |number| {
+        let (started, ended) = (started.clone(), Reports(ended.clone(), number));
+        async move {
+            let _ended = ended;
+            started.send(number).unwrap();
+            std::future::pending().await
+        }
+    };
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(2).background(task);
+    let server = server.start(|| Router::new().get("/", || "hello")).unwrap();
+    let both = |numbers: &mpsc::Receiver<usize>| {
+        let (one, other) = (numbers.recv().unwrap(), numbers.recv().unwrap());
+        (one.min(other), one.max(other))
+    };
+    assert_eq!(both(&starts), (0, 1));
+    assert!(ends.try_recv().is_err(), "nothing has ended before the drain");
+    // Without any time the loop would drop it as well; with an hour only the drain does.
+    server.begin_drain(Duration::from_secs(3600));
+    assert_eq!(both(&ends), (0, 1));
+    server.wait();
 }

@@ -107,7 +107,8 @@ impl Http2Codec {
         self.next = (self.next + 1) % self.requests.len();
         out.with_queue(&mut queue).link_bytes(request.records.clone());
         let codec = ClientStream::new(request.limits.clone(), request.scheme);
-        let stream = Stream { number, codec, queue, status: 0, verdict: Verdict::Good, body_bytes: 0, is_complete: false };
+        let stream =
+            Stream { number, codec, queue, status: 0, verdict: Verdict::Good, body_bytes: 0, is_complete: false };
         let index = key.index() as usize;
         if index >= self.streams.0.len() {
             self.streams.0.resize_with(index + 1, || None);

@@ -211,12 +211,7 @@ impl CommandCodec {
         if kind == ReplyKind::Push { Ok(()) } else { self.count_reply(kind, responses) }
     }
 
-    fn next(
-        &mut self,
-        input: &mut Input,
-        out: &mut Output<'_>,
-        ended: bool,
-    ) -> Result<Step<Responses>, CommandError> {
+    fn next(&mut self, input: &mut Input, out: &mut Output<'_>, ended: bool) -> Result<Step<Responses>, CommandError> {
         let mut responses = Responses { all: 0, good: 0 };
         loop {
             let before = input.len();

@@ -1,5 +1,5 @@
-//! `CommandMix`: the commands of a load by weight. Each is encoded once; what differs from one to the next is the number
-//! in its keys, which has a fixed width and is written over the encoded one.
+//! `CommandMix`: the commands of a load by weight. Each is encoded once. The numbers
+//! in its keys have a fixed width, and are written over the encoded ones.
 
 use super::super::words;
 
@@ -29,7 +29,7 @@ pub(crate) struct CommandTemplate {
 /// weight; another one is a list of known names, `get:80,set:20`.
 ///
 /// # Errors
-/// The part that cannot be used, and what may stand there.
+/// The part that cannot be used, with a suggestion.
 pub(crate) fn parse(texts: &[String]) -> Result<Vec<CommandTemplate>, String> {
     let mut commands = Vec::new();
     for text in texts {

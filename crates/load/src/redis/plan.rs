@@ -3,7 +3,7 @@
 use super::mix::CommandMix;
 use crate::url::Login;
 
-/// What the connections of a load of Redis commands send.
+/// The commands or messages of a load on Redis, and its login.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandPlan {
     pub(crate) mix: CommandMix,

@@ -4,7 +4,8 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::variation::Variation;
-use super::{PERCENTILES, baseline, errors_by_kind, per_second};
+use super::{PERCENTILES, comparison, errors_by_kind, per_second};
+use crate::baseline::FORMAT;
 use crate::redis::CommandCounts;
 use crate::results::{HeldConnections, Interval, LoadResults, Protocol};
 
@@ -56,7 +57,7 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
             "user": figures.cpu.user.as_secs_f64(),
             "system": figures.cpu.system.as_secs_f64(),
         },
-        "baseline": baseline::to_json(figures),
+        "baseline": comparison::to_json(figures),
         "over_time": figures.over_time.iter().map(interval).collect::<Vec<_>>(),
         "histogram": coarse(&figures.latency),
     })
@@ -136,9 +137,6 @@ fn step_end(value: u64) -> u64 {
     let below = (u64::BITS - value.leading_zeros()).saturating_sub(STEP_BITS);
     value | ((1 << below) - 1)
 }
-
-/// The version of the output: another one is no baseline.
-pub(super) const FORMAT: u64 = 2;
 
 /// Each doubling has 32 steps.
 const STEP_BITS: u32 = 6;

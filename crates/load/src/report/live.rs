@@ -1,7 +1,7 @@
 //! The live table: the figures so far, on a terminal that has room for it.
 
 use super::{errors_by_kind, human};
-use crate::counters::LiveFigures;
+use crate::shared_stats::LiveFigures;
 
 /// The lines of the table, without the bar above them.
 pub(super) fn lines(figures: &LiveFigures, requests: u64, rate: f64) -> String {
@@ -17,12 +17,14 @@ pub(super) fn lines(figures: &LiveFigures, requests: u64, rate: f64) -> String {
         },
     ];
     // The most frequent ones have room.
-    let mut statuses: Vec<_> = figures.statuses.iter().map(|(status, count)| (*count, status.to_string())).collect();
-    statuses.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let mut statuses: Vec<_> = figures.statuses.iter().collect();
+    statuses.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(**count));
+    statuses.truncate(COLUMNS);
+    statuses.sort_unstable();
     if !statuses.is_empty() {
-        let shown: Vec<_> =
-            statuses.iter().take(COLUMNS).map(|(count, status)| (&**status, human::count(*count))).collect();
-        lines.push(row("Status", &shown));
+        let names: Vec<_> = statuses.into_iter().map(|(status, count)| (status.to_string(), *count)).collect();
+        let cells: Vec<_> = names.iter().map(|(name, count)| (&**name, human::count(*count))).collect();
+        lines.push(row("Status", &cells));
     }
     let mut errors: Vec<_> = errors_by_kind(&figures.errors).into_iter().filter(|(_, count)| *count > 0).collect();
     errors.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -32,10 +34,8 @@ pub(super) fn lines(figures: &LiveFigures, requests: u64, rate: f64) -> String {
 }
 
 fn row(name: &str, cells: &[(&str, String)]) -> String {
-    let cells: String = cells
-        .iter()
-        .map(|(name, value)| format!("{:<15} ", format!("{name} {value}").trim_start()))
-        .collect();
+    let cells: String =
+        cells.iter().map(|(name, value)| format!("{:<15} ", format!("{name} {value}").trim_start())).collect();
     format!("{name:<10}{}", cells.trim_end())
 }
 
@@ -62,9 +62,11 @@ mod tests {
         let text = lines(&figures, 12_000_019, 87_000.0);
         let expected = "Requests  so far 12,000,019 a second 87k\n";
         assert!(text.starts_with(expected), "{text}");
-        assert!(text.contains("\nStatus    200 12,000,000  500 9           404 7           418 2\n"), "{text}");
+        assert!(text.contains("\nStatus    200 12,000,000  404 7           418 2           500 9\n"), "{text}");
         assert!(text.ends_with("\nErrors    status 19       timeout 3"), "{text}");
-        assert!(text.lines().count() < usize::from(ROOM.1) && text.lines().all(|line| line.len() < usize::from(ROOM.0)));
+        assert!(
+            text.lines().count() < usize::from(ROOM.1) && text.lines().all(|line| line.len() < usize::from(ROOM.0))
+        );
         let empty = lines(&LiveFigures::default(), 0, 0.0);
         assert_eq!(empty, "Requests  so far 0        a second 0\nLatency   no response yet\nErrors    none");
     }

@@ -1,10 +1,10 @@
 //! The reports of `tidegate load`: `table.rs` in wrk's form, with statuses or commands by
-//! `tallies.rs` and a comparison by `baseline.rs`, `json.rs` for programs, `page.rs` as HTML, and
+//! `tallies.rs` and an earlier load by `comparison.rs`, `json.rs` for programs, `page.rs` as HTML, and
 //! `progress.rs` while the load runs. All show the same figures, which `variation.rs` and the functions below derive.
 
-pub(crate) mod baseline;
 mod chart;
 mod charts;
+mod comparison;
 mod human;
 mod json;
 mod live;

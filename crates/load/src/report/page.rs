@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write};
 use super::chart::EscapedText;
 use super::charts::{self, Picture};
 use super::variation::Variation;
-use super::{PERCENTILES, baseline, bottleneck, errors_by_kind, human, no_responses, per_second, share, tallies};
+use super::{PERCENTILES, bottleneck, comparison, errors_by_kind, human, no_responses, per_second, share, tallies};
 use crate::results::{LoadResults, Protocol};
 
 /// The output of `--html`.
@@ -18,7 +18,7 @@ pub(crate) fn page(figures: &LoadResults) -> String {
         "notes" => notes(figures),
         "charts" => charts::all(figures).iter().map(figure).collect(),
         "errors" => errors(figures),
-        "comparison" => comparison(figures),
+        "comparison" => compared(figures),
         "tallies" => tally(figures),
         "latency" => table("Latency", "", &latency(figures)),
         "load" => table("Load", "", &load(figures)),
@@ -53,8 +53,7 @@ fn parameters_line(figures: &LoadResults) -> String {
         Some(total) => format!("{} requests", human::count(total)),
         None => human::time(parameters.duration.as_secs_f64() * 1e9),
     };
-    let mut line =
-        format!("{} over {}, {length}", EscapedText(what), some(parameters.connections, "connection"));
+    let mut line = format!("{} over {}, {length}", EscapedText(what), some(parameters.connections, "connection"));
     if parameters.subscribers > 0 {
         line.push_str(&format!(", to {}", some(parameters.subscribers, "subscriber")));
     }
@@ -142,17 +141,17 @@ fn errors(figures: &LoadResults) -> String {
 }
 
 /// The comparison with a baseline, empty if there is none.
-fn comparison(figures: &LoadResults) -> String {
+fn compared(figures: &LoadResults) -> String {
     let Some(baseline) = &figures.baseline else { return String::new() };
-    let rows = baseline::comparisons(baseline, figures).into_iter().map(|one| {
+    let rows = comparison::comparisons(baseline, figures).into_iter().map(|one| {
         let [before, now, ratio] = one.shown();
         format!("<tr><th scope=\"row\">{}</th><td>{before}</td><td>{now}</td><td>{ratio}</td></tr>\n", one.name)
     });
     format!(
         "<section class=\"wide\">\n<h2>Compared with {}</h2>\n<p>{}</p>\n<table>\n<tr><th></th><td>before</td>\
          <td>now</td><td>ratio</td></tr>\n{}</table>\n</section>\n",
-        EscapedText(baseline.name()),
-        EscapedText(&baseline::verdict(baseline, figures)),
+        EscapedText(&baseline.name),
+        EscapedText(&comparison::verdict(baseline, figures)),
         rows.collect::<String>()
     )
 }
@@ -162,7 +161,7 @@ fn tally(figures: &LoadResults) -> String {
     let title = if figures.parameters.protocol == Protocol::Redis { "Commands" } else { "Responses by status" };
     let rows = tallies::rows(figures).into_iter().map(|(name, count)| (EscapedText(&name).to_string(), count));
     let rows: Vec<_> = rows.collect();
-    if rows.is_empty() { String::new() } else { table(title, "", &rows) }
+    if rows.is_empty() { String::new() } else { table(title, "wide", &rows) }
 }
 
 fn latency(figures: &LoadResults) -> Vec<(String, String)> {

@@ -9,7 +9,7 @@ use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use super::{live, per_second, units};
-use crate::counters::LiveFigures;
+use crate::shared_stats::LiveFigures;
 
 /// The state of the progress display.
 #[derive(Debug)]
@@ -46,8 +46,7 @@ impl ProgressDisplay {
         let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template(if has_room { TABLE } else { BAR }).expect("the template is right");
         let bar = bar.with_style(style.progress_chars(BAR_CHARS)).with_finish(ProgressFinish::AndClear);
-        let shown =
-            if has_room { DisplayState::Table { bar, next: Duration::ZERO } } else { DisplayState::Bar(bar) };
+        let shown = if has_room { DisplayState::Table { bar, next: Duration::ZERO } } else { DisplayState::Bar(bar) };
         Self::shown(duration, total, shown)
     }
 
@@ -104,7 +103,7 @@ impl ProgressDisplay {
         drop(self);
     }
 
-    /// The time that has passed, and what is left.
+    /// The time that has passed, and the rest.
     fn time(&self, elapsed: Duration, requests: u64) -> String {
         let passed = elapsed.as_secs();
         match self.total {

@@ -92,7 +92,13 @@ pub(super) fn quick() -> LoadResults {
         figures.over_time.push(interval);
     }
     let statuses = BTreeMap::from([(200, figures.requests)]);
-    LoadResults { elapsed: Duration::from_secs(2), bytes_read: figures.requests * 133, good: figures.requests, statuses, ..figures }
+    LoadResults {
+        elapsed: Duration::from_secs(2),
+        bytes_read: figures.requests * 133,
+        good: figures.requests,
+        statuses,
+        ..figures
+    }
 }
 
 /// A load of Redis commands, some of which fail.

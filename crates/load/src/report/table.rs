@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 
 use super::variation::Variation;
-use super::{PERCENTILES, baseline, bottleneck, errors_by_kind, no_responses, per_second, share, tallies, units};
+use super::{PERCENTILES, bottleneck, comparison, errors_by_kind, no_responses, per_second, share, tallies, units};
 use crate::results::{LoadResults, Protocol};
 
 /// The table, with the latency distribution if `latency` is set, and a newline at the end.
@@ -58,7 +58,9 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
     }
     match figures.parameters.protocol {
         Protocol::Redis => match tallies::deliveries(figures) {
-            Some(deliveries) => writeln!(text, "Requests are deliveries ({}): {deliveries}", tallies::version(figures))?,
+            Some(deliveries) => {
+                writeln!(text, "Requests are deliveries ({}): {deliveries}", tallies::version(figures))?;
+            }
             None => writeln!(text, "Requests are commands of Redis ({})", tallies::version(figures))?,
         },
         Protocol::WebSocket if figures.parameters.broadcast => {
@@ -105,7 +107,7 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
         let cores = if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") };
         writeln!(text, "The load was the bottleneck: it used {used:.2} of {cores}; the server may be faster")?;
     }
-    baseline::write(text, figures)
+    comparison::write(text, figures)
 }
 
 /// One of the two lines below `Thread Stats`.

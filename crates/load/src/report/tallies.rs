@@ -65,6 +65,7 @@ pub(super) fn deliveries(figures: &LoadResults) -> Option<String> {
 /// The version of the protocol that the connections of Redis speak.
 pub(super) fn version(figures: &LoadResults) -> &'static str {
     match (figures.redis.resp3, figures.redis.resp2) {
+        (0, 0) => "no connection was opened",
         (_, 0) => "RESP3",
         (0, _) => "RESP2, since the server refused HELLO",
         _ => "RESP3, and RESP2 on some connections, where the server refused HELLO",
@@ -73,7 +74,8 @@ pub(super) fn version(figures: &LoadResults) -> &'static str {
 
 /// Rows for the page: the responses by status, or the replies by command.
 pub(super) fn rows(figures: &LoadResults) -> Vec<(String, String)> {
-    let with_share = |count: u64, all: u64| format!("{} ({})", human::count(count), human::percent(share(count as f64, all as f64)));
+    let with_share =
+        |count: u64, all: u64| format!("{} ({})", human::count(count), human::percent(share(count as f64, all as f64)));
     if figures.parameters.protocol == Protocol::Redis {
         let all: u64 = figures.redis.commands.iter().map(|command| command.replies).sum();
         let rows = figures.redis.commands.iter().flat_map(|command| {

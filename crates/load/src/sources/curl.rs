@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{RequestSource, bytes_of, is_of_connection};
+use super::request_source::{RequestSource, bytes_of, is_of_connection};
 use crate::url::{BadUrl, Url};
 use crate::words;
 
@@ -95,10 +95,14 @@ impl CurlLine {
             "-k" | "--insecure" => self.is_insecure = true,
             "--http2" | "--http2-prior-knowledge" => self.is_http2 = true,
             // Flags of the output and of the connection: the load has its own.
-            "-s" | "-S" | "-v" | "-i" | "-f" | "-N" | "-0" | "--silent" | "--show-error" | "--verbose" | "--include"
-            | "--fail" | "--http1.1" | "--no-buffer" | "--globoff" | "-g" | "--path-as-is" => {}
+            "-s" | "-S" | "-v" | "-i" | "-f" | "-N" | "-0" | "--silent" | "--show-error" | "--verbose"
+            | "--include" | "--fail" | "--http1.1" | "--no-buffer" | "--globoff" | "-g" | "--path-as-is" => {}
             "-o" | "-w" | "-m" | "--output" | "--write-out" | "--max-time" | "--connect-timeout" => drop(value(flag)?),
-            _ => return Err(format!("the flag {flag} of curl is not known here: leave it out, or write the request by flags of load")),
+            _ => {
+                return Err(format!(
+                    "the flag {flag} of curl is not known here: leave it out, or write the request by flags of load"
+                ));
+            }
         }
         Ok(())
     }
@@ -135,7 +139,9 @@ impl CurlLine {
         }
         self.headers.retain(|header| !is_of_connection(header.split(':').next().unwrap_or_default().trim()));
         let is_given = |headers: &[String], name: &str| {
-            headers.iter().any(|header| header.split(':').next().is_some_and(|other| other.trim().eq_ignore_ascii_case(name)))
+            headers
+                .iter()
+                .any(|header| header.split(':').next().is_some_and(|other| other.trim().eq_ignore_ascii_case(name)))
         };
         let query = if self.is_get { self.body.take() } else { None };
         if let Some(content_type) = self.content_type.filter(|_| self.body.is_some()) {
@@ -168,7 +174,11 @@ impl CurlLine {
 }
 
 fn cookie(text: &str) -> Result<String, String> {
-    if text.contains('=') { Ok(format!("Cookie: {text}")) } else { Err(format!("-b {text} is a file of cookies: write them as 'name=value'")) }
+    if text.contains('=') {
+        Ok(format!("Cookie: {text}"))
+    } else {
+        Err(format!("-b {text} is a file of cookies: write them as 'name=value'"))
+    }
 }
 
 /// RFC 4648 §4.
@@ -199,7 +209,8 @@ mod tests {
 
     #[test]
     fn the_line_that_a_browser_copies_is_a_request() {
-        let request = one("curl 'https://a.example/b?c=d' \\\n  -X 'PUT' \\\n  -H 'accept: */*' -H 'connection: close' \\\n  \
+        let request =
+            one("curl 'https://a.example/b?c=d' \\\n  -X 'PUT' \\\n  -H 'accept: */*' -H 'connection: close' \\\n  \
              -b 'k=v; l=w' \\\n  --data-raw $'{\"it\\'s\": 1}' \\\n  --compressed --insecure");
         assert_eq!((&*request.method, request.url.target()), ("PUT", "/b?c=d"));
         assert_eq!(
@@ -229,7 +240,11 @@ mod tests {
         ] {
             let request = one(line);
             assert_eq!((&*request.method, request.url.target()), (method, target), "{line}");
-            assert_eq!((&*String::from_utf8_lossy(&request.body), &*request.headers.concat()), (body, header), "{line}");
+            assert_eq!(
+                (&*String::from_utf8_lossy(&request.body), &*request.headers.concat()),
+                (body, header),
+                "{line}"
+            );
         }
         let request = parse("curl -k --http2 https://a/ https://a/b").expect("it is right");
         assert!(request.is_insecure && request.is_http2 && request.sources.len() == 2);

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{RequestSource, is_of_connection};
+use super::request_source::{RequestSource, is_of_connection};
 use crate::results::Protocol;
 use crate::url::Url;
 
@@ -68,7 +68,8 @@ pub(super) fn parse(bytes: &[u8], base: Option<&Url>) -> Result<HarRequests, Str
         let server = server.get_or_insert_with(|| url.clone());
         let fields = request.headers.into_iter().filter(|field| !is_of_connection(&field.name));
         // The same server may have another name in the URL of the load.
-        let fields = fields.filter(|field| !field.name.eq_ignore_ascii_case("host") || server.authority() != field.value);
+        let fields =
+            fields.filter(|field| !field.name.eq_ignore_ascii_case("host") || server.authority() != field.value);
         let headers = fields.map(|HarField { name, value }| format!("{name}: {value}")).collect();
         let body = request.post_data.map_or_else(Vec::new, |body| body.text.into_bytes());
         requests.sources.push(RequestSource { method: request.method, url, headers, body });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::RequestSource;
+use super::request_source::RequestSource;
 use crate::url::Url;
 
 /// A line that is an object of JSON.
@@ -27,7 +27,9 @@ struct RequestLine {
 pub(super) fn parse(text: &str, base: Option<&Url>) -> Result<Vec<RequestSource>, String> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let sources: Vec<_> = lines
-        .map(|(number, line)| request(line.trim(), base).map_err(|why| format!("has a mistake on line {number}: {why}")))
+        .map(|(number, line)| {
+            request(line.trim(), base).map_err(|why| format!("has a mistake on line {number}: {why}"))
+        })
         .collect::<Result<_, _>>()?;
     if sources.is_empty() {
         return Err("has no request: write lines of METHOD URL [BODY]".into());

@@ -12,7 +12,8 @@ use serde_json::Value;
 use tidegate::redis::{
     Answer, CallContext, Channels, Command as RedisCommand, Handler, HandlerConfig, OutgoingReply, ServerCodec, Service,
 };
-use tidegate::{Address, Server, ServerHandle};
+use tidegate::tls::{Certificates, Provider, ServerConfig};
+use tidegate::{Address, Over, Server, ServerHandle};
 
 use crate::support::{PATIENCE, ScriptedServer, load, refused};
 
@@ -23,7 +24,8 @@ struct Strings(Rc<RefCell<BTreeMap<Vec<u8>, Vec<u8>>>>);
 impl Service for Strings {
     fn call(&mut self, command: &RedisCommand, _: &CallContext) -> Answer {
         let argument = |index| command.argument(index).unwrap_or_default().to_vec();
-        let reply = |value: Option<Vec<u8>>| value.map_or(OutgoingReply::Null, |value| OutgoingReply::Bulk(value.into()));
+        let reply =
+            |value: Option<Vec<u8>>| value.map_or(OutgoingReply::Null, |value| OutgoingReply::Bulk(value.into()));
         let mut strings = self.0.borrow_mut();
         match command.name() {
             b"GET" => reply(strings.get(&argument(1)).cloned()).into(),
@@ -42,9 +44,7 @@ fn server() -> ServerHandle {
     let server = Server::bind("127.0.0.1:0").expect("a free port").loops(1);
     let started = server.start_each(move |_| {
         let (strings, config, channels) = (Strings::default(), config.clone(), channels.clone());
-        move |_: &Address| {
-            (ServerCodec::default(), Handler::with(strings.clone(), config.clone(), channels.clone()))
-        }
+        move |_: &Address| (ServerCodec::default(), Handler::with(strings.clone(), config.clone(), channels.clone()))
     });
     started.expect("it starts")
 }
@@ -53,7 +53,7 @@ fn url(server: &ServerHandle) -> String {
     format!("redis://{}/", server.address())
 }
 
-fn stop(server: ServerHandle) {
+fn stop(server: &ServerHandle) {
     server.drain(std::time::Duration::from_millis(100));
 }
 
@@ -85,19 +85,19 @@ fn commands_are_counted_by_kind_and_none_fails() {
         assert_eq!(count(&figures["good"]), replies);
         assert!(count(&figures["redis"]["resp3"]) > 0 && figures["redis"]["resp2"] == 0, "{figures}");
     }
-    stop(server);
+    stop(&server);
 }
 
 #[test]
 fn exactly_as_many_commands_are_sent_as_are_asked_for() {
     let server = server();
-    for (total, connections, depth) in [("1000", "7", "16"), ("1", "1", "64"), ("64", "64", "3"), ("333", "10", "1")] {
-        let arguments = ["-n", total, "-c", connections, "--pipeline", depth, &url(&server)];
+    for (total, connections, depth) in [(1000, "7", "16"), (1, "1", "64"), (64, "64", "3"), (333, "10", "1")] {
+        let arguments = ["-n", &total.to_string(), "-c", connections, "--pipeline", depth, &url(&server)];
         let (is_good, figures) = load(&arguments);
-        assert!(is_good && figures["requests"].to_string() == total, "{arguments:?}: {figures}");
+        assert!(is_good && figures["requests"] == total, "{arguments:?}: {figures}");
         assert_eq!(figures["unanswered"], 0, "{figures}");
     }
-    stop(server);
+    stop(&server);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn error_replies_are_counted_by_their_first_word() {
     assert_eq!(redis["commands"][1]["nil"], redis["commands"][1]["replies"], "nothing was set: {figures}");
     assert_eq!(errors(&figures), [("reply", replies(0) + replies(2))]);
     assert_eq!(count(&figures["good"]), replies(1));
-    stop(server);
+    stop(&server);
 }
 
 #[test]
@@ -130,7 +130,32 @@ fn published_messages_are_delivered_to_every_subscriber() {
         let published = count(&figures["redis"]["commands"][0]["replies"]);
         assert_eq!(receivers, published * count(&figures["redis"]["subscribers"]), "{arguments:?}: {figures}");
     }
-    stop(server);
+    stop(&server);
+}
+
+#[test]
+fn commands_are_sent_over_tls() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let provider = Provider::aws_lc_rs();
+    let certificates = Certificates::from_pem(&provider, chain.as_bytes(), key.as_bytes()).expect("a certificate");
+    let config = ServerConfig::builder(&provider, certificates).build().expect("it is complete");
+    let server = Server::bind("127.0.0.1:0").expect("a free port").loops(1);
+    let started = server.start_each(move |_| {
+        let (strings, config) = (Strings::default(), config.clone());
+        move |_: &Address| {
+            let handler = Handler::with(strings.clone(), Arc::default(), Channels::new());
+            (Over::new(config.accept(), ServerCodec::default()), handler)
+        }
+    });
+    let server = started.expect("it starts");
+    let url = format!("rediss://{}/", server.address());
+    let (is_good, figures) = load(&["-n", "200", "-c", "3", "--pipeline", "4", "--insecure", &url]);
+    assert!(is_good && figures["requests"] == 200, "{figures}");
+    // Without --insecure the certificate is refused.
+    let (is_good, figures) = load(&["-n", "5", "-c", "1", "-d", "300ms", &url]);
+    assert!(!is_good && figures["requests"] == 0, "{figures}");
+    stop(&server);
 }
 
 #[test]
@@ -158,7 +183,10 @@ fn a_server_that_answers_wrongly_is_an_error_of_its_kind() {
         let url = format!("redis://:secret@{}/", server.address);
         let (is_good, figures) = load(&["-c", "1", "-t", "1", "-d", "500ms", "--timeout", "200ms", &url]);
         let errors = errors(&figures);
-        assert!(!is_good && errors.iter().all(|(found, _)| *found == kind) && !errors.is_empty(), "{answers:?}: {figures}");
+        assert!(
+            !is_good && errors.iter().all(|(found, _)| *found == kind) && !errors.is_empty(),
+            "{answers:?}: {figures}"
+        );
         assert!(!figures.to_string().contains("secret"), "{figures}");
     }
 }

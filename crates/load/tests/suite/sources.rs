@@ -63,10 +63,12 @@ fn seen(arguments: &[&str], server: &ScriptedServer, seen: &Seen) -> Vec<String>
 fn every_line_of_a_file_is_requested() {
     let (server, requests) = server();
     let base = format!("http://{}/", server.address);
-    let lines = format!("GET /a\nPUT {base}b ebb\n{{\"url\": \"/c\", \"headers\": {{\"X-Tide\": \"high\"}}}}\nHEAD /d\n");
+    let lines =
+        format!("GET /a\nPUT {base}b ebb\n{{\"url\": \"/c\", \"headers\": {{\"X-Tide\": \"high\"}}}}\nHEAD /d\n");
     let file = file(&lines);
     let path = file.0.to_str().expect("a text");
-    let expected = ["GET /a HTTP/1.1|X-All: 1|", "GET /c HTTP/1.1|X-All: 1|X-Tide: high|", "HEAD /d HTTP/1.1|X-All: 1|"];
+    let expected =
+        ["GET /a HTTP/1.1|X-All: 1|", "GET /c HTTP/1.1|X-All: 1|X-Tide: high|", "HEAD /d HTTP/1.1|X-All: 1|"];
     let found = seen(&["--requests", path, "-H", "X-All: 1", &base], &server, &requests);
     assert_eq!(found, [&expected[..], &["PUT /b HTTP/1.1|X-All: 1|ebb"]].concat());
 }
@@ -87,7 +89,8 @@ fn the_requests_of_a_har_file_are_sent() {
 #[test]
 fn a_line_of_curl_is_the_request() {
     let (server, requests) = server();
-    let line = format!("curl -X PATCH 'http://{}/a' -H 'X-A: b c' --data-raw '{{\"d\": 1}}' --compressed", server.address);
+    let line =
+        format!("curl -X PATCH 'http://{}/a' -H 'X-A: b c' --data-raw '{{\"d\": 1}}' --compressed", server.address);
     assert_eq!(seen(&["--curl", &line], &server, &requests), ["PATCH /a HTTP/1.1|X-A: b c|{\"d\": 1}"]);
 }
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ struct Arguments {
 pub(crate) fn load(arguments: &[&str]) -> (bool, Value) {
     let file = TemporaryFile::new();
     let path = file.0.to_str().expect("a text");
-    let parsed = Arguments::try_parse_from([&["load", "--json", path], arguments].concat()).expect("the flags are right");
+    let parsed =
+        Arguments::try_parse_from([&["load", "--json", path], arguments].concat()).expect("the flags are right");
     let is_good = tidegate_load::run(&parsed.options).expect("it runs");
     let text = std::fs::read_to_string(&file.0).expect("it is written");
     (is_good, serde_json::from_str(&text).expect("JSON"))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_engine::{Backend, Backoff, ConnectError, EventLoop, task};
 
 use crate::client::cache::ReplyCache;
-use crate::client::config::{ClientConfig, ClientLimits, ServerSource};
+use crate::client::config::{ClientConfig, ClientLimits, ServerSource, reading_target};
 use crate::client::connection::ReplyPipeline;
 use crate::client::handle::{Client, ClientHandle};
 use crate::client::queue::CommandQueue;
@@ -34,7 +34,7 @@ impl Client {
     /// # Errors
     /// [`ConnectError::Target`] if that is none of these.
     pub fn to(target: &str) -> Result<ClientBuilder, ConnectError> {
-        Ok(Self::over(tidegate_engine::Client::to(target)?))
+        Ok(Self::over(reading_target(target)?))
     }
 
     /// A client of the master with this name, which sentinels (`NAME:PORT`) know. They are asked in turn, and again when the
@@ -78,7 +78,8 @@ impl Client {
         Ok(builder)
     }
 
-    /// A client that connects as this one does, with its timeouts and socket options.
+    /// A client that connects as this one does, with its timeouts and socket options. Its water marks
+    /// should be above the longest commands: while more bytes wait to be sent, the connection reads no replies.
     pub fn over(target: tidegate_engine::Client) -> ClientBuilder {
         ClientBuilder { config: ClientConfig::new(target) }
     }

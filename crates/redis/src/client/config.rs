@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_engine::{Backoff, ConnectError};
+use tidegate_buffer::WaterMarks;
+use tidegate_engine::{Backoff, ConnectError, Limits};
 
 use crate::client::cache::ReplyCache;
 use crate::limits::ProtocolLimits;
@@ -70,6 +71,14 @@ pub(crate) struct ClientConfig {
     pub(crate) protocol_limits: ProtocolLimits,
 }
 
+/// A target whose connections read replies whatever waits to be sent. With the usual water marks a client would not read while
+/// many bytes wait; a server that does not read either, until its replies are read, would wait for it for ever. The
+/// connection bounds by itself what it queues.
+pub(crate) fn reading_target(address: &str) -> Result<tidegate_engine::Client, ConnectError> {
+    let water = WaterMarks::new(WATER_HIGH, WATER_HIGH);
+    Ok(tidegate_engine::Client::to(address)?.limits(Limits { water, ..Limits::default() }))
+}
+
 impl ClientConfig {
     pub(crate) fn new(target: tidegate_engine::Client) -> Self {
         Self {
@@ -98,7 +107,7 @@ impl ClientConfig {
     /// # Errors
     /// The address is none.
     pub(crate) fn for_server(&self, address: &str, purpose: ConnectionPurpose) -> Result<Self, ConnectError> {
-        let target = tidegate_engine::Client::to(address)?.connect_timeout(self.timeout);
+        let target = reading_target(address)?.connect_timeout(self.timeout);
         Ok(Self { target, purpose, source: None, cache: None, ..self.clone() })
     }
 
@@ -109,6 +118,8 @@ impl ClientConfig {
     }
 }
 
+/// More than any queue has.
+const WATER_HIGH: u64 = 1 << 40;
 const TIMEOUT: Duration = Duration::from_secs(5);
 const DELAY_MIN: Duration = Duration::from_millis(50);
 const DELAY_MAX: Duration = Duration::from_secs(5);

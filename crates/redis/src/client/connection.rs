@@ -112,7 +112,12 @@ impl ConnectionHandler {
             return Outcome::Continue;
         }
         let now = cx.now();
+        let mut position = None;
         while cx.is_writable() {
+            if cx.pending_bytes() >= QUEUED_BYTES {
+                position.into_iter().for_each(|position| cx.watch(position));
+                break;
+            }
             let Some(mut command) = self.queue.pop(now) else { break };
             let Some(wire) = command.take_wire() else { continue };
             let is_asking = command.route.is_some_and(|route| route.is_asking);
@@ -121,7 +126,9 @@ impl ConnectionHandler {
                 self.queue.put_back([command].into_iter());
                 break;
             }
-            if let Err(error) = cx.send(OutgoingCommand::Whole(wire)) {
+            let sent = cx.send(OutgoingCommand::Whole(wire));
+            position = sent.as_ref().ok().copied().or(position);
+            if let Err(error) = sent {
                 if let SendError::Full(OutgoingCommand::Whole(wire)) | SendError::Closed(OutgoingCommand::Whole(wire)) =
                     error
                 {
@@ -354,7 +361,7 @@ impl<P: ReplyPipeline> Handler<P> for ConnectionHandler {
 
     fn event(&mut self, event: Event<WakeUp>, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match event {
-            Event::Posted(WakeUp) | Event::Writable => self.send_waiting(cx),
+            Event::Posted(WakeUp) | Event::Writable | Event::Flushed => self.send_waiting(cx),
             Event::Deadline => self.deadline_came(cx),
             // No reply will come, so nothing that was sent has a result.
             Event::ReadClosed => self.drop_connection("the server closed the connection"),
@@ -381,5 +388,7 @@ fn result_of(value: Value<'_>) -> Result<OwnedValue, ClientError> {
     }
 }
 
+/// Bytes that wait for the kernel; further commands stay in the queue of the client.
+const QUEUED_BYTES: u64 = 256 << 10;
 /// How long a connection without commands is silent before it is probed.
 const PING_AFTER: Duration = Duration::from_secs(15);

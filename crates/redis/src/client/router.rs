@@ -166,10 +166,12 @@ impl Router {
         readers.into_iter().for_each(Waker::wake);
     }
 
-    /// Sends the commands that wait for a server. Returns whether some have none still.
+    /// Sends the commands that wait for a server. Returns whether there were any; those that have none still ask for another
+    /// map.
     pub(crate) fn send_waiting(&self) -> bool {
-        let mut is_waiting = false;
-        for mut command in self.front.take_waiting() {
+        let waiting = self.front.take_waiting();
+        let has_waited = !waiting.is_empty();
+        for mut command in waiting {
             let mut state = lock(&self.state);
             let has_map = state.slots.is_some();
             let Some(route) = &mut command.route else { continue };
@@ -182,10 +184,9 @@ impl Router {
                 command.fail(Failure::NoMaster);
                 continue;
             }
-            is_waiting = true;
-            self.front.push(command);
+            self.wait(state, command);
         }
-        is_waiting
+        has_waited
     }
 
     /// The queue of the server of a slot, or of any.

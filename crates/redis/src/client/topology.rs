@@ -109,12 +109,7 @@ async fn find_servers<P: ReplyPipeline, F: Fn() -> P + 'static>(finder: &mut Fin
                 router.request_refresh();
             }
         }
-        if router.send_waiting() {
-            unsettled = unsettled.saturating_add(1);
-            router.request_refresh();
-        } else {
-            unsettled = 0;
-        }
+        unsettled = if router.send_waiting() { unsettled.saturating_add(1) } else { 0 };
         let backoff = finder.config.backoff.delay(failures);
         let pause = PAUSE_MIN.saturating_mul(1 << unsettled.min(PAUSE_DOUBLINGS));
         task::sleep(if failures > 0 { backoff.max(pause) } else { pause }).await;
@@ -178,7 +173,7 @@ impl<F> Finder<F> {
             Err(ClientError::Reply(_)) => (probe.ask(&["CLUSTER", "SHARDS"]).await, false),
             reply => (reply, true),
         };
-        let reply = reply.map_err(|error| error.to_string())?;
+        let reply = reply.map_err(|error| probe.explain(&error))?;
         let parse = if has_slots { Slots::from_slots } else { Slots::from_shards };
         parse(&reply, host_of(address)).map_err(str::to_owned)
     }
@@ -195,9 +190,10 @@ impl<F> Finder<F> {
         let config = self.config.for_sentinel(address).map_err(|error| error.to_string())?;
         let probe = Probe::new(config.clone(), &self.make);
         let reply = probe.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]).await;
-        let master = SentinelWatch::master(&reply.map_err(|error| error.to_string())?, host_of(address))?;
+        let reply = reply.map_err(|error| probe.explain(&error))?;
+        let master = SentinelWatch::master(&reply, host_of(address))?;
         let replicas = if self.config.reads_replicas {
-            let reply = probe.ask(&["SENTINEL", "REPLICAS", name]).await.map_err(|error| error.to_string())?;
+            let reply = probe.ask(&["SENTINEL", "REPLICAS", name]).await.map_err(|error| probe.explain(&error))?;
             SentinelWatch::replicas(&reply, host_of(address))
         } else {
             Vec::new()
@@ -241,6 +237,10 @@ impl Probe {
             route: None,
         });
         waiting.await
+    }
+
+    fn explain(&self, error: &ClientError) -> String {
+        self.queue.last_failure().unwrap_or_else(|| error.to_string())
     }
 }
 

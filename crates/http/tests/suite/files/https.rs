@@ -61,3 +61,31 @@ fn files_and_ranges_are_sent_through_tls() {
     assert!(ended.is_err(), "the end of the connection is no proper end of TLS");
     assert!(got.body.len() < big.len() && got.body == big[..got.body.len()]);
 }
+
+#[test]
+fn a_server_takes_its_certificate_from_two_files() {
+    let folder = Folder::new();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let chain = folder.write("chain.pem", made.cert.pem().as_bytes());
+    let key = folder.write("key.pem", made.signing_key.serialize_pem().as_bytes());
+    let bind = || Server::bind("127.0.0.1:0").unwrap().loops(1);
+    let missing = bind().tls_files(folder.root.join("none.pem"), &key);
+    assert!(missing.unwrap_err().to_string().contains("none.pem"));
+    let swapped = bind().tls_files(&key, &chain);
+    assert!(swapped.unwrap_err().to_string().contains("key.pem has no certificate"));
+    let server = bind().tls_files(&chain, &key).unwrap();
+    let server = Running(server.start(|| Router::new().get("/", || "hello")).unwrap());
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = StreamOwned::new(ClientConnection::new(Arc::new(client), name).unwrap(), server.connect());
+    stream.write_all(request("GET", "/", &[]).as_bytes()).unwrap();
+    let mut first = [0; 15];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+}

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::samples::{busy, empty, quick, redis};
 use super::*;
-use crate::report::baseline::Baseline;
+use crate::baseline::Baseline;
 use crate::results::{CpuTime, Errors};
 
 /// LoadResults with every option and every kind of error.
@@ -13,8 +13,18 @@ fn full() -> LoadResults {
     figures.parameters.never_read = true;
     figures.parameters.idle = 10_001;
     figures.idle.held = 10_000;
-    figures.errors =
-        Errors { connect: 1, read: 2, write: 3, timeout: 4, status: 5, length: 6, invalid: 7, closed: 8_000, reset: 0, reply: 0 };
+    figures.errors = Errors {
+        connect: 1,
+        read: 2,
+        write: 3,
+        timeout: 4,
+        status: 5,
+        length: 6,
+        invalid: 7,
+        closed: 8_000,
+        reset: 0,
+        reply: 0,
+    };
     figures.cpu = CpuTime { user: Duration::from_secs(9), system: Duration::from_secs(21) };
     figures
 }
@@ -101,18 +111,23 @@ fn a_baseline_has_a_table_with_its_verdict() {
     let mut figures = full();
     let file = std::env::temp_dir().join(format!("tidegate-load-<b>-{}", std::process::id()));
     std::fs::write(&file, super::super::json(&busy()).to_string()).expect("it is written");
-    figures.baseline = Baseline::read(&file, Protocol::Http).map_err(|error| panic!("{error}")).ok();
+    figures.baseline = Baseline::read(&file, "http").map_err(|error| panic!("{error}")).ok();
     std::fs::remove_file(&file).expect("it is there");
     let page = page(&figures);
     assert_well_formed(&page);
-    assert!(page.contains("-&lt;b&gt;-") && page.contains("<p>worse: there are more errors (requests a second 1.00"), "{page}");
+    assert!(
+        page.contains("-&lt;b&gt;-") && page.contains("<p>worse: there are more errors (requests a second 1.00"),
+        "{page}"
+    );
 }
 
 /// For manual review: `TIDEGATE_PAGES=DIRECTORY` writes the pages to that directory.
 #[test]
 fn pages_are_written_for_review_if_a_directory_is_set() {
     let Some(directory) = std::env::var_os("TIDEGATE_PAGES") else { return };
-    for (name, figures) in [("busy", busy()), ("quick", quick()), ("empty", empty()), ("full", full()), ("redis", redis())] {
+    for (name, figures) in
+        [("busy", busy()), ("quick", quick()), ("empty", empty()), ("full", full()), ("redis", redis())]
+    {
         let path = std::path::Path::new(&directory).join(name).with_extension("html");
         std::fs::write(path, page(&figures)).expect("the directory is there");
     }

@@ -1,25 +1,12 @@
-//! `Baseline`: the results of an earlier load, from the output of its `--json`, and the comparison with them.
+//! The comparison of a load with an earlier one: each figure with its ratio, and a verdict.
 
 use std::fmt::{self, Write};
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::json::FORMAT;
 use super::{human, per_second, share};
-use crate::results::{LoadResults, Protocol};
-
-/// The results of an earlier load.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Baseline {
-    name: String,
-    /// In the order of [`FIGURES`].
-    values: Vec<f64>,
-    /// The parameters that decide whether the loads are comparable.
-    parameters: Vec<(&'static str, Value)>,
-}
+use crate::baseline::{Baseline, FIGURES, RATE, TAIL, Unit};
+use crate::results::LoadResults;
 
 /// A figure of both loads.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,73 +15,6 @@ pub(super) struct Comparison {
     pub(super) before: f64,
     pub(super) now: f64,
     unit: Unit,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    /// More is better.
-    Rate,
-    /// Nanoseconds.
-    Time,
-    Count,
-}
-
-impl Baseline {
-    /// Reads the output of `--json` of a load with this protocol.
-    ///
-    /// # Errors
-    /// If the file is no such output, or one of another version or another protocol.
-    pub(crate) fn read(path: &Path, protocol: Protocol) -> Result<Self, String> {
-        let name = path.display().to_string();
-        let mut text = String::new();
-        File::open(path)
-            .and_then(|file| file.take(BASELINE_BYTES_MAX).read_to_string(&mut text))
-            .map_err(|error| format!("cannot read the baseline '{name}': {error}"))?;
-        Self::parse(&text, &name, protocol).map_err(|why| format!("the baseline '{name}' {why}"))
-    }
-
-    fn parse(text: &str, name: &str, protocol: Protocol) -> Result<Self, String> {
-        let value: Value = serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
-        if value["format"] != FORMAT {
-            return Err(match &value["format"] {
-                Value::Null => "is no output of --json, or one of an earlier version: measure it again".into(),
-                other => format!("has the format {other}, and this program writes {FORMAT}: measure it again"),
-            });
-        }
-        let before = value["protocol"].as_str().unwrap_or_default();
-        if before != protocol.name() {
-            return Err(format!("is a load of {before}, and this one is of {}", protocol.name()));
-        }
-        let values = FIGURES.map(|(_, path, unit)| {
-            let number = value.pointer(path).and_then(Value::as_f64).filter(|number| *number >= 0.0);
-            number.map(|number| if unit == Unit::Time { number * 1e3 } else { number })
-        });
-        let errors = value["errors"].as_object().map(|errors| errors.values().filter_map(Value::as_f64).sum());
-        let values: Option<Vec<f64>> = values.into_iter().chain([errors]).collect();
-        let Some(values) = values else { return Err("lacks a figure: measure it again".into()) };
-        let parameters = PARAMETERS.map(|name| (name, value[name].clone())).to_vec();
-        Ok(Self { name: name.to_owned(), values, parameters })
-    }
-
-    /// The path of the file.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The parameters in which the loads differ, so that their figures may differ for that reason.
-    fn differences(&self, figures: &LoadResults) -> Vec<&'static str> {
-        let parameters = &figures.parameters;
-        let now = [
-            json!(parameters.connections),
-            json!(parameters.pipeline),
-            json!(parameters.streams),
-            json!(parameters.rate),
-            json!(parameters.threads),
-            json!(parameters.backend),
-        ];
-        let pairs = self.parameters.iter().zip(now);
-        pairs.filter(|((_, before), now)| before != now).map(|((name, _), _)| *name).collect()
-    }
 }
 
 /// Each figure of both loads.
@@ -132,6 +52,21 @@ impl Comparison {
     }
 }
 
+/// The parameters in which the loads differ, so that their figures may differ for that reason.
+fn differences(baseline: &Baseline, figures: &LoadResults) -> Vec<&'static str> {
+    let parameters = &figures.parameters;
+    let now = [
+        json!(parameters.connections),
+        json!(parameters.pipeline),
+        json!(parameters.streams),
+        json!(parameters.rate),
+        json!(parameters.threads),
+        json!(parameters.backend),
+    ];
+    let pairs = baseline.parameters.iter().zip(now);
+    pairs.filter(|((_, before), now)| before != now).map(|((name, _), _)| *name).collect()
+}
+
 /// The verdict in a sentence.
 pub(super) fn verdict(baseline: &Baseline, figures: &LoadResults) -> String {
     let all = comparisons(baseline, figures);
@@ -141,9 +76,12 @@ pub(super) fn verdict(baseline: &Baseline, figures: &LoadResults) -> String {
     let has_rate = figures.parameters.rate.is_some();
     let faster = rate.filter(|_| !has_rate).is_some_and(|ratio| ratio > 1.0 + ALIKE)
         || has_rate && tail.is_some_and(|ratio| ratio < 1.0 - ALIKE_TAIL);
-    let slower = rate.is_some_and(|ratio| ratio < 1.0 - ALIKE) || has_rate && tail.is_some_and(|ratio| ratio > 1.0 + ALIKE_TAIL);
+    let slower =
+        rate.is_some_and(|ratio| ratio < 1.0 - ALIKE) || has_rate && tail.is_some_and(|ratio| ratio > 1.0 + ALIKE_TAIL);
     let more_errors = all.iter().any(|one| one.unit == Unit::Count && one.now > one.before);
+    let has_responses = rate.is_some() && figures.requests > 0;
     let mut text = match (slower, faster, more_errors) {
+        _ if !has_responses => "not comparable: one of the loads has no responses",
         (_, _, true) => "worse: there are more errors",
         (true, ..) => "slower than the baseline",
         (false, true, _) => "faster than the baseline",
@@ -152,7 +90,7 @@ pub(super) fn verdict(baseline: &Baseline, figures: &LoadResults) -> String {
     .to_owned();
     let by = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
     text.push_str(&format!(" (requests a second {}, 99% of the latency {})", by(rate), by(tail)));
-    let differences = baseline.differences(figures);
+    let differences = differences(baseline, figures);
     if !differences.is_empty() {
         text.push_str(&format!("; the loads differ in {}", differences.join(", ")));
     }
@@ -182,29 +120,9 @@ pub(super) fn to_json(figures: &LoadResults) -> Value {
     })
 }
 
-/// The figures that are compared, and where they are in the output of `--json`.
-const FIGURES: [(&str, &str, Unit); 7] = [
-    (RATE, "/requests_per_second", Unit::Rate),
-    ("bytes a second", "/bytes_per_second", Unit::Rate),
-    ("latency 50%", "/latency/percentiles/50", Unit::Time),
-    ("latency 90%", "/latency/percentiles/90", Unit::Time),
-    (TAIL, "/latency/percentiles/99", Unit::Time),
-    ("latency 99.9%", "/latency/percentiles/99.9", Unit::Time),
-    ("latency maximum", "/latency/max", Unit::Time),
-];
-
-const RATE: &str = "requests a second";
-const TAIL: &str = "latency 99%";
-
-/// The parameters that are compared, in the order of [`Baseline::differences`].
-const PARAMETERS: [&str; 6] = ["connections", "pipeline", "streams", "rate", "threads", "backend"];
-
 /// Ratios this close to one are no difference: two runs of the same load differ as much.
 const ALIKE: f64 = 0.05;
 const ALIKE_TAIL: f64 = 0.2;
-
-/// The maximum length of a baseline.
-const BASELINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -213,7 +131,7 @@ mod tests {
 
     fn of(figures: &LoadResults) -> Baseline {
         let text = super::super::json(figures).to_string();
-        Baseline::parse(&text, "before.json", figures.parameters.protocol).expect("it is right")
+        Baseline::parse(&text, "before.json", figures.parameters.protocol.name()).expect("it is right")
     }
 
     #[test]
@@ -232,17 +150,25 @@ mod tests {
         let before = of(&busy());
         let mut figures = busy();
         figures.requests = figures.requests * 8 / 10;
-        assert_eq!(verdict(&before, &figures), "slower than the baseline (requests a second 0.80, 99% of the latency 1.00)");
+        assert_eq!(
+            verdict(&before, &figures),
+            "slower than the baseline (requests a second 0.80, 99% of the latency 1.00)"
+        );
         figures.requests *= 2;
         figures.parameters.connections = 8;
         let expected = "faster than the baseline (requests a second 1.60, 99% of the latency 1.00); the loads differ in connections";
         assert_eq!(verdict(&before, &figures), expected);
         figures.errors.timeout = 1;
         assert!(verdict(&before, &figures).starts_with("worse: there are more errors"));
+        let none = LoadResults { requests: 0, ..busy() };
+        assert!(verdict(&before, &none).starts_with("not comparable"));
         figures.baseline = Some(before);
         let mut text = String::new();
         write(&mut text, &figures).expect("a string");
-        assert!(text.starts_with("Compared with before.json     Before         Now   Ratio\n  requests a second"), "{text}");
+        assert!(
+            text.starts_with("Compared with before.json     Before         Now   Ratio\n  requests a second"),
+            "{text}"
+        );
         assert!(text.lines().any(|line| line.ends_with("           0           1    more")), "{text}");
     }
 
@@ -263,7 +189,7 @@ mod tests {
             (with("latency", Value::Null), "lacks a figure"),
             (with("requests_per_second", (-1).into()), "lacks a figure"),
         ] {
-            let error = Baseline::parse(&text, "a", Protocol::Http).expect_err(part);
+            let error = Baseline::parse(&text, "a", "http").expect_err(part);
             assert!(error.contains(part), "{part}: {error}");
         }
     }

@@ -1,0 +1,56 @@
+//! `Cache-Status` and the figures.
+
+use tidegate::http::cache::{Cache, CacheCounts};
+use tidegate::metrics::{Format, MetricsText};
+
+use crate::support::Sea;
+
+#[test]
+fn each_response_names_its_way() {
+    let mut sea = Sea::with(Cache::builder().status_name("gate"));
+    let status = |sea: &mut Sea, method: &str, lines: &str| {
+        sea.request(method, "/", lines).field("cache-status").map(str::to_owned).unwrap_or_default()
+    };
+    sea.script(200, "Cache-Control: max-age=60\nETag: \"a\"\nVary: Foo", "");
+    assert_eq!(status(&mut sea, "GET", ""), "gate; fwd=uri-miss; fwd-status=200; ttl=60; stored");
+    assert_eq!(status(&mut sea, "GET", ""), "gate; hit; ttl=60");
+    sea.script(304, "", "");
+    assert_eq!(status(&mut sea, "GET", "Cache-Control: no-cache"), "gate; fwd=request; fwd-status=304; stored");
+    sea.script(200, "Cache-Control: private", "");
+    assert_eq!(status(&mut sea, "GET", "Foo: 1"), "gate; fwd=vary-miss; fwd-status=200; detail=private");
+    sea.advance(70);
+    assert_eq!(status(&mut sea, "GET", "Cache-Control: max-stale"), "gate; hit; ttl=-10");
+    sea.script(200, "Cache-Control: max-age=60", "");
+    assert_eq!(status(&mut sea, "GET", ""), "gate; fwd=stale; fwd-status=200; ttl=60; stored");
+    sea.script(200, "", "");
+    assert_eq!(status(&mut sea, "POST", "Content-Length: 0"), "gate; fwd=method");
+    let counts = sea.cache.counts();
+    assert_eq!((counts.hits, counts.stale, counts.misses, counts.bypassed, counts.stored), (1, 1, 3, 1, 3));
+}
+
+#[test]
+fn a_cache_without_a_name_sends_no_field() {
+    let mut sea = Sea::with(Cache::builder().status_name(""));
+    sea.script(200, "Cache-Control: max-age=60", "");
+    assert_eq!(sea.get("").field("cache-status"), None);
+    assert_eq!((sea.get("").field("cache-status"), sea.requests()), (None, 1));
+}
+
+#[test]
+fn the_figures_are_metrics() {
+    let mut sea = Sea::new();
+    sea.script(200, "Cache-Control: max-age=60", "body");
+    sea.get("");
+    sea.get("");
+    let mut text = MetricsText::new(Format::Prometheus);
+    CacheCounts::write_metrics(&[("pages", &sea.cache)], &mut text);
+    let text = text.finish();
+    for line in [
+        "tidegate_cache_requests_total{cache=\"pages\",outcome=\"hit\"} 1\n",
+        "tidegate_cache_requests_total{cache=\"pages\",outcome=\"miss\"} 1\n",
+        "tidegate_cache_stored_total{cache=\"pages\"} 1\n",
+        "tidegate_cache_entries{cache=\"pages\"} 1\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}

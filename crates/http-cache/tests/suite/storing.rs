@@ -1,0 +1,126 @@
+//! Which responses are stored, and which of their fields.
+
+use tidegate::http::cache::{Cache, CacheLimits};
+
+use crate::support::{Sea, check};
+
+#[test]
+fn a_response_says_whether_it_may_be_stored() {
+    check(
+        Cache::builder,
+        &[
+            ("", 200, "Cache-Control: no-store", 0, "", false),
+            ("", 200, "Cache-Control: no-store, max-age=3600", 0, "", false),
+            ("", 200, "Cache-Control: No-StOrE, max-age=3600\nExpires: {3600}", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600, private", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600, no-cache", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600, must-revalidate", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600, proxy-revalidate", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600, public", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600, foobar", 60, "", true),
+            ("", 200, "Pragma: no-cache\nCache-Control: max-age=3600", 60, "", true),
+            ("", 200, "Cache-Control: no-store, must-understand, max-age=3600", 60, "", true),
+            ("", 599, "Cache-Control: no-store, must-understand, max-age=3600", 0, "", false),
+            ("", 599, "Cache-Control: must-understand, max-age=3600", 0, "", false),
+        ],
+    );
+}
+
+#[test]
+fn each_final_status_with_a_lifetime_is_stored() {
+    let statuses = [200, 203, 299, 301, 302, 303, 307, 308, 400, 404, 410, 499, 500, 502, 503, 504, 599];
+    check(Cache::builder, &statuses.map(|status| ("", status, "Cache-Control: max-age=3600", 60, "", true)));
+    check(Cache::builder, &[("", 206, "Cache-Control: max-age=3600\nContent-Range: bytes 0-4/9", 0, "", false)]);
+}
+
+#[test]
+fn authorized_responses_and_cookies_are_stored_if_they_say_so() {
+    let (authorized, fresh) = ("Authorization: Basic YTpi", "Cache-Control: max-age=3600");
+    check(
+        Cache::builder,
+        &[
+            (authorized, 200, fresh, 0, authorized, false),
+            (authorized, 200, fresh, 0, "", false),
+            ("", 200, fresh, 0, authorized, true),
+            (authorized, 200, "Cache-Control: max-age=3600, public", 60, authorized, true),
+            (authorized, 200, "Cache-Control: max-age=3600, must-revalidate", 60, "", true),
+            (authorized, 200, "Cache-Control: s-maxage=3600", 60, "", true),
+            (authorized, 200, "Cache-Control: max-age=3600, private", 0, authorized, false),
+            ("", 200, "Cache-Control: max-age=3600\nSet-Cookie: a=b", 0, "", false),
+            ("", 200, "Cache-Control: s-maxage=3600\nSet-Cookie: a=b", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600, public\nSet-Cookie: a=b", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600, no-cache=\"Set-Cookie\"\nSet-Cookie: a=b", 60, "", true),
+        ],
+    );
+}
+
+#[test]
+fn fields_are_stored_but_for_those_that_the_response_withholds() {
+    let mut sea = Sea::new();
+    let lines = "Cache-Control: max-age=3600, no-cache=\"a, B\", private=\"c\"\nA: 1\nB: 2\nC: 3\nD: 4\n\
+                 Content-Type: text/css\nX-Frame-Options: deny\nProxy-Authenticate: Basic\nServer: origin\nDate: {-5}";
+    sea.script(200, lines, "body");
+    let first = sea.get("");
+    assert_eq!((first.field("a"), first.field("proxy-authenticate")), (Some("1"), Some("Basic")));
+    let second = sea.get("");
+    assert_eq!(sea.requests(), 1);
+    for (name, value) in [
+        ("a", None),
+        ("b", None),
+        ("c", None),
+        ("d", Some("4")),
+        ("content-type", Some("text/css")),
+        ("x-frame-options", Some("deny")),
+        ("proxy-authenticate", None),
+        ("server", Some("origin")),
+        ("age", Some("5")),
+        ("content-length", Some("4")),
+        ("date", first.field("date")),
+    ] {
+        assert_eq!(second.field(name), value, "{name}");
+    }
+}
+
+#[test]
+fn a_response_beyond_a_limit_is_passed_on_and_not_stored() {
+    let limits =
+        CacheLimits { entry_bytes_max: 100, header_bytes_max: 1000, key_bytes_max: 50, ..CacheLimits::default() };
+    let mut sea = Sea::with(Cache::builder().limits(limits));
+    for (target, lines, body) in [
+        ("/", String::new(), "b".repeat(101)),
+        ("/", format!("\nX: {}", "x".repeat(1000)), String::new()),
+        (&*format!("/{}", "k".repeat(50)), String::new(), String::new()),
+    ] {
+        for _ in 0..2 {
+            sea.script(200, &format!("Cache-Control: max-age=3600{lines}"), &body);
+            let before = sea.requests();
+            assert_eq!(sea.request("GET", target, "").body, body);
+            assert_eq!(sea.requests(), before + 1);
+        }
+    }
+    assert_eq!(sea.cache.counts().stored, 0);
+}
+
+#[test]
+fn other_methods_neither_get_nor_make_a_stored_response() {
+    for method in ["POST", "PUT", "OPTIONS", "DELETE", "QUERY"] {
+        let mut sea = Sea::new();
+        sea.script(200, "Cache-Control: max-age=3600", "first");
+        sea.script(200, "Cache-Control: max-age=3600", "second");
+        sea.request(method, "/", "Content-Length: 0");
+        assert_eq!(sea.get("").body, "second", "{method}");
+    }
+}
+
+#[test]
+fn a_host_that_looks_like_a_path_names_no_other_url() {
+    let mut sea = Sea::new();
+    sea.script(200, "Cache-Control: max-age=3600", "of another host");
+    sea.pipe.receive(b"GET /b HTTP/1.1\r\nHost: sea/a\r\n\r\n");
+    drop(sea.pipe.take_written());
+    let mut other = Sea::over(&sea);
+    // Whether the codec has refused the host or not.
+    sea.origin.clear();
+    other.script(200, "Cache-Control: max-age=3600", "page");
+    assert_eq!(other.request("GET", "/a/b", "").body, "page");
+}
