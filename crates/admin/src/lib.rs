@@ -13,6 +13,7 @@
 //! | `/dashboard/events` | the same every second, as Server-Sent Events |
 //! | `/dashboard/connections` | connections, sorted and searched, as JSON |
 //! | `/dashboard/close` | POST: resets a connection; 404 if there is none |
+//! | `/reload` | POST: reads the configuration again; only with [`Admin::reload`] |
 //! | `/cache/purge` | POST: removes stored responses, if a cache is [given](Admin::cache) |
 //!
 //! **It asks for no password.** So it listens on loopback addresses and Unix sockets only, unless it is
@@ -82,6 +83,20 @@ pub struct Admin {
     hosts: Vec<String>,
     allows_remote: bool,
     shares_address: bool,
+    reload: Option<ReloadFunction>,
+}
+
+/// Reads a configuration again.
+pub(crate) type ReloadFunction = Arc<dyn Fn() -> Result<String, ReloadError> + Send + Sync>;
+
+/// Why a configuration was not read again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// Another reload is under way: answered with 409.
+    Busy,
+    /// The configuration has mistakes, one line each, and the old one stays in use: answered with 422.
+    Mistakes(String),
 }
 
 impl fmt::Debug for Admin {
@@ -102,6 +117,7 @@ impl Admin {
             hosts: Vec::new(),
             allows_remote: false,
             shares_address: false,
+            reload: None,
         }
     }
 
@@ -208,6 +224,23 @@ impl Admin {
         self
     }
 
+    /// Lets `POST /reload` read a configuration again: `reload` runs on a thread that may block, and returns a line for
+    /// the response. Without it there is no such path.
+    ///
+    /// ```
+    /// use tidegate::admin::Admin;
+    /// use tidegate::http::{Router, Server};
+    ///
+    /// let server = Server::bind("127.0.0.1:0")?.start(|| Router::new().get("/", || "Hello!"))?;
+    /// let admin = Admin::new(&server).reload(|| Ok("2 routes".into())).start(&"127.0.0.1:0".parse()?)?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reload(mut self, reload: impl Fn() -> Result<String, ReloadError> + Send + Sync + 'static) -> Self {
+        self.reload = Some(Arc::new(reload));
+        self
+    }
+
     /// Starts it, on a thread of its own. It runs until the handle is dropped; it keeps the server running until then,
     /// unless that is drained.
     ///
@@ -224,10 +257,10 @@ impl Admin {
         limits.memory_max = MEMORY_MAX;
         limits.body_bytes_max = 0;
         let guard = Guard::new(self.hosts);
-        let caches = self.caches;
+        let (caches, reload) = (self.caches, self.reload);
         let figures =
             Figures { server: self.server, requests: self.requests, upstreams: self.upstreams, more: self.more };
-        let router = move || routes::router(&figures, &caches, guard.clone());
+        let router = move || routes::router(&figures, &caches, reload.as_ref(), guard.clone());
         // `nc -N` and the like end their side and wait, and a response does not take long.
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("").half_close(true);
         let options =
@@ -251,6 +284,11 @@ impl AdminHandle {
     #[must_use]
     pub fn address(&self) -> &Address {
         self.0.address()
+    }
+
+    /// Ends it once the requests in progress are answered, or at the deadline.
+    pub fn drain(self, deadline: Duration) {
+        self.0.drain(deadline);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tidegate_engine::task;
+use tidegate_engine::{blocking, task};
 use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
 use tidegate_http_cache::Cache;
 use tidegate_metrics::{Format, Kind, MetricsText, write_process, write_server, write_upstreams};
@@ -17,6 +17,7 @@ use crate::guard::Guard;
 use crate::page;
 use crate::purge::with_purge;
 use crate::snapshot::Snapshot;
+use crate::{ReloadError, ReloadFunction};
 
 /// Shared state of the functions.
 pub(crate) struct AdminState {
@@ -30,7 +31,12 @@ pub(crate) struct AdminState {
     texts: RefCell<[Option<(Instant, Bytes)>; 3]>,
 }
 
-pub(crate) fn router(figures: &Figures, caches: &[Cache], guard: Guard) -> Router<AdminState> {
+pub(crate) fn router(
+    figures: &Figures,
+    caches: &[Cache],
+    reload: Option<&ReloadFunction>,
+    guard: Guard,
+) -> Router<AdminState> {
     let shared = AdminState {
         figures: figures.clone(),
         began: Instant::now(),
@@ -38,7 +44,11 @@ pub(crate) fn router(figures: &Figures, caches: &[Cache], guard: Guard) -> Route
         pages: Rc::default(),
         texts: RefCell::default(),
     };
-    let router = Router::with_state(shared)
+    let router = match reload.cloned() {
+        Some(reload) => Router::with_state(shared).post("/reload", async move || reloaded(reload.clone()).await),
+        None => Router::with_state(shared),
+    };
+    let router = router
         .get("/metrics", |State(shared): State<AdminState>, request: Request| {
             metrics(&shared, request.header("accept").unwrap_or_default())
         })
@@ -94,6 +104,16 @@ impl AdminState {
         let text = Bytes::from(make());
         self.texts.borrow_mut()[which] = Some((now, text.clone()));
         text
+    }
+}
+
+/// Reads the configuration again, on a thread that may block.
+async fn reloaded(reload: ReloadFunction) -> (StatusCode, String) {
+    match blocking(move || reload()).await {
+        Ok(Ok(line)) => (StatusCode::OK, line + "\n"),
+        Ok(Err(ReloadError::Mistakes(lines))) => (StatusCode::UNPROCESSABLE_ENTITY, lines + "\n"),
+        Ok(Err(ReloadError::Busy)) => (StatusCode::CONFLICT, "another reload is under way\n".into()),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }
 }
 
@@ -213,7 +233,7 @@ mod tests {
         let server = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| Router::new().get("/", || "")).unwrap();
         let requests = HttpMetrics::new();
         let figures = Figures { server: server.clone(), requests, upstreams: None, more: Vec::new() };
-        let router = router(&figures, &[], Guard::new(Vec::new()));
+        let router = router(&figures, &[], None, Guard::new(Vec::new()));
         let (codec, handler) = Config::new().connections(router)();
         let mut page = Embedded::new(codec, handler);
         page.receive(ASKING);

@@ -1,7 +1,8 @@
 //! The flags of the administrative server, and the server while it runs.
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use clap::Args;
 use tidegate::admin::{Admin, AdminError, AdminHandle};
@@ -24,6 +25,9 @@ pub(crate) struct AdminOptions {
     /// scrapers use
     #[arg(long, value_name = "NAME", requires = "admin")]
     admin_host: Vec<String>,
+    /// Let POST /reload of --admin read the configuration again, as SIGHUP does; its response has the mistakes
+    #[arg(long, requires = "admin")]
+    admin_reload: bool,
 }
 
 impl AdminOptions {
@@ -32,45 +36,9 @@ impl AdminOptions {
         self.admin.as_ref().map(|_| HttpMetrics::new())
     }
 
-    /// Starts the administrative server of a running server, if there is one.
-    pub(crate) fn start(
-        &self,
-        server: &ServerHandle,
-        metrics: Option<&HttpMetrics>,
-        has_takeover: bool,
-    ) -> Result<RunningAdmin, Box<dyn Error>> {
-        self.start_with(server, metrics, has_takeover, |admin| admin)
-    }
-
-    /// The same with further metrics.
-    pub(crate) fn start_with(
-        &self,
-        server: &ServerHandle,
-        metrics: Option<&HttpMetrics>,
-        has_takeover: bool,
-        extend: impl FnOnce(Admin) -> Admin,
-    ) -> Result<RunningAdmin, Box<dyn Error>> {
-        let Some(address) = &self.admin else { return Ok(RunningAdmin::default()) };
-        let mut admin = self.admin_host.iter().fold(Admin::new(server), |admin, name| admin.host(name));
-        admin = admin.metrics(log::write_metrics);
-        if let Some(metrics) = metrics {
-            admin = admin.requests(metrics);
-        }
-        if self.admin_open {
-            admin = admin.allow_remote();
-        }
-        if has_takeover {
-            admin = admin.share_address();
-        }
-        match extend(admin).start(address) {
-            Ok(admin) => Ok(RunningAdmin(Arc::new(Mutex::new(Some(admin))))),
-            Err(AdminError::Remote(address)) => Err(format!(
-                "--admin {address}: other machines may reach this address, and no password is asked for: \
-                 use a loopback address, such as 127.0.0.1, or allow it with --admin-open"
-            )
-            .into()),
-            Err(error) => Err(format!("--admin {address}: {error}").into()),
-        }
+    /// Whether it reads configurations again.
+    pub(crate) fn allows_reload(&self) -> bool {
+        self.admin_reload
     }
 }
 
@@ -79,9 +47,50 @@ impl AdminOptions {
 pub(crate) struct RunningAdmin(Arc<Mutex<Option<AdminHandle>>>);
 
 impl RunningAdmin {
+    /// Starts the administrative server of a running server, if the flags ask for one, in place of the one that runs.
+    pub(crate) fn start(
+        &self,
+        options: &AdminOptions,
+        server: &ServerHandle,
+        metrics: Option<&HttpMetrics>,
+        extend: impl FnOnce(Admin) -> Admin,
+    ) -> Result<(), Box<dyn Error>> {
+        let Some(address) = &options.admin else { return Ok(()) };
+        let mut admin = options.admin_host.iter().fold(Admin::new(server), |admin, name| admin.host(name));
+        admin = admin.metrics(log::write_metrics);
+        if let Some(metrics) = metrics {
+            admin = admin.requests(metrics);
+        }
+        if options.admin_open {
+            admin = admin.allow_remote();
+        }
+        let at = self.lock().as_ref().map_or_else(|| address.clone(), |running| running.address().clone());
+        let started = match extend(admin).start(&at) {
+            Ok(started) => started,
+            Err(AdminError::Remote(address)) => {
+                return Err(format!(
+                    "--admin {address}: other machines may reach this address, and no password is asked for: \
+                     use a loopback address, such as 127.0.0.1, or allow it with --admin-open"
+                )
+                .into());
+            }
+            Err(error) => return Err(format!("--admin {address}: {error}").into()),
+        };
+        if let Some(before) = self.lock().replace(started) {
+            // On a thread of its own: one of its requests may wait for this call.
+            let drain = move || before.drain(DRAIN_DEADLINE);
+            std::thread::Builder::new().name("tidegate-admin".into()).spawn(drain)?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<AdminHandle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Prints where it is.
     pub(crate) fn announce(&self) {
-        if let Some(admin) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(admin) = &*self.lock() {
             let address = admin.address();
             let scheme = if address.ip().is_some() { "http://" } else { "" };
             log::announce(&format!("tidegate: admin at {scheme}{address} (/metrics, /health, /ready, /dashboard)"));
@@ -90,7 +99,10 @@ impl RunningAdmin {
 
     /// Ends it.
     pub(crate) fn end(&self) {
-        let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let ended = self.lock().take();
         drop(ended);
     }
 }
+
+/// How long requests of a replaced administrative server may take.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(5);

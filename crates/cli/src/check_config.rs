@@ -1,13 +1,14 @@
 //! `tidegate check-config`: whether a server would start with a file, without starting one.
 
 use std::error::Error;
-use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use crate::{proxy, sites};
+use crate::complain::complain;
+use crate::config::Config;
+use crate::gateway;
 
 /// The flags of `check-config`.
 #[derive(Debug, Args)]
@@ -15,34 +16,30 @@ pub(crate) struct CheckOptions {
     /// The file, in TOML
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The command that reads the file [default: proxy if it has an [[upstream]] or a [[route]], otherwise serve]
-    #[arg(long, value_name = "COMMAND", value_enum)]
-    r#for: Option<Purpose>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Purpose {
-    /// For `serve --config`.
-    Serve,
-    /// For `proxy --config`.
-    Proxy,
-}
-
-/// Reads the file as the server would, opens the folders of its sites and reads the certificates that it names. It
-/// listens nowhere and asks no upstream.
-pub(crate) fn run(options: &CheckOptions) -> Result<(), Box<dyn Error>> {
-    let file = &options.file;
-    let (purpose, what) = match options.r#for.map_or_else(|| guess(file), Ok)? {
-        Purpose::Serve => ("serve", sites::check(file)?),
-        Purpose::Proxy => ("proxy", proxy::check(file)?),
+/// Reads the file as the server would, opens the folders of its routes and reads the certificates that it names. It
+/// listens nowhere and asks no upstream. Prints each mistake in a line, and returns whether there is none.
+pub(crate) fn run(options: &CheckOptions) -> Result<bool, Box<dyn Error>> {
+    let (config, mistakes) = Config::read(&options.file);
+    let checked = match config {
+        Some(config) => {
+            for line in mistakes.warning_lines() {
+                complain(format_args!("warning: {line}"));
+            }
+            gateway::check(&config).map_err(|error| vec![error.to_string()])
+        }
+        None => Err(mistakes.error_lines()),
     };
-    // A closed standard output is no error.
-    let _ = writeln!(io::stdout(), "{}: ok for tidegate {purpose} --config: {what}", file.display());
-    Ok(())
-}
-
-fn guess(file: &PathBuf) -> Result<Purpose, Box<dyn Error>> {
-    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let is_of_proxy = |line: &str| line.starts_with("[[upstream") || line.starts_with("[[route");
-    Ok(if text.lines().any(|line| is_of_proxy(line.trim_start())) { Purpose::Proxy } else { Purpose::Serve })
+    match checked {
+        Ok(summary) => {
+            // A closed standard output is no error.
+            let _ = writeln!(io::stdout(), "{}: ok: {summary}", options.file.display());
+            Ok(true)
+        }
+        Err(lines) => {
+            lines.iter().for_each(|line| complain(format_args!("{line}")));
+            Ok(false)
+        }
+    }
 }

@@ -2,10 +2,11 @@
 //!
 //! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
 //! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
-//! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. With
-//! `--root` or `--config` it serves files: `sites/`. `proxy` passes requests on: `proxy/`. `server.rs` has the parts
-//! that both need of a server, with `log.rs` for its logs and `admin.rs` for the
-//! administrative server, whose figures `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`.
+//! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. `run`
+//! runs a configuration: `config/` reads it, `gateway/` runs it. `serve --root` and `proxy` are configurations that come
+//! from flags: `sites.rs`, `proxy.rs`. `server.rs` has the parts that all need of a server, with `log.rs` for its logs,
+//! `service.rs` for a service manager and `admin.rs` for the administrative server, whose figures `top.rs` shows in a
+//! terminal. `load` generates load: the crate `tidegate-load`.
 //! `experiment` runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only
 //! the facade crate.
 //!
@@ -15,9 +16,12 @@
 //! |---|---|
 //! | `byte_log.rs` | `--pcap` and `--log-bytes` |
 //! | `serve.rs` | `tidegate serve`: which pipeline and which application |
-//! | `server.rs` | the flags of a server, its signals and its end, for `serve` and `proxy` |
-//! | `proxy/` | `tidegate proxy`, by flags (`flags.rs`) or a file (`config.rs`): its routers and its reload (`routes.rs`) |
+//! | `server.rs` | the flags of a server, its signals, the server that replaces it, and its end |
+//! | `config/` | the configuration file: its keys, their reading, its mistakes, its JSON schema |
+//! | `gateway/` | `tidegate run`: from a configuration to a server, and to another configuration |
+//! | `proxy.rs` | `tidegate proxy`: its flags as a configuration |
 //! | `admin.rs` | `--admin` of both, while it runs |
+//! | `service.rs` | `sd_notify`, and the watchdog of systemd |
 //! | `check_config.rs` | `tidegate check-config` |
 //! | `complain.rs` | lines on standard error, outside of the log |
 //! | `log.rs` | the log on standard error, the access log, panics: written by threads of their own |
@@ -32,7 +36,7 @@
 //! | `sum.rs` | `Sum`: the response of /sum |
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |
-//! | `sites/` | directories of files, by flags (`flags.rs`) or a file (`config.rs`) |
+//! | `sites.rs` | `tidegate serve --root`: its flags as a configuration |
 //! | `access_log.rs` | `AccessLogFormat`; the flags of the access log's destination |
 //! | `counts.rs` | its counters, printed on SIGUSR1 |
 //! | `experiment/` | `tidegate experiment`: builds with each queue (`programs.rs`), server (`server.rs`), load (`load.rs`), the cost of the queue alone (`probe.rs`), report (`report.rs`), ending all processes (`child.rs`) |
@@ -46,15 +50,18 @@ mod byte_log;
 mod chat;
 mod check_config;
 mod complain;
+mod config;
 mod counts;
 #[cfg(feature = "experiment")]
 mod experiment;
+mod gateway;
 mod limits;
 mod log;
 mod manual;
 mod proxy;
 mod serve;
 mod server;
+mod service;
 mod site;
 mod site_codec;
 mod site_metrics;
@@ -83,13 +90,16 @@ enum Command {
     /// Serve the files of a directory with --root, or sites with --config; otherwise /, /plaintext, /json, /bytes/N,
     /// /stream/N, /address, /echo and /sum, for demonstrations and measurements. SIGUSR1 makes it print its counts
     Serve(Box<serve::ServeOptions>),
+    /// Run a configuration: listeners for HTTP and HTTPS, sites, routes and upstreams in one file. SIGHUP reads it again,
+    /// SIGUSR1 prints counts
+    Run(Box<gateway::RunOptions>),
     /// Pass requests on to other HTTP servers: a reverse proxy, by --upstream or by --config. SIGUSR1 makes it print its
     /// counts, SIGHUP makes it read its files again
     Proxy(Box<proxy::ProxyOptions>),
     /// Generate load on an HTTP, WebSocket or Redis server, and report throughput, latency and errors; exit code 1 if
     /// there were errors or no good response came
-    Load(tidegate_load::Options),
-    /// Check a file of `serve --config` or `proxy --config`, with the files that it names, and start nothing
+    Load(Box<tidegate_load::Options>),
+    /// Check a configuration, with the files that it names, and start nothing; exit code 1 if it has mistakes
     CheckConfig(check_config::CheckOptions),
     /// Show the figures of a running server in the terminal: those of its --admin, every second
     Top(top::TopOptions),
@@ -117,10 +127,11 @@ fn main() -> ExitCode {
         }
     };
     let done = match arguments.command {
-        Command::Serve(options) => serve::run(&options).map(|()| true),
-        Command::Proxy(options) => proxy::run(&options).map(|()| true),
+        Command::Serve(options) => serve::run(*options).map(|()| true),
+        Command::Run(options) => gateway::run_file(*options).map(|()| true),
+        Command::Proxy(options) => proxy::run(*options).map(|()| true),
         Command::Load(options) => tidegate_load::run(&options),
-        Command::CheckConfig(options) => check_config::run(&options).map(|()| true),
+        Command::CheckConfig(options) => check_config::run(&options),
         Command::Top(options) => top::run(&options).map(|()| true),
         Command::Completions(options) => manual::completions(&options, &mut Arguments::command()).map(|()| true),
         Command::Man(options) => manual::man(&options, Arguments::command()).map(|()| true),
@@ -131,7 +142,8 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            complain(format_args!("{error}"));
+            // A configuration has a line for each mistake.
+            error.to_string().lines().for_each(|line| complain(format_args!("{line}")));
             ExitCode::from(USAGE)
         }
     };

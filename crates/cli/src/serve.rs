@@ -6,20 +6,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use signal_hook::consts::SIGHUP;
+use tidegate::admin::Admin;
 use tidegate::codec::Filters;
 use tidegate::http1::Config;
 use tidegate::metrics::HttpMetrics;
 use tidegate::proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
-use tidegate::{Address, Over, Server, ServerHandle, StartError, http, http1, http2};
+use tidegate::{Address, Over, Server, ServerHandle, StartError, http1, http2};
 
+use crate::admin::RunningAdmin;
 use crate::byte_log::ByteLogs;
 use crate::chat::{Chat, ChatOptions};
+use crate::gateway;
 use crate::log::{self, log_to_stderr};
-use crate::server::{CUT_SHORT_STATUS, ServerOptions, announce, signals, supervise};
+use crate::server::{CUT_SHORT_STATUS, CurrentServer, ServerOptions, announce, signals, supervise};
 use crate::site::{Site, serve_http2};
 use crate::site_codec::SiteCodec;
 use crate::site_metrics;
-use crate::sites::{Sites, SitesOptions};
+use crate::sites::SitesOptions;
 use crate::tls::Tls;
 
 /// The flags of `serve`.
@@ -42,38 +46,38 @@ pub(crate) struct ServeOptions {
 
 /// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
 /// SIGUSR1 prints the counts. With TLS or sites, SIGHUP reads their files again.
-pub(crate) fn run(options: &ServeOptions) -> Result<(), Box<dyn Error>> {
-    log_to_stderr(options.server.quiet, options.log_bytes);
+pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
+    if let Some(source) = options.sites.source(&options.server)? {
+        return gateway::run(source, options.server.process);
+    }
+    let process = &options.server.process;
+    log_to_stderr(process.quiet, options.log_bytes);
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
-    let mut signals = signals()?;
+    let signals = signals()?;
     let byte_logs = ByteLogs::new(options.log_bytes, options.pcap.as_deref()).map_err(StartError::System)?;
     let tls = options.server.tls()?;
-    let access_log = options.server.access_log.open()?;
-    let sites = options.sites.load(access_log.lines())?;
-    if tls.is_some() || sites.is_some() {
-        signals = signals.with_hangup().map_err(StartError::System)?;
+    let access_log = process.access_log.open()?;
+    if tls.is_some() {
+        signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
     }
-    let metrics = options.server.admin.metrics();
-    let server = start(options, inherited, byte_logs.clone(), tls.as_ref(), sites.as_ref(), metrics.as_ref())?;
-    let admin = options.server.admin.start(&server, metrics.as_ref(), options.server.has_takeover())?;
-    announce(&server, tls.is_some());
+    let metrics = process.admin.metrics();
+    let server = start(&options, inherited, byte_logs.clone(), tls.as_ref(), metrics.as_ref())?;
+    let admin = RunningAdmin::default();
+    let has_takeover = process.has_takeover();
+    let share = |admin: Admin| if has_takeover { admin.share_address() } else { admin };
+    admin.start(&process.admin, &server, metrics.as_ref(), share)?;
+    announce(&server, &[tls.is_some()]);
     admin.announce();
 
-    if tls.is_some() || sites.is_some() {
-        let on_hangup = move || {
-            if let Some(tls) = &tls {
-                tls.reload();
-            }
-            if let Some(sites) = &sites {
-                sites.reload();
-            }
-            access_log.reopen();
-        };
-        signals = signals.on_hangup(on_hangup).map_err(StartError::System)?;
-    }
-    let is_cut_short = supervise(&server, &admin, signals)?;
+    let on_hangup = move || {
+        if let Some(tls) = &tls {
+            tls.reload();
+        }
+        access_log.reopen();
+    };
+    let is_cut_short = supervise(&CurrentServer::new(server), &admin, signals, on_hangup)?;
     if let Some(byte_logs) = byte_logs {
         byte_logs.finish();
     }
@@ -88,14 +92,11 @@ fn start(
     inherited: Option<Server>,
     byte_logs: Option<ByteLogs>,
     tls: Option<&Tls>,
-    sites: Option<&Arc<Sites>>,
     metrics: Option<&HttpMetrics>,
 ) -> Result<ServerHandle, StartError> {
     let server = options.server.server(inherited);
-    let limits_of_http = options.server.limits_of_http1();
-    if let Some(sites) = sites {
-        return serve_sites(options, server, tls, sites, metrics);
-    }
+    let process = &options.server.process;
+    let limits_of_http = process.limits_of_http1();
     let metrics = metrics.cloned();
     let limits_of_http2 = http2::Limits {
         body_bytes_max: limits_of_http.body_bytes_max,
@@ -106,12 +107,12 @@ fn start(
         ..http2::Limits::default()
     };
     let refusals = metrics.as_ref().map(|metrics| metrics.refusals().clone()).unwrap_or_default();
-    let http2 = http2::Config::new(limits_of_http2).extended_connect(options.server.extends_connect());
+    let http2 = http2::Config::new(limits_of_http2).extended_connect(process.extends_connect());
     let http2 = http2.count_refusals(&refusals);
-    let http2 = Arc::new(http2.strict_targets(options.server.strict_targets));
+    let http2 = Arc::new(http2.strict_targets(process.strict_targets));
     let chat = options.chat.open(tls.is_some());
     let config = Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals);
-    let config = Arc::new(config.strict_targets(options.server.strict_targets));
+    let config = Arc::new(config.strict_targets(process.strict_targets));
     let http = move || http1::Server::new(config.clone());
     let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));
     // A common configuration has its own pipeline type. All others share one, which finds its filters at run time.
@@ -134,31 +135,6 @@ fn start(
             filters.stack(http())
         }),
     }
-}
-
-/// Serves directories of files.
-fn serve_sites(
-    options: &ServeOptions,
-    server: Server,
-    tls: Option<&Tls>,
-    sites: &Arc<Sites>,
-    metrics: Option<&HttpMetrics>,
-) -> Result<ServerHandle, StartError> {
-    let mut config = http::Config::new().limits(options.server.limits_of_http()).reload(sites.reload_handle());
-    config = config.half_close(options.server.half_close);
-    config = config.extended_connect(options.server.extends_connect());
-    config = config.strict_targets(options.server.strict_targets);
-    if let Some(metrics) = metrics {
-        config = config.metrics(metrics);
-    }
-    if let Some(tls) = tls {
-        config = config.tls(tls.config.clone());
-    }
-    if options.server.has_proxy_protocol() {
-        config = config.proxy_protocol(options.server.proxy_policy());
-    }
-    let sites = sites.clone();
-    server.run_main(move |listener| config.serve(listener, move || sites.router()))
 }
 
 fn ip(address: &Address) -> Option<IpAddr> {

@@ -2,26 +2,32 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
 use tidegate::proxy_protocol::{Networks, Policy};
 use tidegate::{
-    Address, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerEnd, ServerHandle, StartError,
-    Supervisor, http, http1,
+    Address, Admission, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, StartError,
+    http, http1,
 };
 
 use crate::access_log::{self, AccessLogOptions};
 use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::AdmissionOptions;
 use crate::complain::complain;
+use crate::config::{HeaderMode, Listen, Located};
 use crate::counts;
 use crate::limits::LimitOptions;
 use crate::log;
+use crate::service::Service;
 use crate::tls::{Tls, TlsOptions};
 
-/// The flags of a server.
+/// The flags of a server that has one kind of listener.
 #[derive(Debug, Args)]
 pub(crate) struct ServerOptions {
     /// Address to listen on, may be repeated: IP:PORT, [IPV6]:PORT, [IPV6%INTERFACE]:PORT, localhost:PORT, unix:PATH
@@ -32,6 +38,23 @@ pub(crate) struct ServerOptions {
     /// Accept only IPv6 at [::]; so it is with 0.0.0.0 at the same port, too
     #[arg(long)]
     ipv6_only: bool,
+    /// PROXY protocol, versions 1 and 2, on all listeners: off, optional or required. A header counts only from a trusted
+    /// network: another peer that sends one is disconnected, and with `required` every other peer is
+    #[arg(long, value_name = "MODE", value_enum, default_value = "off")]
+    proxy_protocol: HeaderMode,
+    /// Network whose PROXY headers are trusted, may be repeated: ADDRESS, ADDRESS/BITS, or unix for Unix sockets
+    /// [default: this machine: 127.0.0.0/8, ::1 and unix]
+    #[arg(long, value_name = "NETWORK")]
+    proxy_trusted: Vec<Networks>,
+    #[command(flatten)]
+    tls: TlsOptions,
+    #[command(flatten)]
+    pub(crate) process: ProcessOptions,
+}
+
+/// The flags of any server: its loops, its limits, its logs.
+#[derive(Debug, Args)]
+pub(crate) struct ProcessOptions {
     /// Number of event loops, each on its own thread [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     loops: Option<u16>,
@@ -82,19 +105,9 @@ pub(crate) struct ServerOptions {
     /// any; that server drains and exits. Then offer our listeners at PATH to the next server
     #[arg(long, value_name = "PATH")]
     takeover: Option<PathBuf>,
-    /// PROXY protocol, versions 1 and 2, on all listeners: off, optional or required. A header counts only from a trusted
-    /// network: another peer that sends one is disconnected, and with `required` every other peer is
-    #[arg(long, value_name = "MODE", value_enum, default_value = "off")]
-    proxy_protocol: ProxyProtocol,
-    /// Network whose PROXY headers are trusted, may be repeated: ADDRESS, ADDRESS/BITS, or unix for Unix sockets
-    /// [default: this machine: 127.0.0.0/8, ::1 and unix]
-    #[arg(long, value_name = "NETWORK")]
-    proxy_trusted: Vec<Networks>,
     /// Do not announce extended CONNECT to HTTP/2 clients (RFC 8441): browsers open WebSockets over HTTP/1.1
     #[arg(long)]
     no_extended_connect: bool,
-    #[command(flatten)]
-    tls: TlsOptions,
     #[command(flatten)]
     pub(crate) access_log: AccessLogOptions,
     #[command(flatten)]
@@ -104,15 +117,7 @@ pub(crate) struct ServerOptions {
     pub(crate) quiet: bool,
 }
 
-/// Whether connections begin with a PROXY header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ProxyProtocol {
-    Off,
-    Optional,
-    Required,
-}
-
-impl ServerOptions {
+impl ProcessOptions {
     /// The limits of connections.
     fn limits(&self) -> Limits {
         let mut limits = Limits::default();
@@ -132,11 +137,8 @@ impl ServerOptions {
         limits
     }
 
-    /// The server without services on its listeners: inherited by the environment, or bound to the addresses.
-    pub(crate) fn server(&self, inherited: Option<Server>) -> Server {
-        let options = ListenOptions { only_v6: self.ipv6_only, ..ListenOptions::default() };
-        let server =
-            inherited.unwrap_or_else(|| Server::on(self.listen.iter().cloned().collect::<Listener>().options(options)));
+    /// Adds the settings that do not depend on listeners.
+    pub(crate) fn apply(&self, server: Server) -> Server {
         let admission = self.admission.admission();
         let mut server =
             server.backend(self.backend).limits(self.limits()).admission(admission).without_tokio_runtime();
@@ -181,6 +183,7 @@ impl ServerOptions {
         limits.head_timeout = http1.head_timeout;
         limits.body_timeout = http1.body_timeout;
         limits.body_rate_min = http1.body_rate_min;
+        limits.body_bytes_max = http1.body_bytes_max;
         limits.idle_timeout = http1.idle_timeout;
         limits
     }
@@ -195,73 +198,238 @@ impl ServerOptions {
         self.takeover.is_some()
     }
 
+    /// How long handshakes may take, unless a listener says otherwise.
+    pub(crate) fn handshake_timeout(&self) -> Option<Duration> {
+        self.limits.handshake_timeout()
+    }
+
+    /// Which peers may connect.
+    pub(crate) fn admission(&self) -> Admission {
+        self.admission.admission()
+    }
+}
+
+impl ServerOptions {
+    /// The server without services on its listeners: inherited by the environment, or bound to the addresses.
+    pub(crate) fn server(&self, inherited: Option<Server>) -> Server {
+        let options = ListenOptions { only_v6: self.ipv6_only, ..ListenOptions::default() };
+        let server =
+            inherited.unwrap_or_else(|| Server::on(self.listen.iter().cloned().collect::<Listener>().options(options)));
+        self.process.apply(server)
+    }
+
+    /// The listener of the flags, as a file would have it.
+    pub(crate) fn as_listen(&self) -> Result<Listen, String> {
+        let mut listen = Listen {
+            addresses: self.listen.iter().cloned().map(Located::of_flag).collect(),
+            ipv6_only: self.ipv6_only,
+            proxy_protocol: self.proxy_protocol,
+            proxy_trusted: (!self.proxy_trusted.is_empty()).then(|| self.trusted()),
+            ..Listen::default()
+        };
+        self.tls.add_to(&mut listen)?;
+        Ok(listen)
+    }
+
     /// The HTTPS configuration; `None` without its flags.
     pub(crate) fn tls(&self) -> Result<Option<Tls>, Box<dyn Error>> {
-        self.tls.configure(self.limits.handshake_timeout())
+        Tls::of(&self.as_listen()?, self.process.handshake_timeout())
     }
 
     pub(crate) fn has_proxy_protocol(&self) -> bool {
-        self.proxy_protocol != ProxyProtocol::Off
+        self.proxy_protocol != HeaderMode::Off
     }
 
     /// Whether connections begin with a PROXY header, and whose headers count.
     pub(crate) fn proxy_policy(&self) -> Policy {
-        let trusted = match &self.proxy_trusted[..] {
-            [] => Networks::local(),
-            some => some.iter().fold(Networks::default(), |all, networks| all.and_all(networks)),
-        };
-        match self.proxy_protocol {
-            ProxyProtocol::Off => Policy::off(),
-            ProxyProtocol::Optional => Policy::optional(trusted),
-            ProxyProtocol::Required => Policy::required(trusted),
-        }
+        let trusted = (!self.proxy_trusted.is_empty()).then(|| self.trusted());
+        self.proxy_protocol.policy(trusted.as_ref())
+    }
+
+    fn trusted(&self) -> Networks {
+        self.proxy_trusted.iter().fold(Networks::default(), |all, networks| all.and_all(networks))
     }
 }
 
-/// Registers the signals, before the server starts, so that none is missed once the start-up line is printed. SIGUSR1
-/// prints the counts, and opens the file of the access log again.
-pub(crate) fn signals() -> Result<Supervisor, StartError> {
-    let on_user_signal = |server: &ServerHandle| {
-        counts::print(server);
-        access_log::reopen();
-    };
-    Supervisor::new().and_then(|supervisor| supervisor.on_user_signal(on_user_signal)).map_err(StartError::System)
+/// Registers the signals, before the server starts, so that none is missed once the start-up line is printed.
+pub(crate) fn signals() -> Result<Signals, StartError> {
+    Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)
+}
+
+/// The running server of the process, which another one may replace.
+#[derive(Clone)]
+pub(crate) struct CurrentServer {
+    /// The server, and how many came before it.
+    current: Arc<Mutex<(u64, ServerHandle)>>,
+    /// Held while one replaces another, and while a drain begins: whether it has.
+    is_ending: Arc<Mutex<bool>>,
+}
+
+impl CurrentServer {
+    pub(crate) fn new(server: ServerHandle) -> Self {
+        Self { current: Arc::new(Mutex::new((0, server))), is_ending: Arc::default() }
+    }
+
+    pub(crate) fn get(&self) -> ServerHandle {
+        self.numbered().1
+    }
+
+    fn numbered(&self) -> (u64, ServerHandle) {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_current(&self, number: u64) -> bool {
+        self.numbered().0 == number
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_ending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the server that `start` returns take the place of the current one, which drains.
+    pub(crate) fn replace(
+        &self,
+        start: impl FnOnce(&ServerHandle) -> Result<ServerHandle, Box<dyn Error>>,
+    ) -> Result<(), Box<dyn Error>> {
+        let is_ending = self.lock();
+        if *is_ending {
+            return Err("the server is ending".into());
+        }
+        let (number, old) = self.numbered();
+        let new = start(&old)?;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (number + 1, new);
+        let drain = move || old.drain(DRAIN_DEADLINE);
+        std::thread::Builder::new().name("tidegate-replaced".into()).spawn(drain)?;
+        Ok(())
+    }
+
+    /// Begins to end: no server replaces the current one from here on.
+    fn begin_drain(&self, deadline: Duration) {
+        let mut is_ending = self.lock();
+        *is_ending = true;
+        self.get().begin_drain(deadline);
+    }
+
+    /// Waits until a server of another process has taken over; `false` if the server ends without that.
+    fn wait_for_takeover(&self) -> bool {
+        loop {
+            let (number, server) = self.numbered();
+            let superseded = server.superseded();
+            drop(server);
+            let is_superseded = superseded.wait();
+            // A server of this process that takes over does so with the lock.
+            drop(self.lock());
+            if self.is_current(number) {
+                return is_superseded;
+            }
+        }
+    }
 }
 
 /// Waits until the server has ended: by SIGTERM, Ctrl-C, or a takeover by another server. Returns whether a second signal
 /// has closed its connections.
 pub(crate) fn supervise(
-    server: &ServerHandle,
+    servers: &CurrentServer,
     admin: &RunningAdmin,
-    supervisor: Supervisor,
+    signals: Signals,
+    on_hangup: impl Fn() + Send + 'static,
 ) -> Result<bool, StartError> {
-    // The successor has one at the same address.
-    let superseded_admin = admin.clone();
-    let supervisor = supervisor.on_superseded(move || superseded_admin.end());
-    let end = supervisor.run(server, DRAIN_DEADLINE).map_err(StartError::System)?;
-    if end == ServerEnd::LoopEnded {
-        complain(format_args!("an event loop has ended; nothing can be served without it"));
-        log::exit(1);
+    let mut service = Service::of_environment();
+    service.ready(&servers.get());
+    let mut is_stopping = false;
+    let shutdown = Arc::new(Shutdown::default());
+    let (taken, on_superseded, superseded_admin) = (servers.clone(), shutdown.clone(), admin.clone());
+    let on_takeover = move || {
+        if taken.wait_for_takeover() {
+            // The successor has one at the same address.
+            superseded_admin.end();
+            on_superseded.has_begun.store(true, Ordering::Relaxed);
+            taken.begin_drain(DRAIN_DEADLINE);
+        }
+    };
+    std::thread::Builder::new().name("tidegate-takeover".into()).spawn(on_takeover).map_err(StartError::System)?;
+    let (signaled, on_signal) = (servers.clone(), shutdown.clone());
+    let on_signal = move || handle_signals(signals, &signaled, &on_signal, on_hangup);
+    std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
+    loop {
+        let (number, server) = servers.numbered();
+        let has_ended = server.wait_timeout(service.wait_max(LOOP_CHECK_INTERVAL));
+        if !servers.is_current(number) {
+            continue;
+        }
+        if server.is_draining() && !std::mem::replace(&mut is_stopping, true) {
+            service.stopping();
+        }
+        service.check(&server);
+        if !server.all_loops_run() && !shutdown.has_begun.load(Ordering::Relaxed) {
+            complain(format_args!("an event loop has ended; nothing can be served without it"));
+            log::exit(1);
+        }
+        if has_ended {
+            break;
+        }
     }
     admin.end();
-    Ok(end == ServerEnd::CutShort)
+    Ok(shutdown.is_cut_short.load(Ordering::Relaxed))
 }
 
-/// Prints a start-up line for each address: address, backend, number of loops.
-pub(crate) fn announce(running: &ServerHandle, has_tls: bool) {
+/// The requests of signals and takeovers so far.
+#[derive(Debug, Default)]
+struct Shutdown {
+    has_begun: AtomicBool,
+    is_cut_short: AtomicBool,
+}
+
+/// SIGUSR1 prints the counts and opens the access log again, SIGHUP reads files again. The first other signal drains the server, and the second closes its
+/// connections. The third exits, which helps if a loop is stuck.
+fn handle_signals(mut signals: Signals, servers: &CurrentServer, shutdown: &Shutdown, on_hangup: impl Fn()) {
+    let mut requests = 0;
+    for signal in signals.forever() {
+        if signal == SIGUSR1 {
+            counts::print(&servers.get());
+            access_log::reopen();
+            continue;
+        }
+        if signal == SIGHUP {
+            on_hangup();
+            continue;
+        }
+        requests += 1;
+        match requests {
+            1 => {
+                shutdown.has_begun.store(true, Ordering::Relaxed);
+                servers.begin_drain(DRAIN_DEADLINE);
+            }
+            2 => {
+                shutdown.is_cut_short.store(true, Ordering::Relaxed);
+                servers.begin_drain(Duration::ZERO);
+            }
+            _ => log::exit(CUT_SHORT_STATUS),
+        }
+    }
+}
+
+/// Prints a start-up line for each address: address, backend, number of loops. `is_https` has a value for each listener.
+pub(crate) fn announce(running: &ServerHandle, is_https: &[bool]) {
     let (backend, loops) = (running.backend(), running.loops());
     let plural = if loops == 1 { "" } else { "s" };
     let mut lines = Vec::new();
-    for address in running.listeners().iter().flat_map(RunningListener::addresses) {
-        let scheme = match (address.ip().is_some(), has_tls) {
-            (false, _) => "",
-            (true, false) => "http://",
-            (true, true) => "https://",
-        };
-        lines.push(format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})"));
+    for (number, listener) in running.listeners().iter().enumerate() {
+        let has_tls = is_https.get(number).copied().unwrap_or_default();
+        for address in RunningListener::addresses(listener) {
+            let scheme = match (address.ip().is_some(), has_tls) {
+                (false, _) => "",
+                (true, false) => "http://",
+                (true, true) => "https://",
+            };
+            lines.push(format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})"));
+        }
     }
     log::announce(&lines.join("\n"));
 }
+
+/// How often the main thread checks that all loops are alive.
+const LOOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long connections may take to finish requests in progress: Kubernetes kills a process 30 seconds after SIGTERM.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(25);

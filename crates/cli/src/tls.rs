@@ -9,6 +9,8 @@ use tidegate::tls::{
     Certificates, ClientAuthorities, ClientCertificates, ConfigError, Provider, ServerConfig, TicketKeys,
 };
 
+use crate::config::{CertificateFiles, Listen, ListenLimits, Located, Place};
+
 /// The TLS flags.
 #[derive(Debug, Args)]
 pub(crate) struct TlsOptions {
@@ -43,42 +45,72 @@ pub(crate) struct Tls {
 }
 
 impl TlsOptions {
-    /// `None` without flags.
-    pub(crate) fn configure(&self, handshake_timeout: Option<Duration>) -> Result<Option<Tls>, Box<dyn Error>> {
-        let provider = Provider::aws_lc_rs();
-        let certificates = if self.tls_self_signed {
-            let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-            Certificates::from_pem(&provider, made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())?
-        } else if self.tls_cert.is_empty() {
+    /// Adds the certificates of the flags to their listener.
+    pub(crate) fn add_to(&self, listen: &mut Listen) -> Result<(), String> {
+        if !self.tls_self_signed && self.tls_cert.is_empty() {
             return match (&self.tls_client_ca, &self.tls_ticket_key[..]) {
-                (None, []) => Ok(None),
+                (None, []) => Ok(()),
                 (Some(_), _) => Err("--tls-client-ca needs --tls-cert".into()),
                 (None, _) => Err("--tls-ticket-key needs --tls-cert".into()),
             };
-        } else if self.tls_cert.len() == self.tls_key.len() {
-            Certificates::from_files(&provider, self.tls_cert.iter().zip(&self.tls_key))?
-        } else {
+        }
+        if self.tls_cert.len() != self.tls_key.len() {
             return Err("each --tls-cert needs its --tls-key".into());
-        };
-        let mut builder = ServerConfig::builder(&provider, certificates.clone()).alpn(["h2", "http/1.1"]);
-        if let Some(timeout) = handshake_timeout {
-            builder = builder.handshake_timeout(timeout);
         }
-        let authorities = self.tls_client_ca.as_ref().map(|path| ClientAuthorities::from_files([path])).transpose()?;
-        if let Some(authorities) = &authorities {
-            builder = builder.client_certificates(ClientCertificates::RequiredBy(authorities.clone()));
-        }
-        let has_keys = !self.tls_ticket_key.is_empty();
-        let ticket_keys = has_keys.then(|| TicketKeys::from_files(&self.tls_ticket_key)).transpose()?;
-        if let Some(keys) = &ticket_keys {
-            builder = builder.ticket_keys(keys);
-        }
-        let certificates = (!self.tls_self_signed).then_some(certificates);
-        Ok(Some(Tls { config: builder.build()?, certificates, authorities, ticket_keys }))
+        let files = self.tls_cert.iter().zip(&self.tls_key);
+        let files =
+            files.map(|(cert, key)| CertificateFiles { cert: cert.clone(), key: key.clone(), place: Place::FLAG });
+        listen.is_https = true;
+        listen.certificates = files.collect();
+        listen.self_signed = self.tls_self_signed.then(|| vec!["localhost".to_owned(), "127.0.0.1".to_owned()]);
+        listen.client_ca = self.tls_client_ca.clone().map(Located::of_flag);
+        listen.ticket_keys = self.tls_ticket_key.iter().cloned().map(Located::of_flag).collect();
+        Ok(())
     }
 }
 
 impl Tls {
+    /// That of a listener; `None` without https.
+    ///
+    /// # Errors
+    /// The first file that cannot be used, and why.
+    pub(crate) fn of(listen: &Listen, handshake_timeout: Option<Duration>) -> Result<Option<Self>, Box<dyn Error>> {
+        if !listen.is_https {
+            return Ok(None);
+        }
+        let provider = Provider::aws_lc_rs();
+        let certificates = match &listen.self_signed {
+            Some(names) => {
+                let made = rcgen::generate_simple_self_signed(names.clone())?;
+                let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+                Certificates::from_pem(&provider, chain.as_bytes(), key.as_bytes())?
+            }
+            None => {
+                Certificates::from_files(&provider, listen.certificates.iter().map(|files| (&files.cert, &files.key)))?
+            }
+        };
+        let offered = match &listen.versions[..] {
+            [] => vec!["h2", "http/1.1"],
+            some => some.iter().map(|version| if version == "http/2" { "h2" } else { "http/1.1" }).collect(),
+        };
+        let mut builder = ServerConfig::builder(&provider, certificates.clone()).alpn(offered);
+        let own = ListenLimits::seconds(listen.limits.handshake_timeout);
+        if let Some(timeout) = own.or(handshake_timeout) {
+            builder = builder.handshake_timeout(timeout);
+        }
+        let authorities =
+            listen.client_ca.as_ref().map(|path| ClientAuthorities::from_files([&path.value])).transpose()?;
+        if let Some(authorities) = &authorities {
+            builder = builder.client_certificates(ClientCertificates::RequiredBy(authorities.clone()));
+        }
+        let keys: Vec<_> = listen.ticket_keys.iter().map(|path| &path.value).collect();
+        let ticket_keys = (!keys.is_empty()).then(|| TicketKeys::from_files(&keys)).transpose()?;
+        if let Some(keys) = &ticket_keys {
+            builder = builder.ticket_keys(keys);
+        }
+        let certificates = listen.self_signed.is_none().then_some(certificates);
+        Ok(Some(Self { config: builder.build()?, certificates, authorities, ticket_keys }))
+    }
     /// Reads the files again, and logs the outcome in one line for each kind.
     pub(crate) fn reload(&self) {
         if let Some(certificates) = &self.certificates {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use http::Method;
 use tidegate_engine::activity::Activity;
 use tidegate_http1::{self as http1, Fields, RequestHead, Status};
@@ -63,8 +64,10 @@ pub struct Router<S = ()> {
 /// The routes, without the type of the state.
 pub(crate) struct Table {
     paths: matchit::Router<usize>,
-    /// The paths without parameters, which come before those with some: by length and bytes, with their routes.
-    exact: Vec<(Box<[u8]>, usize)>,
+    /// The paths without parameters, which come before those with some, with their routes.
+    exact: HashMap<Box<[u8]>, usize, RandomState>,
+    /// All patterns in the form in which paths are matched, with their routes.
+    places: HashMap<Box<str>, usize, RandomState>,
     routes: Vec<PathRoute>,
     fallback: Option<Rc<Endpoint>>,
     pub(crate) middleware: MiddlewareList,
@@ -81,7 +84,9 @@ pub(crate) struct Table {
     /// The time for a response, for routes without a time of their own.
     timeout: Option<Duration>,
     /// The routes of some hosts, by name in lower case.
-    hosts: HashMap<String, Self>,
+    hosts: HashMap<String, Self, RandomState>,
+    /// The routes of all hosts below a domain, by the name behind `*.`.
+    domains: HashMap<String, Self, RandomState>,
     slashes: Slashes,
     /// The routes that have conditions, if there are some.
     conditional: Option<Box<ConditionalRoutes>>,
@@ -102,25 +107,23 @@ impl Table {
 
 impl Default for Table {
     fn default() -> Self {
-        let (paths, exact, routes, fallback, hosts) = Default::default();
-        let (middleware, connection_state, slashes) = (Rc::default(), None, Slashes::default());
-        let (wrappers, unrouted, half_close, body_bytes_max, timeout) = (Vec::new(), None, None, None, None);
-        let conditional = None;
         Self {
-            paths,
-            exact,
-            routes,
-            fallback,
-            middleware,
-            wrappers,
-            unrouted,
-            connection_state,
-            half_close,
-            body_bytes_max,
-            timeout,
-            hosts,
-            slashes,
-            conditional,
+            paths: matchit::Router::default(),
+            exact: HashMap::default(),
+            places: HashMap::default(),
+            routes: Vec::new(),
+            fallback: None,
+            middleware: Rc::default(),
+            wrappers: Vec::new(),
+            unrouted: None,
+            body_bytes_max: None,
+            timeout: None,
+            connection_state: None,
+            half_close: None,
+            hosts: HashMap::default(),
+            domains: HashMap::default(),
+            slashes: Slashes::default(),
+            conditional: None,
         }
     }
 }
@@ -279,7 +282,7 @@ impl<S: 'static> Router<S> {
             prefix.starts_with('/') && !prefix.ends_with('/'),
             "the prefix `{prefix}` has to begin with a slash and must not end with one"
         );
-        assert!(router.table.hosts.is_empty(), "the router behind `{prefix}` has hosts; add them to the outer router");
+        assert!(!router.table.has_hosts(), "the router behind `{prefix}` has hosts; add them to the outer router");
         assert_makes_no_state(&router.table);
         self.table.nest(prefix, router.into_table());
         self
@@ -395,7 +398,16 @@ impl<S: 'static> Router<S> {
     }
 
     /// The routes of a host: requests that name it are for `router` alone. Those that name another host are for this
-    /// router. Case and a port do not matter.
+    /// router. Case and a port do not matter. `*.example.org` is each host below `example.org`, in as many labels as it
+    /// may be; a host with a router of its own comes first, then the longest such name.
+    ///
+    /// ```
+    /// use tidegate::http::Router;
+    ///
+    /// let harbours = Router::new().get("/", || "a harbour");
+    /// let router = Router::new().get("/", || "the sea").host("*.harbour.example", harbours);
+    /// # drop(router);
+    /// ```
     ///
     /// # Panics
     /// If the host has a router already, or if `router` makes a [state for each connection](Self::connection_state).
@@ -403,7 +415,10 @@ impl<S: 'static> Router<S> {
     pub fn host<T: 'static>(mut self, host: &str, router: Router<T>) -> Self {
         assert_makes_no_state(&router.table);
         let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-        let before = self.table.hosts.insert(name, router.into_table());
+        let before = match name.strip_prefix("*.") {
+            Some(domain) => self.table.domains.insert(domain.to_owned(), router.into_table()),
+            None => self.table.hosts.insert(name, router.into_table()),
+        };
         assert!(before.is_none(), "the host `{host}` has two routers");
         self
     }
@@ -459,7 +474,7 @@ impl Table {
 
     fn route_of(&mut self, path: &str) -> &mut PathRoute {
         let (pattern, normal) = pattern_of(path);
-        if let Some(at) = self.routes.iter().position(|route| *route.normal == *normal) {
+        if let Some(&at) = self.places.get(&*normal) {
             return &mut self.routes[at];
         }
         let at = self.routes.len();
@@ -467,9 +482,9 @@ impl Table {
             panic!("the path `{path}` cannot be a route: {error}");
         }
         if !normal.contains(['{', '}']) {
-            let place = self.exact.partition_point(|(other, _)| order(other, normal.as_bytes()).is_lt());
-            self.exact.insert(place, (normal.as_bytes().into(), at));
+            self.exact.insert(normal.as_bytes().into(), at);
         }
+        self.places.insert(normal.as_str().into(), at);
         self.routes.push(PathRoute {
             pattern: Rc::new(pattern),
             normal: normal.into(),
@@ -522,7 +537,7 @@ impl Table {
             // well, and comes after them.
             for path in [prefix.to_owned(), format!("{prefix}/")] {
                 let normal = normal_path::normal_pattern(&path);
-                if !self.routes.iter().any(|route| *route.normal == *normal) {
+                if !self.places.contains_key(&*normal) {
                     self.add(&path, None, endpoint.clone());
                 }
             }
@@ -553,7 +568,16 @@ impl Table {
         let settled = self.half_close.or(outer);
         let unsettled = self.endpoints().filter(|endpoint| endpoint.half_close.get().is_none());
         unsettled.for_each(|endpoint| endpoint.half_close.set(settled));
-        self.hosts.values().for_each(|table| table.settle_half_close(settled));
+        self.tables().for_each(|table| table.settle_half_close(settled));
+    }
+
+    /// The routes of hosts.
+    fn tables(&self) -> impl Iterator<Item = &Self> {
+        self.hosts.values().chain(self.domains.values())
+    }
+
+    fn has_hosts(&self) -> bool {
+        !self.hosts.is_empty() || !self.domains.is_empty()
     }
 
     /// All functions but those of hosts.
@@ -593,7 +617,7 @@ impl Table {
                 if self.routes.is_empty() { "the function for all paths" } else { "the function for other paths" };
             endpoint.label.set(stall_label::label_of_fallback(endpoint, activity, paths));
         }
-        self.hosts.values().for_each(|table| table.label(activity));
+        self.tables().for_each(|table| table.label(activity));
     }
 
     /// Has the requests of every function be counted.
@@ -615,13 +639,13 @@ impl Table {
         if let Some(endpoint) = &self.fallback {
             let _ = endpoint.metrics.set(recorder.route(OTHER_PATHS));
         }
-        self.hosts.values().for_each(|table| table.count(recorder));
+        self.tables().for_each(|table| table.count(recorder));
     }
 
     /// The routes of the host that a request names.
     #[inline]
     pub(crate) fn of_host(&self, head: &RequestHead) -> &Self {
-        if self.hosts.is_empty() { self } else { self.find_host(head.host()) }
+        if self.has_hosts() { self.find_host(head.host()) } else { self }
     }
 
     #[inline(never)]
@@ -631,7 +655,19 @@ impl Table {
             _ => host,
         };
         let name = name.strip_suffix('.').unwrap_or(name);
-        self.hosts.get(name).or_else(|| self.hosts.get(&name.to_ascii_lowercase())).unwrap_or(self)
+        match self.hosts.get(name) {
+            Some(found) => found,
+            None => self.find_lower_case_host(&name.to_ascii_lowercase()).unwrap_or(self),
+        }
+    }
+
+    /// The routes of a host, or of the longest domain that it is below.
+    fn find_lower_case_host(&self, name: &str) -> Option<&Self> {
+        let found = self.hosts.get(name);
+        if found.is_some() || self.domains.is_empty() || name.len() > HOST_BYTES_MAX {
+            return found;
+        }
+        name.match_indices('.').find_map(|(dot, _)| self.domains.get(&name[dot + 1..]))
     }
 
     /// The function for a request from a peer.
@@ -699,8 +735,8 @@ impl Table {
             return Ok((fallback, None));
         }
         let path = head.path_bytes();
-        if let Ok(place) = self.exact.binary_search_by(|(other, _)| order(other, path)) {
-            return self.routes[self.exact[place].1].found(head, Values::NONE);
+        if let Some(&at) = self.exact.get(path) {
+            return self.routes[at].found(head, Values::NONE);
         }
         self.find_by_parameters(head)
     }
@@ -748,9 +784,9 @@ impl Table {
         let path = head.path_bytes();
         let look_up = |normal: &NormalPath| {
             let text = normal.text();
-            match self.exact.binary_search_by(|(other, _)| order(other, text.as_bytes())) {
-                Ok(place) => self.routes[self.exact[place].1].found(head, Values::NONE),
-                Err(_) => self.look_up(text, head, |at| normal.place(at)),
+            match self.exact.get(text.as_bytes()) {
+                Some(&at) => self.routes[at].found(head, Values::NONE),
+                None => self.look_up(text, head, |at| normal.place(at)),
             }
         };
         let found = match self.slashes {
@@ -790,11 +826,8 @@ fn same_place(at: usize) -> u16 {
 /// The route of metrics for the paths that no route matches.
 const OTHER_PATHS: &str = "*";
 
-/// The order of paths without parameters.
-#[inline]
-fn order(one: &[u8], other: &[u8]) -> std::cmp::Ordering {
-    one.len().cmp(&other.len()).then_with(|| one.cmp(other))
-}
+/// The longest name of a host (RFC 1035 §2.3.4): none that is longer is below a domain.
+const HOST_BYTES_MAX: usize = 255;
 
 impl PathRoute {
     /// The function for a request to this path.

@@ -105,7 +105,7 @@ impl Machine {
         let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, directory.path(name)).expect("a link");
         link(Path::new(env!("CARGO_BIN_EXE_tidegate")), "checkout/target/dist/tidegate");
         link(&root().join("deploy"), "checkout/deploy");
-        let site = format!("[[site]]\nroot = {:?}\n", directory.path("site"));
+        let site = format!("[[route]]\nfolder = {:?}\n", directory.path("site"));
         std::fs::write(directory.path("checkout/site.toml"), site).expect("a configuration");
         std::fs::write(directory.path("site/index.html"), "the site").expect("a site");
         Self { directory, server: None, units_enabled: false }

@@ -12,6 +12,7 @@ mod breaks;
 mod byte_logs;
 mod chat;
 mod clients;
+mod configuration;
 mod connections;
 mod crowds;
 #[cfg(feature = "experiment")]

@@ -72,7 +72,7 @@ fn a_configuration_is_read_again_at_a_signal_unless_it_has_a_mistake() {
     let path = files.path("sites.toml");
     let write = |text: &str| fs::write(&path, text).unwrap();
     let (root_one, root_two) = (one.path(""), two.path(""));
-    write(&format!("[[site]]\nroot = \"{root_one}\"\n"));
+    write(&format!("[[route]]\nfolder = \"{root_one}\"\n"));
     let program = Program::serve(&["--loops", "2", "--config", &path]);
     let at = |host: &str| {
         let mut peer = Peer::connect(&program);
@@ -81,7 +81,8 @@ fn a_configuration_is_read_again_at_a_signal_unless_it_has_a_mistake() {
     assert_eq!(at("sea.example").text(), "<h1>tides</h1>");
 
     let hosts = "hosts = [\"sea.example\"]\nbasic-auth = { users = { ebb = \"flow\" } }\n";
-    write(&format!("[[site]]\nroot = \"{root_one}\"\n[[site]]\nroot = \"{root_two}\"\n{hosts}"));
+    let second = format!("[[site]]\n{hosts}[[site.route]]\nfolder = \"{root_two}\"\n");
+    write(&format!("[[route]]\nfolder = \"{root_one}\"\n{second}"));
     program.signal(Signal::HUP);
     program.until_logged("configuration reloaded", 1);
     assert_eq!(at("other.example").text(), "<h1>tides</h1>");
@@ -89,17 +90,17 @@ fn a_configuration_is_read_again_at_a_signal_unless_it_has_a_mistake() {
     let authorised = "Host: sea.example\r\nAuthorization: Basic ZWJiOmZsb3c=\r\nConnection: close\r\n\r\n";
     assert_eq!(Peer::connect(&program).exchange(format!("GET / HTTP/1.1\r\n{authorised}")).text(), "two");
 
-    write("[[site]]\nrooot = \"/\"\n");
+    write("[[route]]\nfoldr = \"/\"\n");
     program.signal(Signal::HUP);
     let lines = program.until_logged("configuration not reloaded", 1);
     let line = lines.iter().find(|line| line.contains("not reloaded")).unwrap();
-    assert!(line.contains("sites.toml:2:1") && line.contains("rooot"), "{line}");
+    assert!(line.contains("sites.toml:2:1") && line.contains("`folder`"), "{line}");
     assert_eq!(at("sea.example").status, 401);
 
     // A server without a valid configuration does not start.
     let (code, _, errors) = run(&["serve", "--listen", "127.0.0.1:0", "--config", &path]);
     assert_eq!(code, Some(2));
-    assert!(errors.len() == 1 && errors[0].contains("sites.toml:2:1"), "{errors:?}");
+    assert!(errors.len() == 2 && errors[1].contains("sites.toml:2:1"), "{errors:?}");
 }
 
 #[test]

@@ -15,11 +15,11 @@ use crate::support::peer::Peer;
 use crate::support::program::{Directory, Program, ending_with_the_test, tidegate, until};
 
 /// A running wrk.
-struct Load(Child);
+pub(crate) struct Load(Child);
 
 impl Load {
     /// `None` if wrk is not installed.
-    fn start(program: &Program, connections: u32, depth: u32) -> Option<Self> {
+    pub(crate) fn start(program: &Program, connections: u32, depth: u32) -> Option<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/load.lua");
         let mut command = ending_with_the_test("wrk");
         command.args(["-t", "1", "-c", &connections.to_string(), "-d", "1h", "--timeout", "10s", "-s"]).arg(script);
@@ -36,7 +36,7 @@ impl Load {
     }
 
     /// Ends wrk with a signal, and returns the summary line of its script.
-    fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         rustix::process::kill_process(Pid::from_child(&self.0), Signal::INT).unwrap();
         let mut text = String::new();
         std::io::Read::read_to_string(self.0.stdout.as_mut().expect("it is piped"), &mut text).unwrap();

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -72,6 +73,8 @@ pub(crate) struct ServerState {
     superseded: Superseded,
     /// A drain has begun.
     is_draining: AtomicBool,
+    /// For a server that replaces this one; until a drain begins.
+    kept_listeners: Mutex<Vec<Socket>>,
     /// Hands our listeners over, if a path was given for that.
     control: Mutex<Option<TakeoverListener>>,
     /// Watches the loops while they end, too: it is dropped after them.
@@ -353,6 +356,12 @@ impl ServerHandle {
         self.0.is_draining.load(Ordering::Relaxed)
     }
 
+    /// Its listeners, if it is replaceable and does not drain.
+    pub(super) fn kept_listeners(&self) -> io::Result<Vec<OwnedFd>> {
+        let kept = self.0.kept_listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().map(|socket| socket.descriptor()?.try_clone_to_owned()).collect()
+    }
+
     /// Where messages for a loop go.
     pub(super) fn mailbox(&self, event_loop: usize) -> Option<&Mailbox> {
         self.0.loops.get(event_loop).map(|running| &*running.mailbox)
@@ -373,6 +382,7 @@ impl ServerState {
             running: Arc::default(),
             superseded: Superseded::default(),
             is_draining: AtomicBool::new(false),
+            kept_listeners: Mutex::default(),
             control: Mutex::default(),
             watchdog: None,
         }
@@ -413,11 +423,18 @@ impl ServerState {
         Ok(ServerHandle(Arc::new(self)))
     }
 
+    /// Keeps these for a server that replaces this one.
+    pub(crate) fn keep_listeners(&self, listeners: Vec<Socket>) {
+        let before = mem::replace(&mut *self.kept_listeners.lock().unwrap_or_else(PoisonError::into_inner), listeners);
+        drop(before);
+    }
+
     fn begin_drain(&self, deadline: Duration) {
         self.is_draining.store(true, Ordering::Relaxed);
         // First, since it holds the listeners too: a queue that no loop accepts from has to refuse connections.
         let control = self.control().take();
         drop(control);
+        self.keep_listeners(Vec::new());
         self.superseded.set_ended();
         let now = Instant::now();
         let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));

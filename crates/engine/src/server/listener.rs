@@ -426,8 +426,39 @@ pub(super) fn open_all(
         }
         return Ok(vec![taken]);
     }
+    let opened = open_each(listeners, loops, &mut taken)?;
+    for socket in &taken {
+        if let Ok(address) = socket.address(Side::Local) {
+            log_ignored(&address, "only the server before listened there");
+        }
+    }
+    Ok(opened)
+}
+
+/// The same for a server that replaces another one of its process: a listener may have other addresses than before, and
+/// those that are not here again are closed by the other server.
+///
+/// # Errors
+/// All addresses that cannot be used.
+pub(super) fn open_others(
+    listeners: &[ServedListener],
+    loops: usize,
+    replaced: &[OwnedFd],
+) -> Result<Vec<Vec<Socket>>, StartError> {
+    let first = listeners.first().ok_or(StartError::NoListener)?;
+    let mut taken =
+        replaced.iter().map(|descriptor| first.listener.adopt(descriptor)).collect::<Result<Vec<_>, _>>()?;
+    open_each(listeners, loops, &mut taken)
+}
+
+/// Opens the sockets of each listener, which may be among `taken`.
+fn open_each(
+    listeners: &[ServedListener],
+    loops: usize,
+    taken: &mut Vec<Socket>,
+) -> Result<Vec<Vec<Socket>>, StartError> {
     let (mut created, mut failed) = (Vec::new(), Vec::new());
-    let open = |served: &ServedListener| served.listener.open(loops, &mut taken, &mut created, &mut failed);
+    let open = |served: &ServedListener| served.listener.open(loops, taken, &mut created, &mut failed);
     let opened = listeners.iter().map(open).collect();
     if !failed.is_empty() {
         for path in created {
@@ -435,11 +466,6 @@ pub(super) fn open_all(
             let _ = std::fs::remove_file(path);
         }
         return Err(if failed.len() == 1 { failed.remove(0) } else { StartError::Several(failed.into()) });
-    }
-    for socket in &taken {
-        if let Ok(address) = socket.address(Side::Local) {
-            log_ignored(&address, "only the server before listened there");
-        }
     }
     Ok(opened)
 }

@@ -80,6 +80,10 @@ pub struct Server {
     limits: Limits,
     admission: Admission,
     takeover: Option<PathBuf>,
+    /// Keeps its listeners for a server that replaces it.
+    is_replaceable: bool,
+    /// The listeners of the server that this one replaces.
+    replaced: Option<Vec<OwnedFd>>,
     /// `None` until the server is given one or starts.
     pub(crate) tokio_runtime: Option<TokioRuntime>,
 }
@@ -119,6 +123,8 @@ impl Server {
             limits: Limits::default(),
             admission: Admission::default(),
             takeover: None,
+            is_replaceable: false,
+            replaced: None,
             tokio_runtime: None,
         }
     }
@@ -265,6 +271,42 @@ impl Server {
         self
     }
 
+    /// Keeps the listeners for a server of the same process that [replaces](Server::replaces) this one.
+    pub fn replaceable(mut self) -> Self {
+        self.is_replaceable = true;
+        self
+    }
+
+    /// Replaces a running [replaceable](Server::replaceable) server of this process: an address at which both listen keeps
+    /// its listeners, so that no connection is refused meanwhile; the other addresses are opened. The old server goes on
+    /// until it is drained. If this server does not start, the old one is as it was.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tidegate::framing::Lines;
+    /// # use tidegate::{Context, Handler, Outcome, Server, Slice};
+    /// # struct Ignore;
+    /// # impl Handler<Lines> for Ignore {
+    /// #     type Post = ();
+    /// #     fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    /// #         Outcome::Continue
+    /// #     }
+    /// # }
+    /// let old = Server::bind("127.0.0.1:0")?.loops(1).replaceable().start(|| (Lines::default(), Ignore))?;
+    /// let address = old.address().clone();
+    /// let new = Server::at(address).loops(1).replaces(&old)?.start(|| (Lines::default(), Ignore))?;
+    /// old.drain(Duration::from_secs(1));
+    /// # new.drain(Duration::from_secs(1));
+    /// # Ok::<(), tidegate::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StartError::System`] if the process has no descriptors left.
+    pub fn replaces(mut self, old: &ServerHandle) -> Result<Self, StartError> {
+        self.replaced = Some(old.kept_listeners().map_err(StartError::System)?);
+        Ok(self)
+    }
+
     /// Starts the loops. `make` makes a codec and a handler for each connection of the server's own listener.
     ///
     /// # Errors
@@ -325,10 +367,16 @@ impl Server {
         self.check()?;
         let plan = self.backend.plan()?;
         let (takeover, taken) = self.begin_takeover()?;
-        let opened = listener::open_all(&self.listeners, self.loops, taken)?;
-        let kept = if takeover.is_some() { &opened[..] } else { &[] };
-        let kept = kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<_>>();
-        let kept = kept.map_err(StartError::System)?;
+        let opened = match self.replaced.take() {
+            // Those of a path are the same ones.
+            Some(replaced) => listener::open_others(&self.listeners, self.loops, &replaced)?,
+            None => listener::open_all(&self.listeners, self.loops, taken)?,
+        };
+        let clones = |is_needed: bool| {
+            let kept = if is_needed { &opened[..] } else { &[] };
+            kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<Vec<_>>>().map_err(StartError::System)
+        };
+        let (kept, for_replacement) = (clones(takeover.is_some())?, clones(self.is_replaceable)?);
         let memory_max = self.memory_max() / self.loops;
         let shared = Arc::new(AtomicUsize::new(0));
         let shared_admission = AdmissionControl::new(&self.admission);
@@ -361,6 +409,7 @@ impl Server {
         let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
         tokio_runtime.start().map_err(StartError::System)?;
         let mut state = ServerState::new(running);
+        state.keep_listeners(for_replacement);
         for (number, listeners) in per_loop.into_iter().enumerate() {
             state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
                 listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))

@@ -1,17 +1,18 @@
-//! Texts that a file of `--config` may not have, since their usual meaning does not hold here: wildcards in the names
-//! of hosts, and variables in values, which would be sent as they are.
+//! Texts that the file may not have, since their usual meaning does not hold here: patterns as names of hosts, and
+//! variables in values, which would be sent as they are.
 
-/// Why a name is no host that a request can name; `None` for one that is. `Host` fields are compared with whole names.
+/// Why a name is no host that a request can name; `None` for one that is, and for `*.` before one.
 pub(crate) fn refuse_host(name: &str) -> Option<String> {
-    if name.contains('*') {
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    if host.contains('*') {
         return Some(format!(
-            "`{name}` never matches: there are no wildcards; list each name, or leave `hosts` out for all"
+            "`{name}` never matches: a star stands for all labels at the beginning, as in `*.example.org`"
         ));
     }
-    if !name.is_ascii() {
+    if !host.is_ascii() {
         return Some(format!("`{name}` never matches: requests name such a host in ASCII, as `xn--...`"));
     }
-    let name_without_dot = name.strip_suffix('.').unwrap_or(name);
+    let name_without_dot = host.strip_suffix('.').unwrap_or(host);
     let is_label = |label: &str| {
         !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
@@ -97,11 +98,12 @@ mod tests {
 
     #[test]
     fn a_host_that_no_request_names_is_refused() {
-        for name in ["*.example.org", "*", "a.*", "", ".", "a..b", "a b", "a:1", "a/b", "$host", "m\u{fc}ller.example"]
+        for name in
+            ["*.*.example.org", "*", "*.", "a.*", "", ".", "a..b", "a b", "a:1", "a/b", "$host", "m\u{fc}ller.example"]
         {
             assert!(refuse_host(name).is_some(), "{name}");
         }
-        for name in ["sea.example", "SEA.Example.", "a_b-c", "10.0.0.1", "xn--mller-kva.example"] {
+        for name in ["sea.example", "*.sea.example", "SEA.Example.", "a_b-c", "10.0.0.1", "xn--mller-kva.example"] {
             assert_eq!(refuse_host(name), None, "{name}");
         }
         assert_eq!(host_key("SEA.Example."), "sea.example");

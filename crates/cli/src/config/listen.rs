@@ -1,0 +1,241 @@
+//! `[[listen]]`: where the server listens, and how connections begin there.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate::proxy_protocol::{Networks, Policy};
+use tidegate::{Address, ConnectionRate, IpNet};
+
+use super::keys::{Key, Keys, Kind, info};
+use super::mistakes::{Located, Mistakes, Place};
+use super::upstream::numbers;
+use super::value::{Data, Value};
+use crate::admission::parse_rate;
+
+/// Where the server listens, and how connections begin there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Listen {
+    pub(crate) place: Place,
+    pub(crate) addresses: Vec<Located<Address>>,
+    pub(crate) ipv6_only: bool,
+    pub(crate) is_https: bool,
+    pub(crate) certificates: Vec<CertificateFiles>,
+    /// The names of a certificate that is made at the start.
+    pub(crate) self_signed: Option<Vec<String>>,
+    pub(crate) client_ca: Option<Located<PathBuf>>,
+    pub(crate) ticket_keys: Vec<Located<PathBuf>>,
+    pub(crate) versions: Vec<String>,
+    pub(crate) redirect_https: Option<RedirectHttps>,
+    pub(crate) proxy_protocol: HeaderMode,
+    pub(crate) proxy_trusted: Option<Networks>,
+    pub(crate) allow: Vec<IpNet>,
+    pub(crate) deny: Vec<IpNet>,
+    pub(crate) connections_per_address: Option<u32>,
+    pub(crate) connection_rate_per_address: Option<ConnectionRate>,
+    pub(crate) limits: ListenLimits,
+}
+
+/// Whether connections begin with a PROXY header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum HeaderMode {
+    #[default]
+    Off,
+    Optional,
+    Required,
+}
+
+/// The port of a redirect to https.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RedirectHttps {
+    /// That of the first https listener.
+    First,
+    Port(u16),
+}
+
+/// A certificate chain with its key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CertificateFiles {
+    pub(crate) place: Place,
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl Keys for CertificateFiles {
+    const TITLE: &'static str = "a certificate";
+    const TEXT: &'static str = "A certificate of an https listener; the names in it say which clients get it.";
+    const KEYS: &'static [Key<Self>] = &[
+        Key::<Self>::new(
+            "cert",
+            Kind::Path,
+            "The chain (PEM), the certificate of the server first.",
+            |to, value, reader| {
+                to.cert = reader.path(value).value;
+            },
+        )
+        .required(),
+        Key::<Self>::new("key", Kind::Path, "Its private key (PEM).", |to, value, reader| {
+            to.key = reader.path(value).value
+        })
+        .required(),
+    ];
+
+    fn at(&mut self, place: Place) {
+        self.place = place;
+    }
+}
+
+const SECONDS: Kind = Kind::Seconds { min: 1, max: 10 * 365 * 86_400 };
+const COUNT: Kind = Kind::Integer { min: 1, max: u32::MAX as i64 };
+
+numbers! {
+    /// The limits of one listener; those of the command, unless set.
+    ListenLimits, "limits of a listener", "Limits of one listener; unless set, those of the command's flags.":
+    connections "connections" COUNT, "", "Connections at once.";
+    body_bytes "body-bytes" COUNT, "", "Bytes of a request's body.";
+    head_bytes "head-bytes" COUNT, "", "Bytes of a request's head.";
+    headers "headers" COUNT, "", "Fields of a request's head.";
+    streams "streams" COUNT, "", "Streams of an HTTP/2 connection at once.";
+    head_timeout "head-timeout" SECONDS, "", "Until a request's head is complete.";
+    body_timeout "body-timeout" SECONDS, "", "How far a body may fall behind its least rate.";
+    idle_timeout "idle-timeout" SECONDS, "", "How long a connection may be idle between requests.";
+    write_timeout "write-timeout" SECONDS, "", "Without progress in sending to a client.";
+    handshake_timeout "handshake-timeout" SECONDS, "", "Until the TLS handshake and a PROXY header are complete.";
+}
+
+impl Keys for Listen {
+    const TITLE: &'static str = "[[listen]]";
+    const TEXT: &'static str = "Where the server listens, and how connections begin there.";
+    const KEYS: &'static [Key<Self>] = &[
+        Key::<Self>::new("address", Kind::OneOrMore(&Kind::Text), "`IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH` or `unix:@NAME`; one, or a list.", |to, value, reader| {
+            for text in reader.texts(value) {
+                match text.value.parse() {
+                    Ok(address) => to.addresses.push(Located::new(address, text.place)),
+                    Err(_) => reader.mistake(text.place, format!("`{}` is not an address, such as 0.0.0.0:443", text.value.escape_debug())),
+                }
+            }
+        })
+        .required()
+        .known_as(&["bind", "port", "addresses"]),
+        Key::<Self>::new("protocol", Kind::Choice(&["http", "https"]), "Whether connections are encrypted.", |to, value, reader| {
+            to.is_https = reader.text(value) == "https";
+        })
+        .default("\"http\""),
+        Key::<Self>::new("certificates", Kind::List(&Kind::Table(info::<CertificateFiles>)), "Certificates of an https listener: a client gets the one with the name that it requests (SNI), otherwise the first.", |to, value, reader| {
+            to.certificates = reader.tables(value);
+        })
+        .known_as(&["tls", "cert", "ssl-certificate"]),
+        Key::<Self>::new("self-signed", Kind::Either(&[Kind::Boolean, Kind::List(&Kind::Text)]), "Make a certificate at the start, to try https: for localhost, or for these names. No client trusts it.", |to, value, reader| {
+            to.self_signed = match &value.data {
+                Data::List(_) => Some(reader.texts(value).into_iter().map(|name| name.value).collect()),
+                _ => reader.boolean(value).then(|| vec!["localhost".to_owned(), "127.0.0.1".to_owned()]),
+            };
+        }),
+        Key::<Self>::new("client-ca", Kind::Path, "Refuse clients without a certificate that one in this file (PEM) vouches for.", |to, value, reader| {
+            to.client_ca = Some(reader.path(value));
+        }),
+        Key::<Self>::new("ticket-keys", Kind::OneOrMore(&Kind::Path), "Keys of session tickets, 80 or 48 random bytes each: the first encrypts, all decrypt. One of the process, unless set.", |to, value, reader| {
+            to.ticket_keys = reader.paths(value);
+        }),
+        Key::<Self>::new("versions", Kind::List(&Kind::Choice(&["http/1.1", "http/2"])), "The HTTP versions that an https listener offers.", |to, value, reader| {
+            to.versions = reader.texts(value).into_iter().map(|version| version.value).collect();
+        })
+        .default("[\"http/2\", \"http/1.1\"]"),
+        Key::<Self>::new("redirect-https", Kind::Either(&[Kind::Boolean, Kind::Integer { min: 1, max: 65_535 }]), "Answer each request with a redirect (308) to https: at the port of the first https listener, or at this one.", |to, value, reader| {
+            to.redirect_https = match boolean_of(value) {
+                Some(is_set) => is_set.then_some(RedirectHttps::First),
+                None => Some(RedirectHttps::Port(reader.count(value) as u16)),
+            };
+        }),
+        Key::<Self>::new("proxy-protocol", Kind::Choice(&["off", "optional", "required"]), "Whether connections begin with a PROXY header.", |to, value, reader| {
+            let values = [("off", HeaderMode::Off), ("optional", HeaderMode::Optional), ("required", HeaderMode::Required)];
+            to.proxy_protocol = reader.choice(value, &values, HeaderMode::Off);
+        })
+        .default("\"off\""),
+        Key::<Self>::new("proxy-trusted", Kind::List(&Kind::Text), "Networks whose PROXY headers count, and `unix` for Unix sockets; this machine, unless set.", |to, value, reader| {
+            let mut networks = Networks::default();
+            for text in reader.texts(value) {
+                match text.value.parse() {
+                    Ok(parsed) => networks = networks.and_all(&parsed),
+                    Err(_) => reader.mistake(text.place, format!("`{}` is not a network, such as 10.0.0.0/8, nor `unix`", text.value)),
+                }
+            }
+            to.proxy_trusted = Some(networks);
+        }),
+        Key::<Self>::new("ipv6-only", Kind::Boolean, "Accept only IPv6 at `[::]`.", |to, value, reader| to.ipv6_only = reader.boolean(value)).default("false"),
+        Key::<Self>::new("allow", Kind::List(&Kind::Text), "Networks whose clients may connect; all, unless set.", |to, value, reader| to.allow = reader.networks(value)),
+        Key::<Self>::new("deny", Kind::List(&Kind::Text), "Networks whose clients may not connect, also where `allow` has them.", |to, value, reader| to.deny = reader.networks(value)),
+        Key::<Self>::new("connections-per-address", COUNT, "Connections at once of one IPv4 address or one IPv6 /64.", |to, value, reader| {
+            to.connections_per_address = Some(reader.count(value));
+        }),
+        Key::<Self>::new("connection-rate-per-address", Kind::Text, "New connections of one address, such as `10/s:50`: a rate for each second (`s`) or minute (`m`), and a burst.", |to, value, reader| {
+            let text = reader.text(value);
+            match parse_rate(&text) {
+                Ok(rate) => to.connection_rate_per_address = Some(rate),
+                Err(error) => reader.mistake(value.place, format!("`{text}` is {error}")),
+            }
+        }),
+        Key::<Self>::new("limits", Kind::Table(info::<ListenLimits>), "Limits of this listener.", |to, value, reader| to.limits = reader.table(value)),
+    ];
+
+    fn at(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    fn check(&mut self, mistakes: &mut Mistakes) {
+        let has_certificate = !self.certificates.is_empty() || self.self_signed.is_some();
+        if self.is_https && !has_certificate {
+            mistakes.add(self.place, "an https listener has `certificates`, or `self-signed`");
+        }
+        if !self.certificates.is_empty() && self.self_signed.is_some() {
+            mistakes.add(self.place, "`certificates` and `self-signed` exclude each other");
+        }
+        let is_of_tls =
+            has_certificate || self.client_ca.is_some() || !self.ticket_keys.is_empty() || !self.versions.is_empty();
+        if !self.is_https && is_of_tls {
+            let keys = "`certificates`, `self-signed`, `client-ca`, `ticket-keys` and `versions`";
+            mistakes.add(self.place, format!("{keys} need `protocol = \"https\"`"));
+        }
+        if self.is_https && self.redirect_https.is_some() {
+            mistakes.add(self.place, "an https listener cannot redirect to https");
+        }
+        if self.proxy_trusted.is_some() && self.proxy_protocol == HeaderMode::Off {
+            mistakes.add(self.place, "`proxy-trusted` needs `proxy-protocol`");
+        }
+    }
+}
+
+impl Listen {
+    /// The same without places, to be compared with another reading of the file.
+    pub(crate) fn without_places(&self) -> Self {
+        let mut listen = Self { place: Place::FLAG, ..self.clone() };
+        listen.certificates.iter_mut().for_each(|files| files.place = Place::FLAG);
+        listen
+    }
+}
+
+impl HeaderMode {
+    /// The policy of a listener; headers of this machine count, unless networks are named.
+    pub(crate) fn policy(self, trusted: Option<&Networks>) -> Policy {
+        let trusted = trusted.cloned().unwrap_or_else(Networks::local);
+        match self {
+            Self::Off => Policy::off(),
+            Self::Optional => Policy::optional(trusted),
+            Self::Required => Policy::required(trusted),
+        }
+    }
+}
+
+impl ListenLimits {
+    /// A number of seconds that is set.
+    pub(crate) fn seconds(set: Option<u32>) -> Option<Duration> {
+        set.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+}
+
+fn boolean_of(value: &Value) -> Option<bool> {
+    match &value.data {
+        Data::Boolean(is_set) => Some(*is_set),
+        Data::Text { text, .. } => text.parse().ok(),
+        _ => None,
+    }
+}

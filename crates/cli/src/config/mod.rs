@@ -1,0 +1,159 @@
+//! The configuration file of the program: one format for `run`, `serve --config`, `proxy --config` and `check-config`.
+//!
+//! `source.rs` reads the files and their includes, `value.rs` and `environment.rs` make values of them. `keys.rs` says
+//! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
+//! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
+//! `proxying.rs` and `files.rs`, and here the file itself; `model.rs` and `path_rule.rs` have the types of a route.
+//! `check.rs` has the rules between tables. `mistakes.rs` collects all mistakes. `gateway/` runs a configuration.
+//!
+//! A new key is one entry in the `KEYS` of its table.
+
+mod check;
+mod environment;
+mod files;
+mod globs;
+mod keys;
+mod listen;
+mod literal;
+mod mistakes;
+mod model;
+mod path_rule;
+mod proxying;
+mod reader;
+#[cfg(test)]
+mod reference;
+mod route;
+mod schema;
+mod source;
+mod upstream;
+mod value;
+
+use std::path::Path;
+
+use tidegate::http::Slashes;
+
+use crate::access_log::AccessLogFormat;
+
+pub(crate) use self::check::{PathPlan, host_plan};
+use self::keys::{Key, Keys, Kind, info};
+pub(crate) use self::listen::{CertificateFiles, HeaderMode, Listen, ListenLimits, RedirectHttps};
+pub(crate) use self::literal::{host_key, refuse_variable};
+pub(crate) use self::mistakes::{Located, Mistakes, Place};
+pub(crate) use self::model::{
+    Action, BasicAuthRule, Conditions, ErrorPage, FileRules, FixedResponse, HostRule, Redirect, Route, Wanted,
+};
+pub(crate) use self::path_rule::PathRule;
+pub(crate) use self::proxying::RESPONSE_TIMEOUT_MAX;
+use self::reader::Reader;
+use self::route::Site;
+pub(crate) use self::schema::schema;
+use self::source::read_all;
+pub(crate) use self::upstream::{Check, Upstream, UpstreamLimitRules, UpstreamServer};
+use self::value::Data;
+
+/// A configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Config {
+    pub(crate) access_log: AccessLogFormat,
+    pub(crate) slashes: SlashRule,
+    pub(crate) listen: Vec<Listen>,
+    pub(crate) upstreams: Vec<Upstream>,
+    /// Those of sites too.
+    pub(crate) routes: Vec<Route>,
+}
+
+/// How `//`, `%2F` and `\\` are matched; paths are passed on as they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum SlashRule {
+    /// As one slash, since upstreams may read them so.
+    #[default]
+    Merge,
+    /// As they were sent.
+    Keep,
+    /// Answered with 400.
+    Refuse,
+}
+
+impl Keys for Config {
+    const TITLE: &'static str = "the file";
+    const TEXT: &'static str = "The file itself. `listen`, `site`, `route` and `upstream` of included files are added.";
+    const KEYS: &'static [Key<Self>] = &[
+        Key::<Self>::new("include", Kind::OneOrMore(&Kind::Text), "Further files, relative to this one; `*` and `?` in the last part stand for names.", |_, _, _| {}),
+        Key::<Self>::new("access-log", Kind::Text, "Log a line for each request: `off`, `common`, `combined`, `json`, or a text with fields, such as `{client.ip} {response.status}` ([all fields](access-log.md)).", |to, value, reader| {
+            match reader.text(value).parse() {
+                Ok(format) => to.access_log = format,
+                Err(error) => reader.mistake(value.place, error),
+            }
+        })
+        .default("\"off\""),
+        Key::<Self>::new("slashes", Kind::Choice(&["merge", "keep", "refuse"]), "How routes to upstreams match `//`, `%2F`, `%5C` and a backslash, which servers read in different ways: as one slash, as they were sent, or with a 400. Paths are passed on as they came.", |to, value, reader| {
+            let values = [("keep", SlashRule::Keep), ("refuse", SlashRule::Refuse)];
+            to.slashes = reader.choice(value, &values, SlashRule::Merge);
+        })
+        .default("\"merge\""),
+        Key::<Self>::new("listen", Kind::List(&Kind::Table(info::<Listen>)), "Where the server listens.", |to, value, reader| {
+            let listen = reader.tables(value);
+            to.listen.extend(listen);
+        }),
+        Key::<Self>::new("upstream", Kind::List(&Kind::Table(info::<Upstream>)), "Servers that can answer the same requests.", |to, value, reader| {
+            let upstreams = reader.tables(value);
+            to.upstreams.extend(upstreams);
+        }),
+        Key::<Self>::new("route", Kind::List(&Kind::Table(info::<Route>)), "Which requests, and what they get.", |to, value, reader| {
+            let routes = reader.tables(value);
+            to.routes.extend(routes);
+        }),
+        Key::<Self>::new("site", Kind::List(&Kind::Table(info::<Site>)), "Routes that share hosts.", |to, value, reader| {
+            for site in reader.tables::<Site>(value) {
+                to.routes.extend(site.into_routes());
+            }
+        }),
+    ];
+}
+
+impl Config {
+    /// Reads a file with all that it includes, and checks it. The mistakes have warnings alone if there is a
+    /// configuration.
+    pub(crate) fn read(path: &Path) -> (Option<Self>, Mistakes) {
+        let mut mistakes = Mistakes::default();
+        let mut config = Self::default();
+        let mut scalars: Vec<(String, Place)> = Vec::new();
+        for table in read_all(path, &mut mistakes) {
+            let Data::Table(entries) = &table.data else { continue };
+            for (name, value) in entries {
+                if matches!(&*name.text, "access-log" | "slashes") {
+                    if scalars.iter().any(|(other, _)| *other == name.text) {
+                        mistakes.add(name.place, format!("another file has `{}` already", name.text));
+                    }
+                    scalars.push((name.text.clone(), value.place));
+                }
+            }
+            Reader { mistakes: &mut mistakes }.take_all(&mut config, entries);
+        }
+        config.check(&mut mistakes);
+        (if mistakes.has_errors() { None } else { Some(config) }, mistakes)
+    }
+
+    /// The same, for a server that starts or reads it again.
+    pub(crate) fn load(path: &Path) -> Result<Self, Mistakes> {
+        match Self::read(path) {
+            (Some(config), mistakes) => {
+                for line in mistakes.warning_lines() {
+                    tracing::warn!(subsystem = "config", "{line}");
+                }
+                Ok(config)
+            }
+            (None, mistakes) => Err(mistakes),
+        }
+    }
+}
+
+impl SlashRule {
+    pub(crate) fn slashes(self) -> Slashes {
+        match self {
+            Self::Merge => Slashes::Merge,
+            Self::Keep => Slashes::Keep,
+            Self::Refuse => Slashes::Refuse,
+        }
+    }
+}

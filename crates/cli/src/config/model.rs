@@ -1,0 +1,238 @@
+//! The model of a `[[route]]`: which requests it is for, and the action that they get. `route.rs`, `proxying.rs` and
+//! `files.rs` have the keys.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate::http::StatusCode;
+use tidegate::http::proxy::{Edit, HashKey};
+use tidegate::{ConnectionRate, IpNet};
+
+use super::mistakes::{Located, Place};
+use super::path_rule::PathRule;
+
+/// Requests, and the action that they get.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    pub(crate) place: Place,
+    pub(crate) hosts: Vec<Located<String>>,
+    pub(crate) path: Located<PathRule>,
+    pub(crate) conditions: Conditions,
+    pub(crate) action: Option<Action>,
+    pub(crate) proxying: ProxyRules,
+    pub(crate) files: FileRules,
+    pub(crate) error_pages: Vec<ErrorPage>,
+    pub(crate) basic_auth: Option<BasicAuthRule>,
+    /// Keys that only some actions have: the name, its place, whether it is one of `upstream`.
+    pub(crate) used: Vec<(&'static str, Place, Owner)>,
+}
+
+/// The action that a key belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Upstream,
+    Folder,
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Action {
+    Upstream(Located<String>),
+    Folder(Located<PathBuf>),
+    Redirect(Redirect),
+    Respond(FixedResponse),
+}
+
+/// Conditions of a request beyond its host and path.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Conditions {
+    pub(crate) methods: Vec<String>,
+    pub(crate) headers: Vec<(String, Wanted)>,
+    pub(crate) query: Vec<(String, Wanted)>,
+    pub(crate) client: Vec<IpNet>,
+}
+
+/// The value that a field or a parameter of the query has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Any.
+    Present,
+    /// It is not there.
+    Absent,
+    Value(String),
+}
+
+impl Conditions {
+    /// Whether each request of the path gets the route.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.methods.is_empty() && self.headers.is_empty() && self.query.is_empty() && self.client.is_empty()
+    }
+
+    /// Whether each request that meets one meets the other.
+    pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
+        let sets = (&self.methods, &self.headers, &self.query, &self.client);
+        sets == (&other.methods, &other.headers, &other.query, &other.client)
+    }
+
+    /// Whether only the method decides.
+    pub(crate) fn is_of_methods(&self) -> bool {
+        !self.methods.is_empty() && self.headers.is_empty() && self.query.is_empty() && self.client.is_empty()
+    }
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Self {
+            place: Place::FLAG,
+            hosts: Vec::new(),
+            path: Located::of_flag(PathRule::ALL),
+            conditions: Conditions::default(),
+            action: None,
+            proxying: ProxyRules::default(),
+            files: FileRules::default(),
+            error_pages: Vec::new(),
+            basic_auth: None,
+            used: Vec::new(),
+        }
+    }
+}
+
+/// A place that is elsewhere now.
+#[derive(Debug, Clone)]
+pub(crate) struct Redirect {
+    pub(crate) to: String,
+    pub(crate) status: u16,
+}
+
+impl Default for Redirect {
+    fn default() -> Self {
+        Self { to: String::new(), status: 308 }
+    }
+}
+
+/// A response that each request gets.
+#[derive(Debug, Clone)]
+pub(crate) struct FixedResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) body: String,
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+impl Default for FixedResponse {
+    fn default() -> Self {
+        Self { status: StatusCode::OK, body: String::new(), headers: Vec::new() }
+    }
+}
+
+/// Changes of a proxy on the way.
+#[derive(Debug, Clone)]
+pub(crate) struct ProxyRules {
+    pub(crate) strip_path: bool,
+    pub(crate) host: HostRule,
+    pub(crate) response_timeout: Option<Duration>,
+    pub(crate) request_edits: Vec<Edit>,
+    pub(crate) response_edits: Vec<Edit>,
+    pub(crate) rate_per_address: Option<ConnectionRate>,
+    pub(crate) hash_key: HashKey,
+    pub(crate) x_forwarded: bool,
+    pub(crate) forwarded: bool,
+    pub(crate) trusted: Vec<IpNet>,
+    pub(crate) upgrades: Option<Vec<String>>,
+    pub(crate) connect: bool,
+    pub(crate) half_close: Option<bool>,
+}
+
+/// The host that the upstream gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HostRule {
+    Keep,
+    OfUpstream,
+    Name(String),
+}
+
+impl Default for ProxyRules {
+    fn default() -> Self {
+        Self {
+            strip_path: false,
+            host: HostRule::Keep,
+            response_timeout: None,
+            request_edits: Vec::new(),
+            response_edits: Vec::new(),
+            rate_per_address: None,
+            hash_key: HashKey::Client,
+            x_forwarded: true,
+            forwarded: false,
+            trusted: Vec::new(),
+            upgrades: None,
+            connect: false,
+            half_close: None,
+        }
+    }
+}
+
+/// How a folder is served.
+#[derive(Debug, Clone)]
+pub(crate) struct FileRules {
+    pub(crate) index: bool,
+    pub(crate) listing: bool,
+    pub(crate) precompressed: bool,
+    pub(crate) compression: bool,
+    pub(crate) symlinks: bool,
+    pub(crate) dot_files: bool,
+    pub(crate) cache_control: Option<String>,
+}
+
+impl Default for FileRules {
+    fn default() -> Self {
+        Self {
+            index: true,
+            listing: false,
+            precompressed: false,
+            compression: true,
+            symlinks: false,
+            dot_files: false,
+            cache_control: None,
+        }
+    }
+}
+
+/// The body of the responses with a status.
+#[derive(Debug, Clone)]
+pub(crate) struct ErrorPage {
+    pub(crate) status: StatusCode,
+    pub(crate) path: Located<PathBuf>,
+}
+
+impl ErrorPage {
+    /// A page for a status. A mistake has its text, and whether the status has it.
+    pub(crate) fn new(status: &str, path: Located<PathBuf>) -> Result<Self, (String, bool)> {
+        let code = status.parse::<u16>().ok().filter(|code| (400..600).contains(code));
+        let Some(status) = code.and_then(|code| StatusCode::from_u16(code).ok()) else {
+            return Err((format!("`{}` is not the status of an error, 400 to 599", status.escape_debug()), true));
+        };
+        let shown = path.value.display();
+        match std::fs::metadata(&path.value).map(|metadata| metadata.len()) {
+            Ok(length) if length > ERROR_PAGE_BYTES_MAX => Err((format!("`{shown}` is larger than 1 MiB"), false)),
+            Ok(_) => Ok(Self { status, path }),
+            Err(error) => Err((format!("`{shown}`: {error}"), false)),
+        }
+    }
+}
+
+/// Names and passwords.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BasicAuthRule {
+    pub(super) place: Place,
+    pub(crate) realm: String,
+    pub(crate) users: Vec<(String, String)>,
+}
+
+impl BasicAuthRule {
+    /// With users of flags.
+    pub(crate) fn of_users(users: Vec<(String, String)>) -> Self {
+        Self { place: Place::FLAG, realm: REALM.into(), users }
+    }
+}
+
+pub(super) const REALM: &str = "restricted";
+const ERROR_PAGE_BYTES_MAX: u64 = 1024 * 1024;

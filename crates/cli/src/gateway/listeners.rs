@@ -1,0 +1,188 @@
+//! From the listeners of a configuration to a running server.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::engine::{RunningListener, ServedListener};
+use tidegate::http::{self, IntoResponse, Request, Response, Router, StatusCode};
+use tidegate::metrics::HttpMetrics;
+use tidegate::{Address, Admission, ListenOptions, Listener, Server, ServerHandle};
+
+use super::routes::RouteTable;
+use crate::config::{Config, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
+use crate::server::ProcessOptions;
+use crate::tls::Tls;
+
+/// The settings of a server's listeners. A reload that changes none of them leaves the server as it is.
+#[derive(Debug, PartialEq)]
+pub(super) struct ListenPlan {
+    pub(super) listens: Vec<Listen>,
+    /// Responses of upstreams have the `Server` field of those.
+    is_proxy: bool,
+}
+
+/// Shared parts of a server's listeners.
+pub(super) struct ServerParts<'a> {
+    pub(super) process: &'a ProcessOptions,
+    pub(super) metrics: Option<&'a HttpMetrics>,
+    pub(super) table: &'a Arc<RouteTable>,
+}
+
+impl ListenPlan {
+    pub(super) fn new(config: &Config) -> Self {
+        let listens = config.listen.iter().map(Listen::without_places).collect();
+        Self { listens, is_proxy: !config.upstreams.is_empty() }
+    }
+
+    /// The https configuration of each listener; `None` for http.
+    pub(super) fn tls(&self, process: &ProcessOptions) -> Result<Vec<Option<Tls>>, Box<dyn Error>> {
+        self.listens.iter().map(|listen| Tls::of(listen, process.handshake_timeout())).collect()
+    }
+
+    /// Starts the server: on the listeners of the environment, if it passes some, or in place of another one.
+    pub(super) fn start(
+        &self,
+        parts: &ServerParts<'_>,
+        tls: &[Option<Tls>],
+        inherited: Option<Server>,
+        replaced: Option<&ServerHandle>,
+    ) -> Result<ServerHandle, Box<dyn Error>> {
+        if let Some(inherited) = inherited {
+            let [listen] = &self.listens[..] else {
+                return Err("the environment passes listeners (LISTEN_FDS), which are for one [[listen]] alone".into());
+            };
+            let config = self.config(parts, listen, tls[0].as_ref());
+            let server = parts.process.apply(inherited).replaceable();
+            return Ok(server
+                .run_main(|listener| self.serve(parts, listen, config, with_admission(listener, parts, listen)))?);
+        }
+        let mut server = parts.process.apply(Server::new()).replaceable();
+        if let Some(replaced) = replaced {
+            server = server.replaces(replaced)?;
+        }
+        for (listen, tls) in self.listens.iter().zip(tls) {
+            let options = ListenOptions { only_v6: listen.ipv6_only, ..ListenOptions::default() };
+            let listener = listen.addresses.iter().map(|address| address.value.clone()).collect::<Listener>();
+            let listener = with_admission(listener.options(options), parts, listen);
+            let config = self.config(parts, listen, tls.as_ref());
+            server = server.listener(self.serve(parts, listen, config, listener));
+        }
+        Ok(server.run()?)
+    }
+
+    fn serve(
+        &self,
+        parts: &ServerParts<'_>,
+        listen: &Listen,
+        config: http::Config,
+        listener: Listener,
+    ) -> ServedListener {
+        match listen.redirect_https {
+            Some(rule) => {
+                let port = self.https_port(rule);
+                config.serve(listener, move || Router::new().fallback(move |request: Request| to_https(&request, port)))
+            }
+            None => {
+                let table = parts.table.clone();
+                config.serve(listener, move || table.router())
+            }
+        }
+    }
+
+    /// The port of a redirect to https; `None` for the default one.
+    fn https_port(&self, rule: RedirectHttps) -> Option<u16> {
+        let port = match rule {
+            RedirectHttps::Port(port) => Some(port),
+            RedirectHttps::First => {
+                let first = self.listens.iter().find(|listen| listen.is_https);
+                let address = first.and_then(|listen| listen.addresses.first());
+                address.and_then(|address| address.value.ip()).map(|address| address.port())
+            }
+        };
+        port.filter(|port| *port != HTTPS_PORT)
+    }
+
+    /// How the connections of a listener are served.
+    fn config(&self, parts: &ServerParts<'_>, listen: &Listen, tls: Option<&Tls>) -> http::Config {
+        let process = parts.process;
+        let mut limits = limits(process, &listen.limits);
+        // Upstreams have their own times, and their own response to a client for whom one is late.
+        limits.request_timeout = Duration::from_secs(2 * u64::from(RESPONSE_TIMEOUT_MAX));
+        let mut config = http::Config::new().limits(limits).reload(parts.table.reload_handle());
+        config = config.half_close(process.half_close).extended_connect(process.extends_connect());
+        config = config.strict_targets(process.strict_targets);
+        if self.is_proxy {
+            config = config.server_name("");
+        }
+        if let Some(metrics) = parts.metrics {
+            config = config.metrics(metrics);
+        }
+        if let Some(tls) = tls {
+            config = config.tls(tls.config.clone());
+        }
+        if listen.proxy_protocol != HeaderMode::Off {
+            config = config.proxy_protocol(listen.proxy_protocol.policy(listen.proxy_trusted.as_ref()));
+        }
+        config
+    }
+}
+
+/// The limits of the flags, and those that the listener has of its own.
+fn limits(process: &ProcessOptions, own: &ListenLimits) -> http::Limits {
+    let mut limits = process.limits_of_http();
+    let or = |set: Option<u32>, default: Duration| ListenLimits::seconds(set).unwrap_or(default);
+    limits.connections_max = own.connections.map_or(limits.connections_max, |count| count as usize);
+    limits.body_bytes_max = own.body_bytes.map_or(limits.body_bytes_max, u64::from);
+    limits.head_bytes_max = own.head_bytes.unwrap_or(limits.head_bytes_max);
+    limits.headers_max = own.headers.unwrap_or(limits.headers_max);
+    limits.streams_max = own.streams.unwrap_or(limits.streams_max);
+    limits.head_timeout = or(own.head_timeout, limits.head_timeout);
+    limits.body_timeout = or(own.body_timeout, limits.body_timeout);
+    limits.idle_timeout = or(own.idle_timeout, limits.idle_timeout);
+    limits.write_timeout = or(own.write_timeout, limits.write_timeout);
+    limits
+}
+
+/// The listener with rules of its own about who may connect, if it has some.
+fn with_admission(listener: Listener, parts: &ServerParts<'_>, listen: &Listen) -> Listener {
+    let has_own = !listen.allow.is_empty()
+        || !listen.deny.is_empty()
+        || listen.connections_per_address.is_some()
+        || listen.connection_rate_per_address.is_some();
+    if !has_own {
+        return listener;
+    }
+    let flags = parts.process.admission();
+    let or = |own: &Vec<_>, flags: Vec<_>| if own.is_empty() { flags } else { own.clone() };
+    listener.admission(Admission {
+        allow: or(&listen.allow, flags.allow),
+        deny: or(&listen.deny, flags.deny),
+        connections_per_address_max: listen.connections_per_address.or(flags.connections_per_address_max),
+        rate_per_address: listen.connection_rate_per_address.or(flags.rate_per_address),
+        ..flags
+    })
+}
+
+/// The same target over https.
+fn to_https(request: &Request, port: Option<u16>) -> Response {
+    let host = request.host();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    if name.is_empty() {
+        return StatusCode::BAD_REQUEST.into_response();
+    }
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let target = format!("https://{name}{port}{}{query}", request.path());
+    Response::status(StatusCode::PERMANENT_REDIRECT).header("Location", target).into_response()
+}
+
+/// The addresses of a server, for the log.
+pub(super) fn addresses(server: &ServerHandle) -> Vec<&Address> {
+    server.listeners().iter().flat_map(RunningListener::addresses).collect()
+}
+
+const HTTPS_PORT: u16 = 443;

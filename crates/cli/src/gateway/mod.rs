@@ -1,0 +1,240 @@
+//! Runs a configuration: `run`, `serve --config`, `serve --root` and `proxy`.
+//!
+//! `listeners.rs` starts the server, `routes.rs` makes routers, with `conditions.rs` and `upstreams.rs`. Here a
+//! configuration takes the place of another one, as a whole or not at all. If the listeners stay as they are, the loops
+//! take other routers. Otherwise another server starts, which keeps the listeners of the addresses that stay; then the old
+//! one drains.
+
+mod conditions;
+mod listeners;
+mod routes;
+mod upstreams;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use clap::Args;
+use signal_hook::consts::SIGHUP;
+use tidegate::admin::ReloadError;
+use tidegate::metrics::HttpMetrics;
+use tidegate::{Server, StartError};
+
+use self::listeners::{ListenPlan, ServerParts};
+use self::routes::{OpenRoutes, RouteTable};
+use crate::access_log::AccessLines;
+use crate::admin::RunningAdmin;
+use crate::config::{Config, Listen};
+use crate::log::{self, log_to_stderr};
+use crate::server::{CUT_SHORT_STATUS, CurrentServer, ProcessOptions, announce, signals, supervise};
+use crate::tls::Tls;
+
+/// The flags of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    /// The configuration (TOML): [[listen]], [[site]], [[route]] and [[upstream]]. SIGHUP reads it again; a file with a
+    /// mistake changes nothing
+    #[arg(long, value_name = "FILE", required_unless_present = "schema")]
+    config: Option<PathBuf>,
+    /// Print the JSON schema of the file, for editors, and end
+    #[arg(long, conflicts_with = "config")]
+    schema: bool,
+    #[command(flatten)]
+    process: ProcessOptions,
+}
+
+/// Where the configuration comes from.
+pub(crate) enum Source {
+    /// A file, and the listener for one without any.
+    File(PathBuf, Option<Listen>),
+    /// Flags, which do not change; the files that they name do.
+    Flags(Box<dyn Fn() -> Result<Config, Box<dyn Error>> + Send + Sync>),
+}
+
+/// Runs a file, or prints the schema.
+pub(crate) fn run_file(options: RunOptions) -> Result<(), Box<dyn Error>> {
+    match options.config {
+        Some(path) => run(Source::File(path, None), options.process),
+        None => {
+            use std::io::Write as _;
+            // A closed standard output is no error.
+            let _ = writeln!(std::io::stdout(), "{:#}", crate::config::schema());
+            Ok(())
+        }
+    }
+}
+
+/// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
+/// SIGUSR1 prints the counts, SIGHUP reads the files again.
+pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn Error>> {
+    log_to_stderr(process.quiet, false);
+    // Before this process opens descriptors of its own.
+    let inherited = Server::from_environment()?;
+    // Registered before the server starts, so that no signal is missed once the start-up line is printed.
+    let signals = signals()?;
+    signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
+    let access_log = process.access_log.open()?;
+    let metrics = process.admin.metrics();
+    let gateway = Arc::new(Gateway::start(source, process, access_log, metrics, inherited)?);
+    gateway.start_admin(None)?;
+    gateway.announce();
+    gateway.admin.announce();
+    let on_hangup = {
+        let gateway = gateway.clone();
+        move || {
+            gateway.reload_and_log();
+            gateway.access_log.reopen();
+        }
+    };
+    if supervise(&gateway.servers, &gateway.admin, signals, on_hangup)? {
+        log::exit(CUT_SHORT_STATUS);
+    }
+    Ok(())
+}
+
+/// Checks a configuration as a server would read it: opens folders, reads certificates. It listens nowhere and asks no
+/// upstream.
+pub(crate) fn check(config: &Config) -> Result<String, Box<dyn Error>> {
+    OpenRoutes::open(config)?;
+    for listen in &config.listen {
+        Tls::of(listen, None)?;
+    }
+    let (listeners, upstreams, routes) = (config.listen.len(), config.upstreams.len(), config.routes.len());
+    Ok(format!("{listeners} listeners, {upstreams} upstreams, {routes} routes"))
+}
+
+/// A running configuration, and the way to another one.
+struct Gateway {
+    source: Source,
+    process: ProcessOptions,
+    access_log: AccessLines,
+    metrics: Option<HttpMetrics>,
+    servers: CurrentServer,
+    admin: RunningAdmin,
+    /// Held as long as a reload takes.
+    current: Mutex<Running>,
+}
+
+/// The configuration in use.
+struct Running {
+    plan: ListenPlan,
+    tls: Vec<Option<Tls>>,
+    table: Arc<RouteTable>,
+}
+
+impl Gateway {
+    fn start(
+        source: Source,
+        process: ProcessOptions,
+        access_log: AccessLines,
+        metrics: Option<HttpMetrics>,
+        inherited: Option<Server>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let config = source.read()?;
+        let plan = ListenPlan::new(&config);
+        let table = Arc::new(RouteTable::new(OpenRoutes::open(&config)?.maintain()?, access_log.lines()));
+        let tls = plan.tls(&process)?;
+        let parts = ServerParts { process: &process, metrics: metrics.as_ref(), table: &table };
+        let server = plan.start(&parts, &tls, inherited, None)?;
+        let current = Mutex::new(Running { plan, tls, table });
+        let servers = CurrentServer::new(server);
+        Ok(Self { source, process, access_log, metrics, servers, admin: RunningAdmin::default(), current })
+    }
+
+    /// Starts the administrative server of the current server, in place of another one.
+    fn start_admin(self: &Arc<Self>, table: Option<Arc<RouteTable>>) -> Result<(), Box<dyn Error>> {
+        let table = table.unwrap_or_else(|| self.lock().table.clone());
+        // The administrative server does not keep the gateway.
+        let gateway = Arc::downgrade(self);
+        let reload = move || match gateway.upgrade() {
+            Some(gateway) => gateway.reload_unless_busy(),
+            None => Err(ReloadError::Busy),
+        };
+        let server = self.servers.get();
+        self.admin.start(&self.process.admin, &server, self.metrics.as_ref(), |admin| {
+            let admin = admin.upstreams(move || table.snapshot()).share_address();
+            if self.process.admin.allows_reload() { admin.reload(reload) } else { admin }
+        })
+    }
+
+    fn announce(&self) {
+        let running = self.lock();
+        let is_https = running.plan.listens.iter().map(|listen| listen.is_https).collect::<Vec<_>>();
+        announce(&self.servers.get(), &is_https);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a reload that is under way, reads the configuration again, and logs the outcome in one line.
+    fn reload_and_log(self: &Arc<Self>) {
+        match self.reload(self.lock()) {
+            Ok(_) => tracing::info!(subsystem = "config", "configuration reloaded"),
+            Err(error) => {
+                let error = error.to_string().replace('\n', "; ");
+                tracing::error!(subsystem = "config", %error, "configuration not reloaded; the old one stays in use");
+            }
+        }
+    }
+
+    /// The same at the request of the administrative server, unless a reload is under way.
+    fn reload_unless_busy(self: &Arc<Self>) -> Result<String, ReloadError> {
+        let running = match self.current.try_lock() {
+            Ok(running) => running,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(ReloadError::Busy),
+        };
+        let reloaded = self.reload(running).map_err(|error| error.to_string());
+        match &reloaded {
+            Ok(summary) => tracing::info!(subsystem = "config", "configuration reloaded: {summary}"),
+            Err(error) => {
+                tracing::error!(subsystem = "config", %error, "configuration not reloaded; the old one stays in use")
+            }
+        }
+        reloaded.map_err(ReloadError::Mistakes)
+    }
+
+    /// Reads the configuration again. If that fails, nothing has changed.
+    fn reload(self: &Arc<Self>, mut running: MutexGuard<'_, Running>) -> Result<String, Box<dyn Error>> {
+        let config = self.source.read()?;
+        let plan = ListenPlan::new(&config);
+        // Before anything changes: certificates that cannot be used refuse the configuration.
+        let tls = plan.tls(&self.process)?;
+        let routes = OpenRoutes::open(&config)?.maintain()?;
+        let summary = format!("{} listeners, {} routes", config.listen.len(), config.routes.len());
+        if plan == running.plan {
+            running.table.replace(routes);
+            running.tls.iter().flatten().for_each(Tls::reload);
+            return Ok(summary);
+        }
+        let table = Arc::new(RouteTable::new(routes, self.access_log.lines()));
+        let parts = ServerParts { process: &self.process, metrics: self.metrics.as_ref(), table: &table };
+        let is_https: Vec<_> = plan.listens.iter().map(|listen| listen.is_https).collect();
+        self.servers.replace(|old| plan.start(&parts, &tls, None, Some(old)))?;
+        *running = Running { plan, tls, table: table.clone() };
+        let server = self.servers.get();
+        tracing::info!(subsystem = "config", addresses = ?listeners::addresses(&server), "listeners changed");
+        announce(&server, &is_https);
+        if let Err(error) = self.start_admin(Some(table)) {
+            tracing::error!(subsystem = "admin", %error, "the administrative server was not started anew");
+        }
+        Ok(summary)
+    }
+}
+
+impl Source {
+    fn read(&self) -> Result<Config, Box<dyn Error>> {
+        match self {
+            Self::Flags(read) => read(),
+            Self::File(path, listener) => {
+                let mut config = Config::load(path)?;
+                if config.listen.is_empty() {
+                    let none = || format!("{}: there is no [[listen]]", path.display());
+                    config.listen.push(listener.clone().ok_or_else(none)?);
+                }
+                Ok(config)
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The flags of `serve` for files, as a configuration: one folder, with its surroundings.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tidegate::http::Response;
+
+use crate::access_log::AccessLogFormat;
+use crate::config::{
+    Action, BasicAuthRule, Config, ErrorPage, FileRules, Listen, Located, PathRule, Redirect, Route, SlashRule,
+    refuse_variable,
+};
+use crate::gateway::Source;
+use crate::server::ServerOptions;
+
+/// A directory, or a file with a configuration.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SitesOptions {
+    /// Serve the files of DIR, with index.html for directories
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "pcap", "log_bytes"])]
+    root: Option<PathBuf>,
+    /// Run FILE, as `tidegate run` does: a file without [[listen]] gets the listener of the flags
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "log_bytes"])]
+    config: Option<PathBuf>,
+    /// With --root: list directories without index.html
+    #[arg(long, requires = "root")]
+    listing: bool,
+    /// With --root: serve NAME.br, NAME.zst or NAME.gz in place of NAME to clients that accept it
+    #[arg(long, requires = "root")]
+    precompressed: bool,
+    /// With --root: compress no response
+    #[arg(long, requires = "root")]
+    no_compression: bool,
+    /// With --root: follow symbolic links, within DIR only
+    #[arg(long, requires = "root")]
+    symlinks: bool,
+    /// With --root: value of the field Cache-Control
+    #[arg(long, value_name = "VALUE", requires = "root")]
+    cache_control: Option<String>,
+    /// With --root: answer requests for the path FROM with a redirect (308) to TO; may be repeated
+    #[arg(long, value_name = "FROM=TO", requires = "root")]
+    redirect: Vec<String>,
+    /// With --root: page for responses with STATUS, 400 to 599; may be repeated
+    #[arg(long, value_name = "STATUS=FILE", requires = "root")]
+    error_page: Vec<String>,
+    /// With --root: ask for a name and a password; may be repeated
+    #[arg(long, value_name = "NAME:PASSWORD", requires = "root")]
+    auth: Vec<String>,
+    /// With --root: log a line for each request: off, common, combined, json, or a text with fields such as
+    /// '{client.ip} {response.status}'
+    #[arg(long, value_name = "FORMAT", default_value = "off", requires = "root")]
+    access_log: AccessLogFormat,
+}
+
+impl SitesOptions {
+    /// `None` without `--root` and `--config`.
+    pub(crate) fn source(&self, server: &ServerOptions) -> Result<Option<Source>, Box<dyn Error>> {
+        if self.root.is_none() && self.config.is_none() {
+            return Ok(None);
+        }
+        let listen = server.as_listen()?;
+        if let Some(path) = self.config.clone() {
+            return Ok(Some(Source::File(path, Some(listen))));
+        }
+        let options = self.clone();
+        Ok(Some(Source::Flags(Box::new(move || Ok(options.flags_as_config(&listen)?)))))
+    }
+
+    fn flags_as_config(&self, listen: &Listen) -> Result<Config, String> {
+        let root = self.root.as_deref().unwrap_or(Path::new("."));
+        if !root.is_dir() {
+            return Err(format!("`{}` is not a directory", root.display()));
+        }
+        let mut files = FileRules::default();
+        (files.listing, files.precompressed, files.symlinks) = (self.listing, self.precompressed, self.symlinks);
+        files.compression = !self.no_compression;
+        if let Some(value) = &self.cache_control {
+            Response::new()
+                .header("Cache-Control", value)
+                .map_err(|error| format!("`{}`: {error}", value.escape_debug()))?;
+            files.cache_control = Some(literal(value)?);
+        }
+        let shared = Route { error_pages: self.error_pages()?, basic_auth: self.users()?, files, ..Route::default() };
+        let folder = Action::Folder(Located::of_flag(root.to_owned()));
+        let mut routes = vec![Route { action: Some(folder), ..shared.clone() }];
+        let mut from = HashSet::new();
+        for redirect in &self.redirect {
+            let (path, to) = split(redirect, '=', "FROM=TO")?;
+            let path = PathRule::parse(&path)?;
+            Response::new().header("Location", &to).map_err(|error| format!("`{}`: {error}", to.escape_debug()))?;
+            if path.prefix().is_some() || !from.insert(path.clone()) {
+                return Err(format!("`{redirect}`: a second redirect from the path, or one from several"));
+            }
+            let action = Some(Action::Redirect(Redirect { to: literal(&to)?, status: 308 }));
+            routes.push(Route { action, path: Located::of_flag(path), ..shared.clone() });
+        }
+        let slashes = SlashRule::Keep;
+        Ok(Config {
+            access_log: self.access_log.clone(),
+            slashes,
+            listen: vec![listen.clone()],
+            upstreams: Vec::new(),
+            routes,
+        })
+    }
+
+    fn error_pages(&self) -> Result<Vec<ErrorPage>, String> {
+        let page = |page: &String| {
+            let (status, path) = split(page, '=', "STATUS=FILE")?;
+            ErrorPage::new(&status, Located::of_flag(path.into())).map_err(|(text, _)| text)
+        };
+        self.error_page.iter().map(page).collect()
+    }
+
+    fn users(&self) -> Result<Option<BasicAuthRule>, String> {
+        let users = self.auth.iter().map(|user| split(user, ':', "NAME:PASSWORD"));
+        let users = users.collect::<Result<Vec<_>, _>>()?;
+        Ok((!users.is_empty()).then(|| BasicAuthRule::of_users(users)))
+    }
+}
+
+fn split(text: &str, at: char, form: &str) -> Result<(String, String), String> {
+    let parts = text.split_once(at).map(|(left, right)| (left.to_owned(), right.to_owned()));
+    parts.ok_or_else(|| format!("`{text}` does not have the form {form}"))
+}
+
+/// A text that is sent as it is.
+fn literal(text: &str) -> Result<String, String> {
+    match refuse_variable(text) {
+        Some(mistake) => Err(mistake),
+        None => Ok(text.to_owned()),
+    }
+}
