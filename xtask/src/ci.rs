@@ -119,7 +119,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 26] = [
+const EXAMPLES: [&str; 27] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -138,6 +138,7 @@ const EXAMPLES: [&str; 26] = [
     "operations",
     "plaintext",
     "push",
+    "redis_proxy",
     "socks_server",
     "sse_push",
     "streams",

@@ -81,6 +81,9 @@ pub enum OutgoingReply {
     Chunk(Payload),
     /// The end of the streamed string.
     ChunksEnd,
+    /// Bytes as they are on the wire, unchecked, for a proxy: of a whole reply in the version of the connection, or the next
+    /// part of one whose rest follows before anything else.
+    Wire(Payload),
     /// Whole replies and pushes, without [`Data`](Self::Data), written together or, if one of them is wrong, not at all.
     All(Vec<OutgoingReply>),
     /// Nothing is written; later replies have this version.
@@ -163,6 +166,7 @@ impl ReplyEncoder {
             | OutgoingReply::Null
             | OutgoingReply::NullArray
             | OutgoingReply::Verbatim(..)
+            | OutgoingReply::Wire(_)
                 if self.open.is_none() => {}
             OutgoingReply::Simple(ref text) | OutgoingReply::Error(ref text) if self.open.is_none() => {
                 checked_line(text.as_ref())?;
@@ -256,6 +260,8 @@ impl ReplyEncoder {
             OutgoingReply::Chunk(bytes) if bytes.as_ref().is_empty() => {}
             OutgoingReply::Chunk(bytes) => bulk(b';', &[], bytes, out),
             OutgoingReply::ChunksEnd => out.write(b";0\r\n"),
+            OutgoingReply::Wire(bytes) if bytes.as_ref().len() < LINK_BYTES_MIN => out.write(bytes.as_ref()),
+            OutgoingReply::Wire(bytes) => write_payload(bytes, out),
             OutgoingReply::Version(version) => self.version = version,
             // `encode` has them written.
             OutgoingReply::All(_) | OutgoingReply::Data(_) => {}
@@ -297,7 +303,7 @@ fn check(message: &OutgoingReply, version: Version, nesting: &mut Nesting) -> Re
         OutgoingReply::ChunksEnd => Token::Chunk(0),
         OutgoingReply::StreamEnd => Token::StreamEnd,
         OutgoingReply::Version(_) => return Ok(()),
-        OutgoingReply::Data(_) | OutgoingReply::All(_) => return Err(RedisError::NotDue),
+        OutgoingReply::Data(_) | OutgoingReply::All(_) | OutgoingReply::Wire(_) => return Err(RedisError::NotDue),
         _ => Token::Scalar,
     };
     nesting.advance(token, &UNLIMITED).map(drop).map_err(caller)

@@ -116,7 +116,7 @@ impl ClientBuilder {
     /// If no event loop runs on this thread.
     #[must_use]
     pub fn start(self) -> Client {
-        let limits = self.config.protocol_limits;
+        let limits = self.codec_limits();
         self.start_with(move || ClientCodec::new(limits))
     }
 
@@ -159,7 +159,7 @@ impl ClientBuilder {
     /// # Errors
     /// The system's, if there is no thread or no loop.
     pub fn spawn(self) -> io::Result<Client> {
-        let limits = self.config.protocol_limits;
+        let limits = self.codec_limits();
         self.spawn_with(move || ClientCodec::new(limits))
     }
 
@@ -184,6 +184,12 @@ impl ClientBuilder {
         Ok(client)
     }
 
+    /// Long replies arrive in pieces, so that those that are read in pieces need little memory. The connection joins others.
+    fn codec_limits(&self) -> ProtocolLimits {
+        let limits = self.config.protocol_limits;
+        ProtocolLimits { whole_bytes_max: limits.whole_bytes_max.min(PIECES_FROM_BYTES), ..limits }
+    }
+
     fn client(self) -> (Client, Arc<ClientConfig>) {
         let queue = Arc::new(CommandQueue::new(self.config.limits));
         let handle = ClientHandle {
@@ -196,3 +202,6 @@ impl ClientBuilder {
         (Client { handle: Arc::new(handle) }, Arc::new(self.config))
     }
 }
+
+/// A longer reply arrives in pieces.
+const PIECES_FROM_BYTES: usize = 256 << 10;

@@ -18,13 +18,15 @@ use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome, SendError};
 
 use crate::client::config::ClientConfig;
 use crate::client::error::{ClientError, ErrorReply, Failure};
+use crate::client::long_reply::LongReply;
 use crate::client::queue::{CommandQueue, PendingCommand, WakeUp, earlier};
+use crate::client::reply_stream::{ResultSlot, StreamSink};
 use crate::client::startup::{StartupRefused, StartupStep, first_step, next_step};
-use crate::client_codec::IncomingReply;
+use crate::client_codec::{IncomingReply, ReplyPiece};
 use crate::outgoing_command::{CommandBuffer, OutgoingCommand};
 use crate::owned::OwnedValue;
 use crate::token::AggregateKind;
-use crate::value::{Reply, Value};
+use crate::value::{Value, value_of};
 
 /// The end of a connection, for the supervisor.
 #[derive(Debug, Default)]
@@ -50,11 +52,22 @@ enum InFlightKind {
     Ping,
 }
 
+impl InFlight {
+    /// The reader of the reply in pieces, if it has one.
+    fn stream(&mut self) -> Option<&mut StreamSink> {
+        match &mut self.kind {
+            InFlightKind::Command(command) => command.slot.as_mut().and_then(ResultSlot::as_stream),
+            _ => None,
+        }
+    }
+}
+
 /// The handler of a connection.
 pub(crate) struct ConnectionHandler {
     config: Arc<ClientConfig>,
     queue: Arc<CommandQueue>,
     in_flight: VecDeque<InFlight>,
+    long: LongReply,
     is_ready: bool,
     /// The server reports changes of keys that this connection has read.
     is_tracking: bool,
@@ -75,6 +88,7 @@ impl ConnectionHandler {
             config,
             queue,
             in_flight: VecDeque::new(),
+            long: LongReply::None,
             is_ready: false,
             is_tracking: false,
             heard_at: None,
@@ -129,8 +143,15 @@ impl ConnectionHandler {
 
     /// Whether the connection goes on.
     fn outcome<P: ReplyPipeline>(&self, cx: &Cx<'_, P>) -> Outcome<P> {
-        let is_over = self.in_flight.is_empty() && self.is_ready && (cx.is_draining() || self.queue.has_no_handle());
-        if is_over { Outcome::Close } else { Outcome::Continue }
+        let is_wanted = |sent: &InFlight| !matches!(&sent.kind, InFlightKind::Command(command) if command.is_abandoned());
+        match self.queue.has_no_handle() {
+            _ if !self.is_ready => Outcome::Continue,
+            true if self.in_flight.is_empty() => Outcome::Close,
+            // The server must not go on with a command such as BLPOP: its result would be lost.
+            true if !self.in_flight.iter().any(is_wanted) => Outcome::Abort,
+            false if self.in_flight.is_empty() && cx.is_draining() => Outcome::Close,
+            _ => Outcome::Continue,
+        }
     }
 
     fn drop_connection<P>(&mut self, reason: &'static str) -> Outcome<P> {
@@ -186,7 +207,7 @@ impl ConnectionHandler {
     }
 
     /// Takes the first command in flight, and gives it its reply.
-    fn reply<P: ReplyPipeline>(&mut self, reply: &Reply, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn reply<P: ReplyPipeline>(&mut self, wire: &[u8], cx: &mut Cx<'_, P>) -> Outcome<P> {
         self.heard_at = Some(cx.now());
         // A reply to nothing: the replies no longer match their commands.
         let Some(answered) = self.in_flight.pop_front() else {
@@ -194,9 +215,16 @@ impl ConnectionHandler {
         };
         match answered.kind {
             InFlightKind::Command(mut command) => {
-                let mut result = result_of(reply.value());
+                if let Some(stream) = command.slot.as_mut().and_then(ResultSlot::as_stream) {
+                    stream.whole(wire);
+                    self.queue.release(command.charge);
+                    command.finish(Ok(OwnedValue::Null));
+                    return self.outcome(cx);
+                }
+                let value = value_of(wire);
+                let mut result = result_of(value);
                 if let Some(group) = &mut command.group {
-                    group.replies.push(reply.value().into());
+                    group.replies.push(value.into());
                     if group.replies.len() < group.commands {
                         let kind = InFlightKind::Command(command);
                         self.in_flight.push_front(InFlight { deadline: answered.deadline, kind });
@@ -214,16 +242,91 @@ impl ConnectionHandler {
             }
             InFlightKind::Ping => {}
             InFlightKind::Startup(step) => {
-                self.is_tracking |= step == StartupStep::Tracking && reply.value().error().is_none();
-                return self.startup(step, reply, cx);
+                self.is_tracking |= step == StartupStep::Tracking && value_of(wire).error().is_none();
+                return self.startup(step, value_of(wire), cx);
             }
         }
         if self.in_flight.is_empty() { self.outcome(cx) } else { Outcome::Continue }
     }
 
+    fn push<P: ReplyPipeline>(&self, push: Value<'_>) -> Outcome<P> {
+        if let Some(cache) = &self.config.cache {
+            cache.invalidate(push);
+        }
+        Outcome::Continue
+    }
+
+    /// A piece of a long reply or push.
+    fn piece<P: ReplyPipeline>(&mut self, piece: &ReplyPiece, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        self.heard_at = Some(cx.now());
+        let stream = self.in_flight.front_mut().and_then(InFlight::stream);
+        if self.long.is_none() {
+            self.long = LongReply::begin(piece, stream.is_some());
+        }
+        match (&mut self.long, stream) {
+            (LongReply::Joined { wire, writer, .. }, _) => {
+                writer.write(piece, wire);
+                if wire.len() > self.config.protocol_limits.whole_bytes_max {
+                    return self.drop_connection("a reply is longer than the limit");
+                }
+            }
+            (LongReply::Passed { is_paused }, Some(stream)) => {
+                stream.piece(piece);
+                if stream.pauses(|| cx.remote()) {
+                    *is_paused = true;
+                    cx.pause();
+                }
+                self.extend_deadline(cx);
+            }
+            _ => return self.drop_connection("the server sent a reply to no command"),
+        }
+        if !matches!(piece, ReplyPiece::End) {
+            return Outcome::Continue;
+        }
+        match std::mem::take(&mut self.long) {
+            LongReply::Joined { wire, is_push: true, .. } => self.push(value_of(&wire)),
+            LongReply::Joined { wire, .. } => self.reply(&wire, cx),
+            _ => self.end_stream(cx),
+        }
+    }
+
+    /// Each piece of a reply gives the next one time. While the reader is slow, the server needs none.
+    fn extend_deadline<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) {
+        let is_paused = self.long.is_paused();
+        let Some(InFlight { deadline, kind: InFlightKind::Command(command) }) = self.in_flight.front_mut() else {
+            return;
+        };
+        // Pieces that the reader has cannot be taken back.
+        (command.is_idempotent, command.wire) = (false, None);
+        *deadline = if is_paused { None } else { cx.now().checked_add(command.timeout) };
+        let deadline = *deadline;
+        self.arm(deadline, cx);
+    }
+
+    /// The reply that its reader has in pieces is complete.
+    fn end_stream<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        if let Some(InFlight { kind: InFlightKind::Command(command), .. }) = self.in_flight.pop_front() {
+            self.queue.release(command.charge);
+            command.finish(Ok(OwnedValue::Null));
+        }
+        cx.resume();
+        self.outcome(cx)
+    }
+
+    /// Reads on if the reader of the reply under way has taken enough of it.
+    fn resume<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) {
+        let LongReply::Passed { is_paused: is_paused @ true } = &mut self.long else { return };
+        let stream = self.in_flight.front_mut().and_then(InFlight::stream);
+        if !stream.is_some_and(|stream| stream.pauses(|| cx.remote())) {
+            *is_paused = false;
+            cx.resume();
+            self.extend_deadline(cx);
+        }
+    }
+
     /// A reply of the startup.
-    fn startup<P: ReplyPipeline>(&mut self, step: StartupStep, reply: &Reply, cx: &mut Cx<'_, P>) -> Outcome<P> {
-        match next_step(step, reply.value(), &self.config) {
+    fn startup<P: ReplyPipeline>(&mut self, step: StartupStep, reply: Value<'_>, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        match next_step(step, reply, &self.config) {
             Ok(Some((step, command))) => {
                 let is_sent = self.send_own(command, InFlightKind::Startup(step), cx);
                 if is_sent { Outcome::Continue } else { Outcome::Abort }
@@ -299,21 +402,19 @@ impl<P: ReplyPipeline> Handler<P> for ConnectionHandler {
 
     fn message(&mut self, message: IncomingReply, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match message {
-            IncomingReply::Reply(reply) => self.reply(&reply, cx),
-            IncomingReply::Push(push) => {
-                if let Some(cache) = &self.config.cache {
-                    cache.invalidate(push.value());
-                }
-                Outcome::Continue
-            }
-            // The reply is longer than the caller has allowed.
-            IncomingReply::Piece(_) => self.drop_connection("a reply is longer than the limit"),
+            IncomingReply::Reply(reply) => self.reply(reply.wire(), cx),
+            IncomingReply::Push(push) => self.push(push.value()),
+            IncomingReply::Piece(piece) => self.piece(&piece, cx),
         }
     }
 
     fn event(&mut self, event: Event<WakeUp>, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match event {
-            Event::Posted(WakeUp) | Event::Writable => self.send_waiting(cx),
+            Event::Posted(WakeUp) => {
+                self.resume(cx);
+                self.send_waiting(cx)
+            }
+            Event::Writable => self.send_waiting(cx),
             Event::Deadline => self.deadline_came(cx),
             // No reply will come, so nothing that was sent has a result.
             Event::ReadClosed => self.drop_connection("the server closed the connection"),

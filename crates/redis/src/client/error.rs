@@ -34,6 +34,8 @@ pub enum Failure {
     Refused,
     /// The loop of the client has ended.
     LoopEnded,
+    /// More of the reply waits for its reader than the caller has allowed: [`Call::wire`](crate::Call::wire).
+    ReplyTooLong,
 }
 
 /// An error that a server has sent.
@@ -85,6 +87,7 @@ impl fmt::Display for Failure {
             Self::ConnectionLost => "the connection was lost",
             Self::Refused => "the server refuses the client",
             Self::LoopEnded => "the event loop of the client has ended",
+            Self::ReplyTooLong => "the reply is longer than the limit of its reader",
         })
     }
 }

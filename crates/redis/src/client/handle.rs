@@ -14,6 +14,7 @@ use crate::client::config::ClientLimits;
 use crate::client::error::ClientError;
 use crate::client::from_reply::FromReply;
 use crate::client::queue::{CommandQueue, PendingCommand};
+use crate::client::reply_stream::ResultSlot;
 use crate::client::slot::{CommandResult, ReplyWait, reply_slot};
 use crate::outgoing_command::CommandBuffer;
 
@@ -166,6 +167,11 @@ impl Call {
 
     fn enqueue(self, is_detached: bool) -> ReplyFuture {
         let (slot, waiting) = reply_slot();
+        ReplyFuture::new(waiting, self.push(slot.into(), is_detached))
+    }
+
+    /// Appends the command to the queue. Its result goes to the slot.
+    pub(crate) fn push(self, slot: ResultSlot, is_detached: bool) -> Client {
         let charge = self.command.memory() + size_of::<PendingCommand>();
         self.client.handle.queue.push(PendingCommand {
             charge,
@@ -179,7 +185,7 @@ impl Call {
             group: None,
             cache_key: self.cache_key,
         });
-        ReplyFuture::new(waiting, self.client)
+        self.client
     }
 }
 

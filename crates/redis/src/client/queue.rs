@@ -17,7 +17,8 @@ use tidegate_engine::Remote;
 
 use crate::client::config::ClientLimits;
 use crate::client::error::{ClientError, Failure};
-use crate::client::slot::{CommandResult, ReplySlot, lock};
+use crate::client::reply_stream::ResultSlot;
+use crate::client::slot::{CommandResult, lock};
 use crate::outgoing_command::CommandBuffer;
 use crate::owned::OwnedValue;
 
@@ -39,7 +40,7 @@ pub(crate) struct PendingCommand {
     /// It is sent even if nothing waits for its result.
     pub(crate) is_detached: bool,
     /// `None` once it has its result.
-    pub(crate) slot: Option<ReplySlot>,
+    pub(crate) slot: Option<ResultSlot>,
     /// It was sent, over this connection or an earlier one.
     pub(crate) is_sent: bool,
     /// The cache keeps the reply under this key.
@@ -65,8 +66,9 @@ impl PendingCommand {
         }
     }
 
-    fn is_abandoned(&self) -> bool {
-        !self.is_detached && self.slot.as_ref().is_none_or(ReplySlot::is_abandoned)
+    /// Nothing waits for its result, and it need not be sent.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        !self.is_detached && self.slot.as_ref().is_none_or(ResultSlot::is_abandoned)
     }
 
     pub(crate) fn fail(self, failure: Failure) {

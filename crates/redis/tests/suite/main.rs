@@ -12,4 +12,5 @@ mod redis_server;
 mod replies;
 mod round_trips;
 mod scripted;
+mod streams;
 mod subscriber;
