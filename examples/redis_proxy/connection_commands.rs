@@ -31,6 +31,7 @@ impl Session {
             ),
             _ if self.is_right(user, password) => {
                 self.is_authenticated = true;
+                self.reply(OutgoingReply::Restricted(false));
                 OutgoingReply::ok()
             }
             _ => wrong_password(),
@@ -63,6 +64,7 @@ impl Session {
                     return wrong_password();
                 }
                 self.is_authenticated = true;
+                self.reply(OutgoingReply::Restricted(false));
             } else if option.eq_ignore_ascii_case(b"SETNAME") {
                 name = arguments.next().map(<[u8]>::to_vec);
             } else {

@@ -20,6 +20,7 @@ use crate::upstream::{ConnectionKey, Upstream, error_for, error_for_failure};
 /// Serves a client until it leaves.
 pub(crate) async fn serve(mut channel: Channel<ServerCodec>, upstream: Rc<Upstream>) -> Result<(), Any> {
     let mut session = Session::new(upstream, channel.id());
+    channel.send(OutgoingReply::Restricted(!session.is_authenticated))?;
     loop {
         let turn = poll_fn(|cx| session.poll_turn(&mut channel, cx)).await?;
         let command = match turn {
@@ -302,7 +303,8 @@ impl Session {
         self.key = ConnectionKey { version: Version::Resp2, database: 0 };
         self.name.clear();
         self.is_authenticated = self.upstream.password.is_none();
-        OutgoingReply::All(vec![OutgoingReply::Version(Version::Resp2), OutgoingReply::Simple("RESET".into())])
+        let (version, reset) = (OutgoingReply::Version(Version::Resp2), OutgoingReply::Simple("RESET".into()));
+        OutgoingReply::All(vec![version, OutgoingReply::Restricted(!self.is_authenticated), reset])
     }
 }
 

@@ -210,12 +210,13 @@ fn is_there(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PINNED: [Tool; 15] = [
+    const PINNED: [Tool; 16] = [
         CONNECTCONFORMANCE,
         GRPCURL,
         GRPC_INTEROP,
         H2SPEC,
         HTTPX,
+        IOREDIS,
         KOSOKU,
         KUBERNETES_VALIDATE,
         REDIS_PY,

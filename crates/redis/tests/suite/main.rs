@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod bounds;
 mod client;
 mod commands;
+mod conversations;
 mod faults;
 mod handler;
 mod pieces;
